@@ -11,7 +11,7 @@ from pipelines import storage
 from pipelines.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 from pipelines.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
 from pipelines.evaluation.benchmarks import benchmarks
-from pipelines.evaluation.evaluate_corpus import ScoredBenchmark, evaluate_into
+from pipelines.evaluation.evaluate_corpus import ScoredBenchmark, check_complete, evaluate_into
 from pipelines.evaluation.published.presets import Preset, preset_of, presets
 from pipelines.evaluation.results import Results
 from pipelines.runtime.progress import Progress
@@ -65,6 +65,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
     corpora = []
     for model in settings.model:
         for benchmark, file in files:
+            progress.noted(f"{model} on {benchmark}: {file}")
             folder = scored.sub(benchmark)
             name = model.strip("/").replace("/", "--")
             run = ScoreSettings(
@@ -81,6 +82,8 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             else:
                 score_on_endpoint(settings, run.corpus, ServedCorpus(model, run.output, run.prefix), progress)
             corpora.append(ScoredBenchmark(run.output, benchmark))
+            if model == settings.model[0]:  # refused after its first run, not after those of all models
+                check_complete(corpora[-1], settings)
             if settings.as_published and (preset := preset_of(benchmark, model)) is not None:
                 published_run = _as_published(run, preset, folder.sub(f"{name}@as-published").path)
                 progress.noted(f"{model} on {benchmark} as published: {preset.settings}")

@@ -1,7 +1,7 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,19 +12,18 @@ from pipelines.cli.plan_report import show_facts
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.rpo_scale import NO_SIGNAL, SATURATED, TARGET
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
 from pipelines.run_folder.parts import Parts, strays_message
 from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
-from pipelines.sampling.sample_step import Usage
 from pipelines.scored_corpus.candidates import LabelAgreement
 from pipelines.scored_corpus.summary import QUANTILES, Summary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.storage import absolute
 
 MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
-_RPO_SETTING = "gt_reward_scale"  # NeMo-Aligner's own name, to be copied as it is
 _MOST_CAUSES = 5
 _REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "it was judged with them"}
 
@@ -158,9 +157,7 @@ def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
     )
     if summary.mean_reward is not None and summary.mean_best is not None:
         console.print(f"Mean reward {summary.mean_reward:z.3f}, of the best of each prompt {summary.mean_best:z.3f}")
-    for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
-        console.print(f"The endpoint gave no candidate, this time {count:,} times: it {cause}", soft_wrap=True)
-    _show_end(console, summary.usage, settings)
+    _show_end(console, summary, settings)
 
 
 def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
@@ -176,10 +173,13 @@ def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
     }
     means = ", ".join(f"of {what} {mean:z.3f}" for what, mean in rewards.items() if mean is not None)
     console.print(f"Mean reward {means}" if means else "Nothing has a reward", soft_wrap=True)
-    _show_end(console, summary.usage, settings)
+    _show_end(console, summary, settings)
 
 
-def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineSettings) -> None:
+def _show_end(console: Console, summary: SampleSummary | RefineSummary, settings: SampleSettings | RefineSettings) -> None:
+    usage = summary.usage
+    for cause, count in itertools.islice(summary.causes.items(), _MOST_CAUSES):
+        console.print(f"The endpoint gave no candidate, this time {count:,} times: it {cause}", soft_wrap=True)
     for name, total, cached in (
         ("policy", usage.policy, usage.policy_cached),
         ("judge", usage.judge, usage.judge_cached),
@@ -194,12 +194,15 @@ def _show_end(console: Console, usage: Usage, settings: SampleSettings | RefineS
     _show_place(console, settings.output)
 
 
-def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False) -> None:
-    """Print the summary of an export; `noun` is what its rows are, such as pairs. `inside_run`: it is that of --keep."""
+def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False, rows_each: int = 1) -> None:
+    """Print the summary of an export; `noun` is what `rows_each` of its rows are, such as a pair.
+
+    `inside_run`: it is that of --keep.
+    """
     console = Console(highlight=False)
-    console.print(
-        f"{summary.rows:,} {noun} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True
-    )
+    in_rows = f", in {summary.rows:,} rows," if rows_each > 1 else ""
+    made = f"{summary.rows // rows_each:,} {noun}{in_rows}"
+    console.print(f"{made} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True)
     if not summary.rows:
         console.print("There are no rows, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
     if summary.taken:
@@ -225,12 +228,28 @@ def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run:
             f"{', '.join(summary.left_fields)}",
             soft_wrap=True,
         )
-    for name, value in (summary.scale or {}).items():
-        shown = name if name == _RPO_SETTING else name.replace("_", " ")
-        console.print(f"{shown}: {value}", soft_wrap=True)
+    if summary.scale is not None:
+        _show_scale(console, **summary.scale)
     if summary.made_up:
         console.print(MADE_UP)
     console.print(f"Written to {output}", soft_wrap=True)
+
+
+def _show_scale(
+    console: Console, *, pairs: int, quantiles: Sequence[float], saturated: float, no_signal: float, gt_reward_scale: float
+) -> None:
+    """What the margins mean to NeMo-Aligner's RPO; the setting has NeMo-Aligner's own name, to be copied as it is."""
+    names = {0.0: "min", 0.5: "median", 1.0: "max"}
+    margins = ", ".join(
+        f"{names.get(place, f'{place:.0%}')} {margin:.3f}" for place, margin in zip(QUANTILES, quantiles, strict=True)
+    )
+    console.print(f"Margins of the {pairs:,} pairs: {margins}", soft_wrap=True)
+    console.print(
+        f"At a scale of 1, {saturated:.1%} of the pairs are surely told apart (probability above {SATURATED}), "
+        f"{no_signal:.1%} are nearly ties (below {NO_SIGNAL})",
+        soft_wrap=True,
+    )
+    console.print(f"gt_reward_scale: {gt_reward_scale:.4g} gives the median pair the probability {TARGET}", soft_wrap=True)
 
 
 def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
@@ -245,6 +264,8 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
     if summary.made_up:
         console.print(MADE_UP)
     if settings.output is not None:
+        if not summary.kept:
+            console.print("Nothing is kept, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
         for line in _written_lines(summary, settings):
             console.print(line, soft_wrap=True)
         console.print(f"Kept {settings.rows}: {settings.output}", soft_wrap=True)

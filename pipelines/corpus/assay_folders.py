@@ -127,7 +127,8 @@ def describe(path: str) -> str:
     for kind in RESULTS:
         if (document := kind.read(path)) is not None:
             unfinished = "an unfinished" if document.get("summary") is None else "the"
-            return f"is {unfinished} result of `{kind.name}` of {document.get('settings', {}).get('scored')}"
+            scored = document.get("settings", {}).get("scored")
+            return f"is {unfinished} result of `{kind.name}` of {', '.join(scored) if isinstance(scored, list) else scored}"
     return _describe_other(path, names)
 
 

@@ -201,6 +201,20 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
 
 
+def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
+    """Raise `SourceError` if a scored corpus lacks subsets of its benchmark, unless `settings.partial`.
+
+    For whoever scores several corpora before they are evaluated: which subsets a file has doesn't depend on the model.
+    """
+    if settings.partial:
+        return
+    corpus = open_scored(scored.folder, "evaluate")
+    benchmark = choose_benchmark(scored.folder, corpus.manifest, scored.benchmark)
+    rows = read_items(corpus.responses, [part for part, _ in corpus.entries], corpus.manifest.columns, benchmark.fields)
+    with tempfile.TemporaryDirectory() as place:
+        _check_subsets(scored.folder, benchmark, grade_items(benchmark, rows, Path(place) / "items.parquet"))
+
+
 def _compare_with_published(evaluation: Evaluation) -> list[PublishedComparison]:
     values = {figure.name: figure.value for figure in evaluation.figures}
     return compare_published(

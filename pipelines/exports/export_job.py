@@ -85,8 +85,8 @@ class ExportSummary:
     unscored: int = 0
     rows: int = 0
     left: Mapping[str, int] = field(default_factory=dict)
-    measures: Sequence[float] = ()
-    every: int = 1
+    measures: Sequence[float] = field(default=(), repr=False)
+    every: int = field(default=1, repr=False)
     """`measures` are a systematic sample: each `every`-th of all."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""

@@ -63,12 +63,15 @@ def first_worker_watched(
 class EngineWatch(ExecutionCallback):
     """Called by Ray Data at every step of a dataset's execution; an exception ends the execution."""
 
-    def __init__(self, ledgers: Sequence[Any], gpus: int, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self, ledgers: Sequence[Any], gpus: int, notify: Callable[[str], None], endpoint_ledgers: Sequence[Any] = ()
+    ) -> None:
         """`notify` is called with what the first engines wait for and do, each step once, with restarts and warnings.
 
-        `gpus` is how many an engine takes.
+        `gpus` is how many an engine takes. Of `endpoint_ledgers`, which have no engines, only the warnings are read.
         """
         self._ledgers = ledgers
+        self._endpoint_ledgers = endpoint_ledgers
         self._gpus = gpus
         self._notify = notify
         self._reported_steps: set[str] = set()
@@ -141,7 +144,8 @@ class EngineWatch(ExecutionCallback):
 
     def _report_events(self) -> None:
         self._report_restarts()
-        for text in itertools.chain.from_iterable(ray.get([ledger.warnings.remote() for ledger in self._ledgers])):
+        warned = [ledger.warnings.remote() for ledger in (*self._ledgers, *self._endpoint_ledgers)]
+        for text in itertools.chain.from_iterable(ray.get(warned)):
             if text not in self._reported_warnings:
                 self._reported_warnings.add(text)
                 self._notify(text)

@@ -15,6 +15,7 @@ request that was sent later is answered; a probe is sent to find out, if need be
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import NoReturn, TypeVar
@@ -50,6 +51,9 @@ class FaultKind(Enum):
     UNUSABLE = "unusable"
     """The address, the key or the model's name. After good answers: the endpoint changed, and may change back."""
 
+
+_NOTED_FROM = 100
+"""Unanswered requests after which a note says how many there are; the next ones come at ten times as many each."""
 
 _FATAL_AT_START = (FaultKind.GARBLED, FaultKind.REFUSED, FaultKind.UNUSABLE)
 _FAILURE_WEIGHT = {FaultKind.FAILED: 1, FaultKind.GARBLED: 1, FaultKind.TIMED_OUT: _A_TIMEOUT}
@@ -152,12 +156,19 @@ class EndpointClient:
         at_a_time: int,
         patience_s: float,
         jitter: Callable[[], float] = random.random,
+        notify: Callable[[str], None] | None = None,
     ) -> None:
-        """`endpoint` is its name in messages. `probe` sends a short request; it raises `EndpointFault`."""
+        """`endpoint` is its name in messages. `probe` sends a short request; it raises `EndpointFault`.
+
+        `notify` is called with what fails, in words: the first fault of each kind, and then how many there were.
+        """
         self._endpoint = endpoint
         self._probe = probe
         self._patience_s = patience_s
         self._jitter = jitter
+        self._notify = notify
+        self._faults: Counter[FaultKind] = Counter()
+        self._noted_next = _NOTED_FROM
         self._breaker = Breaker(patience_s)
         self._places = asyncio.Semaphore(at_a_time)
         self._closed = asyncio.Event()
@@ -178,6 +189,7 @@ class EndpointClient:
                 try:
                     answer = await send()
                 except EndpointFault as fault:
+                    self._note(fault)
                     await self._record_or_raise(fault, number, failures)
                     longest = _LONGEST_BUSY_S if fault.kind is FaultKind.BUSY else _LONGEST_WAIT_S
                     wait = max(wait_s(failures.waits, self._jitter(), longest), fault.retry_after_s)
@@ -211,6 +223,21 @@ class EndpointClient:
         self._breaker.record_failure(self._now())
         if self._breaker.is_open:
             self._closed.clear()
+
+    def _note(self, fault: EndpointFault) -> None:
+        """Say of the first temporary fault of each kind, and at 100, 1,000 ... how many there were."""
+        if self._notify is None or fault.kind is FaultKind.REFUSED:  # a refusal is an outcome, which the summary counts
+            return
+        self._faults[fault.kind] += 1
+        if self._faults[fault.kind] == 1:
+            self._notify(f"the endpoint {self._endpoint} {fault.text}; requests that fail so are sent again")
+        if self._faults.total() >= self._noted_next:
+            self._noted_next *= 10
+            kinds = ", ".join(f"{count:,} {kind.value}" for kind, count in self._faults.most_common())
+            self._notify(
+                f"the endpoint {self._endpoint} failed {self._faults.total():,} times so far ({kinds}), and is asked again; "
+                f"the last time it {fault.text}"
+            )
 
     async def _wait_until_closed(self) -> None:
         """Wait until requests may be sent. Raises the final error once the breaker has ended."""

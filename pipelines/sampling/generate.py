@@ -79,6 +79,8 @@ class FromEndpoint:
     at_a_time: int
     timeout_s: float
     patience_s: float
+    ledger: Any = None
+    """The ledger actor that keeps, for the user, what fails there; without one nobody is told."""
 
     async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
         """See `CandidateSource`.
@@ -139,7 +141,8 @@ class FromEndpoint:
     def _endpoint(self) -> EndpointClient:
         assert self.settings.policy is not None
         url = display_url(self.settings.policy)
-        return EndpointClient(url, self._probe, at_a_time=self.at_a_time, patience_s=self.patience_s)
+        notify = None if self.ledger is None else self.ledger.warn.remote
+        return EndpointClient(url, self._probe, at_a_time=self.at_a_time, patience_s=self.patience_s, notify=notify)
 
     @cached_property
     def _client(self) -> Any:

@@ -114,13 +114,14 @@ def policy_engine(settings: Sampling) -> EngineSettings:
 class Engines:
     """The pools of a run, which end with the stack.
 
-    `note` is called with what they wait for; `ledgers` count dead engines.
+    `note` is called with what they wait for; `ledgers` count dead engines, `endpoint_ledgers` keep what endpoints fail by.
     """
 
     stack: ExitStack
     settings: Sampling
     note: Callable[[str], None]
     ledgers: list[Any] = field(default_factory=list)
+    endpoint_ledgers: list[Any] = field(default_factory=list)
 
     def source(self, settings: PolicySettings, policy: Policy | None, replicas: int) -> FromPool | FromEndpoint:
         """The source of a policy's candidates: a pool of `replicas` engines, or an endpoint if `policy` is None."""
@@ -129,7 +130,9 @@ class Engines:
             patience_s = self.settings.policy_engine.endpoint_patience_s
             at_a_time = engine.max_in_flight or _FROM_ENDPOINT
             # 600 s without --request-timeout-s, as OpenAI's package has it: a request without an answer must end some time.
-            return FromEndpoint(settings, at_a_time, engine.request_timeout_s or 600.0, patience_s)
+            self.endpoint_ledgers.append(ledger(pool_of(self.settings)))
+            timeout_s = engine.request_timeout_s or 600.0
+            return FromEndpoint(settings, at_a_time, timeout_s, patience_s, self.endpoint_ledgers[-1])
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 
     def judges(self, model: RewardModel, replicas: int, store: OpenStore | None) -> Pool:

@@ -9,9 +9,9 @@ The folder is a scored corpus like any other: a draft is `draft[2]`, an edit of 
 as `parent` and its `feedback` beside it. A run resumes as a run of sampling does.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,8 @@ class RefineSummary:
     """The result of a run, over its texts and over its prompts.
 
     Mean rewards are those of all drafts and all edits, and of the best draft and the best text of each prompt. `usage`
-    counts prompt tokens of this run alone.
+    counts prompt tokens of this run alone, not of the run that it resumed; so do `causes`: what an endpoint said where it
+    gave no draft, feedback or edit.
     """
 
     scored: Summary
@@ -71,10 +72,12 @@ class RefineSummary:
     mean_best_draft: float | None
     mean_best: float | None
     usage: Usage
+    causes: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`: the fields of a scored corpus, and those of refining under `refining`."""
-        refining = {name: value for name, value in asdict(self).items() if name not in ("scored", "usage")}
+        omitted = ("scored", "usage", *(() if self.causes else ("causes",)))
+        refining = {name: value for name, value in asdict(self).items() if name not in omitted}
         return {**self.scored.as_json(), "refining": {**refining, "usage": self.usage._asdict()}}
 
 
@@ -105,7 +108,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
         write_recipe(settings.output, refine=settings)
         write_scored_card(settings.output, "refine", run.manifest)
         summary = carry_out(run, work.flow, counting, jobs)
-        refined = _summarise(run, summary, settings, counting.usage)
+        refined = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=refined.as_json()).write(settings.output)
         return refined
 
@@ -194,7 +197,7 @@ class _Refining:
                 self._writer(run, self.writers[2], editor, self.edit_prompt),
             )
             preparation = self._preparation(run, self.writers[0], self.settings.policy.policy_system)
-            yield Flow(step_dataset(run, units, preparation, RefineStep, step), engines.ledgers)
+            yield Flow(step_dataset(run, units, preparation, RefineStep, step), engines.ledgers, engines.endpoint_ledgers)
 
     def _writer(self, run: Run, model: _Model, source: CandidateSource, prompt: str) -> Writer:
         # Without --policy-system: that is for answers, and the critic and the editor have prompts of their own.
@@ -204,7 +207,7 @@ class _Refining:
         return PromptPreparation(run.preparation, model.policy, system, self.settings.render.control_tokens)
 
 
-def _summarise(run: Run, summary: Summary, settings: RefineSettings, usage: Usage) -> RefineSummary:
+def _summarise(run: Run, summary: Summary, settings: RefineSettings, counting: UsageCounter) -> RefineSummary:
     row, reward, parent = (f'"{settings.prefix}{name}"' for name in (ROW, REWARD, PARENT))
     statistics = None
     if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
@@ -224,4 +227,5 @@ def _summarise(run: Run, summary: Summary, settings: RefineSettings, usage: Usag
                 """
             ).fetchone()
     prompts, drafts, edits, draft, edit, best_draft, best = statistics or (0, 0, 0, None, None, None, None)
-    return RefineSummary(summary, prompts, drafts, edits, draft, edit, best_draft, best, usage)
+    used, causes = counting.usage, dict(counting.causes.most_common())
+    return RefineSummary(summary, prompts, drafts, edits, draft, edit, best_draft, best, used, causes)

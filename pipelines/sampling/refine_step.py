@@ -179,7 +179,7 @@ class RefineStep(SampleStep):
         edits = iter(await self._refining.editor.write(work, requests, self._rendering))
         # In the order of the requests above: `next` is called for exactly the critiques without a reason.
         return [
-            [next(edits)[0] if critique.reason is None else failed_candidate(critique.reason) for critique in critiques]
+            [next(edits)[0] if critique.reason is None else _unedited(critique) for critique in critiques]
             for critiques in feedback
         ]
 
@@ -189,6 +189,12 @@ class RefineStep(SampleStep):
         turns = [{"role": turn.role.value, "content": turn.content} for turn in context]
         response = _without_reasoning(draft.generated, reasoning_of(self._preparation))
         return {"conversation": as_text(context), "turns": turns, "response": response.text}
+
+
+def _unedited(critique: GeneratedCandidate) -> GeneratedCandidate:
+    """The edit by feedback that has a reason against it: the same reason, and what an endpoint said."""
+    assert critique.reason is not None
+    return failed_candidate(critique.reason, critique.cause)
 
 
 def _reject_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> GeneratedCandidate:

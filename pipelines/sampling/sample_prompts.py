@@ -198,7 +198,7 @@ class _Sampling:
                 else engines.source(settings.policy, self.preparation.policy, writers)
             )
             judge = engines.judges(run.preparation.model, judges, run.store)
-            yield Flow(self._dataset(run, units, source, judge), engines.ledgers)
+            yield Flow(self._dataset(run, units, source, judge), engines.ledgers, engines.endpoint_ledgers)
 
     @contextmanager
     def generation_flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
@@ -207,7 +207,7 @@ class _Sampling:
         with ExitStack() as stack:
             engines = Engines(stack, self.settings, note)
             source = engines.source(self.settings.policy, self.preparation.policy, writers)
-            yield Flow(self._dataset(run, units, source, None), engines.ledgers)
+            yield Flow(self._dataset(run, units, source, None), engines.ledgers, engines.endpoint_ledgers)
 
     def _dataset(
         self, run: Run, units: Sequence[Unit], source: CandidateSource | FirstPassCandidates, judges: Pool | None

@@ -435,6 +435,14 @@ def _names(root: Node) -> Iterator[str]:
             yield from node["qualified_name"]["path"][:-1]
 
 
+def _nested_hint(text: str, outer: str) -> list[str]:
+    """Where a field inside another one of JSON rows is, which has no column: for `outer.inner` in the expression."""
+    if (place := re.search(rf"\b{re.escape(outer)}(?:\.\w+)+", text)) is None:
+        return []
+    way = f"json_extract_string(decode({RECORD}), '$.{place[0]}')"
+    return [f"A field inside another one is in the row's record alone: {way} is text; cast({way} as double) a number"]
+
+
 def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table, what: str) -> str:
     """The full error message: the first line of DuckDB's, the expression, a hint, and the columns with their types."""
     problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
@@ -444,6 +452,10 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
         if f'"{missing[1]}"' in text:
             literal = missing[1].replace("'", "''")
             hint = [f"Text is written in single quotes: '{literal}' (what is in double quotes is a column's name)"]
+    if (table := re.match(r'Referenced table "(.+)" not found', problem)) and RECORD in rows.column_names:
+        outer = table[1].split(".")[0]  # of meta.info.k, DuckDB names meta.info
+        problem = f"there is no column {outer}"
+        hint = _nested_hint(text, outer)
     connection.register(_ROWS, rows)
     reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
     keywords = {name for (name,) in reserved.fetchall()}

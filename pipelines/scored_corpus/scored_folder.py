@@ -214,7 +214,7 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
         except AuditError as error:
             raise SourceError(
                 f"{folder} isn't complete: {error}\n"
-                "Run the same `score` command again to resume it; --partial takes the parts that exist"
+                "Run the same command again to resume it; --partial takes the parts that exist"
             ) from error
     return entries
 

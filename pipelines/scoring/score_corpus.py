@@ -142,10 +142,11 @@ class Run:
 
 
 class Flow(NamedTuple):
-    """A running pipeline: a dataset with one row per committed part, and the ledgers of its engine pools."""
+    """A running pipeline: a dataset with one row per committed part, and the ledgers of engine pools and endpoints."""
 
     dataset: Dataset
     ledgers: Sequence[Any]
+    endpoint_ledgers: Sequence[Any] = ()
 
     def engine_starts(self) -> EngineStarts | None:
         """The engine starts of all pools: their number, and the time of the first; None if a ledger doesn't answer."""
@@ -391,7 +392,8 @@ def consume(run: Run, flow: Flow, progress: Progress) -> None:
     unusable endpoint, the error itself (`run_stopped`).
     """
     counts = Counts()
-    callback: Any = functools.partial(EngineWatch, flow.ledgers, placement.engine_gpus(run.settings.engine), progress.noted)
+    gpus = placement.engine_gpus(run.settings.engine)
+    callback: Any = functools.partial(EngineWatch, flow.ledgers, gpus, progress.noted, flow.endpoint_ledgers)
     flow.dataset.context.custom_execution_callback_classes = [callback]
     try:
         with first_worker_watched(flow.ledgers, progress.noted):

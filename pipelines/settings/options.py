@@ -68,7 +68,7 @@ def build(settings: type[S], flat: Mapping[str, Any], spell: Callable[[str], str
     unknown = [f"{name} is unknown; {alternatives(name, by_name)}" for name in sorted(flat.keys() - by_name.keys())]
     wrong, validated = _validate(settings, nested, spell_place)
     if validated is None or unknown:
-        raise SettingsError("; ".join([*unknown, *wrong]))
+        raise SettingsError("\n  ".join([*unknown, *wrong]))
     return validated
 
 
@@ -77,7 +77,7 @@ def validate(settings: type[S], nested: object) -> S:
     _refuse_credentials(nested)
     wrong, validated = _validate(settings, nested, path)
     if validated is None:
-        raise SettingsError("; ".join(wrong))
+        raise SettingsError("\n  ".join(wrong))
     return validated
 
 

@@ -56,7 +56,7 @@ def refine(as_json: bool, **options: Any) -> None:
 @settings_options(ChooseSettings, "scored", "output", k=("-k",))
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
-    """Write the best candidates (or those of another --keep) of each prompt in SCORED to OUTPUT, as conversations."""
+    """Write the candidates of each prompt in SCORED that --keep chooses, such as the best, to OUTPUT, as conversations."""
     do_choose(build_from(ChooseSettings, options), as_json)
 
 
@@ -121,8 +121,16 @@ def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary
         show()
         for job, exported in scored.made:
             inside_run = job.name == export_job.KEPT_FOLDER
-            report.show_exported(job.output, exported, _ROWS[job.kind.name], inside_run=inside_run)
+            rows_each = _rows_each(job.kind.name, job.settings.get("trainer"))
+            report.show_exported(job.output, exported, _ROWS[job.kind.name], inside_run=inside_run, rows_each=rows_each)
     scored.check_scored()
+
+
+def _rows_each(step: str, trainer: object) -> int:
+    """How many rows each of what a step makes has in the trainer's file; `export` counts rows as such."""
+    from pipelines.exports.trainers import PAIR_FORMATS
+
+    return PAIR_FORMATS[str(trainer)].rows_each if step == "pairs" else 1
 
 
 def _score_settings(settings: SampleSettings) -> ScoreSettings:
@@ -168,5 +176,6 @@ def _run(settings: _ExportSettings, export_folder: Callable[[Any], Any], as_json
     if as_json:
         click.echo(json.dumps(with_upload(summary.as_json(), upload)))
     else:
-        show_exported(settings.output, summary, _ROWS[step])
+        rows_each = _rows_each(step, getattr(settings, "trainer", None))
+        show_exported(settings.output, summary, _ROWS[step], rows_each=rows_each)
         show_upload(upload)

@@ -90,6 +90,7 @@ PAIRS = (
         f"{_SOURCE}, RewardModelDataset",
         _reward,
         _check_pair,
+        rows_each=2,
         reserved=_RESERVED,
     ),
 )

@@ -1,14 +1,15 @@
 """Rows for TRL, all of them conversational: the trainer writes them out in the model's own chat template.
 
 DPOTrainer takes an explicit or an implicit prompt, RewardTrainer the whole conversations (and puts a prompt before the
-sides where there is one), KTOTrainer single responses, SFTTrainer conversations. A column `margin` is more than a note to
-RewardTrainer: where the rows have one, its loss is -log sigmoid(r_chosen - r_rejected - margin); DPOTrainer ignores it, as
-both ignore `score_chosen` and `score_rejected`.
+sides where there is one), KTOTrainer single responses, SFTTrainer conversations, or prompts with a completion, on which
+alone it then computes the loss (`completion_only_loss` by default where a row has both). A column `margin` is more than a
+note to RewardTrainer: where the rows have one, its loss is -log sigmoid(r_chosen - r_rejected - margin); DPOTrainer ignores
+it, as both ignore `score_chosen` and `score_rejected`.
 
 Columns that no trainer knows are dropped. By those that one knows it tells what a row is: a `prompt` or `completion` beside
 whole conversations, a `text`, `input_ids` or `tools` would change what is trained on, so none is carried along.
 
-Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto}_trainer.py of 1.16, docs/source/dataset_formats.md.
+Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto,sft}_trainer.py of 1.16, docs/source/dataset_formats.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -67,6 +68,12 @@ def _sft(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
         yield {"messages": whole_conversation(thread[-1])}
 
 
+def _sft_turns(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
+    """One row per judged turn: what isn't kept of a conversation stays in prompts, and nothing is learnt of it."""
+    for candidate in candidates:
+        yield {"prompt": messages(candidate.context), "completion": [answer(candidate)]}
+
+
 def _check(candidate: Candidate) -> Refusal | None:
     """Refuse a prompt without a question: TRL would continue the last turn if it is the assistant's, and fail otherwise."""
     return refuse_no_question(candidate.context)
@@ -112,5 +119,13 @@ RESPONSES = (
         _sft,
         whole=True,
         reserved=SFT_RESERVED,
+    ),
+    ResponseFormat(
+        "sft-turns",
+        "TRL's SFTTrainer, whose loss is on the kept turn alone: a row for each, with the turns before it as the prompt",
+        _SOURCE,
+        _sft_turns,
+        _check,
+        reserved=_RESERVED,
     ),
 )

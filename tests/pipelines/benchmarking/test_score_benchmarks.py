@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.checkpoint.checkpoint_files import locate
-from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
+from actors.errors import EndpointError, OutputError, RunStopped, SettingsError, SourceError
 from actors.settings.replica import ReadSettings, RenderSettings
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.gate import compare
@@ -96,6 +96,20 @@ def test_transient_failures_are_asked_again_and_are_no_outcome(tmp_path: Path) -
     calm, stormy = (outcomes(tmp_path / name / "scored" / "pairs" / MODEL) for name in ("calm", "stormy"))
     assert stormy == calm
     assert not [row for row in stormy if row[5] == "failed"]
+
+
+def test_a_file_without_all_subsets_is_refused_before_the_next_one_is_scored(tmp_path: Path) -> None:
+    rows = [{"question": "1 + 1?", "response_A": "2", "response_B": "3", "label": "A>B", "source": "mmlu-pro-law"}]
+    law, corpus = write(tmp_path / "law.jsonl", lines(rows)), write(tmp_path / "pairs.jsonl", pairs(3))
+    files = [f"judgebench={law}", f"pairs={corpus}"]
+    with endpoint() as (address, _):
+        with pytest.raises(SourceError, match="has no items of reasoning, math, coding, which judgebench has; --partial"):
+            run(corpus, address, tmp_path / "out", scored=files)
+        assert not (tmp_path / "out" / "scored" / "pairs").exists()
+        assert [one.benchmark for one in run(corpus, address, tmp_path / "out", scored=files, partial=True)] == [
+            "judgebench",
+            "pairs",
+        ]
 
 
 def test_an_endpoint_that_dies_stops_the_run_which_is_resumed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError, SourceError
+from pipelines import api
 from pipelines.cli.app import cli
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportSummary
@@ -842,7 +843,25 @@ def test_what_the_margins_mean_is_told_where_they_count(tmp_path: Path) -> None:
     assert found == document(tmp_path / "out", "pairs")["summary"]
     assert (scale["pairs"], scale["quantiles"][3]) == (3, 2.0)
     assert scale["gt_reward_scale"] == pytest.approx(0.5493, abs=1e-4)
-    assert "gt_reward_scale: 0.549" in run(*words, "--overwrite")
+    shown = run(*words, "--overwrite")
+    assert "gt_reward_scale: 0.549" in shown
+    assert "Margins of the 3 pairs: min 1.000, 5% 1.100, 25% 1.500, median 2.000, 75% 2.500, 95% 2.900, max 3.000" in shown
+    assert "At a scale of 1, 0.0% of the pairs are surely told apart (probability above 0.99)" in shown
+    assert "0.0% are nearly ties (below 0.55)" in shown
+
+
+def test_pairs_that_are_two_lines_each_are_counted_as_pairs(tmp_path: Path) -> None:
+    folder = drawn(tmp_path / "in", [0.0, 1.0], [0.0, 3.0])
+    shown = run("pairs", folder, tmp_path / "out", "--for", "nemo-aligner-rm")
+    assert "2 pairs, in 4 rows, of 4 scored candidates in 2 groups" in shown
+    assert len(rows_in(tmp_path / "out")) == 4
+
+
+def test_a_summary_in_python_shows_no_list_of_margins(tmp_path: Path) -> None:
+    folder = drawn(tmp_path / "in", [0.0, 1.0], [0.0, 3.0])
+    summary = api.pairs(str(folder), str(tmp_path / "out"), "trl")
+    assert list(summary.measures) == [1.0, 3.0]
+    assert "measures" not in repr(summary)
 
 
 def test_margins_of_many_pairs_are_some_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,5 +204,7 @@ def test_rows_of_one_response_are_told_nothing_and_left_fields_are(
     own = told("scored", tmp_path / "kept", rows="rows")
     show_kept(KeepSummary(3, 3, 3, 3, held=3), own)
     assert "written" not in capsys.readouterr().out
+    show_kept(KeepSummary(3, 3, 0, 0, {"condition": 3}), own)
+    assert "Nothing is kept, so `datasets.load_dataset` finds no file in the folder" in capsys.readouterr().out
     show_kept(KeepSummary(3, 3, 3, 3, left_fields=["prompt"]), told("scored", tmp_path / "kept"))
     assert "Left out, as there is a column of the same name: prompt of the input" in capsys.readouterr().out

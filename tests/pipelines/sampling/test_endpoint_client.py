@@ -228,3 +228,25 @@ def test_waits_double_up_to_a_bound() -> None:
     assert [wait_s(times, 0.0) for times in range(8)] == [0.25, 0.5, 1, 2, 4, 8, 10, 10]
     assert wait_s(3, 1.0) == 1
     assert wait_s(100_000, 0.0) == 10
+
+
+def test_what_fails_is_told_once_a_kind_and_then_counted() -> None:
+    texts: list[str] = []
+    faults = [BROKEN, DEAD, FORBIDDEN]
+    endpoint = Endpoint(lambda request, before, _: faults[request % 3] if request != PROBE and before == 0 else None)
+    client = EndpointClient(
+        "http://there/v1", lambda: endpoint.answer(PROBE), at_a_time=8, patience_s=PATIENCE_S, notify=texts.append
+    )
+
+    async def ask_all() -> list[int]:
+        return await asyncio.gather(*(client.ask(lambda number=number: endpoint.answer(number)) for number in range(300)))  # type: ignore[misc]
+
+    assert virtually(ask_all())[0] == list(range(300))
+    assert sorted(texts[:2]) == [
+        "the endpoint http://there/v1 answers 500: oh; requests that fail so are sent again",
+        "the endpoint http://there/v1 can't be reached: connection refused; requests that fail so are sent again",
+    ]
+    (count,) = texts[2:]
+    assert count.startswith("the endpoint http://there/v1 failed 100 times so far (")
+    assert "busy" in count
+    assert "failed, " in count or "failed)" in count

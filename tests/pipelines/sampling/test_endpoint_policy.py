@@ -17,12 +17,16 @@ from actors.errors import EndpointError, EngineError, OutputError, RunStopped
 from actors.records import Message, Reason, Role, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate
 from actors.settings.replica import PolicySettings
+from pipelines.cli.report import show_refined
 from pipelines.prepare.policy_prompts import PromptRow
 from pipelines.run_folder.manifest import differences
 from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import fault_of
 from pipelines.sampling.generate import CandidateRequest, FromEndpoint, served_by
+from pipelines.sampling.refine_prompts import refine
 from pipelines.sampling.sample_prompts import sampling_identity
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import RefineSettings
 from tests.pipelines.sampling.test_sample_prompts import drawn, prompts, told
 from tests.support.corpora import lines, scored, write
 from tests.support.endpoints import free_port, listening
@@ -121,6 +125,38 @@ def test_what_the_endpoint_never_answers_has_failed(endpoint: Endpoint, address:
     assert cause.startswith("answers 400: ")
     assert "maximum context length" in cause
     assert {(row["status"], row["reason"]) for row in scored(tmp_path / "out")} == {("failed", "too_long")}
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_what_a_refinement_fails_by_is_told(
+    endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where it is the feedback that the endpoint refuses, and not the edit."""
+    endpoint.refusal, endpoint.refuses = (403, "no criticism"), "Criticise"
+    template = write(tmp_path / "feedback.txt", b"Criticise: {{ response }}")
+    flat = {
+        "inputs": (str(corpus),),
+        "output": str(tmp_path / "out"),
+        "limit": 2,
+        "model": "tiny-attributes",
+        "engine": "fake",
+        "policy": address,
+        "drafts": 1,
+        "feedbacks": 2,
+        "feedback_prompt": str(template),
+    }
+    settings = build(RefineSettings, flat)
+    found = refine(settings)
+    rows = [row for row in scored(tmp_path / "out") if ".edit[" in row["response_name"]]
+    assert rows
+    assert {row["reason"] for row in rows} == {"endpoint_refused"}
+    ((cause, count),) = found.causes.items()
+    assert count == len(rows)
+    assert cause.startswith("answers 403: ")
+    assert "no criticism" in cause
+    assert found.as_json()["refining"]["causes"] == {cause: count}
+    show_refined(found, settings)
+    assert f"The endpoint gave no candidate, this time {count} times: it answers 403: " in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("local_ray")

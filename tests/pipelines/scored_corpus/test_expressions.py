@@ -255,6 +255,17 @@ def test_double_quotes_around_text_are_recognised() -> None:
     assert "single quotes" not in str(caught.value)
 
 
+def test_a_field_inside_another_is_told_where_it_is() -> None:
+    nested = Columns(pa.schema([("record", pa.large_binary()), ("topic", pa.string())]), ("correctness",), "")
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("reward > 1 and meta.info.k > 5", nested.ours_first)
+    message = str(caught.value)
+    assert "there is no column meta\n" in message
+    way = "json_extract_string(decode(record), '$.meta.info.k')"
+    assert f"{way} is text; cast({way} as double) a number" in message
+    Condition.check(f"cast({way} as double) > 5", nested.ours_first)
+
+
 def test_our_columns_have_their_prefix() -> None:
     columns = Columns(CARRIED, ("correctness",), "judge_")
     assert Condition.check("judge_reward > 1 and judge_scores.correctness > 1", columns.ours_first).columns == (

@@ -30,6 +30,7 @@ READERS = {
     "llama-factory": "sharegpt-preference",
     "llama-factory-kto": "sharegpt",
     "kto": "prompt-completion",
+    "sft-turns": "prompt-completion",
     "sft": "messages",
 }
 NUMBERS: dict[str, tuple[str, ...]] = {

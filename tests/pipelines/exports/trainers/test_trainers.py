@@ -165,6 +165,12 @@ def test_fine_tuning_takes_conversations() -> None:
     same(response_rows("sft", response("good")), [{"messages": [*PROMPT, GOOD]}])
 
 
+def test_fine_tuning_on_turns_has_a_row_for_each_with_what_was_before_it_as_the_prompt() -> None:
+    first, last = response("a1", "u"), response("a3", "uau")
+    assert response_rows("sft-turns", first, last) == [*response_rows("sft-turns", first), *response_rows("sft-turns", last)]
+    same(response_rows("sft-turns", response("good")), [{"prompt": PROMPT, "completion": [GOOD]}])
+
+
 def judged(context: str, text: str, **scores: float) -> Candidate:
     """A turn with scores: the five of HelpSteer are 3, 4, 4, 2 and 1, unless told otherwise."""
     helpsteer = {"helpfulness": 3.0, "correctness": 4.0, "coherence": 4.0, "complexity": 2.0, "verbosity": 1.0}
@@ -251,7 +257,7 @@ def test_without_a_system_turn_attributes_have_nemos_own() -> None:
 ANY = {"trl-reward", "openrlhf", "nemo-rl", "open-instruct", "sft"}
 """Formats of messages alone: whether a model's template takes them is for the model to say."""
 NEMO = {name for name in (*PAIR_FORMATS, *RESPONSE_FORMATS) if name.startswith(("nemo-aligner", "steerlm"))}
-TRL = {"trl", "trl-implicit", "kto"}
+TRL = {"trl", "trl-implicit", "kto", "sft-turns"}
 LLAMA = {"llama-factory", "llama-factory-kto"}
 ONE = {"openrlhf-iter-dpo"}
 

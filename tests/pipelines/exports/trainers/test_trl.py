@@ -176,6 +176,27 @@ def test_fine_tuning_rows_are_conversations(utilities: Any, load: Load, tokenize
         assert utilities.apply_chat_template(row, tokenizer) == {"text": tokenizer.bos_token + prompt + chosen}
 
 
+def test_fine_tuning_on_turns_computes_the_loss_on_the_kept_turn_alone(load: Load, tokenizer: Any) -> None:
+    trainer = importlib.import_module("trl.trainer.sft_trainer").SFTTrainer
+    kept = [one.chosen for one in PAIRS]
+    itself = SimpleNamespace(_tokenizer=tokenizer, chat_template=None, completion_only_loss=True)
+    settings = SimpleNamespace(
+        dataset_num_proc=None,
+        dataset_text_field="text",
+        shuffle_dataset=False,
+        assistant_only_loss=False,
+        max_length=512,
+        truncation_mode="keep_start",
+    )
+    rows = load(list(RESPONSE_FORMATS["sft-turns"].rows(kept, Labels())))
+    prepared = trainer._prepare_dataset(itself, rows, tokenizer, settings, False, None, "train")
+    read = [
+        (tokenizer.decode(row["input_ids"]), tokenizer.decode([token for token in row["labels"] if token != -100]))
+        for row in prepared
+    ]
+    assert read == [(tokenizer.bos_token + prompt + chosen, chosen) for prompt, chosen, _ in WRITTEN]
+
+
 def test_a_prompt_that_ends_with_the_assistant_would_be_gone_on_with(utilities: Any, tokenizer: Any) -> None:
     """Why such pairs are refused: the answer would be the rest of a turn, and not a turn."""
     ends = pair(LONG[:3], "6", "7", (1.0, 0.0))
