@@ -170,8 +170,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
     folder = scored.folder
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
-    shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
-    benchmark = choose_benchmark(folder, shape, carried, scored.benchmark)
+    benchmark = _benchmark_of(scored, manifest)
     items, repeats = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True), Repeats()
     rows = with_games(repeats.watch(items), manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
@@ -209,10 +208,16 @@ def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
     if settings.partial:
         return
     corpus = open_scored(scored.folder, "evaluate")
-    benchmark = choose_benchmark(scored.folder, corpus.manifest, scored.benchmark)
-    rows = read_items(corpus.responses, [part for part, _ in corpus.entries], corpus.manifest.columns, benchmark.fields)
+    benchmark, manifest = _benchmark_of(scored, corpus.manifest), corpus.manifest
+    items = read_items(corpus.responses, [part for part, _ in corpus.entries], manifest.columns, benchmark.fields)
+    rows = with_games(items, manifest.identity)
     with tempfile.TemporaryDirectory() as place:
         _check_subsets(scored.folder, benchmark, grade_items(benchmark, rows, Path(place) / "items.parquet"))
+
+
+def _benchmark_of(scored: ScoredBenchmark, manifest: Manifest) -> Benchmark:
+    shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
+    return choose_benchmark(scored.folder, shape, carried, scored.benchmark)
 
 
 def _compare_with_published(evaluation: Evaluation) -> list[PublishedComparison]:
