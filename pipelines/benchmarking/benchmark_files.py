@@ -33,10 +33,10 @@ def benchmark_files(settings: EvaluateSettings) -> list[BenchmarkFile]:
     of_benchmark: dict[str, list[str]] = {}
     for benchmark, file in files:
         of_benchmark.setdefault(benchmark, []).append(file)
-    for benchmark, given in of_benchmark.items():
-        if len(given) > 1:
+    for benchmark, paths in of_benchmark.items():
+        if len(paths) > 1:
             raise SettingsError(
-                f"{benchmark} is given as {len(given)} files ({', '.join(given)}), and an evaluation has one corpus of each "
+                f"{benchmark} is given as {len(paths)} files ({', '.join(paths)}), and an evaluation has one corpus of each "
                 "benchmark: give a folder with both or a pattern for files that belong together, or run it once for each"
             )
     if twice := [model for model in settings.model if settings.model.count(model) > 1]:

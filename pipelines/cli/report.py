@@ -201,8 +201,8 @@ def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run:
     """
     console = Console(highlight=False)
     in_rows = f", in {summary.rows:,} rows," if rows_each > 1 else ""
-    made = f"{summary.rows // rows_each:,} {noun}{in_rows}"
-    console.print(f"{made} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True)
+    count_text = f"{summary.rows // rows_each:,} {noun}{in_rows}"
+    console.print(f"{count_text} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True)
     if not summary.rows:
         console.print("There are no rows, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
     if summary.taken:

@@ -239,9 +239,9 @@ def choose_benchmark(
         if name not in by_name:
             raise SettingsError(f"--as {name}: there is no such benchmark; there are {', '.join(by_name)}")
         return by_name[name]
-    given = set(fields)
+    row_fields = set(fields)
     fitting = [
-        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and given.issuperset(benchmark.needs)
+        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and row_fields.issuperset(benchmark.needs)
     ]
     fitting.sort(key=lambda benchmark: len(benchmark.needs))
     if not fitting or (len(fitting) > 1 and len(fitting[-1].needs) == len(fitting[-2].needs)):

@@ -157,8 +157,8 @@ def _schema(columns: Columns, grouped: Sequence[GroupColumn]) -> pa.Schema:
 def _group_columns(columns: Columns, by: Sequence[str]) -> list[GroupColumn]:
     """The columns of groups, each once. Raises `SettingsError` if there is none of a name."""
     names = list(dict.fromkeys(by))
-    if taken := next((name for name in names if name in (PART_AT, ROW_AT, TEXT_MARK)), None):
-        raise SettingsError(f"--by {taken}: the report uses this name itself; rename the column in the input")
+    if reserved_name := next((name for name in names if name in (PART_AT, ROW_AT, TEXT_MARK)), None):
+        raise SettingsError(f"--by {reserved_name}: the report uses this name itself; rename the column in the input")
     return [group_column(columns, name) for name in names]
 
 
@@ -167,13 +167,13 @@ def _selected(columns: Columns, grouped: Sequence[GroupColumn]) -> str:
     ours = set(columns.ours.names)
     nested = [group for group in grouped if not group.is_plain]
     left_out = {group.holder for group in nested} - ours - {group.name for group in grouped if group.is_plain}
-    made = [f"{group.sql} as {quoted(group.name)}" for group in nested]
+    expressions = [f"{group.sql} as {quoted(group.name)}" for group in nested]
     candidate = columns.prefix + CANDIDATE
     if candidate in ours:
         left_out |= {candidate} - {group.name for group in grouped}
-        made.append(f"md5_number_lower({quoted(candidate)}) as {TEXT_MARK}")
+        expressions.append(f"md5_number_lower({quoted(candidate)}) as {TEXT_MARK}")
     exclude = f" exclude ({', '.join(map(quoted, sorted(left_out)))})" if left_out else ""
-    return ", ".join([f"*{exclude}", *made])
+    return ", ".join([f"*{exclude}", *expressions])
 
 
 def _check_values(connection: duckdb.DuckDBPyConnection, columns: Columns, grouped: Sequence[GroupColumn]) -> None:

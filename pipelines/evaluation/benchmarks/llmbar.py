@@ -29,8 +29,8 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool, float]:
         raise Ungraded(f"the label {item.fields.get('label')!r} is neither 1 nor 2")
     games, margin = pair = labelled(item, f"output_{label}", f"output_{3 - label}")
     credits_of_games = [float(lead > 0) + 0.5 * float(lead == 0) for lead in games]
-    both = (sum(credits_of_games) / 2, float(min(games) > 0)) if len(games) == 2 else (math.nan, math.nan)
-    return (*both, credits_of_games[0]), pair.tied, margin
+    pair_credits = (sum(credits_of_games) / 2, float(min(games) > 0)) if len(games) == 2 else (math.nan, math.nan)
+    return (*pair_credits, credits_of_games[0]), pair.tied, margin
 
 
 def _measures(means: MeanCells) -> list[Measure]:

@@ -91,8 +91,10 @@ def _main_language(features_of_sample: Sequence[Features]) -> str | None:
 
 
 def _language_measure(main: str) -> _Measure:
-    others, those = f'Responses in other languages than "{main}"', f'those in "{main}"'
-    return _Measure(f'language other than "{main}"', others, f'Responses in "{main}"', others, both_ways=True, than=those)
+    others, comparison = f'Responses in other languages than "{main}"', f'those in "{main}"'
+    return _Measure(
+        f'language other than "{main}"', others, f'Responses in "{main}"', others, both_ways=True, than=comparison
+    )
 
 
 def _language_warnings(rewards: NDArray[np.float64], languages: Sequence[str], main: str) -> list[str]:
