@@ -23,6 +23,7 @@ _MEASURED_FILES = 10
 _MIN_SAMPLES = 8  # parts before a speed is shown
 _MIN_RECENT = 50  # parts that the speed is measured over, if there are as many
 _MOST_ESTIMATED = 0.99
+_SHOWN_REASONS = 3
 _MAX_SAMPLES = 1000  # beyond, every second one is dropped: a run may have a million parts
 
 
@@ -188,7 +189,10 @@ class Meter:
             f"in {duration(speed.seconds)}" if over else f"ETA {self._eta(recent)}",
         ]
         if self.reasons:
-            pieces.append(", ".join(f"{count} {reason}" for reason, count in self.reasons.most_common(3)))
+            most_frequent = self.reasons.most_common(_SHOWN_REASONS)
+            others = self.reasons.total() - sum(count for _, count in most_frequent)
+            counted = [f"{count} {reason}" for reason, count in most_frequent]
+            pieces.append(", ".join([*counted, *([f"{others} other{'s' * (others > 1)}"] if others else [])]))
         return "  ".join(pieces)
 
     def figures(self, now: float) -> dict[str, float]:

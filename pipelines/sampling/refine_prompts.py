@@ -49,6 +49,7 @@ from pipelines.scored_corpus.summary import Summary, connected
 from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, step_settings
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import DrawSettings, RefineSettings
+from pipelines.storage import error_text
 from pipelines.storage.lease import lease
 
 __all__ = ["RefineSummary", "refine"]
@@ -146,7 +147,10 @@ def _prompts(settings: RefineSettings) -> tuple[str, str]:
         try:
             text = default if file is None else Path(file).read_text(encoding="utf-8")
             check_prompt(text, *places)
-        except (OSError, UnicodeDecodeError, TemplateError) as error:
+        except OSError as error:
+            problem = f"{file!r} can't be read: {error_text(error)}"
+            raise SettingsError(f"{name} takes a file with the prompt, and {problem}") from error
+        except (UnicodeDecodeError, TemplateError) as error:
             raise SettingsError(f"{name} {file}: {error}") from error
         prompts.append(text)
     return prompts[0], prompts[1]

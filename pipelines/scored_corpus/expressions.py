@@ -10,6 +10,7 @@ Both are checked before any work, and must have three properties:
 Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN in an input column is the largest number.
 """
 
+import difflib
 import itertools
 import json
 import re
@@ -456,6 +457,8 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
         outer = table[1].split(".")[0]  # of meta.info.k, DuckDB names meta.info
         problem = f"there is no column {outer}"
         hint = _nested_hint(text, outer)
+    elif missing and not hint and (close := difflib.get_close_matches(missing[1], rows.column_names, n=1)):
+        hint = [f"Did you mean {close[0]}?"]
     connection.register(_ROWS, rows)
     reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
     keywords = {name for (name,) in reserved.fetchall()}

@@ -163,7 +163,7 @@ def test_the_commonest_reasons_are_shown() -> None:
     figures.add(event(0, 10, too_long=2, not_utf8=1), now=100.0)
     figures.add(event(10, 20, too_long=1, broken_json=5, tool_call=2), now=100.0)
     assert figures.responses == 13
-    assert figures.line(101.0).endswith("5 broken_json, 3 too_long, 2 tool_call")
+    assert figures.line(101.0).endswith("5 broken_json, 3 too_long, 2 tool_call, 1 other")
 
 
 # --- displays ------------------------------------------------------------------------------------------------------

@@ -98,6 +98,11 @@ def test_a_draft_that_was_cut_off_gets_no_feedback(corpus: Path, tmp_path: Path)
     assert all((row["status"], row["reason"]) == ("failed", "unfinished") for row in unfed)
 
 
+def test_a_prompt_instead_of_a_file_with_it_is_refused_in_words(corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="--feedback-prompt takes a file with the prompt, and 'What is wrong"):
+        refined(corpus, tmp_path / "out", feedback_prompt="What is wrong with {{ response }}?")
+
+
 def test_prompts_of_ones_own_are_part_of_what_a_run_is(corpus: Path, calm: Path, tmp_path: Path) -> None:
     prompt = write(tmp_path / "feedback.jinja", b"{{ turns[-1].content }} -> {{ response }}: what do you say?")
     with pytest.raises(OutputError, match="feedback_prompt"):

@@ -222,6 +222,7 @@ def test_an_unknown_column_is_named_and_the_others_listed() -> None:
     assert str(caught.value).split("\n") == [
         "the condition can't be used: there is no column score",
         "  score > 1",
+        "Did you mean scores?",
         "The columns are:",
         "  row: VARCHAR",
         "  response_name: VARCHAR",
@@ -396,7 +397,7 @@ def test_a_ranking_is_a_number(text: str) -> None:
         ("reward, n", "a ranking is one expression: what could stand after ORDER BY"),
         ("avg(reward)", "a filter looks at one response at a time"),
         ("random()", "has another value each time"),
-        ("rewards", "there is no column rewards"),
+        ("rewards", "there is no column rewards\n  rewards\nDid you mean reward?\n"),
     ],
 )
 def test_a_ranking_that_cant_be_used_is_told(text: str, says: str) -> None:
