@@ -31,6 +31,28 @@ def places(own: Sequence[Candidate], **asked: Any) -> list[int]:
     return [int(name.removeprefix("candidate[").removesuffix("]")) for name in chosen(own, **asked)]
 
 
+class Counted(float):
+    """A reward that counts how often rewards are compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other: float) -> bool:
+        Counted.comparisons += 1
+        return float(self) < float(other)
+
+    def __gt__(self, other: float) -> bool:
+        Counted.comparisons += 1
+        return float(self) > float(other)
+
+
+def test_ranking_equal_candidates_takes_no_comparison_of_each_with_all() -> None:
+    """With the largest and the smallest looked up for each, 100,000 equal candidates took four minutes."""
+    Counted.comparisons = 0
+    ranked = rank_candidates(candidates(*[Counted(1.0)] * 2000))
+    assert {(each.rank, each.z_score) for each in ranked} == {(1, None)}
+    assert 0 < Counted.comparisons < 50 * 2000
+
+
 def test_the_best_one_and_of_equals_the_first() -> None:
     assert places(candidates(1.0, 3.0, 2.0), keep="best") == [1]
     assert places(candidates(1.0, 3.0, 3.0), keep="best") == [1]
