@@ -85,7 +85,8 @@ def rescoring_flow(run: Run, parts: Sequence[Part], rescoring: Rescoring, notify
     try:
         yield Flow(rescored, [deaths])
     finally:
-        placement.sweep()
+        if run.settings.engine.pipeline_parallel > 1:  # only engines over nodes leave groups
+            placement.sweep()
 
 
 def _select(block: pa.Table, settings: StepSettings, rescoring: Rescoring) -> pa.Table:

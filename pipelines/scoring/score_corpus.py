@@ -434,7 +434,10 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     try:
         yield Flow(scored, [deaths])
     finally:
-        placement.sweep()
+        # Only engines over nodes leave groups. To ask for others would end an interrupted run a minute late, with a dead
+        # lease and no message, where Ray was stopped together with it: as schedulers and `timeout` do, by one signal to all.
+        if engine.pipeline_parallel > 1:
+            placement.sweep()
 
 
 def read_units(run: Run, units: Sequence[Unit], task_limit: int | None = None) -> Dataset:

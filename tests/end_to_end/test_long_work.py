@@ -1,10 +1,12 @@
 """Long work: stopped by a person or a scheduler, looked at from its folder, asked for again from its recipe."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,15 +22,21 @@ SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(tmp_path: Path, way: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("way", "send"),
+    [(signal.SIGINT, os.kill), (signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg)],
+    ids=["Ctrl-C", "a scheduler", "timeout, which stops the whole group"],
+)
+def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
+    tmp_path: Path, way: signal.Signals, send: Callable[[int, int], None]
+) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(1500)))
     command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(tmp_path / "out"), *SLOW, "--overwrite"]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         driver = psutil.Process(process.pid)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 3, driver)
         members = family(driver)
-        process.send_signal(way)
+        send(process.pid, way)
         _, told = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in told

@@ -2,8 +2,13 @@
 
 A private Ray serves one driver, has no dashboard, and forwards no logs. Of the five Python processes that Ray starts beside
 its two in C++, three are only for these: the dashboard's server (1.3 s of CPU during the start), the autoscaler's monitor
-and the log monitor (0.6 s each). They aren't started. `ray.init` has no options for this, so some of Ray's attributes are
-replaced while it runs.
+and the log monitor (0.6 s each). They aren't started.
+
+The others get process groups of their own: `timeout`, a shell or a scheduler that stops a run by a signal to its group
+would stop Ray as well, and a driver whose Ray is gone waits a minute for it and is then ended by it, with its folder still
+held and without a message. (Ray's processes end with the driver, whatever ends that.)
+
+`ray.init` has no options for this, so some of Ray's attributes are replaced while it runs.
 """
 
 import contextlib
@@ -13,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private import node, parameter, ray_constants
+from ray._private import node, parameter, ray_constants, services
 
 from actors.errors import RunStopped
 from actors.timeline import mark
@@ -52,6 +57,8 @@ def _adapt_ray(with_dashboard: bool) -> Iterator[None]:
         replacements.enter_context(
             _replace_attribute(parameter, "RayParams", functools.partial(parameter.RayParams, **without_monitors))
         )
+        popen = functools.partial(services.ConsolePopen, process_group=0)
+        replacements.enter_context(_replace_attribute(services, "ConsolePopen", popen))
         if not with_dashboard:
             replacements.enter_context(_replace_attribute(node.Node, "start_api_server", lambda *_, **__: None))
         yield
