@@ -79,6 +79,7 @@ class Notes(Silent):
             "loading ",
             "testing ",
             "waiting for Ray ",
+            "Ray has started no worker ",
             "the first engine is ready",
             "nothing is left ",
         )
