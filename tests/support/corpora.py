@@ -72,7 +72,7 @@ class Notes(Silent):
 
     @property
     def losses(self) -> list[str]:
-        """All but what every run says: the steps of engines' starts, what is kept, and that nothing is left to do."""
+        """All but what every run says: the steps of engines' starts, what is kept, an endpoint's mood, that nothing is left."""
         usual = (
             "candidates are kept ",
             "importing ",
@@ -80,6 +80,7 @@ class Notes(Silent):
             "testing ",
             "waiting for Ray ",
             "Ray has started no worker ",
+            "the endpoint http",
             "the first engine is ready",
             "nothing is left ",
         )
