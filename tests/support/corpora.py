@@ -72,7 +72,7 @@ class Notes(Silent):
 
     @property
     def losses(self) -> list[str]:
-        """All but what any run may say: steps of engines' starts, what is kept, faults of an endpoint, that nothing is left."""
+        """All but what any run may say: steps of engines' starts, what is kept, faults of an endpoint, an end."""
         usual = (
             "candidates are kept ",
             "importing ",
