@@ -28,7 +28,7 @@ engines."""
 
 
 @contextlib.contextmanager
-def first_worker_watched(
+def watch_first_worker(
     ledgers: Sequence[Any], notify: Callable[[str], None], patience_s: float = _PLACE_S
 ) -> Iterator[None]:
     """In the block, report once if Ray has started no worker process after a time: then its logs say why.

@@ -190,9 +190,9 @@ class Meter:
         ]
         if self.reasons:
             most_frequent = self.reasons.most_common(_SHOWN_REASONS)
-            others = self.reasons.total() - sum(count for _, count in most_frequent)
+            unnamed = self.reasons.total() - sum(count for _, count in most_frequent)
             counted = [f"{count} {reason}" for reason, count in most_frequent]
-            pieces.append(", ".join([*counted, *([f"{others} other{'s' * (others > 1)}"] if others else [])]))
+            pieces.append(", ".join([*counted, *([f"{unnamed} other{'s' * (unnamed > 1)}"] if unnamed else [])]))
         return "  ".join(pieces)
 
     def figures(self, now: float) -> dict[str, float]:

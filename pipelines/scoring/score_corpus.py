@@ -53,7 +53,7 @@ from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps
 from pipelines.run_logging.logged_progress import check_loggers, logged
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
-from pipelines.runtime.lost_engines import EngineWatch, first_worker_watched
+from pipelines.runtime.lost_engines import EngineWatch, watch_first_worker
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
 from pipelines.runtime.session import check_stopped, ray_session
@@ -396,7 +396,7 @@ def consume(run: Run, flow: Flow, progress: Progress) -> None:
     callback: Any = functools.partial(EngineWatch, flow.ledgers, gpus, progress.noted, flow.endpoint_ledgers)
     flow.dataset.context.custom_execution_callback_classes = [callback]
     try:
-        with first_worker_watched(flow.ledgers, progress.noted):
+        with watch_first_worker(flow.ledgers, progress.noted):
             for part in flow.dataset.iter_rows():
                 check_stopped()
                 check_held()

@@ -91,9 +91,9 @@ def _main_language(features_of_sample: Sequence[Features]) -> str | None:
 
 
 def _language_measure(main: str) -> _Measure:
-    others, comparison = f'Responses in other languages than "{main}"', f'those in "{main}"'
+    measured, comparison = f'Responses in other languages than "{main}"', f'those in "{main}"'
     return _Measure(
-        f'language other than "{main}"', others, f'Responses in "{main}"', others, both_ways=True, than=comparison
+        f'language other than "{main}"', measured, f'Responses in "{main}"', measured, both_ways=True, than=comparison
     )
 
 

@@ -17,7 +17,7 @@ from actors.workers.crash_ledger import Ledger
 from actors.workers.engine_process import alive_nodes
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder.parts import Counts, Part
-from pipelines.runtime.lost_engines import EngineWatch, first_worker_watched
+from pipelines.runtime.lost_engines import EngineWatch, watch_first_worker
 from pipelines.runtime.progress import Lines, Meter, Silent, _Notebook, watched
 from tests.support.engines import until
 
@@ -258,7 +258,7 @@ def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None, gpus
 def test_a_ray_that_starts_no_worker_is_told_of_once_with_where_its_logs_are(local_ray: None) -> None:
     noted: list[str] = []
     nowhere: Any = ray.remote(Ledger).options(num_cpus=0, resources={"nowhere": 1}).remote(3)
-    with first_worker_watched([nowhere], noted.append, patience_s=0.0):
+    with watch_first_worker([nowhere], noted.append, patience_s=0.0):
         until(lambda: bool(noted))
     ray.kill(nowhere)
     (text,) = noted
@@ -270,7 +270,7 @@ def test_a_ray_that_starts_workers_is_watched_in_silence(local_ray: None) -> Non
     noted: list[str] = []
     ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
     ray.get(ledger.engine_starts.remote())
-    with first_worker_watched([ledger], noted.append, patience_s=0.0), first_worker_watched([], noted.append):
+    with watch_first_worker([ledger], noted.append, patience_s=0.0), watch_first_worker([], noted.append):
         ray.get(ledger.engine_starts.remote())
     assert noted == []
 

@@ -30,8 +30,8 @@ def test_a_signal_to_the_group_of_a_command_is_not_one_to_its_ray() -> None:
     """Else `timeout` stops both, and the command waits for a Ray that is gone, for a minute, and ends without a word."""
     command = [sys.executable, "-c", GROUPS]
     done = subprocess.run(command, cwd=REPOSITORY, env=os.environ, capture_output=True, text=True, timeout=300, check=True)
-    found, *inside = done.stdout.split()
-    assert int(found) == 2
+    count, *inside = done.stdout.split()
+    assert int(count) == 2
     assert not {"raylet", "gcs_server"} & set(inside)
 
 
