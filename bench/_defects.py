@@ -238,15 +238,29 @@ DEFECTS = (
     Defect(
         "an audit that sees no gap",
         "pipelines/run_folder/parts.py",
-        "elif part.range.start > covered:",
-        "elif part.range.start < 0:",
+        "elif piece.start > covered:",
+        "elif piece.start < 0:",
         "tests/pipelines/run_folder/test_parts.py::test_anything_else_is_refused_by_name",
+    ),
+    Defect(
+        "a part of several files that leaves out those between",
+        "pipelines/run_folder/parts.py",
+        "range(self.file, self.last_file + 1)",
+        "(self.file, self.last_file)",
+        "tests/pipelines/run_folder/test_parts.py::test_files_that_share_parts_are_proven_to_be_covered",
+    ),
+    Defect(
+        "small files that share a part over one that lies between",
+        "pipelines/scoring/score_step.py",
+        "and all(small_extents.get(between) == 0 for between in range(before + 1, after))",
+        "and True",
+        "tests/pipelines/scoring/test_score_step.py::test_files_share_a_stretch_only_where_nothing_lies_between",
     ),
     Defect(
         "an audit that sees no missing end",
         "pipelines/run_folder/parts.py",
         "    if covered < extent:\n",
-        "    if not parts and extent:\n",
+        "    if not pieces and extent:\n",
         "tests/pipelines/run_folder/test_parts.py::test_anything_else_is_refused_by_name",
     ),
     Defect(

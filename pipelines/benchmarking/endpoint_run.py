@@ -21,7 +21,7 @@ from pipelines.benchmarking.chat_judge import ChatJudge
 from pipelines.benchmarking.endpoint_connection import served_card
 from pipelines.benchmarking.rewards_client import RewardsClient
 from pipelines.corpus.corpus_files import InputFile, find_corpus
-from pipelines.corpus.readers import START, read
+from pipelines.corpus.readers import read
 from pipelines.corpus.units import Unit, cut
 from pipelines.formats import ROW_READER, RowRequests, RowShape, explain_detection
 from pipelines.prepare.resolve_run import own_columns_of, read_first_rows, shape_of
@@ -30,7 +30,7 @@ from pipelines.run_folder.columns import Columns, carried_columns
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, installed
-from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, merge_ranges
+from pipelines.run_folder.parts import Parts, audit, by_file, gaps, merge_ranges
 from pipelines.runtime.progress import Progress
 from pipelines.sampling.endpoint_faults import display_url
 from pipelines.scored_corpus.summary import Summary, summarise
@@ -203,10 +203,11 @@ async def _score_missing(run: _EndpointRun, progress: Progress) -> None:
 
 def _missing(run: _EndpointRun) -> list[Unit]:
     """The ranges of the input without a part."""
-    parts, extents = by_file(run.parts.listing()), run.parts.extents(run.manifest.files)
+    extents = run.parts.extents(run.manifest.files)
+    pieces = by_file(run.parts.listing(), extents)
     units = []
     for file in run.manifest.files:
-        done, extent = merge_ranges(part.range for part in parts.get(file.index, [])), extents[file.index]
+        done, extent = merge_ranges(piece.range for piece in pieces.get(file.index, [])), extents[file.index]
         units += cut(file, None if extent is None else gaps(done, extent), done, _UNIT_BYTES)
     return units
 
@@ -215,8 +216,8 @@ async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowReques
     """Score the rows of a stretch, and commit them as a part."""
     outcomes = await asyncio.gather(*(_outcomes(run.client, row) for row in stretch.rows))
     scores = [outcome.score for row in outcomes for outcome in row]
-    part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), scores))
-    names = [f"{file.name}:{start}" for start in stretch.table.column(START).to_pylist()]
+    part = stretch.part(sum(row is not None for row in stretch.rows), scores)
+    names = stretch.row_names({file.index: file.name})
     run.parts.commit(part, scored_table(run.manifest.columns, stretch.table, names, outcomes), run.metadata)
     return part_report(part, scores)
 

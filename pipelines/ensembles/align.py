@@ -6,6 +6,7 @@ memory.
 """
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from actors.records import Status
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.columns import PROMPT_HASH, PROMPT_TOKENS, REASON, RESPONSE, REWARD, ROW, STATUS, TRUNCATED
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Part, Parts, by_file, read_tables
+from pipelines.run_folder.parts import Part, Parts, Piece, by_file, read_tables
 from pipelines.storage import Entry
 
 _IDENTITY = (ROW, RESPONSE, PROMPT_HASH)
@@ -36,10 +37,11 @@ class MemberRun:
     entries: Sequence[tuple[Part, Entry]]
 
     @functools.cached_property
-    def by_file(self) -> Mapping[tuple[str, int, str], list[Part]]:
-        """The parts in order, by input file: by its identity, as the same file may have another number in another member."""
-        parts_by_number = by_file(part for part, _ in self.entries)
-        return {_file(file): parts_by_number.get(file.index, []) for file in self.manifest.files}
+    def pieces(self) -> Mapping[tuple[str, int, str], list[Piece]]:
+        """What the parts cover, in order, by input file: its identity, as its number may differ between members."""
+        extents = self.parts.extents(self.manifest.files)
+        pieces_by_number = by_file((part for part, _ in self.entries), extents)
+        return {_file(file): pieces_by_number.get(file.index, []) for file in self.manifest.files}
 
 
 class AlignedPart(NamedTuple):
@@ -55,16 +57,22 @@ def align_members(runs: Sequence[MemberRun]) -> Iterator[AlignedPart]:
     Raises `AuditError` unless all members hold exactly the same responses; it names the first that differs.
     """
     first, *further = runs
-    if strange := [run.name for run in further if run.by_file.keys() != first.by_file.keys()]:
+    if strange := [run.name for run in further if run.pieces.keys() != first.pieces.keys()]:
         raise AuditError(f"the members weren't made of the same files: {strange[0]} of others than {first.name}")
     within_row = any(run.manifest.columns.within_row for run in runs)
+    readers = [_PartReader(run) for run in runs]
+    files_of_part: list[list[pa.Table]] = []  # a table per member, for each file of a part so far
     for file in first.manifest.files:
-        streams = [_Responses(run, file) for run in runs]
-        for part in first.by_file[_file(file)]:
-            tables = [stream.take(part.counts.responses) for stream in streams]
+        streams = [_Responses(reader, file) for reader in readers]
+        for part, _ in first.pieces[_file(file)]:
+            count = readers[0].count(part, file)
+            tables = [stream.take(count) for stream in streams]
             for run, table in zip(further, tables[1:], strict=True):
                 _check_same(first.name, tables[0], run.name, table)
-            yield AlignedPart(part, _combine(tables, within_row))
+            files_of_part.append(tables)
+            if part.last_file == file.index:
+                yield AlignedPart(part, _combine(list(map(pa.concat_tables, zip(*files_of_part, strict=True))), within_row))
+                files_of_part.clear()
         # The first member is used up here; this finds a member with more responses than it.
         for run, stream in zip(runs, streams, strict=True):
             if (extra := stream.take(1)).num_rows:
@@ -78,24 +86,57 @@ def _file(file: InputFile) -> tuple[str, int, str]:
     return file.name, file.size, file.fingerprint
 
 
+class _PartReader:
+    """Reads a member's responses. Of a part of several files it keeps the last one that it has read, split by file."""
+
+    def __init__(self, run: MemberRun) -> None:
+        columns = run.manifest.columns
+        self.run = run
+        self._names = [columns.prefix + name for name in _READ]
+        kinds = {name: columns.ours.field(columns.prefix + name).type for name in _READ}
+        self.schema = pa.schema(list(kinds.items()))
+        self._last: Part | None = None
+        self._by_file: Mapping[str, pa.Table] = {}
+
+    def count(self, part: Part, file: InputFile) -> int:
+        """The number of a part's responses that are of a file."""
+        return self._of_file(part, file).num_rows if part.further else part.counts.responses
+
+    def tables(self, part: Part, file: InputFile) -> Iterator[pa.Table]:
+        """A part's responses that are of a file, in order. Raises `AuditError` if it holds others than its name says."""
+        if part.further:
+            yield self._of_file(part, file)
+        else:
+            yield from self._read(part)
+
+    def _of_file(self, part: Part, file: InputFile) -> pa.Table:
+        if part != self._last:
+            self._last, self._by_file = part, _split(pa.concat_tables([self.schema.empty_table(), *self._read(part)]))
+        return self._by_file.get(file.name, self.schema.empty_table())
+
+    def _read(self, part: Part) -> Iterator[pa.Table]:
+        parts, count = self.run.parts, 0
+        for table in read_tables(parts.path(part), self._names):
+            count += table.num_rows
+            yield table.rename_columns(list(_READ))
+        if count != part.counts.responses:
+            raise AuditError(f"{part.name} in {parts.folder} holds {count} responses, and its name says {part.counts}")
+
+
+def _split(table: pa.Table) -> dict[str, pa.Table]:
+    """The rows of each file, which follow each other, by its name."""
+    names = [row.rpartition(":")[0] for row in table.column(ROW).to_pylist()]
+    edges = [0, *(at for at in range(1, len(names)) if names[at] != names[at - 1]), len(names)]
+    return {names[first]: table.slice(first, last - first) for first, last in itertools.pairwise(edges) if first < last}
+
+
 class _Responses:
     """A stream of a member's responses to the rows of a file, in order."""
 
-    def __init__(self, run: MemberRun, file: InputFile) -> None:
-        columns = run.manifest.columns
-        self._names = [columns.prefix + name for name in _READ]
-        kinds = {name: columns.ours.field(columns.prefix + name).type for name in _READ}
-        self._left = pa.schema(list(kinds.items())).empty_table()
-        self._tables = self._read(run.parts, run.by_file[_file(file)])
-
-    def _read(self, parts: Parts, parts_of_file: Sequence[Part]) -> Iterator[pa.Table]:
-        for part in parts_of_file:
-            count = 0
-            for table in read_tables(parts.path(part), self._names):
-                count += table.num_rows
-                yield table.rename_columns(list(_READ))
-            if count != part.counts.responses:
-                raise AuditError(f"{part.name} in {parts.folder} holds {count} responses, and its name says {part.counts}")
+    def __init__(self, reader: _PartReader, file: InputFile) -> None:
+        self._left = reader.schema.empty_table()
+        pieces = reader.run.pieces[_file(file)]
+        self._tables = itertools.chain.from_iterable(reader.tables(piece.part, file) for piece in pieces)
 
     def take(self, count: int) -> pa.Table:
         """The next `count` responses; fewer at the end of the file."""

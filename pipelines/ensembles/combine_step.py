@@ -41,7 +41,7 @@ def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> 
             raise AuditError(f"{part.name} in {step.source.folder} holds {rows.num_rows} responses, and says {part.counts}")
         table = combine_scores(step, rows, numbers.slice(first, rows.num_rows))
         first += rows.num_rows
-        step.target.commit(Part(part.file, part.range, _counts(step, part, table)), table, step.metadata)
+        step.target.commit(part._replace(counts=_counts(step, part, table), run=""), table, step.metadata)
     return first
 
 

@@ -216,8 +216,8 @@ def combine(
 
 def _missing(step: CombineStep, first: MemberRun) -> list[tuple[Part, int]]:
     """The first member's parts that have no combined part yet, each with its size in bytes."""
-    combined = {(part.file, part.range) for part in step.target.listing()}
-    return [(part, entry.size) for part, entry in first.entries if (part.file, part.range) not in combined]
+    combined = {part.place for part in step.target.listing()}
+    return [(part, entry.size) for part, entry in first.entries if part.place not in combined]
 
 
 def _member_run(output: str, name: str) -> MemberRun:

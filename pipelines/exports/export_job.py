@@ -25,14 +25,13 @@ import pyarrow as pa
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
 from pipelines.corpus.assay_folders import OutputKind
-from pipelines.corpus.corpus_files import Range
 from pipelines.exports import row_types
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import WITHIN_ROW, Columns
 from pipelines.run_folder.dataset_card import MADE_UP, write_card
 from pipelines.run_folder.json_lines import encode
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part
+from pipelines.run_folder.parts import Part
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.expressions import Condition
@@ -247,9 +246,8 @@ def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
     A row of `parts` is the report of one part: its file, its range and its counts.
     """
     for report in parts.to_pylist():
-        counts = Counts(*(report[name] for name in Counts._fields))
         for step in steps:
-            part = Part(report["file"], Range(report["start"], report["end"]), counts, step.source.parts.run or "")
+            part = Part.of_report(report, step.source.parts.run or "")
             _make_piece(step, _Piece(_number(part), (part,)))
     return parts
 

@@ -113,7 +113,7 @@ class _CurrentPart:
         try:
             return cls(part, read_table(parts.path(part)), columns)
         except SourceError:
-            replacements = [other for other in parts.listing() if (other.file, other.range) == (part.file, part.range)]
+            replacements = [other for other in parts.listing() if other.place == part.place]
             if part in replacements or not replacements:
                 raise
             return cls(replacements[0], read_table(parts.path(replacements[0])), columns)

@@ -59,8 +59,7 @@ class RescoreStep:
 
     def _rescore(self, work: PartWork) -> dict[str, Any]:
         part = work.part
-        name = f"again-{part.file}-{part.range.start}-{part.range.end}"
-        scores = self._actor.score(name, [request.request for request in work.requests])
+        scores = self._actor.score(f"again-{part.place}", [request.request for request in work.requests])
         outcomes = [request.outcomes(results) for request, results in zip(work.requests, scores, strict=True)]
         return self._rescoring.finish(self._settings, work, outcomes, self._actor.runner)
 
@@ -97,4 +96,4 @@ def _select(block: pa.Table, settings: StepSettings, rescoring: Rescoring) -> pa
 
 def report(part: Part, figures: Mapping[str, Any]) -> dict[str, Any]:
     """The row that the driver receives for a part: as that of the main job, and the `figures` beside its counts."""
-    return {"file": part.file, "start": part.range.start, "end": part.range.end, **part.counts._asdict(), **figures}
+    return {**part.report(), **figures}

@@ -4,10 +4,12 @@
       manifest.json                                   what was done, and the summary at the end
       parts/000000-000000000000-000000065536-512-510-2-0-0a1b2c3d4e5f6071.parquet
              file   start        end          rows scored rejected failed run
+      parts/000001to000017-000000000000-000000000456-170-170-0-0-0a1b2c3d4e5f6071.parquet
+             from the start of file 1 to position 456 of file 17: small files share a part
       ends/000003-000001048576-0a1b2c3d4e5f6071       where a compressed file or an array turned out to end
       sessions/01792837482910283746-0a1b2c3d4e5f6071.json    how long a session worked (`run_timing`)
 
-A part is complete or absent, and never written twice (`pipelines.storage`). The parts of a file tile it, so a listing of
+A part is complete or absent, and never written twice (`pipelines.storage`). The parts tile every file, so a listing of
 names, without reading a file, tells what is missing.
 
 Every name ends with its run, which the manifest names: eight hex digits of the hash of its identity, and eight random ones.
@@ -22,7 +24,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,7 +43,7 @@ RUN = r"[0-9a-f]{16}"
 RUN_KEY = "assay_run"
 """The key of the run's name in the metadata of a part."""
 
-_NAME = re.compile(rf"(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)(?:-({RUN}))?\.parquet")
+_NAME = re.compile(rf"(\d+)(?:to(\d+))?-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)(?:-({RUN}))?\.parquet")
 _END_NAME = re.compile(rf"(\d+)-(\d+)(?:-({RUN}))?")
 _BATCH_ROWS = 4096
 _LEAST_BYTES = 12
@@ -78,12 +80,17 @@ class Counts(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A committed range of a file. `run` is the name of its run, which `Parts` sets when it commits."""
+    """A committed range of a file, or of neighbouring files: from a position in the first to one in the last of them.
+
+    `run` is the name of its run, which `Parts` sets when it commits.
+    """
 
     file: int
     range: Range
     counts: Counts
     run: str = ""
+    further: int = 0
+    """The number of files after `file` in which the part has rows; `range.end` is a position in the last of them."""
 
     @property
     def name(self) -> str:
@@ -92,8 +99,56 @@ class Part(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The file and the range, as the name begins."""
-        return f"{self.file:06d}-{self.range.start:012d}-{self.range.end:012d}"
+        """The files and the range, as the name begins."""
+        last = f"to{self.last_file:06d}" if self.further else ""
+        return f"{self.file:06d}{last}-{self.range.start:012d}-{self.range.end:012d}"
+
+    @property
+    def last_file(self) -> int:
+        """The file in which the part ends."""
+        return self.file + self.further
+
+    @property
+    def begin(self) -> tuple[int, int]:
+        """The first position: file and position in it. Positions of a corpus are ordered."""
+        return self.file, self.range.start
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The position behind the last one."""
+        return self.last_file, self.range.end
+
+    def pieces(self, extents: Mapping[int, int | None]) -> Iterator[tuple[int, Range]]:
+        """The range of each file that the part covers; `extents` are those of all files, by index.
+
+        Of several files those that are empty, or aren't in `extents`, have none.
+        """
+        if not self.further:
+            yield self.file, self.range
+            return
+        if self.last_file not in extents:
+            return
+        for index in range(self.file, self.last_file + 1):
+            start = self.range.start if index == self.file else 0
+            end = self.range.end if index == self.last_file else extents.get(index) or 0
+            if start < end:
+                yield index, Range(start, end)
+
+    def report(self) -> dict[str, int]:
+        """The part as a row of a table, without its run."""
+        return {
+            "file": self.file,
+            "further": self.further,
+            "start": self.range.start,
+            "end": self.range.end,
+            **self.counts._asdict(),
+        }
+
+    @classmethod
+    def of_report(cls, report: Mapping[str, Any], run: str = "") -> Self:
+        """The part of a row that `report` made."""
+        counts = Counts(*(report[name] for name in Counts._fields))
+        return cls(report["file"], Range(report["start"], report["end"]), counts, run, report["further"])
 
     @classmethod
     def parse(cls, name: str) -> "Part | None":
@@ -101,10 +156,10 @@ class Part(NamedTuple):
         match = _NAME.fullmatch(name)
         if match is None:
             return None
-        *numbers, run = match.groups()
-        file, start, end, *counts = map(int, numbers)
-        part = cls(file, Range(start, end), Counts(*counts), run or "")
-        return part if part.name == name else None
+        first, last, *numbers, run = match.groups()
+        start, end, *counts = map(int, numbers)
+        part = cls(int(first), Range(start, end), Counts(*counts), run or "", int(last or first) - int(first))
+        return part if part.further >= 0 and part.name == name else None
 
 
 @dataclass(frozen=True)
@@ -252,7 +307,7 @@ class Parts:
         for cluster in _clusters(sorted(written)):
             kept: list[Part] = []
             for part in sorted(cluster, key=lambda part: (written[part], part)) if len(cluster) > 1 else cluster:
-                if any(part.range.start < other.range.end and other.range.start < part.range.end for other in kept):
+                if any(part.begin < other.end and other.begin < part.end for other in kept):
                     self.parts_folder.delete(part.name)
                     dropped.append(part)
                 else:
@@ -316,39 +371,47 @@ def _without_replaced(entries: Sequence[tuple[Part, Entry]]) -> list[tuple[Part,
 
     That other one is by a retry, which was killed before it deleted the part that it had replaced. Both are whole.
     """
-    fewest: dict[tuple[int, Range, int, int], int] = {}
+    fewest: dict[tuple[str, int, int], int] = {}
     for part, entry in entries:
         if not is_empty(entry):
-            fewest[_place(part)] = min(part.counts.failed, fewest.get(_place(part), part.counts.failed))
-    return [(part, entry) for part, entry in entries if part.counts.failed <= fewest.get(_place(part), part.counts.failed)]
+            fewest[_work(part)] = min(part.counts.failed, fewest.get(_work(part), part.counts.failed))
+    return [(part, entry) for part, entry in entries if part.counts.failed <= fewest.get(_work(part), part.counts.failed)]
 
 
-def _place(part: Part) -> tuple[int, Range, int, int]:
-    return part.file, part.range, part.counts.rows, part.counts.responses
+def _work(part: Part) -> tuple[str, int, int]:
+    return part.place, part.counts.rows, part.counts.responses
 
 
 def _run_suffix(run: str) -> str:
     return f"-{run}" if run else ""
 
 
-def by_file(parts: Iterable[Part]) -> dict[int, list[Part]]:
-    """Parts grouped by file index; their order is kept."""
-    grouped: dict[int, list[Part]] = {}
+class Piece(NamedTuple):
+    """What a part covers of one file."""
+
+    part: Part
+    range: Range
+
+
+def by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> dict[int, list[Piece]]:
+    """What parts cover of each file, by its index; `extents` are those of all files. The order of the parts is kept."""
+    grouped: dict[int, list[Piece]] = {}
     for part in parts:
-        grouped.setdefault(part.file, []).append(part)
+        for index, piece in part.pieces(extents):
+            grouped.setdefault(index, []).append(Piece(part, piece))
     return grouped
 
 
 def _clusters(parts: Iterable[Part]) -> Iterator[list[Part]]:
     """Group sorted parts into clusters that overlap transitively, so that `repair` compares few pairs of a million parts."""
     cluster: list[Part] = []
-    end = 0
+    end = (0, 0)
     for part in parts:
-        if cluster and (part.file != cluster[0].file or part.range.start >= end):
+        if cluster and part.begin >= end:
             yield cluster
             cluster = []
         # The furthest end so far, not the last one: a long part may cover several short ones after it.
-        end = max(end, part.range.end) if cluster else part.range.end
+        end = max(end, part.end) if cluster else part.end
         cluster.append(part)
     if cluster:
         yield cluster
@@ -378,32 +441,44 @@ def audit(files: Sequence[InputFile], extents: Mapping[int, int | None], parts: 
 
     `parts` are sorted. Raises `AuditError`, naming up to 20 gaps, overlaps and contradictions.
     """
-    grouped = by_file(parts)
-    if strangers := grouped.keys() - {file.index for file in files}:
+    files_by_index = {file.index: file for file in files}
+    if strangers := {index for part in parts for index in (part.file, part.last_file)} - files_by_index.keys():
         raise AuditError(f"some parts belong to files that the manifest doesn't list: {sorted(strangers)}")
-    problems = [problem for file in files for problem in _problems(file, extents[file.index], grouped.get(file.index, []))]
+    grouped = by_file(parts, extents)
+    problems = [
+        *(problem for file in files for problem in _problems(file, extents[file.index], grouped.get(file.index, []))),
+        *(problem for part in parts for problem in _wrong_rows(part, files_by_index, extents)),
+    ]
     if problems:
         raise AuditError("the parts don't add up to the input:\n  " + "\n  ".join(problems[:20]))
     return sum((part.counts for part in parts), Counts())
 
 
-def _problems(file: InputFile, extent: int | None, parts: Sequence[Part]) -> Iterable[str]:
+def _problems(file: InputFile, extent: int | None, pieces: Sequence[Piece]) -> Iterable[str]:
     if extent is None:
         yield f"{file.name}: not all of its rows are in the parts"
         return
     covered = 0
-    for part in parts:
-        length = part.range.end - part.range.start
-        # A position of Parquet and arrays is a row, so the count of rows must equal the length. In a file of lines only an
-        # empty range is impossible.
-        if length <= 0 or (file.kind.by_ordinal and part.counts.rows != length):
-            yield f"{file.name}: {part.name} says that {length} positions hold {part.counts.rows} rows"
-        if part.range.start < covered:
-            yield f"{file.name}: {part.range.start} to {covered} is there twice ({part.name})"
-        elif part.range.start > covered:
-            yield f"{file.name}: {covered} to {part.range.start} is missing"
-        covered = max(covered, part.range.end)  # max, so that a part inside an earlier one is reported once
+    for part, piece in pieces:
+        if piece.start < covered:
+            yield f"{file.name}: {piece.start} to {covered} is there twice ({part.name})"
+        elif piece.start > covered:
+            yield f"{file.name}: {covered} to {piece.start} is missing"
+        covered = max(covered, piece.end)  # max, so that a part inside an earlier one is reported once
     if covered < extent:
         yield f"{file.name}: {covered} to {extent} is missing"
     elif covered > extent:
         yield f"{file.name}: there are parts beyond its end at {extent}"
+
+
+def _wrong_rows(part: Part, files: Mapping[int, InputFile], extents: Mapping[int, int | None]) -> Iterable[str]:
+    """What is impossible about a part's number of rows.
+
+    A position of Parquet and arrays is a row, so there the number must equal the length. Of lines only an empty range is
+    impossible.
+    """
+    lengths = {index: piece.end - piece.start for index, piece in part.pieces(extents)}
+    length = sum(lengths.values())
+    by_ordinal = all(files[index].kind.by_ordinal for index in lengths)
+    if length <= 0 or (by_ordinal and part.counts.rows != length):
+        yield f"{files[part.file].name}: {part.name} says that {length} positions hold {part.counts.rows} rows"

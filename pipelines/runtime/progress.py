@@ -143,7 +143,8 @@ class Meter:
             self._weights |= {file.index: guess for file in unknown}
         self._total = sum(file.size for file in files if file.extent != 0)
         self._is_estimate = any(file.extent is None for file in files)
-        self._first = self._share_of((part.file, part.range.start, part.range.end) for part in done)
+        self._extents = {file.index: file.extent for file in files}
+        self._first = sum(map(self._bytes_of, done))
         self._bytes = self._first
         self.rows = 0
         self.responses = 0
@@ -154,7 +155,7 @@ class Meter:
 
     def add(self, part: Mapping[str, Any], now: float) -> None:
         """Add a part that was committed at `now`."""
-        self._bytes += self._share_of([(part["file"], part["start"], part["end"])])
+        self._bytes += self._bytes_of(Part.of_report(part))
         self.rows += part["rows"]
         self.responses += part["scored"] + part["rejected"] + part["failed"]
         self.tokens += part["tokens"]
@@ -233,8 +234,9 @@ class Meter:
         few = len(self._samples) < _MIN_SAMPLES
         return f"known after {_MIN_SAMPLES} parts" if few else "when parts come one after another"
 
-    def _share_of(self, ranges: Any) -> float:
-        return float(sum((end - start) * self._weights.get(file, 0.0) for file, start, end in ranges))
+    def _bytes_of(self, part: Part) -> float:
+        pieces = part.pieces(self._extents)
+        return float(sum((piece.end - piece.start) * self._weights.get(file, 0.0) for file, piece in pieces))
 
 
 class Screen(Protocol):

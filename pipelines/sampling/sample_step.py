@@ -20,11 +20,9 @@ from actors.errors import EngineError
 from actors.records import Reason, RenderedRequest, Response, Score, ScoreRequest
 from actors.scorers.head_scorer import gather
 from actors.scorers.policy import GeneratedCandidate, seed_of
-from pipelines.corpus.readers import START
 from pipelines.formats import CANDIDATE
 from pipelines.prepare.policy_prompts import PromptRow, read_prompt_rows
 from pipelines.prepare.score_requests import Preparation, judged_text, renderer
-from pipelines.run_folder.parts import Counts, Part
 from pipelines.runtime.run_metrics import RunMetrics
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
@@ -235,10 +233,9 @@ class SampleStep(CandidateSampler):
 
     def _commit(self, stretch: Stretch[PromptRow]) -> dict[str, Any]:
         step = self._settings.step
-        name, starts = step.names[stretch.file], stretch.table.column(START).to_pylist()
         rows = [
-            PromptCandidates(f"{name}:{start}", prompt) if prompt is not None else None
-            for start, prompt in zip(starts, stretch.rows, strict=True)
+            PromptCandidates(name, prompt) if prompt is not None else None
+            for name, prompt in zip(stretch.row_names(step.names), stretch.rows, strict=True)
         ]
         # The part's range covers pieces without a row too: the audit adds ranges up to the whole file.
         sampled = [row for row in rows if row is not None]
@@ -246,7 +243,7 @@ class SampleStep(CandidateSampler):
         with self._metrics.scoring_part():
             usage = self.sample(work, sampled, self._source(stretch))
         table, scores = self.table(stretch.table, rows)
-        part = Part(stretch.file, stretch.range, Counts.of(len(sampled), scores))
+        part = stretch.part(len(sampled), scores)
         # A first pass judges nothing: the second one counts its responses.
         if step.parts.commit(part, table, step.metadata) and self._settings.judges is not None:
             self._metrics.committed(part, scores)

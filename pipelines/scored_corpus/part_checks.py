@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import AuditError, SourceError
 from actors.records import Status
-from pipelines.corpus.corpus_files import InputFile
+from pipelines.corpus.corpus_files import InputFile, Range
 from pipelines.run_folder.columns import ROW, STATUS
 from pipelines.run_folder.earlier_run import FILES_KEY
 from pipelines.run_folder.manifest import Manifest, files_mark
@@ -98,8 +98,8 @@ def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Map
         return f"is of another run, {run or 'of an earlier version'}, and is named as one of {manifest.run or 'this one'}"
     if not schema.remove_metadata().equals(manifest.columns.schema.remove_metadata()):
         return "has other columns than the manifest: another model's, or another version's"
-    if part.file not in files:
-        return f"is of file {part.file}, which the manifest doesn't list"
+    if strangers := {part.file, part.last_file} - files.keys():
+        return f"is of file {min(strangers)}, which the manifest doesn't list"
     if (place := footer_note(parquet.metadata, PLACE_KEY) or part.place) != part.place:
         return f"was written as {place}, and has been renamed"
     if (mark := written.get(FILES_KEY)) and mark != files_mark(manifest.files[: int(mark.partition(":")[0])]):
@@ -109,7 +109,8 @@ def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Map
 
 def _contradiction(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Mapping[int, InputFile]) -> str | None:
     """What the rows of a part say against its name; None if they agree. Reads every page."""
-    prefix, file = manifest.columns.prefix, files[part.file]
+    prefix = manifest.columns.prefix
+    covered = {files[index].name: piece for index, piece in part.pieces({index: files[index].extent for index in files})}
     statuses, rows, last = Counter[str](), 0, None
     for batch in parquet.iter_batches():
         statuses.update(batch.column(prefix + STATUS).to_pylist())
@@ -117,13 +118,20 @@ def _contradiction(part: Part, parquet: pq.ParquetFile, manifest: Manifest, file
             if row == last:
                 continue
             name, _, start = row.rpartition(":")
-            if name != file.name or not part.range.start <= int(start) < part.range.end:
-                return f"holds the row {row}, which isn't of {file.name} from {part.range.start} to {part.range.end}"
+            piece = covered.get(name)
+            if piece is None or not piece.start <= int(start) < piece.end:
+                return f"holds the row {row}, which isn't of {_pieces_text(covered)}"
             rows, last = rows + 1, row
     counts = Counts(rows, *(statuses[status.value] for status in Status))
     if counts != part.counts or sum(statuses.values()) != counts.responses:
         return f"holds {_text(counts)}, and its name says {_text(part.counts)}"
     return None
+
+
+def _pieces_text(pieces: Mapping[str, Range]) -> str:
+    """The files of a part, with the range of the first and the last."""
+    named = [f"{name} from {piece.start} to {piece.end}" for name, piece in pieces.items()]
+    return named[0] if len(named) == 1 else f"the files between {named[0]} and {named[-1]}"
 
 
 def _text(counts: Counts) -> str:

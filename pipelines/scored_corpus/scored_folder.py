@@ -221,7 +221,7 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
 
 def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], parts: Sequence[Part]) -> None:
     """Audit with the gaps filled by made-up parts: what it still finds is an overlap, or a part of an unknown file."""
-    ranges = {index: [part.range for part in file_parts] for index, file_parts in by_file(parts).items()}
+    ranges = {index: [piece.range for piece in pieces] for index, pieces in by_file(parts, extents).items()}
     ends = {file.index: extents[file.index] or max(ranges.get(file.index, [Range(0, 0)])).end for file in manifest.files}
     missing = [(index, gap) for index, end in ends.items() for gap in gaps(ranges.get(index, []), end)]
     fillers = [Part(index, gap, Counts(rows=gap.end - gap.start)) for index, gap in missing]

@@ -36,7 +36,7 @@ from actors.launch import placement
 from actors.timeline import mark
 from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
-from pipelines.corpus.corpus_files import InputFile, Range, check_unchanged, file_exists, left_out_message
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_unchanged, file_exists, left_out_message
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.corpus.units import Unit, cut, task_bytes
 from pipelines.estimate import compare_run
@@ -118,10 +118,14 @@ class Run:
         """The unfinished files, each with its remaining ranges (None: its end isn't known yet) and its done ranges."""
         passes = [self.parts, *([self.later] if self.later else [])]
         extents = [parts.extents(self.manifest.files) for parts in passes]
-        parts = by_file(sorted(part for parts in passes for part in parts.listing()))
+        ends = {
+            file.index: next((known[file.index] for known in extents if known[file.index] is not None), None)
+            for file in self.manifest.files
+        }
+        pieces = by_file(sorted(part for parts in passes for part in parts.listing()), ends)
         for file in self.manifest.files:
-            done = merge_ranges(part.range for part in parts.get(file.index, []))
-            extent = next((ends[file.index] for ends in extents if ends[file.index] is not None), None)
+            done = merge_ranges(piece.range for piece in pieces.get(file.index, []))
+            extent = ends[file.index]
             remaining = None if extent is None else gaps(done, extent)
             if remaining is None or remaining:
                 yield file, remaining, done
@@ -464,9 +468,22 @@ def step_settings(run: Run) -> StepSettings:
         parts=run.parts,
         part_rows=run.part_rows,
         names={file.index: file.name for file in run.manifest.files},
+        small_extents=_small_extents(run),
         metadata={"assay": json.dumps(provenance(run.settings)), FILES_KEY: files_mark(run.manifest.files)},
         store=run.store,
     )
+
+
+def _small_extents(run: Run) -> dict[int, int]:
+    """The extents of the files that may share a part with their neighbours: those that a part would take whole.
+
+    Of compressed files and arrays only reading tells the extent, so they have parts of their own.
+    """
+    return {
+        file.index: file.extent
+        for file in run.manifest.files
+        if file.extent is not None and file.size < run.block_bytes and file.kind in (FileKind.JSONL, FileKind.PARQUET)
+    }
 
 
 def _check_failures(counts: Counts, max_fraction: float) -> None:

@@ -1,16 +1,18 @@
 """The pipeline step that scores and commits. What is committed doesn't depend on how Ray Data cuts its blocks.
 
 Every row carries its file and range. A block is cut where neighbouring rows' ranges don't touch, and where it is longer than
-a part may be. Each piece (`Stretch`) becomes a part. The driver receives one row of counts per part.
+a part may be. Each piece (`Stretch`) becomes a part. Small files that follow each other share one: with ten rows a part an
+engine would wait, and the folder fill with files. The driver receives one row of counts per part.
 """
 
 import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -42,6 +44,8 @@ class StepSettings:
     parts: Parts
     part_rows: int
     names: Mapping[int, str]
+    small_extents: Mapping[int, int]
+    """The extents of the files that may share a part (`stretches`)."""
     metadata: Mapping[str, str]
     store: OpenStore | None = None
 
@@ -51,12 +55,22 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Stretch(Generic[Row]):
-    """Neighbouring rows of one file in one block, with their prepared rows (None for a range without a row)."""
+    """Neighbouring rows in one block, with their prepared rows (None for a range without a row). Places as in `Part`."""
 
     file: int
     range: Range
     table: pa.Table
     rows: Sequence[Row | None]
+    further: int = 0
+
+    def part(self, rows: int, scores: Iterable[Score]) -> Part:
+        """The part that it becomes, with the number of its rows, and the scores of their responses."""
+        return Part(self.file, self.range, Counts.of(rows, scores), further=self.further)
+
+    def row_names(self, names: Mapping[int, str]) -> list[str]:
+        """The name of each row, `FILE:START`; `names` are those of the files."""
+        files, starts = (self.table.column(column).to_pylist() for column in (FILE, START))
+        return [f"{names[file]}:{start}" for file, start in zip(files, starts, strict=True)]
 
 
 def requests_of(rows: Sequence[PreparedRow | None]) -> list[RenderedRequest]:
@@ -94,22 +108,23 @@ class ScoreStep:
         # Ray runs the lost task of a restarted actor again from its start. Its parts that are committed already are reported
         # again, not scored again; listing the folder is left out for actors that aren't restarted.
         committed = settings.parts.listing() if self._actor.is_restart else []
-        self._done = {(part.file, part.range): part for part in committed}
+        self._done = {part.place: part for part in committed}
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score and commit a block; returns one row per part."""
         with ThreadPoolExecutor(_THREADS) as threads:  # a block of many small files must keep the engine busy too
-            cut = stretches(block, self._settings.part_rows, prepared_rows(block))
+            cut = stretches(block, self._settings.part_rows, prepared_rows(block), self._settings.small_extents)
             return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
 
     def _commit(self, stretch: Stretch[PreparedRow]) -> dict[str, Any]:
-        if done := self._done.get((stretch.file, stretch.range)):
+        rows = sum(row is not None for row in stretch.rows)
+        place = stretch.part(rows, []).place
+        if done := self._done.get(place):
             return part_report(done, [])
-        work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
         with self._metrics.scoring_part():
-            outcomes = outcomes_of(stretch.rows, self._actor.score(work, requests_of(stretch.rows)))
+            outcomes = outcomes_of(stretch.rows, self._actor.score(place, requests_of(stretch.rows)))
         scores = [outcome.score for row in outcomes for outcome in row]
-        part = Part(stretch.file, stretch.range, Counts.of(sum(row is not None for row in stretch.rows), scores))
+        part = stretch.part(rows, scores)
         self._keep_killers(stretch, outcomes)
         mark(f"part {part.name} is scored")
         if self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata):
@@ -117,43 +132,58 @@ class ScoreStep:
         return part_report(part, scores)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
-        name = self._settings.names[stretch.file]
-        rows = [f"{name}:{start}" for start in stretch.table.column(START).to_pylist()]
+        rows = stretch.row_names(self._settings.names)
         return scored_table(self._settings.preparation.columns, stretch.table, rows, outcomes)
 
     def _keep_killers(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> None:
         """Write the token ids of rows that crashed engines into `engine_killers/`, so that the crash can be reproduced."""
-        for row, row_outcomes in zip(stretch.rows, outcomes, strict=True):
+        files = stretch.table.column(FILE).to_pylist()
+        for number, (row, row_outcomes) in enumerate(zip(stretch.rows, outcomes, strict=True)):
             if row is None or not any(outcome.score.reason is Reason.ENGINE_KILLER for outcome in row_outcomes):
                 continue
             folder = storage.folder(self._settings.parts.folder).sub("engine_killers")
             prompts = [list(map(int, prompt.ids)) for request in row.requests for prompt in request.prompts]
-            name = f"{stretch.file:06d}-{stretch.range.start:012d}-{stretch.rows.index(row)}.json"
-            folder.replace(name, json.dumps({"file": self._settings.names[stretch.file], "prompts": prompts}).encode())
+            name = f"{stretch.file:06d}-{stretch.range.start:012d}-{number}.json"
+            folder.replace(name, json.dumps({"file": self._settings.names[files[number]], "prompts": prompts}).encode())
 
 
 def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
     """The row of counts that the driver receives for a part."""
     reasons = Counter(score.reason.value for score in scores if score.reason is not None)
     return {
-        "file": part.file,
-        "start": part.range.start,
-        "end": part.range.end,
-        **part.counts._asdict(),
+        **part.report(),
         # Of the engine's work: a store's answers would make a run look as fast as its disk.
         "tokens": sum(score.prompt_tokens or 0 for score in scores if not score.from_store),
         "reasons": json.dumps(reasons),
     }
 
 
-def stretches(block: pa.Table, most_rows: int, rows: Sequence[Row | None]) -> Iterator[Stretch[Row]]:
-    """Cut a block where the ranges of neighbouring rows don't touch, and pieces longer than `most_rows` into equal ones."""
+def stretches(
+    block: pa.Table, most_rows: int, rows: Sequence[Row | None], small_extents: Mapping[int, int] = MappingProxyType({})
+) -> Iterator[Stretch[Row]]:
+    """Cut a block where the ranges of neighbouring rows don't touch, and pieces longer than `most_rows` into equal ones.
+
+    The end of a file in `small_extents` touches the start of the next file of them; there may be empty ones between.
+    """
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
-    touching = (files[i] == files[i - 1] and starts[i] == ends[i - 1] for i in range(1, len(files)))
-    edges = [0, *(i for i, touches in enumerate(touching, start=1) if not touches), len(files)]
+
+    def touches(at: int) -> bool:
+        before, after = files[at - 1], files[at]
+        if before == after:
+            return bool(starts[at] == ends[at - 1])
+        return (
+            starts[at] == 0
+            and before < after
+            and after in small_extents
+            and small_extents.get(before) == ends[at - 1]
+            and all(small_extents.get(between) == 0 for between in range(before + 1, after))
+        )
+
+    edges = [0, *(at for at in range(1, len(files)) if not touches(at)), len(files)]
     for first, last in itertools.chain.from_iterable(_pieces(*edge, most_rows) for edge in itertools.pairwise(edges)):
-        stretch = Range(starts[first], ends[last - 1])
-        yield Stretch(files[first], stretch, block.slice(first, last - first), rows[first:last])
+        place = Range(starts[first], ends[last - 1])
+        further = files[last - 1] - files[first]
+        yield Stretch(files[first], place, block.slice(first, last - first), rows[first:last], further)
 
 
 def _pieces(first: int, last: int, max_rows: int) -> Iterator[tuple[int, int]]:

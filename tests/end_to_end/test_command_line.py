@@ -182,6 +182,7 @@ def test_a_check_prints_its_steps_and_nothing_of_vllms_log() -> None:
     assert all(line.startswith("ok  ") for line in done.stdout.splitlines())
 
 
+@pytest.mark.long
 def test_a_check_whose_engine_cant_start_says_why_and_resumes_nothing() -> None:
     done = assay("check", "tiny-scalar", "--engine-args", "quantization=fp8")
     assert done.returncode == 3

@@ -4,6 +4,8 @@ import json
 from collections.abc import Sequence
 from random import Random
 
+import pytest
+
 from actors.engine.protocol import Engine
 from tests.support.judge_contract import RIGHT, JudgeContract, Judged
 from tiny_models.dialects import Judgement
@@ -36,6 +38,7 @@ class TestTinyRewardAnything(JudgeContract):
         assert len(forgotten) > 100
         assert sum(forgotten) / len(forgotten) < 0.8
 
+    @pytest.mark.long
     def test_several_orders_agree_but_for_equals(self, engine: Engine, judged: list[Judged]) -> None:
         found = self.ask(engine, [one.judgement for one in judged[:60]], votes=3)
         right = [verdict for one in found for verdict in self.right(one)]

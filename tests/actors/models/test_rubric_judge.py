@@ -87,6 +87,7 @@ def test_a_check_shows_what_was_written_and_read(r3: Engine) -> None:
     assert passed[-1].startswith("asked about 2 + 3, it gave 5 to 5 and 2 to 6; it wrote '<think>")
 
 
+@pytest.mark.long
 def test_verdict_tokens_are_read_as_the_family_that_has_them_reads_them() -> None:
     """The prompt of GenRM-Principle as a rubric's: the same tokens, so the same numbers."""
     asked = single(judgements("genrm-principle", 7, 4 * COUNT, "held-out"))

@@ -165,6 +165,7 @@ def test_whether_reasoning_was_stripped_is_known_of_a_dataset(judge: str, option
         assert reader.stripped is stripped
 
 
+@pytest.mark.long
 def test_margins_by_label_are_there_whichever_pair_of_a_prompt_comes_first() -> None:
     """Of two rows with one prompt, responses of both make pairs, too, which have no label."""
     rows = [{"prompt": f"What is {at % 6}?", "chosen": f"{at}", "rejected": f"-{at}"} for at in range(12)]

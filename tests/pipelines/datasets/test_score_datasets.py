@@ -189,6 +189,7 @@ def test_the_best_of_each_prompt_are_those_of_a_brute_force(k: int, min_gap: flo
     assert len(ids(pipelines.top_k(found, k, per="row", keep="id < 9"))) == 8
 
 
+@pytest.mark.long
 def test_a_scored_folder_and_its_dataset_choose_the_same(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(40)))
     folder, kept = str(tmp_path / "scored"), tmp_path / "kept"
@@ -228,6 +229,7 @@ def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None
 
 
 @pytest.mark.filterwarnings("ignore:this dataset is lazy")
+@pytest.mark.long
 def test_two_models_judge_one_dataset(graded: Dataset) -> None:
     twice = score(graded, model="tiny-scalar", prefix="second_")
     both = pipelines.keep(twice, "reward is not null and second_reward is not null").materialize()
@@ -289,6 +291,7 @@ def test_a_second_use_of_a_lazy_dataset_is_warned_of_once(table: pa.Table, unwar
     lazy.take_all()  # warnings are errors here: a further one would fail
 
 
+@pytest.mark.long
 def test_a_dataset_that_is_materialised_or_used_once_is_not_warned_of(table: pa.Table, unwarned: None) -> None:
     source = ray.data.from_arrow(table.slice(0, 3))
     kept = score(source).materialize()

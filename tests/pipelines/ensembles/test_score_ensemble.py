@@ -255,6 +255,7 @@ def test_a_member_that_never_began_isnt_made_of_what_is_appended_alone(tmp_path:
 
 
 @pytest.mark.usefixtures("local_ray")
+@pytest.mark.long
 def test_an_input_with_a_column_of_our_name_is_refused_or_its_row_rejected(tmp_path: Path) -> None:
     first = write(tmp_path / "first.jsonl", lines([chat("q", "a", suspect=1)]))
     with pytest.raises(SourceError, match="has a column 'suspect'"):

@@ -110,6 +110,7 @@ def test_a_long_row_is_no_likelier_than_a_short_one(tmp_path: Path) -> None:
     assert seen[1000] / seen.total() == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.long
 def test_rows_longer_than_a_block_leave_blocks_without_one(tmp_path: Path) -> None:
     own = [[1500] * 40 + [5] * 400]
     files = corpus(tmp_path, "jsonl", own)

@@ -72,7 +72,9 @@ def coverage(blocks: Values, samples: int = SAMPLES) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("cut", [blocks_of_bytes, blocks_of_rows])
-@pytest.mark.parametrize("rejected", [0.001, 0.01, 0.1])
+@pytest.mark.parametrize(
+    "rejected", [pytest.param(0.001, marks=pytest.mark.long), 0.01, pytest.param(0.1, marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize("population", [lognormal, pareto, by_length, longest_first, unlike_files])
 def test_the_bounds_hold_the_truth_as_often_as_they_say(
     population: Callable[[Random], Values], rejected: float, cut: Callable[[Values, float], Values]

@@ -446,7 +446,7 @@ def test_an_earlier_result_is_replaced_only_on_request(four: str, tmp_path: Path
     assert set(os.listdir(kept)) == {*NOTES, "kept-00000.parquet", "mine.txt"}
 
 
-@pytest.mark.parametrize("condition", ["reward > 0", "reward > 100"])
+@pytest.mark.parametrize("condition", [pytest.param("reward > 0", marks=pytest.mark.long), "reward > 100"])
 def test_a_filter_that_is_killed_while_it_clears_its_folders_takes_nothing_of_another(
     four: str, tmp_path: Path, condition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

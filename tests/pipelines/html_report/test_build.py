@@ -182,7 +182,10 @@ RARE = {
 }
 
 
-@pytest.mark.parametrize(("name", "text"), RARE.items())
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [pytest.param(*rare, marks=[pytest.mark.long] if number else []) for number, rare in enumerate(RARE.items())],
+)
 def test_what_few_responses_have_is_warned_of_where_it_is_rewarded(tmp_path: Path, name: str, text: str) -> None:
     """Of 2,000 responses 50 have it: Spearman's correlation is at most 0.27 then, however much they are rewarded."""
     rng = random.Random(5)

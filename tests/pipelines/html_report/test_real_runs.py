@@ -63,6 +63,7 @@ def test_steps_by_their_place(tmp_path: Path) -> None:
     assert "mean reward by step" in _page(tmp_path)
 
 
+@pytest.mark.long
 def test_an_ensemble_says_who_made_its_numbers_up_and_what_its_models_dispute(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(PAIRS))
     given = {

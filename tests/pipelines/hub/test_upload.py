@@ -193,6 +193,7 @@ def test_a_name_that_isnt_one_is_told(name: str) -> None:
         FilterSettings(scored="s", output="o", hub=name)
 
 
+@pytest.mark.long
 def test_the_command_says_where_it_is(hub: LocalHub, scored: str, tmp_path: Path) -> None:
     more = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
     done: subprocess.CompletedProcess[str] = assay(

@@ -62,6 +62,7 @@ PARTS = st.builds(
     st.builds(Range, NUMBER, NUMBER),
     st.builds(Counts, NUMBER, NUMBER, NUMBER, NUMBER),
     st.sampled_from(["", RUN]),
+    st.integers(0, 10**7),
 )
 
 
@@ -85,6 +86,9 @@ def test_a_name_says_all_of_a_part(one: Part) -> None:
         "000000-000000000000-00000000000١-1-1-0-0.parquet",
         " 000000-000000000000-000000000001-1-1-0-0.parquet",
         "000000-000000000000--00000000001-1-1-0-0.parquet",
+        "000001to000001-000000000000-000000000001-1-1-0-0.parquet",
+        "000001to000000-000000000000-000000000001-1-1-0-0.parquet",
+        "000001to2-000000000000-000000000001-1-1-0-0.parquet",
     ],
 )
 def test_other_names_are_no_parts(name: str) -> None:
@@ -298,7 +302,12 @@ def test_parts_are_listed_in_order_and_other_files_arent(parts: Parts) -> None:
     for stranger in (".DS_Store", "x.parquet", "abc.tmp", "000000-0-1-1-1-0-0.parquet"):
         (Path(parts.folder, "parts") / stranger).write_bytes(b"")
     assert parts.listing() == sorted(found)
-    assert by_file(parts.listing()) == {0: [found[2], found[0]], 2: [found[1]], 10**6: [found[3]]}
+    pieces = by_file(parts.listing(), {})
+    assert {file: [piece.part for piece in pieces[file]] for file in pieces} == {
+        0: [found[2], found[0]],
+        2: [found[1]],
+        10**6: [found[3]],
+    }
 
 
 FILES = [
@@ -316,6 +325,53 @@ def test_ends_are_known_once_they_are_seen(parts: Parts) -> None:
     parts.end_seen(FILES[2], 0)
     (Path(parts.folder) / "ends" / ".DS_Store").write_bytes(b"")
     assert parts.extents(FILES) == {0: 30, 1: 10**13, 2: 0, 3: 7}
+
+
+# --- parts of several files ----------------------------------------------------------------------------------------
+
+
+def joined(first: int, start: int, last: int, end: int, rows: int = 1) -> Part:
+    """A part from a position of a file to one of a later file."""
+    return part(start, end, first, rows=rows)._replace(further=last - first)
+
+
+SMALL = [InputFile(at, f"s{at}", f"/s{at}", FileKind.JSONL, size, "", size) for at, size in enumerate([10, 20, 0, 5, 8])]
+ENDS: dict[int, int | None] = {file.index: file.extent for file in SMALL}
+
+
+def test_a_part_of_several_files_covers_the_end_of_the_first_the_start_of_the_last_and_all_between() -> None:
+    assert list(joined(0, 4, 3, 2).pieces(ENDS)) == [(0, Range(4, 10)), (1, Range(0, 20)), (3, Range(0, 2))]
+    assert list(part(4, 6).pieces(ENDS)) == [(0, Range(4, 6))]
+
+
+def test_files_that_share_parts_are_proven_to_be_covered() -> None:
+    whole = [part(0, 4), joined(0, 4, 1, 3), part(3, 9, file=1), joined(1, 9, 4, 8)]
+    assert audit(SMALL, ENDS, whole).rows == 4
+    for at in range(4):
+        with pytest.raises(AuditError, match="is missing"):
+            audit(SMALL, ENDS, [*whole[:at], *whole[at + 1 :]])
+    with pytest.raises(AuditError, match="s1: 3 to 20 is missing"):
+        audit(SMALL, ENDS, [*whole[:2], joined(3, 0, 4, 8)])
+    with pytest.raises(AuditError, match="s3: 0 to 5 is there twice"):
+        audit(SMALL, ENDS, sorted([*whole, part(0, 5, file=3)]))
+    with pytest.raises(AuditError, match=r"doesn't list: \[5\]"):
+        audit(SMALL, ENDS, [*whole, joined(4, 8, 5, 1)])
+
+
+def test_a_part_of_several_tables_has_as_many_rows_as_its_ranges() -> None:
+    tables = [InputFile(at, f"t{at}", f"/t{at}", FileKind.PARQUET, 99, "", 5) for at in range(3)]
+    ends: dict[int, int | None] = dict.fromkeys(range(3), 5)
+    assert audit(tables, ends, [joined(0, 0, 2, 5, rows=15)]).rows == 15
+    with pytest.raises(AuditError, match="15 positions hold 14 rows"):
+        audit(tables, ends, [joined(0, 0, 2, 5, rows=14)])
+
+
+def test_overlaps_of_parts_of_several_files_are_repaired(parts: Parts) -> None:
+    kept = [joined(0, 4, 1, 3), part(3, 9, file=1), joined(3, 0, 4, 8)]
+    late = [part(3, 5), part(0, 1, file=1), joined(0, 9, 3, 2), part(1, 2, file=4)]
+    commit(parts, *kept, *late)
+    assert sorted(parts.repair()) == sorted(late)
+    assert parts.listing() == kept
 
 
 # --- gaps and repair -----------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def work(progress: LoggedProgress, parts: int = 10) -> None:
     with progress.running([file], []):
         for at in range(parts):
             counts = {"rows": 10, "scored": 9, "rejected": 1, "failed": 0, "tokens": 70, "reasons": '{"too_long": 1}'}
-            progress.part_done({"file": 0, "start": 10 * at, "end": 10 * at + 10, **counts})
+            progress.part_done({"file": 0, "further": 0, "start": 10 * at, "end": 10 * at + 10, **counts})
 
 
 def log(name: str, folder: Path, parts: int = 10) -> list[str]:
@@ -85,6 +85,7 @@ def mlflow_runs() -> Any:
     return client, client.search_runs([experiment.experiment_id])
 
 
+@pytest.mark.long
 def test_mlflow_reads_the_same_and_a_resumed_run_goes_on_in_the_same_one(tmp_path: Path) -> None:
     log("mlflow", tmp_path, parts=3)
     client, (run,) = mlflow_runs()

@@ -36,7 +36,16 @@ def done(start: int, end: int, file: int = 0) -> Part:
 
 def event(start: int, end: int, file: int = 0, scored: int = 1, tokens: int = 10, **reasons: int) -> dict[str, object]:
     counts = {"scored": scored, "rejected": sum(reasons.values()), "failed": 0}
-    return {"file": file, "start": start, "end": end, "rows": 1, "tokens": tokens, "reasons": json.dumps(reasons), **counts}
+    return {
+        "file": file,
+        "further": 0,
+        "start": start,
+        "end": end,
+        "rows": 1,
+        "tokens": tokens,
+        "reasons": json.dumps(reasons),
+        **counts,
+    }
 
 
 def meter(*files: InputFile, parts: Sequence[Part] = ()) -> Meter:

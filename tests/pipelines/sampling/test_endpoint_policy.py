@@ -206,6 +206,7 @@ def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpo
 
 
 @pytest.mark.usefixtures("local_ray")
+@pytest.mark.long
 def test_a_run_doesnt_go_on_with_another_model_of_the_endpoint(
     endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path
 ) -> None:

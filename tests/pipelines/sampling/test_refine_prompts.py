@@ -103,6 +103,7 @@ def test_a_prompt_instead_of_a_file_with_it_is_refused_in_words(corpus: Path, tm
         refined(corpus, tmp_path / "out", feedback_prompt="What is wrong with {{ response }}?")
 
 
+@pytest.mark.long
 def test_prompts_of_ones_own_are_part_of_what_a_run_is(corpus: Path, calm: Path, tmp_path: Path) -> None:
     prompt = write(tmp_path / "feedback.jinja", b"{{ turns[-1].content }} -> {{ response }}: what do you say?")
     with pytest.raises(OutputError, match="feedback_prompt"):

@@ -116,6 +116,7 @@ def test_the_same_settings_draw_the_same_whatever_is_cut_how(corpus: Path, calm:
     assert outcome(tmp_path / "other") == outcome(calm.output)
 
 
+@pytest.mark.long
 def test_another_seed_draws_others_and_a_smaller_n_the_first_of_them(corpus: Path, calm: Calm, tmp_path: Path) -> None:
     drawn(corpus, tmp_path / "few", n=2)
     drawn(corpus, tmp_path / "other", n=2, policy_seed=1)
@@ -311,6 +312,7 @@ def test_a_principle_of_the_row_goes_to_the_judge(tmp_path: Path) -> None:
     assert [row["reason"] for row in scored(tmp_path / "out")] == ["no_principle", "no_principle", None, None] * 3
 
 
+@pytest.mark.long
 def test_a_prefix_makes_room_for_columns_that_are_there(tmp_path: Path) -> None:
     rows = [row | {"candidate": "mine"} for row in prompts(3)]
     corpus = write(tmp_path / "prompts.jsonl", lines(rows))

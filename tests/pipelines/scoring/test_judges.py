@@ -117,6 +117,7 @@ def test_a_judge_of_two_says_what_it_cant_compare(tmp_path: Path, folder: Path) 
     assert outcome_of(tmp_path / "out")[-1] == ("rejected", "no_opponent")
 
 
+@pytest.mark.long
 def test_datasets_are_judged_as_folders_are(tmp_path: Path, corpus: Path, folder: Path) -> None:
     options = {"family": "genrm-json", "votes": 2, "engine": "fake", **COLUMNS}
     dataset = pipelines.score(ray.data.from_items(ROWS), model=str(folder), **options)

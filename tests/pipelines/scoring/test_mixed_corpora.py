@@ -197,6 +197,7 @@ def test_a_run_is_resumed_and_its_rows_are_counted_by_shape(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("local_ray")
+@pytest.mark.long
 def test_a_dataset_of_several_shapes_is_scored_and_sampled(tmp_path: Path) -> None:
     dataset = ray.data.from_arrow(table_of(rows(5)))
     found = pipelines.score(dataset, model="tiny-attributes", engine="fake", format="mixed").take_all()

@@ -204,6 +204,7 @@ def test_a_file_of_a_folder_that_isnt_read_is_named_in_the_notes_and_in_the_summ
     assert manifest.summary["left_out"] == [str(left_out)]
 
 
+@pytest.mark.long
 def test_a_run_goes_on_after_files_were_appended_between_the_old_ones(tmp_path: Path) -> None:
     for name, question in (("a.jsonl", "a"), ("c.jsonl", "c")):
         write(tmp_path / "in" / name, lines([chat(f"{question} {number}", "x") for number in range(20)]))

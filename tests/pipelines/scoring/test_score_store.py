@@ -173,6 +173,7 @@ def test_a_run_that_began_without_a_store_goes_on_without_one(tmp_path: Path, co
         run(corpus, tmp_path / "out", tmp_path / "store")
 
 
+@pytest.mark.long
 def test_a_run_that_began_with_a_store_goes_on_without_one(tmp_path: Path, corpus: Path) -> None:
     run(corpus, tmp_path / "first", tmp_path / "store")
     run(corpus, tmp_path / "out", tmp_path / "store", part_rows=100)
@@ -190,12 +191,14 @@ def test_a_store_in_the_way_or_out_of_reach_is_refused_before_an_engine_starts(t
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").rglob("*.parquet"))
 
 
+@pytest.mark.long
 def test_a_store_beside_the_rows_isnt_read_as_rows(tmp_path: Path) -> None:
     write(tmp_path / "in" / "c.jsonl", lines(rows(20)))
     run(tmp_path / "in", tmp_path / "first", tmp_path / "in" / "store")
     assert hits(run(tmp_path / "in", tmp_path / "second", tmp_path / "in" / "store")) == 20
 
 
+@pytest.mark.long
 def test_members_of_an_ensemble_and_single_runs_share_a_store(tmp_path: Path, corpus: Path) -> None:
     run(corpus, tmp_path / "single", tmp_path / "store")
     result = ensemble(
@@ -222,6 +225,7 @@ def test_candidates_that_were_judged_arent_judged_again(tmp_path: Path) -> None:
     assert without_origin(tmp_path / "second") == without_origin(tmp_path / "first")
 
 
+@pytest.mark.long
 def test_a_dataset_uses_the_store_of_a_folder(tmp_path: Path, corpus: Path) -> None:
     run(corpus, tmp_path / "first", tmp_path / "store")
     dataset = ray.data.from_items(rows(230))

@@ -81,6 +81,7 @@ def test_what_is_made_along_the_way_is_what_is_made_afterwards(corpus: Path, tmp
         assert lines_in(tmp_path / name) == lines_in(tmp_path / f"{name}2")
 
 
+@pytest.mark.long
 def test_one_manifest_tells_of_it_all(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     found = streamed(told(corpus, out, keep="best"), steps_of(out, pairs=tmp_path / "pairs"))
@@ -185,6 +186,7 @@ def test_a_mistake_is_told_before_anything_is_drawn(
     assert parts_of(out) == []
 
 
+@pytest.mark.long
 def test_a_result_that_is_there_is_not_replaced_unasked(corpus: Path, tmp_path: Path) -> None:
     out, steps = tmp_path / "out", steps_of(tmp_path / "out", pairs=tmp_path / "pairs")
     streamed(told(corpus, out, limit=10), steps)

@@ -26,6 +26,7 @@ with ray_session():
 """
 
 
+@pytest.mark.long
 def test_a_signal_to_the_group_of_a_command_is_not_one_to_its_ray() -> None:
     """Else `timeout` stops both, and the command waits for a Ray that is gone, for a minute, and ends without a word."""
     command = [sys.executable, "-c", GROUPS]

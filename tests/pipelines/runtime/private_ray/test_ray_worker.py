@@ -125,6 +125,7 @@ def test_the_server_ends_with_its_ray() -> None:
     until(lambda: not running(int(server)))
 
 
+@pytest.mark.long
 def test_workers_start_where_packages_in_home_folders_are_switched_off() -> None:
     """Ray then puts `-s` before the program of a worker: seen on a GPU machine, where every worker died and runs waited."""
     (server,) = output_of(ENDED, PYTHONNOUSERSITE="1")
