@@ -21,6 +21,7 @@ import hashlib
 import itertools
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,7 +159,9 @@ class Part(NamedTuple):
             return None
         first, last, *numbers, run = match.groups()
         start, end, *counts = map(int, numbers)
-        part = cls(int(first), Range(start, end), Counts(*counts), run or "", int(last or first) - int(first))
+        # Interned: a million parts hold one text of their run, and not a million equal ones.
+        run = sys.intern(run or "")
+        part = cls(int(first), Range(start, end), Counts(*counts), run, int(last or first) - int(first))
         return part if part.further >= 0 and part.name == name else None
 
 
@@ -245,8 +248,10 @@ class Parts:
 
     def mark(self) -> str:
         """A hash of the names, sizes and times of writing of all parts: equal as long as nobody adds or changes one."""
-        entries = sorted(entry for _, entry in self.entries())
-        return hashlib.sha256(json.dumps([_MARK_VERSION, *entries]).encode()).hexdigest()
+        digest = hashlib.sha256(json.dumps(_MARK_VERSION).encode())
+        for entry in sorted(entry for _, entry in self.entries()):
+            digest.update(json.dumps(entry).encode())
+        return digest.hexdigest()
 
     def _all_entries(self) -> list[tuple[Part, Entry]]:
         run, entries = self._run(), self.parts_folder.entries()
@@ -295,23 +300,23 @@ class Parts:
 
         Each leaves a gap, which the next pass fills. Parts that a retry has replaced are deleted, too: nobody reads them.
         """
-        entries = self.entries()
-        for part in {part for part, _ in self._all_entries()} - {part for part, _ in entries}:
-            self.parts_folder.delete(part.name)
+        listed = self._all_entries()
+        entries = _without_replaced(listed)
+        if len(entries) < len(listed):
+            for part in {part for part, _ in listed} - {part for part, _ in entries}:
+                self.parts_folder.delete(part.name)
         dropped = [part for part, entry in entries if is_empty(entry)]
-        for part in dropped:
-            self.parts_folder.delete(part.name)
-        written = {part: entry.written for part, entry in entries if not is_empty(entry)}
         # Oldest first within a cluster of overlapping parts, so that a late writer's part never displaces one that was there
         # before. A younger part stays only if it overlaps none that stays.
-        for cluster in _clusters(sorted(written)):
+        for cluster in _clusters(sorted((part, entry) for part, entry in entries if not is_empty(entry))):
             kept: list[Part] = []
-            for part in sorted(cluster, key=lambda part: (written[part], part)) if len(cluster) > 1 else cluster:
+            for part, _ in sorted(cluster, key=lambda member: (member[1].written, member[0])):
                 if any(part.begin < other.end and other.begin < part.end for other in kept):
-                    self.parts_folder.delete(part.name)
                     dropped.append(part)
                 else:
                     kept.append(part)
+        for part in dropped:
+            self.parts_folder.delete(part.name)
         return dropped
 
 
@@ -366,15 +371,18 @@ def strays_message(names: Sequence[str]) -> str:
     return f"Ignored, as they aren't parts of this run: {len(names):,} file{'s' * (len(names) != 1)} among the parts: {few}"
 
 
-def _without_replaced(entries: Sequence[tuple[Part, Entry]]) -> list[tuple[Part, Entry]]:
+def _without_replaced(entries: list[tuple[Part, Entry]]) -> list[tuple[Part, Entry]]:
     """The parts without those of which another one has the same range, rows and responses, and fewer that have failed.
 
     That other one is by a retry, which was killed before it deleted the part that it had replaced. Both are whole.
     """
+    failed = {_work(part) for part, _ in entries if part.counts.failed}  # only these are ever replaced
+    if not failed:
+        return entries
     fewest: dict[tuple[str, int, int], int] = {}
     for part, entry in entries:
-        if not is_empty(entry):
-            fewest[_work(part)] = min(part.counts.failed, fewest.get(_work(part), part.counts.failed))
+        if not is_empty(entry) and (work := _work(part)) in failed:
+            fewest[work] = min(part.counts.failed, fewest.get(work, part.counts.failed))
     return [(part, entry) for part, entry in entries if part.counts.failed <= fewest.get(_work(part), part.counts.failed)]
 
 
@@ -402,17 +410,17 @@ def by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> dict[in
     return grouped
 
 
-def _clusters(parts: Iterable[Part]) -> Iterator[list[Part]]:
+def _clusters(entries: Iterable[tuple[Part, Entry]]) -> Iterator[list[tuple[Part, Entry]]]:
     """Group sorted parts into clusters that overlap transitively, so that `repair` compares few pairs of a million parts."""
-    cluster: list[Part] = []
+    cluster: list[tuple[Part, Entry]] = []
     end = (0, 0)
-    for part in parts:
+    for part, entry in entries:
         if cluster and part.begin >= end:
             yield cluster
             cluster = []
         # The furthest end so far, not the last one: a long part may cover several short ones after it.
         end = max(end, part.end) if cluster else part.end
-        cluster.append(part)
+        cluster.append((part, entry))
     if cluster:
         yield cluster
 

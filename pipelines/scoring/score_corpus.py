@@ -224,28 +224,10 @@ def _run_to_log(run: Run) -> RunToLog:
 def _carry_out(
     run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], unfinished: Sequence[ExportJob]
 ) -> Summary:
-    if run.known:
-        progress.noted(f"not appended again, as the run holds them already: {_names_text(run.known)}")
-    if run.manifest.columns.text != run.settings.text and run.later is None:
-        progress.noted(_text_note(run.manifest.columns))
-    if run.left_out and run.later is None:
-        progress.noted(left_out_message(run.left_out))
+    _note_differences(run, progress)
     steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in unfinished]
-    if strays := run.parts.strays():
-        progress.noted(strays_message(strays))
     _repair(run, progress)
-    saved = None
-    if not run.missing():
-        saved = _saved_summary(run)
-        parts = len(run.parts.listing())
-        there = f"nothing is left to score, {parts:,} part{'s are' if parts != 1 else ' is'} there"
-        if saved is not None:
-            progress.noted(f"{there}, and none has changed since all were read; `assay verify` reads them again")
-        else:
-            # Repeating the command of a complete run is how a user mends a damaged part, so all parts are read completely;
-            # the summary reads only some columns.
-            progress.noted(f"{there}; checking")
-            drop_unreadable(run.parts, progress.noted)
+    saved = None if run.missing() else _check_complete(run, progress)
     for attempts_left in reversed(range(_PASSES)):
         if run.missing():
             _complete(run, flows, steps, progress)
@@ -268,6 +250,34 @@ def _carry_out(
     summary = replace(compare_run.with_facts(summary, run.parts, run.settings), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
     return summary
+
+
+def _note_differences(run: Run, progress: Progress) -> None:
+    """Say what of the settings and of the folder this run passes over."""
+    if run.known:
+        progress.noted(f"not appended again, as the run holds them already: {_names_text(run.known)}")
+    if run.manifest.columns.text != run.settings.text and run.later is None:
+        progress.noted(_text_note(run.manifest.columns))
+    if run.left_out and run.later is None:
+        progress.noted(left_out_message(run.left_out))
+    if strays := run.parts.strays():
+        progress.noted(strays_message(strays))
+
+
+def _check_complete(run: Run, progress: Progress) -> Summary | None:
+    """The summary that a complete run has already, if its parts are as they were; else drop those that can't be read.
+
+    Repeating the command of a complete run is how a user mends a damaged part, so all parts are read completely then: the
+    summary reads only some columns.
+    """
+    saved, parts = _saved_summary(run), len(run.parts.listing())
+    there = f"nothing is left to score, {parts:,} part{'s are' if parts != 1 else ' is'} there"
+    if saved is not None:
+        progress.noted(f"{there}, and none has changed since all were read; `assay verify` reads them again")
+    else:
+        progress.noted(f"{there}; checking")
+        drop_unreadable(run.parts, progress.noted)
+    return saved
 
 
 def _saved_summary(run: Run) -> Summary | None:
