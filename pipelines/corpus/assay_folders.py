@@ -17,7 +17,7 @@ SCORED = "manifest.json"
 CARD = "README.md"
 SELECTION = "_responses"
 """The folder in the result of a filter that says which responses it holds. Readers of folders pass over a leading `_`."""
-NUMBER = r"\d{5,}(?:-\d+)*(?:-[0-9a-f]{16})?"
+NUMBER = r"\d{5,}(?:to\d+)?(?:-\d+)*(?:-[0-9a-f]{16})?"
 """The number in the name of a file of rows: its place, or the name of the part that it was made of."""
 
 _VERSION = 1

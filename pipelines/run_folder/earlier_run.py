@@ -21,7 +21,7 @@ FILES_KEY = "assay_files"
 """The key of `files_mark` in a part's metadata: it tells which file a part's file index stands for."""
 
 _LEAVINGS = {
-    "parts": re.compile(rf"(?:\d+-){{7}}{RUN}\.parquet"),
+    "parts": re.compile(rf"\d+(?:to\d+)?-(?:\d+-){{6}}{RUN}\.parquet"),
     "ends": re.compile(rf"\d+-\d+(?:-{RUN})?"),
     "sessions": re.compile(rf"\d{{20}}(?:-{RUN})?\.json"),
     "engine_killers": re.compile(r"\d+-\d+-\d+\.json"),
