@@ -172,6 +172,8 @@ def test_pairs_are_made_of_them_along_the_way_and_the_files_are_known_again(tmp_
     assert along == afterwards
     assert files_in(tmp_path / "along") == files_in(tmp_path / "afterwards")
     assert any("to" in name.split("-")[1] for name in files_in(tmp_path / "along"))
+    document = json.loads((tmp_path / "along" / "pairs.json").read_text())
+    assert document["files"].keys() == files_in(tmp_path / "along").keys()
 
 
 def test_a_truncated_manifest_is_recovered_from_them(tmp_path: Path) -> None:
