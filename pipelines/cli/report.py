@@ -1,6 +1,7 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
 import itertools
+import shlex
 from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -32,6 +33,7 @@ def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     """Print the closing tables of a scored corpus."""
     console = Console(highlight=False)
     _show_summary(console, summary, settings.render.reasoning)
+    _show_repeats(console, summary, settings.output)
     if summary.plan:
         show_facts(console, summary.plan)
     if settings.engine.engine == "fake":
@@ -76,6 +78,18 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
     if any((model.engine or settings.engine).engine == "fake" for model in settings.models):
         console.print(MADE_UP)
     _show_place(console, settings.output)
+
+
+def _show_repeats(console: Console, summary: Summary, output: str) -> None:
+    """Say how many responses are there again, which is rarely meant, and what leaves them out."""
+    if not summary.repeats:
+        return
+    console.print(
+        f"Repeats: {summary.repeats:,} of {summary.responses:,} responses have the text of an earlier response to an equal "
+        f"prompt, and each counts here. `assay choose {shlex.quote(output.rstrip('/'))} OUTPUT --keep all --distinct 1` "
+        "leaves them out",
+        soft_wrap=True,
+    )
 
 
 def _from_store(summary: Summary) -> str:
