@@ -3,6 +3,7 @@
 import itertools
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -208,19 +209,28 @@ def _show_end(console: Console, summary: SampleSummary | RefineSummary, settings
     _show_place(console, settings.output)
 
 
-def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False, rows_each: int = 1) -> None:
-    """Print the summary of an export; `noun` is what `rows_each` of its rows are, such as a pair.
+class Counted(NamedTuple):
+    """How the rows of an export are counted: what `rows_each` of them are, what these are made of, and in what groups."""
 
-    `inside_run`: it is that of --keep.
-    """
+    noun: str
+    of: str = "candidates"
+    grouped: str = "groups"
+    rows_each: int = 1
+
+
+def show_exported(output: str, summary: ExportSummary, counted: Counted, *, inside_run: bool = False) -> None:
+    """Print the summary of an export. `inside_run`: it is that of --keep."""
     console = Console(highlight=False)
-    in_rows = f", in {summary.rows:,} rows," if rows_each > 1 else ""
-    count_text = f"{summary.rows // rows_each:,} {noun}{in_rows}"
-    console.print(f"{count_text} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True)
+    in_rows = f", in {summary.rows:,} rows," if counted.rows_each > 1 else ""
+    console.print(
+        f"{summary.rows // counted.rows_each:,} {counted.noun}{in_rows} of {summary.candidates:,} scored {counted.of} in "
+        f"{summary.groups:,} {counted.grouped}",
+        soft_wrap=True,
+    )
     if not summary.rows:
         console.print("There are no rows, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
     if summary.taken:
-        read_from = "Chosen from" if noun == "candidates" else "Taken"
+        read_from = "Chosen from" if counted.noun == "candidates" else "Taken"
         console.print(f"{read_from}: {summary.taken}", soft_wrap=True)
     if inside_run:
         console.print(
