@@ -90,7 +90,7 @@ def listed_values(command: str | None, option: str | None) -> list[tuple[str, li
 
 def holds_for(command: str | None, option: str | None) -> str:
     """The beginning of an option's help, where the option is only for some values of --for; else empty."""
-    return "--for of pairs only: " if command == "export" and option in OF_PAIRS else ""
+    return "trainers of pairs only: " if command == "export" and option in OF_PAIRS else ""
 
 
 def complete_value(context: click.Context, parameter: click.Parameter, incomplete: str) -> list["CompletionItem"]:

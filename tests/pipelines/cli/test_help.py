@@ -108,12 +108,12 @@ def test_help_of_export_says_which_options_are_for_pairs_and_which_trainers_are_
     context = click.Context(command("export"), info_name="export")
     options = [option for option in command("export").params if isinstance(option, click.Option)]
     about = {option.opts[0]: record[1] for option in options if (record := option.get_help_record(context))}
-    of_pairs = {flag for flag, text in about.items() if text.startswith("--for of pairs only: ")}
+    of_pairs = {flag for flag, text in about.items() if text.startswith("trainers of pairs only: ")}
     assert of_pairs == {"--per", "--spill", "--pairs", "--min-margin", "--length-balanced", "--labels", "--pair-seed"}
     assert "; of single responses: kto, llama-factory-kto, " in about["--for"]
     assert "; of pairs: llama-factory, nemo-aligner-dpo, " in about["--for"]
     assert about["--for"] in shown("export", "--help", width=10_000)
-    assert "--for of pairs only" not in shown("pairs", "--help-all", width=10_000)
+    assert "trainers of pairs only" not in shown("pairs", "--help-all", width=10_000)
 
 
 @pytest.mark.parametrize("name", sorted(OF_PAIRS))
