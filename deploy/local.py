@@ -36,7 +36,7 @@ def run(settings: EndpointSettings, address: AddressSettings, notify: Callable[[
     check_reach(keys, settings.access, [address.host])
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # before Ray starts: its proxies inherit this environment
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as silence, contextlib.ExitStack() as opened:
         port = opened.enter_context(reserved(address.host, address.port))
         models = resolve_models(settings)  # before Ray starts, so that a mistake costs seconds
         opened.enter_context(ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)))
@@ -53,8 +53,10 @@ def run(settings: EndpointSettings, address: AddressSettings, notify: Callable[[
             _finish()
         finally:
             mark("Serve ends")
-            with open(os.devnull, "w") as devnull, contextlib.redirect_stdout(devnull):  # Ray prints what it ends
-                shutdown()
+            # Until Ray has ended: a thread of its prints which of Serve's actors it has killed, some time after it did.
+            devnull = silence.enter_context(open(os.devnull, "w"))
+            silence.enter_context(contextlib.redirect_stdout(devnull))
+            shutdown()
             mark("Ray ends")
     mark("end")
 

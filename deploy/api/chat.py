@@ -2,7 +2,9 @@
 
 A reward head's scores are always in the answer, as NVIDIA's hosted models had them: as `name:value` pairs in the content,
 and in `logprobs.content`, whose `logprob` is the score. They aren't log-probabilities, and may be above 0. The clients of
-NeMo Curator and CAMEL read nothing else. A judge takes the roles of its template, and answers as it does in vLLM.
+NeMo Curator and CAMEL read nothing else. Beside OpenAI's fields stand `reward`, which of several outputs is none of them but
+what their weights make of them, and `scores`, both as in `/v1/rewards`. A judge takes the roles of its template, and answers
+as it does in vLLM.
 """
 
 import json
@@ -138,7 +140,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
             "logprobs": {"content": _as_logprobs(score)},
             "finish_reason": "length",
         }
-        return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1))
+        return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1) | _rewards(score))
     _check_order(served, request)
     sampling = _sampling(body, served)
     if body.stream:
@@ -160,6 +162,11 @@ def named(score: Score) -> Mapping[str, float]:
     return outputs if len(outputs) > 1 else {"reward": reward_of(score)}
 
 
+def _rewards(score: Score) -> dict[str, Any]:
+    """Two fields beside OpenAI's, for clients that look for the reward itself: of several outputs it is none of them."""
+    return {"reward": reward_of(score), "scores": dict(score.scores)}
+
+
 def _content(score: Score) -> str:
     return ",".join(f"{name}:{value}" for name, value in named(score).items())
 
@@ -169,7 +176,8 @@ def _as_logprobs(score: Score) -> list[dict[str, Any]]:
 
 
 async def _rewards_streamed(head: "_Head", score: Score) -> AsyncIterator[dict[str, Any]]:
-    yield head.piece({"role": "assistant", "content": _content(score)}, "length", logprobs={"content": _as_logprobs(score)})
+    content = {"role": "assistant", "content": _content(score)}
+    yield head.piece(content, "length", logprobs={"content": _as_logprobs(score)}) | _rewards(score)
     yield head.usage(score.prompt_tokens or 0, 1)
 
 

@@ -145,6 +145,7 @@ SUMMARY: Mapping[str, str] = {
     "orders": "of a judge that saw pairs in both orders: pairs, those that the order decided, and for the first shown",
     "shapes": "of a mixed corpus: how many input rows of each shape",
     "labels": "how rewards go with the labels `chosen` and `rejected`",
+    "repeats": "responses with the text of an earlier response to an equal prompt; null where they weren't counted",
     "work": "how long it took, and on how many engines",
     "plan": "how that and the rest compare with the run's plan, if it had one",
     "left_out": "files in the input's folders that weren't read",

@@ -10,6 +10,7 @@ from actors.settings.replica import EngineSettings, ModelSettings, RenderSetting
 from pipelines import storage
 from pipelines.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 from pipelines.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
+from pipelines.corpus.assay_folders import PUBLISHED_SUFFIX, model_folder_name
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import ScoredBenchmark, check_complete, evaluate_into
 from pipelines.evaluation.published.presets import Preset, preset_of, presets
@@ -67,7 +68,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
         for benchmark, file in files:
             progress.noted(f"{model} on {benchmark}: {file}")
             folder = scored.sub(benchmark)
-            name = model.strip("/").replace("/", "--")
+            name = model_folder_name(model)
             run = ScoreSettings(
                 corpus=CorpusSettings(inputs=(file,)),
                 output=folder.sub(name).path,
@@ -85,7 +86,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             if model == settings.model[0]:  # refused after its first run, not after those of all models
                 check_complete(corpora[-1], settings)
             if settings.as_published and (preset := preset_of(benchmark, model)) is not None:
-                published_run = _as_published(run, preset, folder.sub(f"{name}@as-published").path)
+                published_run = _as_published(run, preset, folder.sub(f"{name}{PUBLISHED_SUFFIX}").path)
                 progress.noted(f"{model} on {benchmark} as published: {preset.settings}")
                 score_corpus.score(published_run, progress)
                 corpora.append(ScoredBenchmark(published_run.output, benchmark, preset))

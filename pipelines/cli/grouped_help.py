@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.option_values import listed_values
+from pipelines.cli.option_values import holds_for, listed_values
 
 OTHERS = "Others"
 """The group of options that are about nothing in particular; the last one."""
@@ -23,8 +23,10 @@ class GroupedOption(click.Option):
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option's help, with the names that it takes, which are imported only when help is shown."""
         record = super().get_help_record(ctx)
-        listed = listed_values(ctx.info_name, self.name) if record else None
-        return (record[0], f"{record[1]}; {listed[0]} {', '.join(listed[1])}") if record and listed else record
+        if record is None:
+            return None
+        listed = "".join(f"; {before} {', '.join(names)}" for before, names in listed_values(ctx.info_name, self.name))
+        return record[0], f"{holds_for(ctx.info_name, self.name)}{record[1]}{listed}"
 
 
 class OneValue(GroupedOption):

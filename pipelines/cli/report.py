@@ -1,7 +1,9 @@
 """The reports that commands print at their end: counts, reasons, and quantiles to choose a threshold by."""
 
 import itertools
+import shlex
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -32,6 +34,7 @@ def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     """Print the closing tables of a scored corpus."""
     console = Console(highlight=False)
     _show_summary(console, summary, settings.render.reasoning)
+    _show_repeats(console, summary, settings.output)
     if summary.plan:
         show_facts(console, summary.plan)
     if settings.engine.engine == "fake":
@@ -76,6 +79,18 @@ def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
     if any((model.engine or settings.engine).engine == "fake" for model in settings.models):
         console.print(MADE_UP)
     _show_place(console, settings.output)
+
+
+def _show_repeats(console: Console, summary: Summary, output: str) -> None:
+    """Say how many responses are there again, which is rarely meant, and what leaves them out."""
+    if not summary.repeats:
+        return
+    console.print(
+        f"Repeats: {summary.repeats:,} of {summary.responses:,} responses have the text of an earlier response to an equal "
+        f"prompt, and each counts here. `assay choose {shlex.quote(output.rstrip('/'))} OUTPUT --keep all --distinct 1` "
+        "leaves them out",
+        soft_wrap=True,
+    )
 
 
 def _from_store(summary: Summary) -> str:
@@ -194,19 +209,28 @@ def _show_end(console: Console, summary: SampleSummary | RefineSummary, settings
     _show_place(console, settings.output)
 
 
-def show_exported(output: str, summary: ExportSummary, noun: str, *, inside_run: bool = False, rows_each: int = 1) -> None:
-    """Print the summary of an export; `noun` is what `rows_each` of its rows are, such as a pair.
+class Counted(NamedTuple):
+    """How the rows of an export are counted: what `rows_each` of them are, what these are made of, and in what groups."""
 
-    `inside_run`: it is that of --keep.
-    """
+    noun: str
+    of: str = "candidates"
+    grouped: str = "groups"
+    rows_each: int = 1
+
+
+def show_exported(output: str, summary: ExportSummary, counted: Counted, *, inside_run: bool = False) -> None:
+    """Print the summary of an export. `inside_run`: it is that of --keep."""
     console = Console(highlight=False)
-    in_rows = f", in {summary.rows:,} rows," if rows_each > 1 else ""
-    count_text = f"{summary.rows // rows_each:,} {noun}{in_rows}"
-    console.print(f"{count_text} of {summary.candidates:,} scored candidates in {summary.groups:,} groups", soft_wrap=True)
+    in_rows = f", in {summary.rows:,} rows," if counted.rows_each > 1 else ""
+    console.print(
+        f"{summary.rows // counted.rows_each:,} {counted.noun}{in_rows} of {summary.candidates:,} scored {counted.of} in "
+        f"{summary.groups:,} {counted.grouped}",
+        soft_wrap=True,
+    )
     if not summary.rows:
         console.print("There are no rows, so `datasets.load_dataset` finds no file in the folder", soft_wrap=True)
     if summary.taken:
-        read_from = "Chosen from" if noun == "candidates" else "Taken"
+        read_from = "Chosen from" if counted.noun == "candidates" else "Taken"
         console.print(f"{read_from}: {summary.taken}", soft_wrap=True)
     if inside_run:
         console.print(

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SourceError
 from pipelines import storage
+from pipelines.cli.evaluation_status import EvaluatedRun, evaluated_runs
 from pipelines.cli.status import RunHolder, RunState, read_recipe_path, state_of
 from pipelines.corpus.assay_folders import EVALUATED, FILTER, RESULTS, OutputKind
 from pipelines.run_folder.manifest import read_manifest
@@ -49,6 +50,8 @@ class ResultStatus:
     made_up: bool = False
     holder: RunHolder | None = None
     recipe: str | None = None
+    runs: tuple[EvaluatedRun, ...] = ()
+    """Of an evaluation: each model on each benchmark."""
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -63,6 +66,7 @@ def result_status(folder: str) -> ResultStatus | None:
     try:
         holding, recipe = read_holding(folder), read_recipe_path(folder)
         entries = [entry for entry in storage.folder(folder).entries() if kind.is_file(entry.name)]
+        runs = tuple(evaluated_runs(folder, document)) if kind is EVALUATED else ()
         rows = _count_rows(folder, kind, document, [entry.name for entry in entries])
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
@@ -82,6 +86,7 @@ def result_status(folder: str) -> ResultStatus | None:
         made_up=bool((document.get("summary") or {}).get("made_up")),
         holder=RunHolder.of(holding) if holding is not None else None,
         recipe=recipe,
+        runs=runs,
     )
 
 

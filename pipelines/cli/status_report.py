@@ -96,6 +96,10 @@ def _time_text() -> str:
 
 def _short(state: Status) -> str:
     if isinstance(state, ResultStatus):
+        if state.runs:
+            under_way = [run.line() for run in state.runs if run.state not in (None, RunState.COMPLETE)]
+            complete = sum(run.state is RunState.COMPLETE for run in state.runs)
+            return "; ".join([f"{state.state}: {complete:,} of {len(state.runs):,} runs complete", *under_way])
         return f"{state.state}: {_rows_text(state)}"
     return ", ".join([f"{state.state}{_done_text(state)}: {state.responses:,} responses", *_time_facts(state)])
 
@@ -132,6 +136,8 @@ def _result_lines(result: ResultStatus) -> Iterator[str]:
     yield f"{result.state}: result of `{result.command}`, {_rows_text(result)}"
     if result.holder is not None:
         yield _holder_text(result.holder)
+    for run in result.runs:
+        yield f"  {run.line()}"
     by = f", scored by {result.model}" if result.model else ""
     yield f"Made of {result.source}{by}{'' if result.source_state is None else _SOURCES[result.source_state]}"
     if result.asked:

@@ -17,6 +17,8 @@ SCORED = "manifest.json"
 CARD = "README.md"
 SELECTION = "_responses"
 """The folder in the result of a filter that says which responses it holds. Readers of folders pass over a leading `_`."""
+PUBLISHED_SUFFIX = "@as-published"
+"""Of the folder's name of what an evaluation scored as authors did."""
 NUMBER = r"\d{5,}(?:to\d+)?(?:-\d+)*(?:-[0-9a-f]{16})?"
 """The number in the name of a file of rows: its place, or the name of the part that it was made of."""
 
@@ -68,6 +70,11 @@ FILTER = OutputKind("filter", ("kept", "rest"))
 CHOSEN, PAIRS, EXPORTED = OutputKind("choose", ("chosen",)), OutputKind("pairs", ("pairs",)), OutputKind("export", ("rows",))
 EVALUATED = OutputKind("evaluate", ("items",))
 RESULTS = (FILTER, CHOSEN, PAIRS, EXPORTED, EVALUATED)
+
+
+def model_folder_name(model: str) -> str:
+    """The name of the folder of what a model scored for an evaluation: below `scored/BENCHMARK/`."""
+    return model.strip("/").replace("/", "--")
 
 
 def rows_of_result(folder: str, files: list[str]) -> list[str] | None:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import rows_of_result
+from pipelines.corpus.broken_files import check_compressed, joined
 from pipelines.storage import FileStatus, error_text, is_remote
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
@@ -154,7 +155,9 @@ def find_corpus(
     earlier: Mapping[str, InputFile] = MappingProxyType({}),
     notify: Callable[[str], None] = lambda text: None,
 ) -> Corpus:
-    """The files behind paths, globs and folders, sorted by path. Raises `SourceError` for an input that matches nothing.
+    """The files behind paths, globs and folders, sorted by path.
+
+    Raises `SourceError` for an input that matches nothing, and one for all files that can't be read.
 
     Files of a folder whose names begin with `.` or `_`, such as `_SUCCESS`, are skipped and not reported. `earlier` are the
     files of an earlier session by path: one that has the same tag in its store isn't opened again. `notify` receives a
@@ -173,13 +176,20 @@ def find_corpus(
     schemas: dict[str, pa.Schema] = {}
     distinct: dict[pa.Schema, pa.Schema] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
-    for file, schema in _inspect_all(lookups):
+    problems: list[SourceError] = []
+    for inspected in _inspect_all(lookups):
+        if isinstance(inspected, SourceError):
+            problems.append(inspected)
+            continue
+        file, schema = inspected
         files.append(file)
         if schema is not None:
             schemas[file.path] = distinct.setdefault(schema, schema)
         if time.monotonic() > next_note:
             notify(f"looked at {len(files):,} of {len(paths):,} files")
             next_note = time.monotonic() + _NOTE_EVERY_S
+    if problems:
+        raise joined(problems) from problems[0]
     return Corpus(files, left_out, schemas)
 
 
@@ -348,13 +358,18 @@ def _readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
 
-def _inspect_all(lookups: Iterator[_Lookup]) -> Iterator[_Inspected]:
-    """Inspect files in their order. Those that must be opened are opened by threads, a batch at a time."""
+def _inspect_all(lookups: Iterator[_Lookup]) -> Iterator[_Inspected | SourceError]:
+    """Inspect files in their order. Those that must be opened are opened by threads, a batch at a time.
+
+    A file that can't be read gives its error. Raises `SourceError` if a store doesn't answer.
+    """
     with ThreadPoolExecutor(_THREADS) as threads:
         while batch := list(itertools.islice(lookups, _BATCH)):
             unopened = [_inspect_unopened(lookup) for lookup in batch]
             # `map` cancels what is waiting when one of them raises.
-            opened = threads.map(_inspect, [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None])
+            opened = threads.map(
+                _inspect_or_error, [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None]
+            )
             yield from (next(opened) if file is None else file for file in unopened)
 
 
@@ -373,6 +388,15 @@ def _inspect_unopened(lookup: _Lookup) -> _Inspected | None:
     return _Inspected(InputFile(lookup.index, lookup.name, lookup.path, kind, listed.size, mark, extent, listed.modified))
 
 
+def _inspect_or_error(lookup: _Lookup) -> _Inspected | SourceError:
+    try:
+        return _inspect(lookup)
+    except SourceError as error:
+        if is_remote(lookup.path) and isinstance(error.__cause__, OSError):  # each of a million requests would wait for it
+            raise
+        return error
+
+
 def _inspect(lookup: _Lookup) -> _Inspected:
     """Determine a file's kind, fingerprint, extent and columns, opening it. Raises `SourceError`."""
     path = lookup.path
@@ -389,8 +413,10 @@ def _inspect(lookup: _Lookup) -> _Inspected:
             footer = _parquet_footer(status)
             # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
             extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
+        if kind.compression is not None:
+            check_compressed(path, size, kind.compression)
     except OSError as error:
-        raise SourceError(f"{path} can't be read: {error.strerror or error}") from error
+        raise SourceError(f"{path} can't be read: {error.strerror or error}; make it readable, or leave it out") from error
     return _Inspected(InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified), schema)
 
 
@@ -424,7 +450,9 @@ def _parquet_footer(status: FileStatus) -> pq.FileMetaData:
     try:
         return parquet_metadata(status.path, status.size)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
-        raise SourceError(f"{status.path} isn't a valid Parquet file: {error}") from error
+        raise SourceError(
+            f"{status.path} isn't a valid Parquet file: {str(error).rstrip('.')}; fetch it again, or leave it out"
+        ) from error
 
 
 def parquet_metadata(path: str, size: int) -> pq.FileMetaData:

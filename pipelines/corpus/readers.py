@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from actors.records import Reason
+from pipelines.corpus.broken_files import damage_advice
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_untouched
 from pipelines.corpus.units import Unit
 from pipelines.storage import FileStatus, is_remote, open_read
@@ -158,11 +159,10 @@ def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
 
 def _damage_text(file: InputFile, position: int) -> str:
     """What to do with a compressed file that breaks off, as text for the end of a message."""
-    tool = "gzip" if file.kind is FileKind.JSONL_GZIP else "zstd"
+    advice = damage_advice(file.kind.compression or "")
     return (
-        f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). It is cut off or "
-        f"damaged (`{tool} -t` says so, too): fetch it again, or leave it out, or save the lines that are whole with "
-        f"`{tool} -dc` into another file and give that; then start with --overwrite, or into another folder"
+        f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). {advice}; then start "
+        "with --overwrite, or into another folder"
     )
 
 

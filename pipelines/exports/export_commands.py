@@ -20,6 +20,7 @@ from pipelines.settings.export_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
     ExportSettings,
+    GroupSettings,
     LabelsOfCorpus,
     PairingSettings,
     PairSettings,
@@ -135,7 +136,7 @@ def exporting_job(settings: ExportSettings) -> ExportJob:
     form = response_format(settings.trainer)
     if form.needs_threshold and settings.threshold is None:
         raise SettingsError(f"--for {form.name} tells desirable responses from others: give --threshold, a reward")
-    unused = settings.model_dump(include={"per", *PairingSettings.model_fields}, exclude_defaults=True)
+    unused = settings.model_dump(include={*GroupSettings.model_fields, *PairingSettings.model_fields}, exclude_defaults=True)
     if unused:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
         raise SettingsError(f"--for {form.name} is made of single responses, and has no use for {flags}")

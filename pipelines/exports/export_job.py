@@ -28,7 +28,7 @@ from pipelines.corpus.assay_folders import OutputKind
 from pipelines.exports import row_types
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import WITHIN_ROW, Columns
-from pipelines.run_folder.dataset_card import MADE_UP, write_card
+from pipelines.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
 from pipelines.run_folder.json_lines import encode
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.parts import Part
@@ -207,6 +207,7 @@ def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str
     reader = check(job, corpus.manifest)
     document = _document(job, corpus, reader.carried)
     notes = output_folder.start(job.output, document, job.kind)
+    write_unfinished_card(job.output, job.kind.name)
     written = {number: ExportSummary(**note) for number, note in notes.items()}
     return StartedExport(job, reader, corpus.responses, document, ticket(job.output)), written
 

@@ -34,7 +34,7 @@ from pipelines.filtering.response_rows import ResponseRows
 from pipelines.filtering.writers import Target
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import REWARD, Columns
-from pipelines.run_folder.dataset_card import MADE_UP, write_card
+from pipelines.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.member_runs import is_fake
 from pipelines.run_folder.parts import Part, Parts
@@ -86,6 +86,8 @@ def keep(settings: FilterSettings) -> KeepSummary:
             outputs = passes.plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
             documents = {target.folder: _document(settings, corpus, target, outputs, work) for target in step.targets}
             notes_by_folder = [output_folder.start(folder, document) for folder, document in documents.items()]
+            for folder in documents:
+                write_unfinished_card(folder, "filter")
             # An output is done if it is noted in all folders (one or two): somebody may have deleted one of them.
             done_numbers = notes_by_folder[0].keys() & notes_by_folder[-1].keys()
             written = {

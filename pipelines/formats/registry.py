@@ -3,6 +3,7 @@
 A shape is found by being in `shapes/`: a module there defines `SHAPE`, `PROMPT_SHAPE` or both.
 """
 
+import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -37,6 +38,9 @@ STRAY = 0.1
 """Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
 
 KEYS_SHOWN = 20
+_LEAST_ALIKE = 0.8
+"""Of a key with the one that was meant, by difflib: `conversation` and `conversations` have 0.96."""
+_QUESTIONS = 3
 
 
 def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
@@ -111,6 +115,21 @@ def keys_seen(rows: Sequence[object]) -> str:
     return listing + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
+def _meant(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
+    """A question for each of the rows' keys that is nearly one that a shape reads; empty if there is none."""
+    seen = {str(key) for row in rows if isinstance(row, dict) for key in list(row)[:KEYS_SHOWN]}
+    known = {key: shape for shape in reversed(list(available.values())) for key in shape.reads}
+    near = {
+        key: difflib.get_close_matches(key.lower(), known, n=1, cutoff=_LEAST_ALIKE) for key in sorted(seen - known.keys())
+    }
+    questions = [
+        f"Did you mean {meant!r} by {key[:40]!a} ({known[meant].name}: {known[meant].needs})? "
+        for key, (meant, *_) in ((key, close) for key, close in near.items() if close)
+        if meant not in seen
+    ]
+    return "".join(questions[:_QUESTIONS])
+
+
 def _unreadable(rows: Sequence[object]) -> str:
     """A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could."""
     errors = [row for row in rows if isinstance(row, Rejected)]
@@ -127,6 +146,6 @@ def _no_shape_message(rows: Sequence[object], fitting: int, available: Mapping[s
     columns = "--prompt-column and --response-column" if available is SHAPES else "--prompt-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
-        f"{unreadable and unreadable + '. '}Keys seen: {keys_seen(rows)}. Name the fields with {columns}, or choose with "
-        f"--format NAME. Shapes, and what they need:{needs}"
+        f"{unreadable and unreadable + '. '}Keys seen: {keys_seen(rows)}. {_meant(rows, available)}Name the fields with "
+        f"{columns}, or choose with --format NAME. Shapes, and what they need:{needs}"
     )

@@ -21,6 +21,8 @@ MADE_UP = (
     "**The rewards are made up**, by `--engine fake`, which is for trying a pipeline out: they say nothing of the model."
 )
 _MARK = "<!-- Assay writes this file anew with the results beside it; without this line it leaves the file alone. -->"
+_UNFINISHED = "rows of an unfinished result"
+"""In place of a pattern of files: `datasets` says in its error that it is unable to find this."""
 _DTYPES = {"double": "float64", "float": "float32", "halffloat": "float16"}
 
 
@@ -48,6 +50,15 @@ def write_card(folder: str, command: str, files: str, lines: Sequence[str], sche
         place.replace(CARD, _card(command, files, lines, schema).encode())
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
+
+
+def write_unfinished_card(folder: str, command: str) -> None:
+    """Write the card of a result that isn't finished: it names no file, else `datasets` loads documents and notes as rows.
+
+    Raises `OutputError`.
+    """
+    again = "It isn't finished, or its command is still running: run the same command again to finish it."
+    write_card(folder, command, _UNFINISHED, [again])
 
 
 def _is_strange(place: storage.Folder) -> bool:

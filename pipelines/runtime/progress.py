@@ -187,7 +187,7 @@ class Meter:
             f"{self.responses:,} responses",
             f"{speed.responses:,.0f}/s",
             f"{speed.tokens:,.0f} tokens/s",
-            f"in {duration(speed.seconds)}" if over else f"ETA {self._eta(recent)}",
+            f"in {duration(speed.seconds)}" if over else self._eta(recent),
         ]
         if self.reasons:
             most_frequent = self.reasons.most_common(_SHOWN_REASONS)
@@ -228,11 +228,11 @@ class Meter:
     def _eta(self, speed: _Speed | None) -> str:
         left = max(0.0, self._total - self._bytes)
         if not left:
-            return "soon: more is done than was estimated" if self._is_estimate else duration(0)
+            return "no ETA: the input is larger than was estimated" if self._is_estimate else f"ETA {duration(0)}"
         if speed is not None and speed.bytes > 0:
-            return duration(left / speed.bytes)
+            return f"ETA {duration(left / speed.bytes)}"
         few = len(self._samples) < _MIN_SAMPLES
-        return f"known after {_MIN_SAMPLES} parts" if few else "when parts come one after another"
+        return f"ETA known after {_MIN_SAMPLES} parts" if few else "ETA when parts come one after another"
 
     def _bytes_of(self, part: Part) -> float:
         pieces = part.pieces(self._extents)

@@ -19,12 +19,14 @@ from actors.records import Status
 from actors.verdicts.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
 from pipelines.run_folder.columns import (
     COMPLETION_TOKENS,
+    PROMPT_HASH,
     PROMPT_TOKENS,
     REASON,
     RESPONSE,
     REWARD,
     SCORES,
     STATUS,
+    TEXT,
     TRUNCATED,
     Columns,
 )
@@ -39,6 +41,8 @@ _COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
 """Outputs that are counts: they are summed, and have no quantiles."""
 _EXACT = 100_000
 """100,000 numbers take about a megabyte. (Of fewer than twenty, the sketch can give quantiles above the maximum.)"""
+_LOOKED_AT_FOR_REPEATS = 1_000_000
+"""Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,9 @@ class Summary:
     """Of a mixed corpus the input rows of each shape, the most frequent first, without those of none or two."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     """How far rewards agree with the corpus' labels (`pipelines.scored_corpus.label_agreement`); empty if it has none."""
+    repeats: int | None = None
+    """Responses whose text equals that of an earlier response to an equal prompt; None if they weren't counted, as in a
+    corpus of more than 1,000,000 responses, or without their texts."""
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Time, engines and GPU-hours (`pipelines.runtime.run_timing`)."""
     plan: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -118,7 +125,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     with connected(parts, columns.ours) as connection:
-        figures = _read_figures(connection, columns, counts.scored)
+        figures = _read_figures(connection, columns, counts)
         stored = Counts(counts.rows, *(figures.statuses.get(status.value, 0) for status in Status))
         if stored != counts:
             raise AuditError(f"the parts' names say {counts}, and they hold {stored}")
@@ -127,7 +134,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
     return Summary(
         counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
         figures.truncated, figures.prompt_tokens, figures.reasons, figures.quantiles, figures.flags,
-        figures.completion_tokens, orders, count_shapes(parts, columns) if columns.mixed else {}, labels,
+        figures.completion_tokens, orders, count_shapes(parts, columns) if columns.mixed else {}, labels, figures.repeats,
     )  # fmt: skip
 
 
@@ -143,11 +150,12 @@ class _Figures:
     flags: Mapping[str, int]
     quantiles: Mapping[str, tuple[float, ...]]
     is_labelled: bool
+    repeats: int | None
 
 
-def _read_figures(connection: duckdb.DuckDBPyConnection, columns: Columns, scored: int) -> _Figures:
+def _read_figures(connection: duckdb.DuckDBPyConnection, columns: Columns, counts: Counts) -> _Figures:
     """All figures by one statement: in a store, each statement over the parts would be a request or two for each part."""
-    numbers = number_columns(columns)
+    numbers, quantile = number_columns(columns), _quantile(counts.scored)
     inner = ", ".join(map(str, QUANTILES[1:-1]))
     expressions = [
         f'histogram("{columns.prefix}{STATUS}")',
@@ -156,14 +164,15 @@ def _read_figures(connection: duckdb.DuckDBPyConnection, columns: Columns, score
         f'sum("{columns.prefix}{PROMPT_TOKENS}")',
         f'sum("{columns.prefix}{COMPLETION_TOKENS}")' if columns.votes else "0",
         f'''coalesce(bool_or("{columns.prefix}{RESPONSE}" = 'chosen'), false)''',
+        _repeats(columns) if counts.responses <= _LOOKED_AT_FOR_REPEATS else "null",
         *(f'count(*) filter ("{columns.prefix}{name}")' for name in columns.flags),
         *(f"[min({number}), max({number})]" for number in numbers.values()),
-        *(f"{_quantile(scored)}({number}, [{inner}])" for number in numbers.values()),
+        *(f"{quantile}({number}, [{inner}])" for number in numbers.values()),
     ]
     row = connection.execute(f"select {', '.join(expressions)} from parts").fetchone()
     assert row is not None  # an aggregate without groups always has one row
     values = iter(row)
-    statuses, reasons, truncated, prompt_tokens, completion_tokens, is_labelled = itertools.islice(values, 6)
+    statuses, reasons, truncated, prompt_tokens, completion_tokens, is_labelled, repeats = itertools.islice(values, 7)
     flags = dict(zip(columns.flags, itertools.islice(values, len(columns.flags)), strict=True))
     ends, middles = list(itertools.islice(values, len(numbers))), list(values)
     return _Figures(
@@ -179,7 +188,21 @@ def _read_figures(connection: duckdb.DuckDBPyConnection, columns: Columns, score
             if low is not None
         },
         is_labelled,
+        repeats,
     )
+
+
+def _repeats(columns: Columns) -> str:
+    """SQL that counts the responses that repeat an earlier text to an equal prompt; null if the parts hold no texts.
+
+    Prompt and text are told apart by a hash of 64 bits: of a million different ones, two have the same hash in 3 of 100
+    million corpora.
+    """
+    if not columns.text:
+        return "null"
+    prompt, text = f'"{columns.prefix}{PROMPT_HASH}"', f'"{columns.prefix}{TEXT}"'
+    known = f"filter ({prompt} is not null and {text} is not null)"
+    return f"count(*) {known} - count(distinct hash({prompt}, {text})) {known}"
 
 
 def _quantile(scored: int) -> str:

@@ -1,9 +1,11 @@
 """What is wrong with settings, in a person's words: the place, the value, and what is allowed there."""
 
 import difflib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from actors.settings.base import Settings, is_settings, plain_type
@@ -72,20 +74,37 @@ def path(place: Place) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
 
 
-def alternatives(name: str, allowed: Iterable[str], close_to: Iterable[str] = ()) -> str:
-    """The names that somebody may have meant, of those that are allowed and those of `close_to`, and all allowed ones."""
+def alternatives(
+    name: str, allowed: Iterable[str], close_to: Iterable[str] = (), problem: Mapping[str, Any] | None = None
+) -> str:
+    """The names that somebody may have meant, of those that are allowed and those of `close_to`, and all allowed ones.
+
+    `problem` is pydantic's: where a single name may be meant, its line is shown with the value that was given.
+    """
     names = [*allowed, *close_to]
     close = [other for other in _MEANT.get(name, ()) if other in names] or difflib.get_close_matches(name, names, n=3)
-    return (f"did you mean {' or '.join(dict.fromkeys(close))}? " if close else "") + f"Allowed: {', '.join(allowed)}"
+    close = list(dict.fromkeys(close))
+    example = _line(close[0], problem.get("input")) if problem is not None and len(close) == 1 else ""
+    return (f"did you mean {' or '.join(close)}? {example}" if close else "") + f"Allowed: {', '.join(allowed)}"
+
+
+def _line(name: str, value: Any) -> str:
+    """A sentence with a setting's line of YAML; empty for a value that takes more than a line or was left out."""
+    items = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(item, str | int | float) for item in items):
+        return ""
+    line = yaml.safe_dump({name: value}, default_flow_style=True, width=math.inf).strip()[1:-1]
+    return f"Write `{line}`. " if len(line) <= _LONGEST and "\n" not in line else ""
 
 
 def _mistake(settings: type[Settings], problem: Any, spell: Callable[[Place], str]) -> str:
     place: Place = problem["loc"]
     if problem["type"] in ("extra_forbidden", "invalid_key"):
         place = (*place[:-1], name := str(place[-1]))
-        return f"{spell(place)} isn't a setting; {alternatives(name, *_names_at(settings, place[:-1]))}"
+        allowed, inner = _names_at(settings, place[:-1])
+        return f"{spell(place)} isn't a setting; {alternatives(name, allowed, inner, problem)}"
     if problem["type"] == "missing":
-        return f"{spell(place)} is missing"
+        return f"{spell(_required_at(settings, place))} is missing"
     if place and place[-1] == "[key]":
         return f"{spell(place[:-2])}: the name {place[-2]!r} {_allowed(problem)}"
     if problem["type"] in ("too_short", "too_long") and problem["input"]:
@@ -128,6 +147,21 @@ def _names_at(settings: type[Settings], place: Place) -> tuple[list[str], list[s
         if isinstance(step, str):  # and no position in a list, whose items all have the same fields
             settings = _settings_in(settings.model_fields[step].annotation)
     return list(settings.model_fields), list(settings.section_of())
+
+
+def _required_at(settings: type[Settings], place: Place) -> Place:
+    """The place of what is missing: of a section that is missing, that of its first setting without a default.
+
+    It is named without the section, as whoever writes settings may leave sections out.
+    """
+    for step in place[:-1]:
+        if isinstance(step, str):
+            settings = _settings_in(settings.model_fields[step].annotation)
+    section = settings.model_fields.get(str(place[-1]))
+    if section is None or not is_settings(section.annotation):
+        return place
+    required = (name for name, field in section.annotation.model_fields.items() if field.is_required())
+    return (*place[:-1], next(required, place[-1]))
 
 
 def _settings_in(annotation: Any) -> type[Settings]:

@@ -1,7 +1,9 @@
 """`assay serve` as a process: what it refuses before it starts anything, and how it stops."""
 
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -10,6 +12,9 @@ from click.testing import CliRunner
 
 from deploy import local
 from deploy.command import serve
+from deploy.ray_serve import proxy
+from deploy.settings import AddressSettings, EndpointSettings
+from pipelines.settings.options import build
 from tests.support.endpoints import QUESTION, rewards, serving, wait
 
 BODY = {"conversations": [{"messages": QUESTION, "responses": ["7", "9"]}]}
@@ -34,6 +39,28 @@ def test_a_mistake_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch, op
     result = CliRunner().invoke(serve, [*options, "--port", "0"])
     assert result.exit_code
     assert message in str(result.exception)
+
+
+def test_nothing_of_ray_is_shown_at_the_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A thread of its own prints that Serve's controller was killed, until Ray has ended."""
+
+    @contextmanager
+    def session(**_: object) -> Iterator[None]:
+        yield
+        print("(raylet) The actor is dead because it was killed by `ray.kill`.")
+
+    monkeypatch.setattr(local, "ray_session", session)
+    monkeypatch.setattr("ray.serve.shutdown", lambda: print("(raylet) Shutting down"))
+    for name in ("_check_alone", "build", "_start", "_until_stopped", "_finish"):
+        monkeypatch.setattr(local, name, lambda *_: None)
+    monkeypatch.setenv(proxy.VARIABLE, proxy.CALLBACK)
+    settings = build(EndpointSettings, {"models": ({"model": "tiny-attributes", "engine": {"engine": "fake"}},)})
+    local.run(settings, AddressSettings(port=0), print)
+    print("end")
+    shown = capsys.readouterr().out
+    assert "raylet" not in shown
+    assert "stopping: requests under way are finished first" in shown
+    assert shown.endswith("\nend\n")
 
 
 @pytest.mark.long

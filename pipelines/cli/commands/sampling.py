@@ -14,11 +14,10 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
+    from pipelines.cli.report import Counted
     from pipelines.scored_corpus.summary import Summary
 
 _ExportSettings = ChooseSettings | PairSettings | ExportSettings
-_ROWS = {"choose": "candidates", "pairs": "pairs", "export": "rows"}
-"""What the output rows of each step are."""
 
 
 @command()
@@ -121,16 +120,21 @@ def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary
         show()
         for job, exported in scored.made:
             inside_run = job.name == export_job.KEPT_FOLDER
-            rows_each = _rows_each(job.kind.name, job.settings.get("trainer"))
-            report.show_exported(job.output, exported, _ROWS[job.kind.name], inside_run=inside_run, rows_each=rows_each)
+            counted = _counted(job.kind.name, job.settings.get("trainer"))
+            report.show_exported(job.output, exported, counted, inside_run=inside_run)
     scored.check_scored()
 
 
-def _rows_each(step: str, trainer: object) -> int:
-    """How many rows each of what a step makes has in the trainer's file; `export` counts rows as such."""
-    from pipelines.exports.trainers import PAIR_FORMATS
+def _counted(step: str, trainer: object) -> "Counted":
+    """How the rows of a step are counted: `export` writes pairs, conversations, turns or single responses."""
+    from pipelines.cli.report import Counted
+    from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
-    return PAIR_FORMATS[str(trainer)].rows_each if step == "pairs" else 1
+    if step == "choose":
+        return Counted("candidates")
+    if (form := PAIR_FORMATS.get(str(trainer))) is not None:
+        return Counted("pairs", rows_each=form.rows_each)
+    return Counted(RESPONSE_FORMATS[str(trainer)].unit, of="responses", grouped="input rows")
 
 
 def _score_settings(settings: SampleSettings) -> ScoreSettings:
@@ -176,6 +180,5 @@ def _run(settings: _ExportSettings, export_folder: Callable[[Any], Any], as_json
     if as_json:
         click.echo(json.dumps(with_upload(summary.as_json(), upload)))
     else:
-        rows_each = _rows_each(step, getattr(settings, "trainer", None))
-        show_exported(settings.output, summary, _ROWS[step], rows_each=rows_each)
+        show_exported(settings.output, summary, _counted(step, getattr(settings, "trainer", None)))
         show_upload(upload)

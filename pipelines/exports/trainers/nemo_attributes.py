@@ -76,6 +76,7 @@ RESPONSES = (
         _steerlm,
         _check,
         needs_scores=ATTRIBUTES,
+        unit="conversations",
         reserved=_RESERVED,
     ),
     ResponseFormat(
@@ -85,6 +86,7 @@ RESPONSES = (
         _regression,
         _check,
         needs_scores=ATTRIBUTES,
+        unit="turns",
         reserved=_RESERVED,
     ),
 )

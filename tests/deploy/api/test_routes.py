@@ -319,6 +319,15 @@ def test_a_head_answers_as_nvidias_hosted_models(app: Any, truth: dict[str, Any]
     pairs = [pair.split(":") for pair in choice["message"]["content"].split(",")]
     assert {name: float(value) for name, value in pairs} == truth["scores"]
     assert (choice["finish_reason"], body["usage"]["completion_tokens"], body["model"]) == ("length", 1, HEAD)
+    assert (body["reward"], body["scores"]) == (truth["reward"], truth["scores"])
+
+
+def test_openais_client_has_the_reward_itself(app: Any, truth: dict[str, Any]) -> None:
+    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as client:
+        answer: Any = client.chat.completions.create(model=HEAD, messages=cast(Any, ANSWERED))
+        assert (answer.reward, answer.scores) == (truth["reward"], truth["scores"])
+        (piece,) = client.chat.completions.create(model=HEAD, messages=cast(Any, ANSWERED), stream=True)
+        assert (cast(Any, piece).reward, cast(Any, piece).scores) == (truth["reward"], truth["scores"])
 
 
 def test_a_head_refuses_a_conversation_without_an_answer(app: Any) -> None:

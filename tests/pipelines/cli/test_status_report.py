@@ -18,7 +18,8 @@ from click.testing import CliRunner, Result
 from actors.errors import SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.cli.status import RunState
-from pipelines.cli.status_report import read_status, show_status
+from pipelines.cli.status_report import _short, read_status, show_status
+from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.exports import export_commands
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
@@ -94,6 +95,66 @@ def test_an_unfinished_result_says_what_is_written_and_how_to_resume(scored: str
     assert f"assay run {output}/recipe.yaml" in shown
     with lease(str(output)):
         assert run("status", output).output.startswith("running: ")
+
+
+def evaluation(folder: Path, summary: object, **settings: object) -> None:
+    """The document of an evaluation."""
+    EVALUATED.write(str(folder), EVALUATED.marked({"settings": settings, "asked": "evaluate", "summary": summary}))
+
+
+def summed_up(folder: str) -> str:
+    """A run's folder, whose run is complete."""
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    replace(manifest, summary={"reasons": {}}).write(folder)
+    return folder
+
+
+def test_an_evaluation_names_its_models_and_benchmarks_with_their_progress(tmp_path: Path) -> None:
+    files = ["reward-bench-2=a.parquet", "b.jsonl", "c.jsonl"]
+    evaluation(tmp_path, None, scored=files, model=["tiny-scalar", "my/model"])
+    scored = tmp_path / "scored"
+    summed_up(corpus(scored / "reward-bench-2" / "tiny-scalar", [1.0] * 20))
+    half = Path(corpus(scored / "pairs" / "tiny-scalar", [1.0] * 40), "parts")
+    for part in sorted(half.glob("*.parquet"))[2:]:
+        part.unlink()
+    summed_up(corpus(scored / "reward-bench-2" / "my--model", [1.0] * 20))
+    (scored / "pairs" / "my--model").mkdir()
+    lines = run("status", tmp_path).output.splitlines()
+    assert [line.strip() for line in lines if line.startswith("  ")] == [
+        "tiny-scalar on pairs: stopped, 50.0% done, 20 responses",
+        "tiny-scalar on reward-bench-2: complete, 20 responses",
+        "tiny-scalar on c.jsonl: not begun",
+        "my/model on pairs: not begun",
+        "my/model on reward-bench-2: complete, 20 responses",
+        "my/model on c.jsonl: not begun",
+    ]
+    runs = json.loads(run("status", tmp_path, "--json").output)["runs"]
+    assert [entry["share"] for entry in runs] == [0.5, 1.0, 0.0, 0.0, 1.0, 0.0]
+    with lease(str(tmp_path)):
+        assert _short(read_status(str(tmp_path))).startswith("running: 2 of 6 runs complete; tiny-scalar on pairs: stopped")
+
+
+def test_a_finished_evaluation_names_its_models_and_benchmarks(tmp_path: Path) -> None:
+    evaluation(tmp_path, {"evaluations": 2}, scored=["a.jsonl"], model=["m"])
+    saved = {"model": "m", "benchmark": "pairs"}
+    (tmp_path / "results.json").write_text(
+        json.dumps({"evaluations": [saved, {**saved, "preset": {}}, {**saved, "preset": 1}]})
+    )
+    shown = run("status", tmp_path).output
+    assert "  m on pairs: complete\n" in shown
+    assert "  m, as published on pairs: complete\n" in shown
+
+
+def test_an_evaluation_of_scored_corpora_names_their_models(tmp_path: Path) -> None:
+    folder = summed_up(corpus(tmp_path / "scored", [1.0] * 20))
+    (tmp_path / "e").mkdir()
+    evaluation(tmp_path / "e", None, scored=[folder, str(tmp_path / "gone")], model=[])
+    model = read_status(folder).model
+    assert model
+    shown = run("status", tmp_path / "e").output
+    assert f"  {model} on {folder}: complete, 20 responses\n" in shown
+    assert f"  a model on {tmp_path / 'gone'}: not begun\n" in shown
 
 
 def test_a_folder_of_something_else_says_what_status_reads(tmp_path: Path) -> None:

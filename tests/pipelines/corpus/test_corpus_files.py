@@ -169,9 +169,10 @@ def test_numbers_go_on_from_where_they_are_told_to(tmp_path: Path) -> None:
     ],
 )
 def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: FileKind) -> None:
-    corpus(tmp_path, name)
+    data = pa.compress(LINES, kind.compression, asbytes=True) if kind.compression else LINES
+    corpus(tmp_path, name, data=data)
     (file,) = find([str(tmp_path / name)])
-    assert (file.kind, file.size) == (kind, len(LINES))
+    assert (file.kind, file.size) == (kind, len(data))
     assert file.extent == (len(LINES) if kind is FileKind.JSONL else None)
 
 
@@ -204,6 +205,33 @@ def test_parquet_files_say_how_many_rows_they_have(tmp_path: Path) -> None:
 
 
 # --- refusing ------------------------------------------------------------------------------------------------------
+
+
+def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None:
+    corpus(tmp_path, "a.parquet", data=b"no Parquet")
+    corpus(tmp_path, "b.json", data=b'{\n  "a": 1\n}\n')
+    corpus(tmp_path, "c.jsonl.gz", data=gzip.compress(LINES)[:-9])
+    corpus(tmp_path, "d.jsonl.gz", data=LINES)
+    corpus(tmp_path, "e.jsonl.zst", data=LINES)
+    corpus(tmp_path, "f.jsonl.gz", data=gzip.compress(LINES))
+    with pytest.raises(SourceError) as refused:
+        find([str(tmp_path)])
+    first, *others = str(refused.value).splitlines()
+    assert first == "5 input files can't be read:"
+    for line, name in zip(others, ("a.parquet", "b.json", "c.jsonl.gz", "d.jsonl.gz", "e.jsonl.zst"), strict=True):
+        assert line.startswith(f"  {tmp_path / name} ")
+        assert "leave it out" in line
+    assert "fetch it again" in others[0]
+    assert "`gzip -t`" in others[2]
+    assert "`zstd -t`" in others[4]
+
+
+def test_of_many_files_that_cannot_be_read_twenty_are_named_and_the_others_counted(tmp_path: Path) -> None:
+    corpus(tmp_path, *(f"{at:02}.parquet" for at in range(23)))
+    with pytest.raises(SourceError) as refused:
+        find([str(tmp_path)])
+    first, *others, last = str(refused.value).splitlines()
+    assert (first, len(others), last) == ("23 input files can't be read:", 20, "  and 3 more")
 
 
 @pytest.mark.parametrize("missing", ["nothing.jsonl", "*.jsonl", "no/such/folder"])

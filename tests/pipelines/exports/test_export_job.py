@@ -498,7 +498,7 @@ def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, mo
     monkeypatch.setattr("pipelines.exports.export_job.ticket", lambda folder: lost)
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
         choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
-    assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["choose.json"]
+    assert {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()} == {"README.md", "choose.json"}
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -831,7 +831,7 @@ def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
         assert found["candidates"] == 6
         shown = run(command, folder, out / command, *words, "--overwrite")
         assert f"{found['rows']} " in shown
-        assert "of 6 scored candidates in" in shown
+        assert f"of 6 scored {'responses' if command == 'export' else 'candidates'} in" in shown
         assert "3 without a reward" in shown
 
 
@@ -855,6 +855,21 @@ def test_pairs_that_are_two_lines_each_are_counted_as_pairs(tmp_path: Path) -> N
     shown = run("pairs", folder, tmp_path / "out", "--for", "nemo-aligner-rm")
     assert "2 pairs, in 4 rows, of 4 scored candidates in 2 groups" in shown
     assert len(rows_in(tmp_path / "out")) == 4
+
+
+@pytest.mark.parametrize(
+    ("trainer", "counted"),
+    [
+        ("sft", "2 conversations of 3 scored responses in 2 input rows"),
+        ("sft-turns", "3 turns of 3 scored responses in 2 input rows"),
+        ("trl", "0 pairs of 3 scored candidates in 3 groups"),
+    ],
+)
+def test_export_says_what_it_counts(trainer: str, counted: str, tmp_path: Path) -> None:
+    turns = [{"role": role, "content": str(at)} for at, role in enumerate(["user", "assistant", "user", "assistant"])]
+    rows: list[dict[str, Any]] = [{"messages": turns}, {"messages": [{"role": "user", "content": "x"}, turns[1]]}]
+    folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0], [3.0]], RowShape("messages", "all"))
+    assert run("export", folder, tmp_path / "out", "--for", trainer).splitlines()[0] == counted
 
 
 def test_a_summary_in_python_shows_no_list_of_margins(tmp_path: Path) -> None:

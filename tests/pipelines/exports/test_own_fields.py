@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.errors import OutputError
-from pipelines.cli.report import show_exported
+from pipelines.cli.report import Counted, show_exported
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
@@ -121,7 +121,7 @@ def test_a_trainers_column_wins_and_the_summary_says_so(
         {"margin"} & PAIR_ROWS[trainer]
     )
     assert found.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
-    show_exported("pairs", summary, "pairs")
+    show_exported("pairs", summary, Counted("pairs"))
     assert f"aren't carried, as trainers have other uses for the names: {', '.join(left)}" in capsys.readouterr().out
 
 
@@ -191,12 +191,12 @@ def test_an_unfinished_result_of_an_earlier_version_is_begun_anew(tmp_path: Path
 
 
 def test_rows_of_a_run_are_told_to_be_chosen_row_by_row_and_none_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
-    show_exported("kept", ExportSummary(taken="every response"), "candidates", inside_run=True)
+    show_exported("kept", ExportSummary(taken="every response"), Counted("candidates"), inside_run=True)
     printed = capsys.readouterr().out
     assert "Chosen row by row; `assay choose` compares" in printed
     assert "Chosen from: every response" in printed
     assert "There are no rows, so `datasets.load_dataset`" in printed
-    show_exported("best", ExportSummary(rows=1, taken="every response"), "rows")
+    show_exported("best", ExportSummary(rows=1, taken="every response"), Counted("turns"))
     printed = capsys.readouterr().out
     assert ("Taken: every response" in printed, "row by row" in printed, "no rows" in printed) == (True, False, False)
 

@@ -333,6 +333,29 @@ def test_lines_that_are_no_json_are_called_that_and_not_another_shape() -> None:
         detect([parsed(b"[1]"), {"a": 1}])
 
 
+@pytest.mark.parametrize(
+    ("row", "question"),
+    [
+        ({"conversation": []}, "Did you mean 'conversations' by 'conversation' (sharegpt: `conversations`, a list of "),
+        ({"message": [user("q"), said("a")]}, "Did you mean 'messages' by 'message' (messages: `messages`, a list of"),
+        ({"Prompt": "q", "response": "a"}, "Did you mean 'prompt' by 'Prompt' ("),
+        ({"prompt": "q", "completoin": "a"}, "Did you mean 'completion' by 'completoin' (prompt-completion: "),
+    ],
+)
+def test_a_key_that_is_nearly_known_is_answered_with_the_known_key(row: dict[str, Any], question: str) -> None:
+    with pytest.raises(SourceError) as refusal:
+        detect([row, {"id": 1, **row}])
+    assert question in str(refusal.value)
+    assert str(refusal.value).count("Did you mean") == 1
+
+
+@pytest.mark.parametrize("row", [{"foo": 1}, {"conversations": []}, {"prompt": "q", "prompts": "r"}])
+def test_no_key_is_offered_where_none_is_near_or_it_is_there(row: dict[str, Any]) -> None:
+    with pytest.raises(SourceError, match="no known shape") as refusal:
+        detect([row])
+    assert "Did you mean" not in str(refusal.value)
+
+
 def test_numbers_as_published_have_no_shape() -> None:
     lines = (shared_data() / "formats" / "nemo-aligner_synthetic-123.jsonl").read_text().splitlines()
     with pytest.raises(SourceError, match=r"Keys seen: 'text'\."):

@@ -24,7 +24,7 @@ from pipelines.run_folder.json_lines import written_type
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.parts import Counts, Part, Parts
 from pipelines.runtime.workers import workers
-from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in
 from tests.support.object_store import BUCKET
@@ -86,6 +86,31 @@ def test_a_judges_parts_load_whatever_is_null_in_the_first(tmp_path: Path, load:
     assert (rows["reward"][:], rows["n"][:]) == ([None, 4.0, None], [0, 1, 2])
     assert rows["votes"][:] == [None, [4.0, 5.0], None]
     assert rows["status"][:] == ["rejected", "scored", "failed"]
+
+
+def test_an_unfinished_result_is_not_loaded_as_if_its_documents_were_rows(
+    tmp_path: Path, load: Load, preferences: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    kept, chosen = tmp_path / "kept", tmp_path / "chosen"
+    filtering = FilterSettings(scored=preferences, output=str(kept), keep="reward > 2")
+    choosing = ChooseSettings(scored=preferences, output=str(chosen), keep=Choose.BEST)
+    with monkeypatch.context() as killed:
+        killed.setattr(filter_corpus, "_write_card", die)
+        killed.setattr(export_job, "_write_card", die)
+        with pytest.raises(KeyboardInterrupt):
+            keep(filtering)
+        with pytest.raises(KeyboardInterrupt):
+            export_commands.choose(choosing)
+    for folder in (kept, chosen):
+        assert len(list(folder.glob("*.json*"))) > 1
+        with pytest.raises(FileNotFoundError, match=r"Unable to find .*rows of an unfinished result"):
+            load(folder)
+    keep(filtering)
+    export_commands.choose(choosing)
+    assert (load(kept).num_rows, load(chosen).num_rows) == (4, 2)
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])

@@ -333,7 +333,7 @@ def test_the_bar_is_at_all_at_the_end_and_not_before(tmp_path: Path, kind: FileK
             lines.part_done(event(at * len(LINES), (at + 1) * len(LINES)))  # more than the whole file, by the guess
     *during, last = stream.getvalue().splitlines()[1:]
     assert [line.split()[0] for line in during] == ["99%"] * 8
-    assert during[-1].endswith("ETA soon: more is done than was estimated")
+    assert during[-1].endswith("  no ETA: the input is larger than was estimated")
     assert last.startswith("100%  8 responses")
     short = Terminal()
     with (lines := Lines(short)).running([unmeasured(tmp_path, 1, kind)], []):

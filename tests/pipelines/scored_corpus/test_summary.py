@@ -277,3 +277,44 @@ def test_a_row_with_a_side_that_was_not_read_is_left_out_once(tmp_path: Path, ha
 
 def test_without_labels_nothing_is_said_of_them(tmp_path: Path) -> None:
     assert summary_of(tmp_path, ONE, [scored(1.0), scored(2.0)]).labels == {}
+
+
+# --- repeats -------------------------------------------------------------------------------------------------------
+
+WITH_TEXT = Columns(CARRIED, ("score",), "", text=True)
+
+
+def summary_of_texts(folder: Path, *responses: tuple[str | None, str | None], columns: Columns = WITH_TEXT) -> Summary:
+    """Of one part for each (prompt hash, text)."""
+    run, counts = Parts(str(folder)), Counts()
+    run.create()
+    for at, (prompt, text) in enumerate(responses):
+        score = Score.rejected(Reason.WRONG_TYPE) if text is None else scored(1.0)
+        part = Part(0, Range(at, at + 1), Counts.of(1, [score]))
+        row = [(f"f:{at}", "final", prompt, score)]
+        run.commit(part, columns.table(pa.table([[b"{}"]], schema=CARRIED), row, texts=[text]), {})
+        counts += part.counts
+    return summarise(run, columns, counts)
+
+
+def test_responses_that_are_there_again_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [("a", "yes"), ("b", "yes"), ("a", "yes"), ("a", "no"), ("a", "yes"), ("b", ""), ("b", "")]
+    summary = summary_of_texts(tmp_path, *texts, ("a", None), ("a", None), (None, None))
+    assert summary.repeats == 3
+    show_scored(summary, build(ScoreSettings, {"inputs": ("c",), "output": "out dir/", "model": "m"}))
+    shown = capsys.readouterr().out
+    assert "Repeats: 3 of 10 responses have the text of an earlier response to an equal prompt" in shown
+    assert "`assay choose 'out dir' OUTPUT --keep all --distinct 1`" in shown
+
+
+def test_nothing_is_said_where_no_response_is_there_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    summary = summary_of_texts(tmp_path, ("a", "yes"), ("b", "yes"), ("a", "Yes"))
+    assert summary.repeats == 0
+    show_scored(summary, build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"}))
+    assert "Repeats" not in capsys.readouterr().out
+
+
+def test_without_texts_or_in_a_large_corpus_repeats_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert summary_of_texts(tmp_path / "no texts", ("a", "yes"), ("a", "yes"), columns=ONE).repeats is None
+    monkeypatch.setattr(summary_module, "_LOOKED_AT_FOR_REPEATS", 1)
+    assert summary_of_texts(tmp_path / "large", ("a", "yes"), ("a", "yes")).repeats is None

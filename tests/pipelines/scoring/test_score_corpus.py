@@ -350,10 +350,10 @@ def test_a_disk_that_is_full_stops_the_run_and_it_goes_on_later(tmp_path: Path, 
 
 
 def test_a_compressed_file_that_is_cut_off_is_named_and_the_run_can_go_on(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl.gz", lines(rows(5000)))
+    corpus = write(tmp_path / "c.jsonl.gz", lines(chat("say", f"{at} {'x' * 500}") for at in range(5000)))
     whole = corpus.read_bytes()
     corpus.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(RunStopped, match=r"c\.jsonl\.gz can't be read to its end"):
+    with pytest.raises(RunStopped, match=r"c\.jsonl\.gz can't be read to its end"):  # beyond what is looked at before
         score(settings(corpus, tmp_path / "out"))
     assert not (tmp_path / "out" / "ends" / "000000-000000000000").exists()
 

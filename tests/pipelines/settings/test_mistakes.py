@@ -238,6 +238,27 @@ def test_names_of_other_places_are_known(recipe: dict[str, Any], hint: str) -> N
     assert hint in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (
+            {"input": "c.jsonl"},
+            "score.input isn't a setting; did you mean inputs? Write `inputs: c.jsonl`. Allowed: corpus,",
+        ),
+        ({"input": ["a", "b"]}, "did you mean inputs? Write `inputs: [a, b]`. Allowed"),
+        ({"inputs": "c", "part_row": 5}, "score.part_row isn't a setting; did you mean part_rows? Write `part_rows: 5`. "),
+        ({"inputs": "c", "mode": {"a": 1}}, "score.mode isn't a setting; did you mean model? Allowed: "),
+        ({"inputs": "c", "part_row": "x" * 200}, "did you mean part_rows? Allowed"),
+        ({}, "score.inputs is missing"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_answered_with_its_line(step: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        validate(Recipe, {"score": {"output": "o", "model": "tiny-scalar", **step}})
+    assert said in str(refusal.value)
+    assert "corpus is missing" not in str(refusal.value)
+
+
 def test_wrong_arguments_are_told_under_the_name_that_was_called() -> None:
     with pytest.raises(TypeError, match=r"^pairs\(\) missing 1 required positional argument: 'output'"):
         pipelines.pairs("scored")  # type: ignore[call-overload]

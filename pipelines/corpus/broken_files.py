@@ -1,0 +1,50 @@
+"""Input files that can't be read, told before a run starts: all of them in one message, each with what to do about it."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from actors.errors import SourceError
+from pipelines import storage
+
+_UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
+_MAX_NAMED = 20  # files in a message; a folder may hold thousands
+
+
+def check_compressed(path: str, size: int, compression: str) -> None:
+    """Raise `SourceError` if the first mebibyte of a compressed file's content can't be unpacked.
+
+    `compression` is pyarrow's name of it: gzip or zstd. A larger file that is cut off is noticed only where it is read.
+    """
+    try:
+        with storage.open_read(path, size) as stream:
+            pa.CompressedInputStream(stream, compression).read(_UNPACKED_BYTES)
+    except OSError as error:
+        raise SourceError(
+            f"{path} can't be read to its end: {storage.error_text(error)} (it has {size:,} bytes on disk). "
+            f"{damage_advice(compression)}"
+        ) from error
+
+
+def damage_advice(compression: str) -> str:
+    """What to do with a compressed file that breaks off, as the end of a message."""
+    return (
+        f"It is cut off or damaged (`{compression} -t` says so, too): fetch it again, or leave it out, or save the "
+        f"lines that are whole with `{compression} -dc` into another file and give that"
+    )
+
+
+def joined(problems: Sequence[SourceError]) -> SourceError:
+    """One error for all files that can't be read; there must be one at least. The first 20 are named."""
+    if len(problems) == 1:
+        return problems[0]
+    more = len(problems) - _MAX_NAMED
+    return SourceError(
+        "\n  ".join(
+            [
+                f"{len(problems):,} input files can't be read:",
+                *map(str, problems[:_MAX_NAMED]),
+                *([f"and {more:,} more"] if more > 0 else []),
+            ]
+        )
+    )
