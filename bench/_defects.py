@@ -257,6 +257,13 @@ DEFECTS = (
         "tests/pipelines/scoring/test_score_step.py::test_files_share_a_stretch_only_where_nothing_lies_between",
     ),
     Defect(
+        "a sum over all parts for each of them",
+        "pipelines/filtering/filter_corpus.py",
+        "entry.size * share for",
+        "entry.size * sum(len(corpus.entries) for _ in corpus.entries) * share for",
+        "tests/pipelines/scored_corpus/test_linear_cost.py::test_calls_grow_no_faster_than_parts",
+    ),
+    Defect(
         "an audit that sees no missing end",
         "pipelines/run_folder/parts.py",
         "    if covered < extent:\n",

@@ -68,7 +68,8 @@ def keep(settings: FilterSettings) -> KeepSummary:
     corpus = open_scored(settings.scored, "filter", partial=settings.partial)
     output_folder.check_apart([corpus.folder, *_outputs(settings)])
     step = replace(_step(settings, corpus.manifest), source=corpus.responses)
-    sizes = {part: entry.size * corpus.share for part, entry in corpus.entries}
+    share = corpus.share
+    sizes = {part: entry.size * share for part, entry in corpus.entries}
     groups = list(_groups(corpus.entries))
     with ExitStack() as leases, workers(len(groups)) as pool:
         for target in step.targets:

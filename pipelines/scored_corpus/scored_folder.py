@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -63,9 +64,9 @@ class OpenedCorpus:
         """What a worker reads."""
         return ResponsesOf(Parts(storage.absolute(self.folder), self.manifest.run), self.kept)
 
-    @property
+    @cached_property
     def counts(self) -> Counts:
-        """The counts of all parts, by their names."""
+        """The counts of all parts, by their names. Added up once: callers ask for it for each part of a hundred thousand."""
         return sum((part.counts for part, _ in self.entries), Counts())
 
     @property

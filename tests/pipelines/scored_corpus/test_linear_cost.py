@@ -1,0 +1,95 @@
+"""What commands do for each part grows no faster than the parts.
+
+Counted are the calls of Python in this process, not seconds: a sum over all parts for each of them took hours of 100,000.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.cli.status import status
+from pipelines.exports import export_commands
+from pipelines.filtering.filter_corpus import keep
+from pipelines.rescoring.verify_folder import verify
+from pipelines.run_folder.parts import Parts, audit
+from pipelines.scored_corpus.scored_folder import open_scored
+from pipelines.scored_corpus.summary import summarise
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.options import build
+from pipelines.settings.rescore_settings import VerifySettings
+from pipelines.settings.run_settings import FilterSettings
+from tests.support.candidates import scored_corpus
+from tests.support.corpora import lines, rows, settings, write
+
+FEW, MANY = 20, 160
+"""Parts, of one row each: few enough that all tasks run in this process."""
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, Path]:
+    """Scored folders by their number of parts."""
+    made = {}
+    for count in (FEW, MANY):
+        place = tmp_path_factory.mktemp(f"parts-{count}")
+        corpus = write(place / "c.jsonl", lines(rows(count)))
+        scored_corpus(settings(corpus, place / "out", part_rows=1, unit_bytes=1))
+        made[count] = place
+        assert len(Parts(str(place / "out")).listing()) == count
+    return made
+
+
+def count_calls(function: Callable[[], Any]) -> int:
+    """The calls of Python and C functions in this thread."""
+    count = 0
+
+    def hook(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    earlier = sys.getprofile()
+    sys.setprofile(hook)
+    try:
+        function()
+    finally:
+        sys.setprofile(earlier)
+    return count
+
+
+def _list_and_prove(scored: str, output: str) -> None:
+    parts, corpus = Parts(scored), open_scored(scored, "filter")
+    parts.repair()
+    counts = audit(corpus.manifest.files, parts.extents(corpus.manifest.files), parts.listing())
+    summarise(parts, corpus.manifest.columns, counts)
+    parts.mark()
+
+
+COMMANDS: dict[str, Callable[[str, str], Any]] = {
+    "list and prove": _list_and_prove,
+    "status": lambda scored, output: status(scored),
+    "verify": lambda scored, output: verify(build(VerifySettings, {"scored": scored, "sample": 0})),
+    "keep": lambda scored, output: keep(FilterSettings(scored=scored, output=output, keep="reward > 0")),
+    "keep rows": lambda scored, output: keep(
+        FilterSettings(scored=scored, output=output, keep="reward > 0", rows="responses")
+    ),
+    "fraction": lambda scored, output: keep(FilterSettings(scored=scored, output=output, top_fraction=0.5)),
+    "best": lambda scored, output: keep(FilterSettings(scored=scored, output=output, top_k=1)),
+    "choose": lambda scored, output: export_commands.choose(ChooseSettings(scored=scored, output=output, keep="best")),
+    "pairs": lambda scored, output: export_commands.make_pairs(PairSettings(scored=scored, output=output, fake_ok=True)),
+    "export": lambda scored, output: export_commands.export(
+        ExportSettings(scored=scored, output=output, trainer="sft", fake_ok=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_calls_grow_no_faster_than_parts(folders: Mapping[int, Path], name: str) -> None:
+    command = COMMANDS[name]
+    command(str(folders[FEW] / "out"), str(folders[FEW] / f"warm {name}"))  # imports, and what is looked up once
+    few, many = (
+        count_calls(lambda place=place: command(str(place / "out"), str(place / name)))  # type: ignore[misc]
+        for place in folders.values()
+    )
+    assert many <= few * MANY / FEW
