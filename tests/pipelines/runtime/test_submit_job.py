@@ -39,7 +39,7 @@ def test_every_mistake_in_a_recipe_is_told_before_anybody_is_asked(tmp_path: Pat
     (tmp_path / "recipe.yaml").write_text("score: {output: out, modell: {}, model: {model: x, dtype: float8}}")
     done = assay("submit", tmp_path / "recipe.yaml", "--address", "http://127.0.0.1:1")
     assert done.returncode == 2
-    assert "score.corpus is missing" in done.stderr
+    assert "score.inputs is missing" in done.stderr
     assert "score.modell isn't a setting; did you mean model" in done.stderr
     assert "score.model.dtype = 'float8'" in done.stderr
     assert "127.0.0.1" not in done.stderr
