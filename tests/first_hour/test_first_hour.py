@@ -228,7 +228,7 @@ def test_an_interruption(tmp_path: Path) -> None:
 
 MISTAKES = {
     "scor: {}": "did you mean score",
-    "score: {model: tiny-scalar, output: o}": "score.corpus is missing",
+    "score: {model: tiny-scalar, output: o}": "score.inputs is missing",
     "score: {inputs: c.jsonl, output: o, modell: tiny-scalar}": "did you mean model",
     "score: {inputs: c.jsonl, output: o, model: tiny-scaler}": "tiny-scalar",
     "score: {inputs: c.jsonl, output: o, model: tiny-scalar, engine: {engine: fak}}": "'fake'",
