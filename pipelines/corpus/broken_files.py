@@ -34,12 +34,14 @@ def damage_advice(compression: str) -> str:
     )
 
 
-def joined(problems: Sequence[SourceError]) -> SourceError:
-    """One error for all files that can't be read; there must be one at least. The first 20 are named."""
+def raise_problems(problems: Sequence[SourceError]) -> None:
+    """Raise a single error for all files that can't be read, if there are any. The first 20 are named."""
     if len(problems) == 1:
-        return problems[0]
+        raise problems[0]
+    if not problems:
+        return
     more = len(problems) - _MAX_NAMED
-    return SourceError(
+    raise SourceError(
         "\n  ".join(
             [
                 f"{len(problems):,} input files can't be read:",
@@ -47,4 +49,4 @@ def joined(problems: Sequence[SourceError]) -> SourceError:
                 *([f"and {more:,} more"] if more > 0 else []),
             ]
         )
-    )
+    ) from problems[0]

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import rows_of_result
-from pipelines.corpus.broken_files import check_compressed, joined
+from pipelines.corpus.broken_files import check_compressed, raise_problems
 from pipelines.storage import FileStatus, error_text, is_remote
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
@@ -188,8 +188,7 @@ def find_corpus(
         if time.monotonic() > next_note:
             notify(f"looked at {len(files):,} of {len(paths):,} files")
             next_note = time.monotonic() + _NOTE_EVERY_S
-    if problems:
-        raise joined(problems) from problems[0]
+    raise_problems(problems)
     return Corpus(files, left_out, schemas)
 
 

@@ -226,6 +226,14 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
     assert "`zstd -t`" in others[4]
 
 
+def test_a_single_file_that_cannot_be_read_is_the_cause_of_nothing_but_itself(tmp_path: Path) -> None:
+    """An error that were its cause had whoever follows the causes follow them for ever."""
+    corpus(tmp_path, "a.parquet", data=b"no Parquet")
+    with pytest.raises(SourceError, match=r"a\.parquet isn't a valid Parquet file") as refused:
+        find([str(tmp_path)])
+    assert refused.value.__cause__ is not refused.value
+
+
 def test_of_many_files_that_cannot_be_read_twenty_are_named_and_the_others_counted(tmp_path: Path) -> None:
     corpus(tmp_path, *(f"{at:02}.parquet" for at in range(23)))
     with pytest.raises(SourceError) as refused:
