@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
 from typing import NoReturn, TypeVar
 
@@ -54,6 +54,9 @@ class FaultKind(Enum):
 
 _NOTED_FROM = 100
 """Unanswered requests after which a note says how many there are; the next ones come at ten times as many each."""
+
+_SILENT_S = 30.0
+"""Seconds without an answer, while requests wait, after which a note says so; the next comes after ten times as long."""
 
 _FATAL_AT_START = (FaultKind.GARBLED, FaultKind.REFUSED, FaultKind.UNUSABLE)
 _FAILURE_WEIGHT = {FaultKind.FAILED: 1, FaultKind.GARBLED: 1, FaultKind.TIMED_OUT: _A_TIMEOUT}
@@ -145,6 +148,55 @@ class _RequestFailures:
         """The number under which it was refused, until a second refusal decides."""
 
 
+class _Silence:
+    """Notices how long nothing was answered while requests wait. Used on one event loop.
+
+    A server that hangs gives no fault before the request time-out, which may be ten minutes.
+    """
+
+    def __init__(self, notify: Callable[[float, int], None]) -> None:
+        """`notify` is called with the seconds without an answer, and the number of requests that wait."""
+        self._notify = notify
+        self._waiting = 0
+        self._began_at = 0.0
+        self._next_s = _SILENT_S
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Count a request as waiting within the block."""
+        if not self._waiting:
+            self._begin()
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._stop()
+
+    def end(self) -> None:
+        """Begin anew: something was answered."""
+        self._stop()
+        if self._waiting:
+            self._begin()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._began_at, self._next_s = loop.time(), _SILENT_S
+        self._timer = loop.call_later(_SILENT_S, self._check)
+
+    def _check(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._notify(loop.time() - self._began_at, self._waiting)
+        self._next_s *= 10
+        self._timer = loop.call_at(self._began_at + self._next_s, self._check)
+
+
 class EndpointClient:
     """Sends requests to an endpoint, up to `at_a_time` at once, with retries. Used on one event loop."""
 
@@ -160,7 +212,8 @@ class EndpointClient:
     ) -> None:
         """`endpoint` is its name in messages. `probe` sends a short request; it raises `EndpointFault`.
 
-        `notify` is called with what fails, in words: the first fault of each kind, and then how many there were.
+        `notify` is called with what fails, in words: the first fault of each kind, and then how many there were; and with
+        how long nothing has been answered, while requests wait for it.
         """
         self._endpoint = endpoint
         self._probe = probe
@@ -169,6 +222,7 @@ class EndpointClient:
         self._notify = notify
         self._faults: Counter[FaultKind] = Counter()
         self._noted_next = _NOTED_FROM
+        self._silence = _Silence(self._note_silence)
         self._breaker = Breaker(patience_s)
         self._places = asyncio.Semaphore(at_a_time)
         self._closed = asyncio.Event()
@@ -187,7 +241,8 @@ class EndpointClient:
                 await self._wait_until_closed()
                 number = self._breaker.send()
                 try:
-                    answer = await send()
+                    with self._silence.watched():
+                        answer = await send()
                 except EndpointFault as fault:
                     self._note(fault)
                     await self._record_or_raise(fault, number, failures)
@@ -239,6 +294,11 @@ class EndpointClient:
                 f"the last time it {fault.text}"
             )
 
+    def _note_silence(self, seconds: float, waiting: int) -> None:
+        if self._notify is not None:
+            requests = "a request waits" if waiting == 1 else f"{waiting:,} requests wait"
+            self._notify(f"the endpoint {self._endpoint} has answered nothing for {seconds:.0f} s, and {requests} for it")
+
     async def _wait_until_closed(self) -> None:
         """Wait until requests may be sent. Raises the final error once the breaker has ended."""
         while self._breaker.is_open:
@@ -281,13 +341,15 @@ class EndpointClient:
     async def _send_probe(self) -> tuple[int, EndpointFault | None]:
         number = self._breaker.send()
         try:
-            await self._probe()
+            with self._silence.watched():
+                await self._probe()
         except EndpointFault as fault:
             return number, fault
         self._record_answer(number)
         return number, None
 
     def _record_answer(self, number: int) -> None:
+        self._silence.end()
         self._breaker.record_answer(number)
         self._closed.set()
 

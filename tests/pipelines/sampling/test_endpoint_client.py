@@ -250,3 +250,47 @@ def test_what_fails_is_told_once_a_kind_and_then_counted() -> None:
     assert count.startswith("the endpoint http://there/v1 failed 100 times so far (")
     assert "busy" in count
     assert "failed, " in count or "failed)" in count
+
+
+def test_an_endpoint_that_hangs_is_noted_long_before_its_time_out() -> None:
+    """A server that takes a connection and answers nothing had a run stand still for ten minutes without a word."""
+    texts = list[tuple[float, str]]()
+
+    async def ask_all() -> list[Any]:
+        loop = asyncio.get_running_loop()
+
+        async def answer(number: int) -> int:
+            await asyncio.sleep(1.0 if number < 2 or loop.time() > 1200 else 600.0)
+            if loop.time() < 1200 and number >= 2:
+                raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time")
+            return number
+
+        client = EndpointClient(
+            "http://there/v1",
+            lambda: answer(0),
+            at_a_time=8,
+            patience_s=2000.0,
+            notify=lambda text: texts.append((loop.time(), text)),
+        )
+        return await asyncio.gather(*(client.ask(lambda number=number: answer(number)) for number in range(5)))  # type: ignore[misc]
+
+    found, _ = virtually(ask_all())
+    assert found == list(range(5))
+    silences = [(moment, text) for moment, text in texts if "answered nothing" in text]
+    assert silences[0] == (32.0, "the endpoint http://there/v1 has answered nothing for 30 s, and 3 requests wait for it")
+    assert silences[1][0] == 302.0
+    assert [moment for moment, text in texts if "didn't answer in time" in text] == [601.0]
+
+
+def test_an_endpoint_that_is_slow_and_answers_is_not_noted() -> None:
+    texts = list[str]()
+    endpoint = Endpoint(lambda *_: None, latency_s=29.0)
+    client = EndpointClient(
+        "http://there/v1", lambda: endpoint.answer(PROBE), at_a_time=2, patience_s=PATIENCE_S, notify=texts.append
+    )
+
+    async def ask_all() -> list[int]:
+        return await asyncio.gather(*(client.ask(lambda number=number: endpoint.answer(number)) for number in range(9)))  # type: ignore[misc]
+
+    assert virtually(ask_all())[0] == list(range(9))
+    assert texts == []
