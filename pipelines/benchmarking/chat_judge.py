@@ -5,7 +5,7 @@ name in place of hashes, and says so.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -52,6 +52,8 @@ class ChatJudge:
     settings: EvaluateSettings
     name: str
     card: Mapping[str, Any]
+    notify: Callable[[str], None]
+    """Called with what the endpoint fails by, in words."""
 
     @cached_property
     def judge(self) -> Judge:
@@ -168,7 +170,7 @@ class ChatJudge:
 
     @cached_property
     def _endpoint(self) -> EndpointClient:
-        return retrying_client(self.settings, self._probe)
+        return retrying_client(self.settings, self._probe, self.notify)
 
     @cached_property
     def _client(self) -> Any:

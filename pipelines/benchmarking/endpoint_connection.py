@@ -39,13 +39,19 @@ def served_card(endpoint: str, name: str) -> Mapping[str, Any]:
     return cards[name]
 
 
-def retrying_client(settings: EvaluateSettings, probe: Callable[[], Awaitable[None]]) -> EndpointClient:
-    """Sends requests with retries; after failures it probes the endpoint, up to the settings' patience."""
+def retrying_client(
+    settings: EvaluateSettings, probe: Callable[[], Awaitable[None]], notify: Callable[[str], None]
+) -> EndpointClient:
+    """Sends requests with retries; after failures it probes the endpoint, up to the settings' patience.
+
+    `notify` is called with what fails, and with how long nothing has been answered.
+    """
     return EndpointClient(
         display_url(str(settings.endpoint)),
         probe,
         at_a_time=settings.endpoint_in_flight,
         patience_s=settings.endpoint_patience_s,
+        notify=notify,
     )
 
 

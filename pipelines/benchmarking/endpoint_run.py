@@ -7,7 +7,7 @@ model under the same name is another run, as far as the endpoint tells. No engin
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -105,7 +105,7 @@ def score_on_endpoint(
     Raises a `UserError` if the run can't start, and `RunStopped` if the endpoint answers nothing any more.
     """
     name, output, prefix = target
-    served = open_served(settings, name)
+    served = open_served(settings, name, progress.noted)
     files, _, schemas = find_corpus(corpus.inputs)
     sample = read_first_rows(files, corpus).rows
     shape = shape_of(corpus, own_columns_of(corpus), sample)
@@ -125,7 +125,7 @@ def score_on_endpoint(
         return _carry_out(_EndpointRun(manifest, parts, reader, served, corpus.max_record_bytes), output, progress)
 
 
-def open_served(settings: EvaluateSettings, name: str) -> EndpointModel:
+def open_served(settings: EvaluateSettings, name: str, notify: Callable[[str], None]) -> EndpointModel:
     """A model of the endpoint: one of `assay serve`, or else a judge that writes chat completions.
 
     Raises `EndpointError` if it can't be asked as the settings say, `RunStopped` if it doesn't answer now.
@@ -137,13 +137,13 @@ def open_served(settings: EvaluateSettings, name: str) -> EndpointModel:
             raise EndpointError(
                 f"the endpoint {url} asks {name} as it was started: leave out the settings of judges, --rubric and --family"
             )
-        return RewardsClient(settings, name, card)
+        return RewardsClient(settings, name, card, notify)
     if settings.family is None and settings.judge.rubric is None:
         raise EndpointError(
             f"the endpoint {url} doesn't say what {name} is, as that of `assay serve` does; to ask it as a judge that "
             "writes, give --rubric FILE, or --family if it is a published judge"
         )
-    judge = ChatJudge(settings, name, card)
+    judge = ChatJudge(settings, name, card, notify)
     judge.check()
     return judge
 

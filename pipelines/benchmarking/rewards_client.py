@@ -1,7 +1,7 @@
 """Asks an endpoint of `assay serve` for rewards: which model it serves, and the scores of a request, with retries."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,8 @@ class RewardsClient:
     settings: EvaluateSettings
     name: str
     card: Mapping[str, Any]
+    notify: Callable[[str], None]
+    """Called with what the endpoint fails by, in words."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class RewardsClient:
 
     @cached_property
     def _endpoint(self) -> EndpointClient:
-        return retrying_client(self.settings, self._probe)
+        return retrying_client(self.settings, self._probe, self.notify)
 
     @cached_property
     def _client(self) -> Any:

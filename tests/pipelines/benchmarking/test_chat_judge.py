@@ -22,7 +22,7 @@ from pipelines.evaluation.results import Results
 from pipelines.runtime.progress import Silent
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
-from tests.support.corpora import lines, scored, write
+from tests.support.corpora import Notes, lines, scored, write
 from tests.support.endpoints import listening
 
 RUBRIC = {
@@ -92,9 +92,9 @@ def pairs(count: int, *more: dict[str, Any]) -> bytes:
     return lines([*({"prompt": f"{at}?", "chosen": f"{at} {'x' * 9}", "rejected": f"{at}"} for at in range(count)), *more])
 
 
-def run(corpus: Path, address: str, output: Path, **options: object) -> Results:
+def run(corpus: Path, address: str, output: Path, notes: Notes | None = None, **options: object) -> Results:
     flat = {"scored": f"pairs={corpus}", "endpoint": address, "model": "judge", "output": str(output), "rubric": RUBRIC}
-    return score_and_evaluate(build(EvaluateSettings, {**flat, **options}), Silent())
+    return score_and_evaluate(build(EvaluateSettings, {**flat, **options}), notes or Silent())
 
 
 def rows_of(output: Path) -> list[dict[str, Any]]:
@@ -159,9 +159,12 @@ def test_what_cant_be_read_has_a_typed_reason_and_is_asked_again(tmp_path: Path)
 def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(150))
     stormy = Chat(fault=lambda number: {0: 503, 1: 429, 2: 500}.get(number % 6) if number < 60 else None)
+    notes = Notes()
     with serving(stormy) as address:
-        (calm,) = run(corpus, address, tmp_path / "calm")
+        (calm,) = run(corpus, address, tmp_path / "calm", notes)
     assert calm.coverage == 1.0
+    faults = [text for text in notes.all if text.startswith(f"the endpoint {address} answers ")]
+    assert len(faults) == 1, "with Retry-After all three are one kind of fault: an overload"
     dying = Chat(fault=lambda number: 503 if number > 100 else None)
     with serving(dying) as address:
         port = address
