@@ -77,8 +77,8 @@ def _of_model(folder: str, model: str, files: Sequence[str]) -> Iterator[Evaluat
     named = [match[1] for file in files if (match := _NAMED.fullmatch(file))]
     unnamed = [file for file in files if not _NAMED.fullmatch(file)]
     # Files are scored in the order given, so of those without a benchmark's name the first ones have begun.
-    others = len(set(begun) - set(named))
-    for benchmark in itertools.chain((name for name in named if name not in begun), unnamed[others:]):
+    unnamed_begun = len(set(begun) - set(named))
+    for benchmark in itertools.chain((name for name in named if name not in begun), unnamed[unnamed_begun:]):
         yield EvaluatedRun(model, benchmark, None)
 
 
