@@ -33,6 +33,8 @@ _FEWEST_PROBES = 3
 """Failed probes before the endpoint is given up, even if `patience_s` is over: one slow time-out can use all of it."""
 _MOST_FAILURES, _A_TIMEOUT = 20, 7
 """Failures after which a request is blamed rather than the endpoint. A time-out weighs 7: three of them are enough."""
+_SLOW_S = 30.0
+"""A failure that took as long weighs as a time-out: a server that hangs a minute and closes would hold a row 20 times."""
 
 
 class FaultKind(Enum):
@@ -239,13 +241,13 @@ class EndpointClient:
         async with self._places:  # kept through the waits too: a request that waits for its retry still counts as one
             while True:
                 await self._wait_until_closed()
-                number = self._breaker.send()
+                number, sent_at = self._breaker.send(), self._now()
                 try:
                     with self._silence.watched():
                         answer = await send()
                 except EndpointFault as fault:
                     self._note(fault)
-                    await self._record_or_raise(fault, number, failures)
+                    await self._record_or_raise(fault, number, failures, self._now() - sent_at)
                     longest = _LONGEST_BUSY_S if fault.kind is FaultKind.BUSY else _LONGEST_WAIT_S
                     wait = max(wait_s(failures.waits, self._jitter(), longest), fault.retry_after_s)
                 else:
@@ -254,8 +256,10 @@ class EndpointClient:
                 failures.waits += 1
                 await asyncio.sleep(min(wait, self._patience_s))  # a Retry-After of a day isn't waited for
 
-    async def _record_or_raise(self, fault: EndpointFault, number: int, failures: _RequestFailures) -> None:
+    async def _record_or_raise(self, fault: EndpointFault, number: int, failures: _RequestFailures, seconds: float) -> None:
         """Record a failure of a request that is to be sent again, or raise it as the request's outcome.
+
+        The failure came after `seconds`.
 
         A request is blamed only if the endpoint answered something that was sent after it: an endpoint that fails everything
         must not reject rows one by one.
@@ -268,7 +272,7 @@ class EndpointClient:
                 raise fault
             failures.refused_at = None  # the probe failed as well: it is the endpoint, and the request starts anew
         elif fault.kind in _FAILURE_WEIGHT:
-            failures.weight += _FAILURE_WEIGHT[fault.kind]
+            failures.weight += _A_TIMEOUT if seconds >= _SLOW_S else _FAILURE_WEIGHT[fault.kind]
             # 20 failures at once, or 3 time-outs (3 x 7): a row that breaks a server costs it no more than that.
             if failures.weight >= _MOST_FAILURES:
                 if await self._fault_since(failures.failed_at) is None:

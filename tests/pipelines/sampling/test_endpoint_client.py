@@ -294,3 +294,27 @@ def test_an_endpoint_that_is_slow_and_answers_is_not_noted() -> None:
 
     assert virtually(ask_all())[0] == list(range(9))
     assert texts == []
+
+
+def test_a_request_on_which_the_server_hangs_and_closes_is_blamed_after_three_times() -> None:
+    async def ask_all() -> tuple[list[Any], int]:
+        count = 0
+
+        async def hang() -> int:
+            nonlocal count
+            count += 1
+            await asyncio.sleep(60.0)
+            raise EndpointFault(FaultKind.FAILED, "closed the connection")
+
+        async def answer() -> int:
+            await asyncio.sleep(1.0)
+            return 1
+
+        client = EndpointClient("http://there/v1", answer, at_a_time=8, patience_s=PATIENCE_S)
+        outcomes = await asyncio.gather(client.ask(hang), *(client.ask(answer) for _ in range(20)), return_exceptions=True)
+        return outcomes, count
+
+    (outcomes, count), _ = virtually(ask_all())
+    assert isinstance(outcomes[0], EndpointFault)
+    assert outcomes[1:] == [1] * 20
+    assert count == 3
