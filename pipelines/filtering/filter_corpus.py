@@ -247,14 +247,14 @@ def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, 
     names = {name.lower() for name in columns.schema.names}
     why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in names)
     kept_folder, rest_folder = (path and storage.absolute(path) for path in (settings.output, settings.rest))
-    kept = kept_folder and Target(kept_folder, "kept", file_format, columns, settings.fields, None, metadata)
-    rest = rest_folder and Target(rest_folder, "rest", file_format, columns, True, why, metadata)
+    kept_target = kept_folder and Target(kept_folder, "kept", file_format, columns, settings.fields, None, metadata)
+    rest_target = rest_folder and Target(rest_folder, "rest", file_format, columns, True, why, metadata)
     return FilterStep(
         ResponsesOf(Parts(storage.absolute(settings.scored), run)),
         columns,
         ResponseEvaluator.of(settings, columns.prefix, columns.ours_first, within_row=columns.within_row),
-        kept or None,
-        rest or None,
+        kept_target or None,
+        rest_target or None,
     )
 
 

@@ -115,17 +115,18 @@ def keys_seen(rows: Sequence[object]) -> str:
     return listing + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
-def _meant(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
+def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     """A question for each of the rows' keys that is nearly one that a shape reads; empty if there is none."""
-    seen = {str(key) for row in rows if isinstance(row, dict) for key in list(row)[:KEYS_SHOWN]}
-    known = {key: shape for shape in reversed(list(available.values())) for key in shape.reads}
+    row_keys = {str(key) for row in rows if isinstance(row, dict) for key in list(row)[:KEYS_SHOWN]}
+    readers = {key: shape for shape in reversed(list(available.values())) for key in shape.reads}
     near = {
-        key: difflib.get_close_matches(key.lower(), known, n=1, cutoff=_LEAST_ALIKE) for key in sorted(seen - known.keys())
+        key: difflib.get_close_matches(key.lower(), readers, n=1, cutoff=_LEAST_ALIKE)
+        for key in sorted(row_keys - readers.keys())
     }
     questions = [
-        f"Did you mean {meant!r} by {key[:40]!a} ({known[meant].name}: {known[meant].needs})? "
+        f"Did you mean {meant!r} by {key[:40]!a} ({readers[meant].name}: {readers[meant].needs})? "
         for key, (meant, *_) in ((key, close) for key, close in near.items() if close)
-        if meant not in seen
+        if meant not in row_keys
     ]
     return "".join(questions[:_QUESTIONS])
 
@@ -146,6 +147,6 @@ def _no_shape_message(rows: Sequence[object], fitting: int, available: Mapping[s
     columns = "--prompt-column and --response-column" if available is SHAPES else "--prompt-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). "
-        f"{unreadable and unreadable + '. '}Keys seen: {keys_seen(rows)}. {_meant(rows, available)}Name the fields with "
+        f"{unreadable and unreadable + '. '}Keys seen: {keys_seen(rows)}. {_ask_near(rows, available)}Name the fields with "
         f"{columns}, or choose with --format NAME. Shapes, and what they need:{needs}"
     )

@@ -201,8 +201,8 @@ def _repeats(columns: Columns) -> str:
     if not columns.text:
         return "null"
     prompt, text = f'"{columns.prefix}{PROMPT_HASH}"', f'"{columns.prefix}{TEXT}"'
-    known = f"filter ({prompt} is not null and {text} is not null)"
-    return f"count(*) {known} - count(distinct hash({prompt}, {text})) {known}"
+    with_text = f"filter ({prompt} is not null and {text} is not null)"
+    return f"count(*) {with_text} - count(distinct hash({prompt}, {text})) {with_text}"
 
 
 def _quantile(scored: int) -> str:

@@ -117,15 +117,15 @@ class Run:
     def unfinished_files(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
         """The unfinished files, each with its remaining ranges (None: its end isn't known yet) and its done ranges."""
         passes = [self.parts, *([self.later] if self.later else [])]
-        extents = [parts.extents(self.manifest.files) for parts in passes]
-        ends = {
-            file.index: next((known[file.index] for known in extents if known[file.index] is not None), None)
+        extents_by_pass = [parts.extents(self.manifest.files) for parts in passes]
+        extents = {
+            file.index: next((ends[file.index] for ends in extents_by_pass if ends[file.index] is not None), None)
             for file in self.manifest.files
         }
-        pieces = by_file(sorted(part for parts in passes for part in parts.listing()), ends)
+        pieces = by_file(sorted(part for parts in passes for part in parts.listing()), extents)
         for file in self.manifest.files:
             done = merge_ranges(piece.range for piece in pieces.get(file.index, []))
-            extent = ends[file.index]
+            extent = extents[file.index]
             remaining = None if extent is None else gaps(done, extent)
             if remaining is None or remaining:
                 yield file, remaining, done

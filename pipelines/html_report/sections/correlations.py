@@ -159,17 +159,17 @@ def _correlated(measure: _Measure, rewards: NDArray[np.float64], rho: float | No
 def _ahead(measure: _Measure, rewards: NDArray[np.float64], values: NDArray[Any]) -> str | None:
     """What the responses with some of a feature are ahead of the others in, or behind, if that is worth a warning."""
     has_some = values > 0
-    count, others = int(has_some.sum()), int((~has_some).sum())
-    if measure.some is None or min(count, others) < ENOUGH_WITH:
+    count, without = int(has_some.sum()), int((~has_some).sum())
+    if measure.some is None or min(count, without) < ENOUGH_WITH:
         return None
     # Mann-Whitney's U over the number of pairs; of equal rewards half a pair.
-    share = float((_ranks(rewards)[has_some].mean() - (count + 1) / 2) / others)
+    share = float((_ranks(rewards)[has_some].mean() - (count + 1) / 2) / without)
     is_behind = measure.both_ways and 1 - share >= AHEAD
     if share < AHEAD and not is_behind:
         return None
     return (
         f"{measure.some} have {'lower' if is_behind else 'higher'} rewards than {measure.than}: in "
-        f"{1 - share if is_behind else share:.0%} of pairs, over {count:,} of them and {others:,} others"
+        f"{1 - share if is_behind else share:.0%} of pairs, over {count:,} of them and {without:,} others"
     )
 
 
