@@ -38,7 +38,7 @@ SHAPE = {
     ("kind", "own"),
     [
         # Skywork-Reward-Gemma-2-27B: soft caps, a sliding window in every other layer, and norms that add one.
-        ("Gemma2", {"sliding_window": 64, "query_pre_attn_scalar": 32}),
+        pytest.param("Gemma2", {"sliding_window": 64, "query_pre_attn_scalar": 32}, marks=pytest.mark.long),
         # Skywork-Reward-V2-Qwen3, Qwen-3-Nemotron-32B-Reward: norms on queries and keys.
         pytest.param("Qwen3", {}, marks=pytest.mark.long),
         # Qwen-2.5-Nemotron-32B-Reward: biases on queries, keys and values.

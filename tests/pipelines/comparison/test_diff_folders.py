@@ -319,12 +319,13 @@ def test_every_common_number_is_compared_and_gates_are_of_the_first(tmp_path: Pa
 
 # --- What a filter would keep ---------------------------------------------------------------------------------------
 
-CHOICES: list[dict[str, Any]] = [
-    {"keep": "reward > 1"},
+CHOICES = [
     {"keep": "id % 2 = 0", "top_fraction": 0.3},
-    {"top_fraction": 0.1},
-    {"quantile": 0.6, "by": "-reward"},
     {"top_k": 1},
+    *(
+        pytest.param(choice, marks=pytest.mark.long)
+        for choice in ({"keep": "reward > 1"}, {"top_fraction": 0.1}, {"quantile": 0.6, "by": "-reward"})
+    ),
 ]
 
 

@@ -103,7 +103,8 @@ def test_a_policy_may_be_adaptive_and_a_row_may_be_none() -> None:
     ]
 
 
-@pytest.mark.parametrize("per", [pytest.param("row", marks=pytest.mark.long), "prompt"])
+@pytest.mark.long
+@pytest.mark.parametrize("per", ["row", "prompt"])
 def test_pairs_and_choices_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Path, per: str) -> None:
     read, where = read_scored(str(folder)), "reward > -1"
     pairs(str(folder), str(tmp_path / "pairs"), "trl", per=per, where=where, fake_ok=True)

@@ -172,7 +172,10 @@ def test_the_best_fraction_is_that_of_a_sort(graded: Dataset, by: str) -> None:
     assert ids(pipelines.top_fraction(graded.repartition(1), 0.3, by=by, keep="id < 50")) == ids(found)
 
 
-@pytest.mark.parametrize(("k", "min_gap"), [(1, None), (3, None), (2, 1.0)])
+@pytest.mark.parametrize(
+    ("k", "min_gap"),
+    [pytest.param(1, None, marks=pytest.mark.long), pytest.param(3, None, marks=pytest.mark.long), (2, 1.0)],
+)
 def test_the_best_of_each_prompt_are_those_of_a_brute_force(k: int, min_gap: float | None) -> None:
     several = [chat(f"Prompt {at % 7}", f"answer {at}" if at % 9 else "", id=at) for at in range(50)]
     found = score(ray.data.from_items(several, override_num_blocks=4)).materialize()

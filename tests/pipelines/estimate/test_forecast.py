@@ -81,7 +81,7 @@ def corpus(folder: Path, name: str) -> Path:
         *(pytest.param(f"c.{kind}", marks=pytest.mark.long) for kind in ("jsonl.gz", "jsonl.zst", "json")),
     ],
 )
-@pytest.mark.parametrize("look", [{"full": True}, {"sample_rows": 10_000}])
+@pytest.mark.parametrize("look", [{"full": True}, pytest.param({"sample_rows": 10_000}, marks=pytest.mark.long)])
 def test_all_of_a_corpus_is_what_a_run_counts(tmp_path: Path, name: str, look: Mapping[str, Any]) -> None:
     path = corpus(tmp_path / "in", name)
     options = {"max_model_len": 300, "too_long": "trim-turns"}
@@ -99,14 +99,12 @@ def test_all_of_a_corpus_is_what_a_run_counts(tmp_path: Path, name: str, look: M
 @pytest.mark.parametrize(
     "options",
     [
-        {"turns": "all"},
-        {"limit": 50},
+        {"turns": "all", "limit": 50, "prefix": "judge_"},
         {"model": "tiny-scalar", "max_model_len": 200},
-        {"model": "tiny-scalar", "turns": "all"},
         {"model": "tiny-principle", "principles": {"a": "accuracy", "b": "brevity of the answer"}},
-        {"model": "tiny-math-prm"},
         {"model": "tiny-genrm-principle", "principles": {"a": "accuracy"}, "votes": 3},
-        {"prefix": "judge_"},
+        pytest.param({"model": "tiny-scalar", "turns": "all"}, marks=pytest.mark.long),
+        pytest.param({"model": "tiny-math-prm"}, marks=pytest.mark.long),
     ],
 )
 def test_the_plan_is_of_the_run_with_these_options(tmp_path: Path, options: dict[str, Any]) -> None:
@@ -121,7 +119,7 @@ def test_the_plan_is_of_the_run_with_these_options(tmp_path: Path, options: dict
     "options",
     [
         {"model": "tiny-genrm", "votes": 3, "pairs": "all"},
-        {"model": "tiny-genrm", "votes": 2, "pairs": "circular"},
+        pytest.param({"model": "tiny-genrm", "votes": 2, "pairs": "circular"}, marks=pytest.mark.long),
         {"model": "tiny-reward-anything", "votes": 2, "principles": {"a": "accuracy"}},
     ],
 )

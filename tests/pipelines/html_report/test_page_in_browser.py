@@ -153,7 +153,9 @@ def test_no_script_but_its_own_and_no_host_is_allowed(visit: Callable[..., Page]
     assert all(re.fullmatch(r"'sha256-[^' ]+'", source) for source in directives.values())
 
 
-@pytest.mark.parametrize("text", ["\x9b" * 5_000, "<" * 5_000, "\U0001f600" * 5_000, "\x00" * 5_000])
+@pytest.mark.parametrize(
+    "text", ["<" * 5_000, *(pytest.param(sign * 5_000, marks=pytest.mark.long) for sign in ("\x9b", "\U0001f600", "\x00"))]
+)
 def test_the_page_is_small_whatever_the_texts_are(tmp_path: Path, text: str) -> None:
     rows = [chat(text, f"{text}{at}") for at in range(400)]
     rewards = [[None] if at % 9 == 0 else [float(at)] for at in range(400)]
@@ -162,8 +164,14 @@ def test_the_page_is_small_whatever_the_texts_are(tmp_path: Path, text: str) -> 
     assert (tmp_path / "r.html").stat().st_size < 8_000_000
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (360, "light"),
+        (1200, "dark"),
+        *(pytest.param(width, scheme, marks=pytest.mark.long) for width, scheme in ((360, "dark"), (1200, "light"))),
+    ],
+)
 def test_it_fits_every_screen_in_both_schemes(
     visit: Callable[..., Page], scored: str, tmp_path: Path, scheme: str, width: int
 ) -> None:

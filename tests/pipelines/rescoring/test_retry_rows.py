@@ -1,6 +1,7 @@
 """`retry` on the fake engine: only failed rows are scored again, all else stays, and a kill leaves old parts or new ones."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,20 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "parts").iterdir()}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def scored_once(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
     """Ten parts of ten rows, whose input is gone."""
-    corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
-    score(settings(corpus, tmp_path / "out", part_rows=10))
+    place = tmp_path_factory.mktemp("scored")
+    corpus = write(place / "c.jsonl", lines(rows(100)))
+    score(settings(corpus, place / "out", part_rows=10))
     corpus.unlink()
-    return tmp_path / "out"
+    return place / "out"
+
+
+@pytest.fixture
+def folder(scored_once: Path, tmp_path: Path) -> Path:
+    """A copy of the scored folder, for each test to change."""
+    return Path(shutil.copytree(scored_once, tmp_path / "out"))
 
 
 def test_failed_rows_get_what_the_run_would_have_given_them_and_no_other_part_is_written(folder: Path) -> None:

@@ -113,7 +113,6 @@ def test_a_bad_part_is_found_and_named_and_dropped_alone(
     damage: Callable[[Path], None], problem: str, folder: Path, made: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(made / "other", tmp_path / "other")
-    whole = scored(folder)
     before = set(folder.glob("parts/*"))
     damage(part_file(folder, 2))
     now = set(folder.glob("parts/*"))
@@ -126,6 +125,13 @@ def test_a_bad_part_is_found_and_named_and_dropped_alone(
     assert len(list(folder.glob("parts/*"))) == 4
     assert set(folder.glob("parts/*")) < before | now
     assert check(folder, repair=True).dropped == []
+
+
+@pytest.mark.parametrize("damage", [flip, pytest.param(other_counts, marks=pytest.mark.long)])
+def test_what_was_dropped_is_scored_again(damage: Callable[[Path], None], folder: Path, made: Path) -> None:
+    whole = scored(folder)
+    damage(part_file(folder, 2))
+    assert len(check(folder, repair=True).dropped) == 1
     score(settings(made / "c.jsonl", folder))
     assert scored(folder) == whole
     assert check(folder).is_sound

@@ -89,8 +89,15 @@ def test_a_choice_is_made_among_what_was_kept_and_goes_on(corpus: str, tmp_path:
     assert document["source"]["kept"]["about"] == "top_k: 1, per: prompt; then not top_fraction: 0.5"
 
 
-@pytest.mark.parametrize("per", ["row", "prompt"])
-@pytest.mark.parametrize("kind", ["choose", "pairs", "export"])
+@pytest.mark.parametrize(
+    ("kind", "per"),
+    [
+        ("choose", "prompt"),
+        ("pairs", "row"),
+        ("export", "row"),
+        *(pytest.param(kind, per, marks=pytest.mark.long) for kind, per in (("choose", "row"), ("pairs", "prompt"))),
+    ],
+)
 def test_what_is_made_of_what_was_kept_is_what_the_same_condition_makes(
     corpus: str, tmp_path: Path, kind: str, per: str
 ) -> None:

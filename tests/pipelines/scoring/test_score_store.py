@@ -79,9 +79,10 @@ def scored_once(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Pa
     [
         {"model": "tiny-scalar"},
         {"weights": {"helpfulness": 1.0}},
-        {"dtype": "float16"},
-        {"max_model_len": 512},
-        {"steerlm_rounding": True},
+        *(
+            pytest.param(change, marks=pytest.mark.long)
+            for change in ({"dtype": "float16"}, {"max_model_len": 512}, {"steerlm_rounding": True})
+        ),
     ],
 )
 def test_another_model_or_setting_never_hits(
@@ -140,7 +141,16 @@ def judged_once(tmp_path_factory: pytest.TempPathFactory, judge: Path, local_ray
     return folder / "store"
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"votes": 2}, {"aggregate": "win-rate"}, {"max_tokens": 77}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 1},
+        *(
+            pytest.param(change, marks=pytest.mark.long)
+            for change in ({"votes": 2}, {"aggregate": "win-rate"}, {"max_tokens": 77})
+        ),
+    ],
+)
 def test_a_judge_that_is_asked_otherwise_never_hits(
     tmp_path: Path, judge: Path, judged_once: Path, change: dict[str, Any]
 ) -> None:

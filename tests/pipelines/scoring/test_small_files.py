@@ -60,9 +60,8 @@ def names_of(folder: Path) -> list[str]:
     ("kind", "part_rows"),
     [
         ("jsonl", 20),
-        ("parquet", 1000),
         *(pytest.param("jsonl", rows, marks=pytest.mark.long) for rows in (1000, 4)),
-        *(pytest.param("parquet", rows, marks=pytest.mark.long) for rows in (20, 4)),
+        *(pytest.param("parquet", rows, marks=pytest.mark.long) for rows in (1000, 20, 4)),
     ],
 )
 def test_many_files_are_scored_as_one_is(tmp_path: Path, kind: str, part_rows: int) -> None:
@@ -126,6 +125,7 @@ def test_failures_within_them_are_retried_in_place(tmp_path: Path) -> None:
     assert scored(tmp_path / "out") == whole
 
 
+@pytest.mark.long
 def test_an_ensemble_of_them_is_that_of_one_file(tmp_path: Path) -> None:
     all_rows = rows(TOTAL)
     one = write(tmp_path / "one.jsonl", lines(all_rows))
