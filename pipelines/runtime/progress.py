@@ -341,10 +341,10 @@ class Lines:
     """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
 
     def __init__(
-        self, stream: TextIO = sys.stderr, shown: Screen | None = None, first_step: str = "starting the engines"
+        self, stream: TextIO | None = None, shown: Screen | None = None, first_step: str = "starting the engines"
     ) -> None:
-        """`first_step` is what a run waits for before its first part."""
-        self._screen = shown or screen(stream)
+        """`stream`: standard error unless given; `first_step` is what a run waits for before its first part."""
+        self._screen = shown or screen(stream or sys.stderr)
         self._first_step = first_step
         self._meter: Meter | None = None
         self._shown_at = 0.0

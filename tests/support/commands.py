@@ -22,6 +22,10 @@ PATIENCE_S = 480.0
 ENGINE_ACTOR = "MapBatches(ScoreStep)"
 
 
+Run = Callable[..., subprocess.CompletedProcess[str]]
+"""What runs a command to its end: `assay`, in a process, or `tests.support.local_ray.typed`, in this one."""
+
+
 def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
     return subprocess.run(
@@ -35,17 +39,17 @@ def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess
     )
 
 
-def summary(*arguments: object) -> dict[str, Any]:
+def summary(*arguments: object, run: Run = assay) -> dict[str, Any]:
     """Run a command that must succeed, with --json."""
-    done = assay(*arguments, "--json")
+    done = run(*arguments, "--json")
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
 
 
-def refusal_of(*arguments: object) -> str:
+def refusal_of(*arguments: object, run: Run = assay) -> str:
     """What a command that can't be done as given says; it ends with 2, and without a traceback."""
-    done = assay(*arguments)
+    done = run(*arguments)
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr

@@ -376,3 +376,8 @@ def test_what_a_run_waits_for_at_first_may_be_something_else_than_engines() -> N
     with Lines(stream, first_step="asking the endpoint").running([], []):
         pass
     assert stream.getvalue().splitlines() == ["0 files, 0 bytes; asking the endpoint"]
+
+
+def test_standard_error_is_the_one_at_the_time_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    Lines().noted("reading")  # capsys has replaced the stream since the module was imported
+    assert capsys.readouterr().err == "reading\n"
