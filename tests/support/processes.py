@@ -1,5 +1,7 @@
 """Finds the processes of a command, its Ray's workers included, which aren't its descendants."""
 
+import math
+
 import psutil
 
 from pipelines.runtime.private_ray import ray_worker
@@ -12,8 +14,12 @@ def family(process: psutil.Process) -> list[psutil.Process]:
     except psutil.NoSuchProcess:
         return []
     members = {member.pid: member for member in below}
+    # A raylet's workers exist after it: a command that has none is only starting, and most of the machine's other processes
+    # needn't be read. Tests call this again and again until an engine is there, which took half of their processor.
+    raylets = [member for member in below if name(member) == "raylet"]
+    began = min((_start_of(raylet) for raylet in raylets), default=math.inf)
     for server in psutil.process_iter():
-        if ray_worker.__file__ in title(server) and _raylet_of(server) in members:
+        if _start_of(server) >= began and ray_worker.__file__ in title(server) and _raylet_of(server) in members:
             members |= {member.pid: member for member in (server, *_children(server))}
     return list(members.values())
 
@@ -32,6 +38,14 @@ def title(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
         return ""
+
+
+def _start_of(process: psutil.Process) -> float:
+    """When a process began, as a Unix time; before everything if it has ended."""
+    try:
+        return float(process.create_time())
+    except psutil.Error:
+        return -math.inf
 
 
 def _raylet_of(server: psutil.Process) -> int | None:
