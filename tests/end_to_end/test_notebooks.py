@@ -8,6 +8,7 @@ import pytest
 from nbclient import NotebookClient
 from nbformat import reads
 
+from actors.engine.fork_server import SWITCH, share
 from tests.conftest import REPOSITORY
 
 SHOWN = {
@@ -38,7 +39,8 @@ def run(path: Path, place: Path) -> tuple[str, str]:
 @pytest.mark.parametrize("name", sorted(SHOWN))
 def test_a_notebook_runs_and_shows_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv(SWITCH, share())  # vLLM is imported for the engines of all notebooks once
     shown, errors = run(REPOSITORY / "examples" / f"{name}.ipynb", tmp_path)
     for pattern in SHOWN[name]:
         assert re.search(pattern, shown), f"{pattern}\n{shown}"
