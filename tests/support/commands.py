@@ -69,7 +69,7 @@ def running(*arguments: object, program: Sequence[str] = PROGRAM, **environment:
     try:
         yield driver
     finally:
-        members = family(driver)
+        members = [*family(driver), *_forked_for(driver)]
         process.kill()
         process.wait()
         for member in members:
@@ -131,12 +131,21 @@ def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
     engines: list[psutil.Process] = []
 
     def are_enough() -> bool:
-        engines[:] = [process for process in family(driver) if "EngineCore" in title(process)]
+        engines[:] = [one for one in (*family(driver), *_forked_for(driver)) if "EngineCore" in title(one)]
         return len(engines) == count
 
     wait_until(are_enough, driver, every_s=0.1)  # looking through all processes takes 20 to 50 ms of a core
     assert len(engines) == count, f"the command is {_describe(driver)}"
     return engines
+
+
+def _forked_for(driver: psutil.Process) -> list[psutil.Process]:
+    """What the tests' fork server forked since the command began, if it was given to the command, which isn't its parent."""
+    try:
+        server, began = driver.environ().get(SWITCH, "").partition(":")[0], driver.create_time()
+        return [child for child in psutil.Process(int(server)).children() if child.create_time() >= began] if server else []
+    except psutil.NoSuchProcess:
+        return []
 
 
 def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) -> list[str]:
