@@ -59,19 +59,22 @@ class _Pairing:
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         form = PAIR_FORMATS[self.trainer]
         all_pairs = pairs(candidates, self.settings)
-        reasons = [self._label_refusal(pair) or form.check(pair) for pair in all_pairs]
+        agreements = [pair.agreement for pair in all_pairs]
+        reasons = [
+            self._label_refusal(agreement) or form.check(pair) for pair, agreement in zip(all_pairs, agreements, strict=True)
+        ]
         refused = Counter(reason for reason in reasons if reason is not None)
         kept: list[PreferencePair] = [pair for pair, reason in zip(all_pairs, reasons, strict=True) if reason is None]
         # Margins and rows are those of the pairs that are written; agreement with labels is counted over all pairs, else a
         # filter by labels would always report full agreement.
         left = {**refused, **({} if all_pairs else {_NO_PAIR: 1})}
-        labels = dict(Counter(pair.agreement.value for pair in all_pairs))
+        labels = dict(Counter(agreement.value for agreement in agreements))
         rows = [{**row, **pair.fields} for pair in kept for row in form.rows(pair)]
         return ExportedRows(rows, left, [pair.margin for pair in kept], labels)
 
-    def _label_refusal(self, pair: PreferencePair) -> str | None:
+    def _label_refusal(self, agreement: LabelAgreement) -> str | None:
         """Why a pair is left out because of the corpus' label, or None."""
-        policy, agreement = self.settings.labels, pair.agreement
+        policy = self.settings.labels
         if policy is not LabelsOfCorpus.IGNORE and agreement is LabelAgreement.DISAGREES:
             return _AGAINST
         return _NO_LABEL if policy is LabelsOfCorpus.REQUIRE and agreement is LabelAgreement.UNLABELLED else None

@@ -28,10 +28,9 @@ def _generate_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> 
         case PairsOf.CONSECUTIVE:
             yield from _consecutive(ordered, settings)
         case _:
-            best = ordered[0]
-            worse = [candidate for candidate in ordered[1:] if _is_pair(best, candidate, settings)]
-            if worse:
-                yield PreferencePair(best, _rejected_partner(best, worse, settings))
+            rejected = _rejected_partner(ordered[0], ordered[1:], settings)
+            if rejected is not None:
+                yield PreferencePair(ordered[0], rejected)
 
 
 def _all_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
@@ -55,15 +54,17 @@ def _consecutive(ordered: Sequence[Candidate], settings: PairingSettings) -> Ite
             better = candidate
 
 
-def _rejected_partner(best: Candidate, worse: Sequence[Candidate], settings: PairingSettings) -> Candidate:
-    """The rejected side for the best candidate, out of `worse` (by descending reward, at least one)."""
+def _rejected_partner(best: Candidate, others: Sequence[Candidate], settings: PairingSettings) -> Candidate | None:
+    """The rejected side for the best candidate, out of the `others` (by descending reward); None if there is none."""
+    worse = (candidate for candidate in reversed(others) if _is_pair(best, candidate, settings))
     if settings.length_balanced:
         # `min` returns the first of equals, so of texts of the same length the one with the lowest reward.
-        return min(reversed(worse), key=lambda candidate: abs(len(candidate.text) - len(best.text)))
+        return min(worse, key=lambda candidate: abs(len(candidate.text) - len(best.text)), default=None)
     if settings.pairs is PairsOf.BEST_RANDOM:
+        ordered = [*worse][::-1]
         # Seeded by the prompt, not by its place: the same prompt gets the same pair in any file, and with any workers.
-        return Random(f"pairs {settings.pair_seed} {best.prompt_hash}").choice(worse)
-    return worse[-1]
+        return Random(f"pairs {settings.pair_seed} {best.prompt_hash}").choice(ordered) if ordered else None
+    return next(worse, None)  # the others aren't read
 
 
 def _is_pair(better: Candidate, worse: Candidate, settings: PairingSettings) -> bool:

@@ -1,9 +1,9 @@
 """Vocabulary of the commands that read a scored corpus: candidates, and preference pairs of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from actors.records import Message
 
@@ -34,26 +34,62 @@ def labelled(name: str) -> Side | None:
     return _SIDES.get(name.partition("[")[0])
 
 
+class Content(NamedTuple):
+    """What a response says, and what comes along from its row.
+
+    `context` are the turns before it. `answer` is the judged text if reasoning was stripped from `text`, else None. `fields`
+    are the input row's own fields, and `judged_before` the places in `context` of the turns that were judged by themselves,
+    as responses of the same row.
+    """
+
+    context: tuple[Message, ...]
+    text: str
+    answer: str | None = None
+    fields: Mapping[str, Any] = {}
+    judged_before: tuple[int, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A scored response: the turns before it, its text, and its reward.
+    """A scored response: its reward, and its content, which is read from its row when it is asked for.
 
     `row` and `name` identify it: a row of the corpus, and `final`, `chosen`, `turn[3]` or `candidate[5]` in it. Equal
-    `prompt_hash`es mean equal prompts. `answer` is the judged text if reasoning was stripped from `text`, else None.
-    `fields` are the input row's own fields that come along, and `judged_before` the places in `context` of the turns that
-    were judged by themselves, as responses of the same row.
+    `prompt_hash`es mean equal prompts. `read` gives the same content each time; it raises `SourceError` if the row isn't
+    what was scored. Of the candidates of a prompt most are left out by their rewards alone, and parsing a row takes longer
+    than all else that is done with it.
     """
 
     row: str
     name: str
     prompt_hash: str
-    context: tuple[Message, ...]
-    text: str
     reward: float
-    scores: Mapping[str, float] = field(default_factory=dict)
-    answer: str | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    judged_before: tuple[int, ...] = ()
+    scores: Mapping[str, float]
+    read: Callable[[], Content] = field(repr=False)
+
+    @property
+    def context(self) -> tuple[Message, ...]:
+        """The turns before the response."""
+        return self.read().context
+
+    @property
+    def text(self) -> str:
+        """The response."""
+        return self.read().text
+
+    @property
+    def answer(self) -> str | None:
+        """The judged text if reasoning was stripped, else None."""
+        return self.read().answer
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The input row's own fields that come along."""
+        return self.read().fields
+
+    @property
+    def judged_before(self) -> tuple[int, ...]:
+        """The places in the context of the turns that were judged by themselves."""
+        return self.read().judged_before
 
     @property
     def judged_text(self) -> str:

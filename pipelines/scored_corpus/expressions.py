@@ -27,6 +27,7 @@ from actors.errors import ExpressionError, Rejected
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import parse
 from pipelines.run_folder.columns import scalar_column
+from pipelines.scored_corpus import memory_database
 
 _ROWS = "rows_of_the_filter"
 _END = "\n"  # ends a `--` comment that an expression may close with
@@ -95,7 +96,7 @@ class Evaluator:
         self._flat = flat
         self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())} from {_ROWS}"
         self._texts = "\n  ".join(expressions.values())
-        self._connection = _connect()
+        self._connection = memory_database.cursor()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The results for each row. Raises `ExpressionError` if evaluation fails, or a value is only in the raw record."""
@@ -154,7 +155,7 @@ def _record_advice(name: str) -> str:
 
 def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:
     """Check an expression; returns the columns that it needs, at least one (a table needs a column to have rows)."""
-    with _connect() as connection:
+    with memory_database.cursor() as connection:
         rows = _register_null_row(connection, schema)
         try:
             root = _parse(connection, text, what)
@@ -166,22 +167,6 @@ def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> t
     used = {name.casefold() for name in _names(root)}
     needed = tuple(name for name in rows.column_names if name.casefold() in used)
     return needed or tuple(rows.column_names[:1])
-
-
-def _connect() -> DuckDBPyConnection:
-    """A DuckDB that sees only registered tables, no files or Python variables. One thread, which keeps rows in order."""
-    connection = duckdb.connect(
-        config={
-            "enable_external_access": "false",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-            "python_enable_replacements": "false",
-            "threads": 1,
-        }
-    )
-    connection.execute("set TimeZone = 'UTC'")  # else a timestamp written as text would depend on the machine's time zone
-    connection.execute("set lock_configuration = true")
-    return connection
 
 
 def _select(condition: str, where: str = "") -> str:

@@ -1,12 +1,13 @@
 """Reads a scored corpus back: the conversation and the text of each response, with its reward and scores.
 
 Candidates that a policy generated are stored in a column. Responses of an input corpus aren't stored again: they are parsed
-from the row's carried columns, with the row shape that the run used.
+from the row's carried columns, with the row shape that the run used, when a candidate's content is asked for.
 """
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWAR
 from pipelines.run_folder.json_lines import has_json
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.member_runs import MEMBERS, is_fake
-from pipelines.scored_corpus.candidates import Candidate, LeftOut
+from pipelines.scored_corpus.candidates import Candidate, Content, LeftOut
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 
 _MET = "met"
@@ -131,24 +132,22 @@ class Reader:
             LeftOut.UNSCORED if response[self.columns.prefix + REWARD] is None else None if is_met else LeftOut.UNMET
             for response, is_met in responses
         ]
-        # Parse the row once for all of its responses, and only if one is a candidate: a rejected row may be malformed.
-        requests = self._parse_row(responses[0][0]) if None in reasons else None
-        return [
-            reason or self._candidate(response, requests) for (response, _), reason in zip(responses, reasons, strict=True)
-        ]
+        row = _ParsedOnce(self, responses[0][0])
+        return [reason or self._candidate(response, row) for (response, _), reason in zip(responses, reasons, strict=True)]
 
-    def _candidate(self, response: Mapping[str, Any], requests: RowRequests | None) -> Candidate:
+    def _candidate(self, response: Mapping[str, Any], row: "_ParsedOnce") -> Candidate:
         prefix = self.columns.prefix
-        name = response[prefix + RESPONSE]
+        scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
+        name, prompt_hash, reward = (response[prefix + column] for column in (RESPONSE, PROMPT_HASH, REWARD))
+        return Candidate(response[prefix + ROW], name, prompt_hash, reward, scores, _Unread(self, response, row))
+
+    def _content(self, response: Mapping[str, Any], requests: RowRequests) -> Content:
         context, text = self._read_response(response, requests)
         assert context is not None
         assert text is not None  # both were judged
-        scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
-        row, prompt_hash, reward = (response[prefix + column] for column in (ROW, PROMPT_HASH, REWARD))
         answer = split_reasoning(text).answer if self.stripped else None
         fields = {field: response[field] for field in self.carried}
-        judged_before = () if requests is None or self.columns.drawn else _judged_before(context, requests)
-        return Candidate(row, name, prompt_hash, context, text, reward, scores, answer, fields, judged_before)
+        return Content(context, text, answer, fields, () if self.columns.drawn else _judged_before(context, requests))
 
     def _prompt(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
@@ -169,7 +168,7 @@ class Reader:
         row, name, recorded = (response[self.columns.prefix + column] for column in (ROW, RESPONSE, PROMPT_HASH))
         for request in requests.requests:
             for parsed in request.responses:
-                if (parsed.name, request.prompt_hash) == (name, recorded):
+                if parsed.name == name and request.prompt_hash == recorded:
                     return ReadResponse(request.context, parsed.content)
         raise SourceError(
             f"{name} of the row {row} has changed since it was scored (prompt_hash {recorded}), or another version of "
@@ -187,6 +186,36 @@ class Reader:
         # By the name that stands beside it: a shape that is added later must not change how older rows are read.
         shape = self.shape.of_row(response[self.columns.prefix + SHAPE]) if self.columns.mixed else self.shape
         return shape.requests(row)
+
+
+class _ParsedOnce:
+    """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
+
+    def __init__(self, reader: Reader, response: Mapping[str, Any]) -> None:
+        self._reader = reader
+        self._response = response
+
+    @cached_property
+    def requests(self) -> RowRequests:
+        """The requests of the row. Raises `SourceError`."""
+        return self._reader._parse_row(self._response)
+
+
+class _Unread:
+    """Reads the content of a candidate at the first call, and keeps it."""
+
+    __slots__ = ("_content", "_reader", "_response", "_row")
+
+    def __init__(self, reader: Reader, response: Mapping[str, Any], row: _ParsedOnce) -> None:
+        self._reader = reader
+        self._response = response
+        self._row = row
+        self._content: Content | None = None
+
+    def __call__(self) -> Content:
+        if self._content is None:
+            self._content = self._reader._content(self._response, self._row.requests)
+        return self._content
 
 
 def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple[int, ...]:

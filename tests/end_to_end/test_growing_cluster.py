@@ -17,8 +17,8 @@ from tests.support.growing import Growing, growing
 
 pytestmark = pytest.mark.long
 
-ROWS = 5_000
-"""Two engines that are slowed down take four minutes for so many."""
+ROWS = 3_500
+"""Two engines that are slowed down take almost three minutes for so many."""
 
 
 @pytest.fixture

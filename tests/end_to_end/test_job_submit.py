@@ -21,8 +21,8 @@ import pytest
 import yaml
 
 from tests.conftest import REPOSITORY
-from tests.support.commands import exported, kill, parts_of, stamps, summary, wait_until
-from tests.support.corpora import lines, rows, write
+from tests.support.commands import kill, parts_of, stamps, summary, wait_until
+from tests.support.corpora import lines, rows, scored, write
 from tests.support.wire import Wire
 
 PORT, DASHBOARD, CLIENT, AGENT = 20391, 20392, 20393, 20394  # all of its own: other tests' Rays hold the usual ones
@@ -324,4 +324,4 @@ def test_a_stopped_job_leaves_what_the_same_command_goes_on_with(tmp_path: Path)
     assert {name: after[name] for name in before} == before, "a committed part was written again"
     calm = summary("score", tmp_path / "corpus.jsonl", tmp_path / "calm", "--model", "tiny-attributes", "--engine", "fake")
     assert calm["scored"] == ROWS
-    assert exported(tmp_path / "scored", tmp_path / "kept-stopped") == exported(tmp_path / "calm", tmp_path / "kept-calm")
+    assert scored(tmp_path / "scored") == scored(tmp_path / "calm")

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipelines.storage.lease import lease
 from tests.conftest import REPOSITORY
 from tests.support.commands import assay, parts_of, summary, wait_until
 from tests.support.corpora import lines, rows, write
@@ -19,6 +20,7 @@ from tests.support.processes import family
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.5")
 SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
+ROWS = 800  # for 20 seconds: a busy machine must have stopped the run by then
 
 
 @pytest.mark.long
@@ -30,7 +32,7 @@ SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
 def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     tmp_path: Path, way: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines(rows(1500)))
+    corpus = write(tmp_path / "c.jsonl", lines(rows(ROWS)))
     command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(tmp_path / "out"), *SLOW, "--overwrite"]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         driver = psutil.Process(process.pid)
@@ -46,6 +48,11 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     assert psutil.wait_procs(members, timeout=60)[1] == [], "nothing is left behind"
 
     before = parts_of(tmp_path / "out")
+    assert sum(int(part.stem.split("-")[3]) for part in before) < ROWS
+    with lease(str(tmp_path / "out")):
+        pass  # the next command needn't wait for it
+    if way is signal.SIGTERM:
+        return  # what follows is the same, however it was stopped
     stopped = json.loads(assay("status", tmp_path / "out", "--json").stdout)
     assert not stopped["complete"]
     assert stopped["parts"] == len(before)
@@ -56,7 +63,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     summary(*fast)
     done = assay("status", tmp_path / "out").stdout
     assert done.startswith("complete: 1 file by tiny-attributes")
-    assert "1,500 rows, 1,500 responses: 1,500 scored, 0 rejected, 0 failed" in done
+    assert f"{ROWS} rows, {ROWS} responses: {ROWS} scored, 0 rejected, 0 failed" in done
 
 
 def test_a_folder_that_holds_no_run_has_no_status(tmp_path: Path) -> None:

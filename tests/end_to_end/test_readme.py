@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.engine.fork_server import SWITCH, share
 from tests.conftest import REPOSITORY
 from tests.support.commands import PATIENCE_S
 from tests.support.pages import DOCS, Block, blocks
@@ -30,7 +31,8 @@ def test_readme_scores_and_filters_as_the_quickstart_shows(tmp_path: Path) -> No
     done = subprocess.run(
         ["bash", "-euc", f"mkdir demo\n{shown.text.removeprefix(ACTIVATE)}\npython from_python.py"],
         cwd=tmp_path,
-        env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY)},
+        env=os.environ
+        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(REPOSITORY), SWITCH: share()},
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE_S,

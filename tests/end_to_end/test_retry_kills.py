@@ -13,7 +13,7 @@ from tests.support.failures import fail
 from tests.support.object_store import BUCKET
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
-ROWS, PART_ROWS = 4000, 10
+ROWS, PART_ROWS = 1500, 10
 
 
 def with_failures(folder: Path, count: int) -> list[dict[str, Any]]:

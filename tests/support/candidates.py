@@ -4,7 +4,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from pipelines.prepare.score_requests import prepare, prepared_rows
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.parts import Counts, Part, Parts
-from pipelines.scored_corpus.candidates import Candidate
+from pipelines.scored_corpus.candidates import Candidate, Content
 from pipelines.scoring.score_corpus import Run, open_run, step_settings
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table, stretches
 from pipelines.settings.run_settings import ScoreSettings
@@ -32,10 +32,31 @@ Given = float | Mapping[str, float] | Reading | None
 Response = tuple[str, str | None, Score, GeneratedCandidate | None]
 
 
+def saying(
+    context: tuple[Message, ...],
+    text: str,
+    reward: float,
+    scores: Mapping[str, float] | None = None,
+    *,
+    row: str = "0:0",
+    name: str = "final",
+    prompt_hash: str = "",
+) -> Candidate:
+    """A candidate whose content is there already."""
+    return Candidate(row, name, prompt_hash, reward, scores or {}, lambda: Content(context, text))
+
+
+def with_content(candidate: Candidate, **changes: Any) -> Candidate:
+    """The candidate with another content."""
+    content = candidate.read()._replace(**changes)
+    return replace(candidate, read=lambda: content)
+
+
 def candidate(reward: float, text: str = "", *, prompt: str = "p", name: str = "final", **scores: float) -> Candidate:
     """A scored response; without a text of its own it says what it is worth."""
     context = (Message(Role.USER, prompt),)
-    return Candidate("c:0", name, ScoreRequest(context, ()).prompt_hash, context, text or f"worth {reward}", reward, scores)
+    prompt_hash = ScoreRequest(context, ()).prompt_hash
+    return saying(context, text or f"worth {reward}", reward, scores, row="c:0", name=name, prompt_hash=prompt_hash)
 
 
 def candidates(*rewards: float) -> list[Candidate]:

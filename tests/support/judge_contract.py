@@ -5,6 +5,7 @@ Prompts and right answers come from `tiny_models.dialects`, which uses no code o
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -73,10 +74,7 @@ class JudgeContract:
     # What is shared.
 
     def resolved(self, **change: Any) -> RewardModel:
-        settings = ModelSettings(
-            model=self.model, read=self.read, judge=self.judge.model_copy(update=change), adapter=self.adapter
-        )
-        return resolve_model(settings, RenderSettings())
+        return _resolved(type(self), *sorted(change.items()))  # type: ignore[arg-type]  # a class is hashable
 
     @property
     def family(self) -> Judge:
@@ -180,6 +178,13 @@ class JudgeContract:
     @property
     def name(self) -> str:
         return self.model.removeprefix("tiny-")
+
+
+@cache
+def _resolved(contract: "type[JudgeContract]", *change: tuple[str, Any]) -> RewardModel:
+    judge = contract.judge.model_copy(update=dict(change))
+    settings = ModelSettings(model=contract.model, read=contract.read, judge=judge, adapter=contract.adapter)
+    return resolve_model(settings, RenderSettings())
 
 
 def request_of(judgement: Judgement) -> ScoreRequest:

@@ -1,6 +1,7 @@
 """The logit of token id 0: which logit, and where, both matter, and nothing in the checkpoint says so."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -13,6 +14,11 @@ from tiny_models.synthetic import pairs
 
 def all_logits(ids: Sequence[int]) -> torch.Tensor:
     """Of all tokens that could come next, at each token."""
+    return _all_logits(tuple(ids))
+
+
+@lru_cache(maxsize=4)
+def _all_logits(ids: tuple[int, ...]) -> torch.Tensor:
     logits: torch.Tensor = transformers_model("first-logit", "AutoModelForCausalLM")(torch.tensor([ids])).logits[0]
     return logits
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -26,6 +27,12 @@ CARD = (
 
 
 def all_logits(ids: Sequence[int]) -> torch.Tensor:
+    """Of all tokens that could come next, at each token."""
+    return _all_logits(tuple(ids))
+
+
+@lru_cache(maxsize=4)
+def _all_logits(ids: tuple[int, ...]) -> torch.Tensor:
     logits: torch.Tensor = transformers_model("principle", "AutoModelForCausalLM")(torch.tensor([ids])).logits[0]
     return logits
 
@@ -40,7 +47,7 @@ WRONG = {
     "Yes alone": other(lambda logits: logits[:, 7:8]),
     "other ids": other(lambda logits: logits[:, 8:9] - logits[:, 7:8]),
     "the principles swapped": lambda contract, prompts: contract.numbers(
-        prompts, [contract.outputs(ids) for ids in reversed(prompts)]
+        prompts, [contract.computed(ids) for ids in reversed(prompts)]
     ),
 }
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines.exports.pair_candidates import pairs
 from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
 from pipelines.settings.export_settings import PairingSettings, PairsOf
-from tests.support.candidates import candidate, candidates
+from tests.support.candidates import candidate, candidates, with_content
 
 TOLD = st.tuples(
     st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6),
@@ -109,10 +109,11 @@ def test_a_chain_descends(own: list[tuple[float, str]], min_margin: float) -> No
 @given(st.lists(TOLD, min_size=1, max_size=7), st.integers(0, 9))
 def test_a_random_one_is_any_that_is_worse_and_always_the_same(own: list[tuple[float, str]], seed: int) -> None:
     settings = PairingSettings(pairs=PairsOf.BEST_RANDOM, pair_seed=seed)
-    found, again = pairs(told(*own), settings), pairs(told(*own), settings)
+    responses = told(*own)
+    found, again = pairs(responses, settings), pairs(responses, settings)
     assert found == again
-    best = max(told(*own), key=lambda one: one.reward)
-    assert len(found) == any(pair.chosen.name == best.name for pair in allowed(told(*own), settings))
+    best = max(responses, key=lambda one: one.reward)
+    assert len(found) == any(pair.chosen.name == best.name for pair in allowed(responses, settings))
     assert all(pair.chosen == best for pair in found)
 
 
@@ -169,12 +170,23 @@ def test_rewards_that_differ_by_the_last_bits_of_a_batch_make_no_pair(kind: Pair
 def test_equal_answers_after_different_reasoning_make_no_pair(kind: PairsOf) -> None:
     """Where the reasoning was stripped: a judge that is sampled gives them other rewards by chance."""
     own = [
-        replace(candidate(float(at), f"<think>way {at}</think>\n\n7", name=f"candidate[{at}]"), answer="7")
+        with_content(candidate(float(at), f"<think>way {at}</think>\n\n7", name=f"candidate[{at}]"), answer="7")
         for at in range(4)
     ]
     assert made(own, pairs=kind) == []
-    other = replace(candidate(-1.0, "9", name="candidate[4]"), answer="9")
+    other = with_content(candidate(-1.0, "9", name="candidate[4]"), answer="9")
     assert made([*own, other], pairs=kind) == ([(at, 4) for at in (3, 2, 1, 0)] if kind is PairsOf.ALL else [(3, 4)])
+
+
+def test_only_the_sides_of_the_pair_are_read() -> None:
+    """Reading is parsing the row: of eight responses to a prompt six needn't be."""
+    read = list[str]()
+
+    def noting(candidate: Candidate) -> Candidate:
+        return replace(candidate, read=lambda: read.append(candidate.name) or candidate.read())  # type: ignore[func-returns-value]
+
+    assert made([noting(each) for each in candidates(*range(8))]) == [(7, 0)]
+    assert set(read) == {"candidate[7]", "candidate[0]"}
 
 
 def test_a_margin_of_just_as_much_is_enough() -> None:

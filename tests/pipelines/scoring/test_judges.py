@@ -15,6 +15,7 @@ from pipelines.scoring.score_corpus import score
 from tests.support.commands import assay
 from tests.support.corpora import chat, lines, outcome_of, scored, settings, write
 from tests.support.judges import judge_folder
+from tests.support.local_ray import typed
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -134,10 +135,10 @@ def test_a_rubric_is_a_file_on_the_command_line(tmp_path: Path, corpus: Path, fo
     done = assay("score", corpus, tmp_path / "out", "--model", folder, "--rubric", rubric, *flags, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scored"] == 120
-    again = assay("run", tmp_path / "out" / "recipe.yaml")
+    again = typed("run", tmp_path / "out" / "recipe.yaml")
     assert again.returncode == 0, again.stderr
     assert "Position bias: of 120 pairs judged in both orders" in again.stdout
     rubric.write_text(RUBRIC.replace("prompt:", "prompts:"))
-    wrong = assay("score", corpus, tmp_path / "other", "--model", folder, "--rubric", rubric, *flags)
+    wrong = typed("score", corpus, tmp_path / "other", "--model", folder, "--rubric", rubric, *flags)
     assert wrong.returncode == 2
     assert "prompts isn't a setting; did you mean prompt?" in wrong.stderr

@@ -19,8 +19,9 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import SampleSettings
 from tests.support.candidates import files_in, rows_in
-from tests.support.commands import assay, parts_of
+from tests.support.commands import parts_of
 from tests.support.corpora import lines, scored, settings, write
+from tests.support.local_ray import typed
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -246,7 +247,7 @@ choose:
 @pytest.mark.long
 def test_a_recipe_generates_scores_filters_and_pairs_in_one_run(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(corpus=corpus, folder=tmp_path, where=FAIR))
-    done = assay("run", tmp_path / "recipe.yaml", "--json")
+    done = typed("run", tmp_path / "recipe.yaml", "--json")
     assert done.returncode == 0, done.stderr
     run, chosen = (json.loads(line) for line in done.stdout.splitlines())
     assert run["sampling"]["drawn"] == N * PROMPTS

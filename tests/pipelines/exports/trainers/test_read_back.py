@@ -17,6 +17,7 @@ from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.exports.trainers.nemo_attributes import ORDER
 from pipelines.formats import SHAPES, parse, requests
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
+from tests.support.candidates import saying, with_content
 
 Said = tuple[tuple[Message, ...], str]
 """A context and the response to it."""
@@ -120,13 +121,15 @@ SCORES = st.fixed_dictionaries(dict.fromkeys(ATTRIBUTES, NUMBER), optional=dict.
 
 @st.composite
 def candidates(draw: st.DrawFn) -> Candidate:
-    return Candidate("0:0", "final", "", draw(CONTEXTS), draw(TEXTS), draw(NUMBER), draw(SCORES))
+    return saying(draw(CONTEXTS), draw(TEXTS), draw(NUMBER), draw(SCORES))
 
 
 @st.composite
 def pairs(draw: st.DrawFn) -> PreferencePair:
     one, text, reward = draw(candidates()), draw(TEXTS), draw(NUMBER)
-    better, worse = sorted([one, replace(one, text=text, reward=reward)], key=lambda candidate: -candidate.reward)
+    better, worse = sorted(
+        [one, replace(with_content(one, text=text), reward=reward)], key=lambda candidate: -candidate.reward
+    )
     return PreferencePair(better, worse)
 
 
@@ -153,7 +156,7 @@ def test_the_judged_turns_of_a_conversation_come_back(
     talk = (*turns, Message(Role.ASSISTANT, last))
     places = [at for at, turn in enumerate(talk) if turn.role is Role.ASSISTANT]
     chosen = [places[at] for at in sorted(judged | {len(places) - 1}) if at < len(places)]
-    rated = [Candidate("0:0", f"turn[{at}]", "", talk[:at], talk[at].content, 1.0, scores) for at in chosen]
+    rated = [saying(talk[:at], talk[at].content, 1.0, scores, name=f"turn[{at}]") for at in chosen]
     (row,) = RESPONSE_FORMATS["steerlm"].rows(rated, Labels())
     asked = requests(SHAPES["steerlm"], row)
     outside = talk[0].role is Role.SYSTEM
@@ -175,13 +178,13 @@ LONG = (
     Message(Role.USER, "And 3 + 3?"),
 )
 RATED = dict(zip(ATTRIBUTES, (4.0, 3.0, 4.0, 1.0, 0.0), strict=True))
-BEST = Candidate("0:0", "chosen", "", LONG, "6", 2.0, RATED)
-WORST = replace(BEST, name="rejected", text="7", reward=-1.0, scores={**RATED, "correctness": 0.0})
+BEST = saying(LONG, "6", 2.0, RATED, name="chosen")
+WORST = saying(LONG, "7", -1.0, {**RATED, "correctness": 0.0}, name="rejected")
 PAIR = PreferencePair(BEST, WORST)
 
 
 def in_context(pair: PreferencePair, context: tuple[Message, ...]) -> PreferencePair:
-    return PreferencePair(replace(pair.chosen, context=context), replace(pair.rejected, context=context))
+    return PreferencePair(with_content(pair.chosen, context=context), with_content(pair.rejected, context=context))
 
 
 def rewards_exchanged(pair: PreferencePair) -> PreferencePair:
@@ -193,7 +196,7 @@ def rewards_exchanged(pair: PreferencePair) -> PreferencePair:
 WRONG: dict[str, Callable[[PreferencePair], PreferencePair]] = {
     "sides exchanged": lambda pair: PreferencePair(pair.rejected, pair.chosen),
     "texts exchanged": lambda pair: PreferencePair(
-        replace(pair.chosen, text=pair.rejected.text), replace(pair.rejected, text=pair.chosen.text)
+        with_content(pair.chosen, text=pair.rejected.text), with_content(pair.rejected, text=pair.chosen.text)
     ),
     "a lost system turn": lambda pair: in_context(pair, pair.chosen.context[1:]),
     "a lost turn": lambda pair: in_context(pair, (*pair.chosen.context[:1], *pair.chosen.context[3:])),
@@ -250,7 +253,7 @@ def real(path: Path, shape: str) -> Iterator[tuple[dict[str, Any], list[Candidat
     for row in rows:
         asked = requests(SHAPES[shape], row)
         found = [(one.name, request.context, one.content) for request in asked.requests for one in request.responses]
-        yield row, [Candidate("", name, "", context, said, -float(at)) for at, (name, context, said) in enumerate(found)]
+        yield row, [saying(context, said, -float(at), row="", name=name) for at, (name, context, said) in enumerate(found)]
 
 
 def test_nemo_aligners_own_preferences_come_out_alike(shared_data: Path) -> None:

@@ -17,6 +17,7 @@ from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
 from pipelines.exports.trainer_messages import Refusal
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
+from tests.support.candidates import saying
 
 ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
 
@@ -27,7 +28,7 @@ def turns(roles: str) -> tuple[Message, ...]:
 
 
 def response(text: str, context: str = "suau", reward: float = 1.0, **scores: float) -> Candidate:
-    return Candidate("0:1", "final", "0123456789abcdef", turns(context), text, reward, scores)
+    return saying(turns(context), text, reward, scores, row="0:1", prompt_hash="0123456789abcdef")
 
 
 def pair(context: str = "suau", chosen: str = "good", rejected: str = "bad") -> PreferencePair:
@@ -307,10 +308,7 @@ def test_a_token_of_nemos_template_is_refused_wherever_it_is(name: str, token: s
     texts = [(said, "b"), ("a", said), ("a", "b"), ("a", "b"), ("a", "extra_id_1")]
     reasons = []
     for context, (good, bad) in zip(contexts, texts, strict=True):
-        sides = [
-            Candidate("0:1", "final", "", context, text, reward, judged("u", "").scores)
-            for text, reward in ((good, 2.0), (bad, 1.0))
-        ]
+        sides = [saying(context, text, reward, judged("u", "").scores) for text, reward in ((good, 2.0), (bad, 1.0))]
         if name in PAIR_FORMATS:
             reasons.append(PAIR_FORMATS[name].check(PreferencePair(*sides)))
         else:

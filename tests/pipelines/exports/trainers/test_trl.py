@@ -13,7 +13,8 @@ from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.records import Message, Role
 from pipelines.exports.trainer_format import Labels
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.scored_corpus.candidates import Candidate, PreferencePair
+from pipelines.scored_corpus.candidates import PreferencePair
+from tests.support.candidates import saying
 
 SYSTEM, QUESTION, AGAIN = "Be brief.", "2 + 2?", "And 3 + 3?"
 LONG = (
@@ -26,10 +27,7 @@ SHORT = LONG[1:2]
 
 
 def pair(context: tuple[Message, ...], chosen: str, rejected: str, rewards: tuple[float, float]) -> PreferencePair:
-    sides = [
-        Candidate("0:0", "final", "", context, text, reward)
-        for text, reward in zip((chosen, rejected), rewards, strict=True)
-    ]
+    sides = [saying(context, text, reward) for text, reward in zip((chosen, rejected), rewards, strict=True)]
     return PreferencePair(*sides)
 
 
