@@ -85,12 +85,10 @@ COMMANDS: dict[str, Callable[[str, str], Any]] = {
 
 
 # `keep` is part of `keep rows`, and the best are found as a fraction is.
-REPEATED = ("keep", "best")
+NAMES = [pytest.param(name, marks=[pytest.mark.long] if name in ("keep", "best") else []) for name in COMMANDS]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if name in REPEATED else []) for name in COMMANDS]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_calls_grow_no_faster_than_parts(folders: Mapping[int, Path], name: str) -> None:
     command, places = COMMANDS[name], folders.values()
     command(str(next(iter(places)) / "out"), str(next(iter(places)) / f"warm {name}"))  # imports, and what is looked up once
