@@ -85,7 +85,7 @@ def kill(process: psutil.Process) -> None:
         return
 
 
-def wait_until(condition: Callable[[], bool], driver: psutil.Process, every_s: float = 0.005) -> None:
+def wait_until(condition: Callable[[], bool], driver: psutil.Process, every_s: float = 0.02) -> None:
     """Wait until the condition holds or the command has ended; fails after 480 s.
 
     `every_s` is longer for a condition that costs the processor something, which the command needs itself.

@@ -22,7 +22,7 @@ from tests.support.endpoints import wait
 
 _HEAD = "f" * 51 + "00000"  # the provider counts its nodes from here
 _PORT = 23991  # beyond those that Ray gives to workers
-_IDLE_S = 15.0
+_IDLE_S = 10.0
 _NOT_USED_HERE: dict[str, Any] = {
     **{f"{what}setup_commands": [] for what in ("", "head_", "worker_")},
     **{name: [] for name in ("initialization_commands", "head_start_ray_commands", "worker_start_ray_commands")},
@@ -84,9 +84,9 @@ def growing(folder: Path, most: int, node: dict[str, int]) -> Iterator[Growing]:
         yield Growing(address, folder)
     finally:
         ray.shutdown()
-        head.terminate()
+        head.kill()  # told to end, it takes half a minute
         head.wait()
-        left = list(_processes(folder))  # the provider's raylets are nobody's children
+        left = list(_processes(folder))  # the head's, and the provider's raylets, which are nobody's children
         for process in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
