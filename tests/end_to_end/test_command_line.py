@@ -13,7 +13,7 @@ from pipelines.cli import app
 from tests.conftest import REPOSITORY
 from tests.support.commands import assay
 from tests.support.corpora import lines, rows, write
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 
@@ -148,20 +148,20 @@ def _models(folder: Path) -> None:
 
 
 def test_a_model_is_explained_by_its_id_without_a_network() -> None:
-    done = typed("models", "explain", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--json")
+    done = run_here("models", "explain", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["family"] == "first-logit"
     assert found["read"] == "the raw logit of token id 0 at the last token"
     assert (found["trained on"], found["order of responses"]) == ("up to 4,096 tokens", "doesn't matter")
     assert found["licence"].startswith("NVIDIA Open Model License")
-    shown = typed("models", "explain", "tiny-attributes").stdout
+    shown = run_here("models", "explain", "tiny-attributes").stdout
     assert "0.3 helpfulness + 0.74 correctness" in shown
     assert "NemotronForSequenceClassification" in shown
 
 
 def test_a_model_that_nobody_knows_isnt_explained() -> None:
-    done = typed("models", "explain", "./nowhere")
+    done = run_here("models", "explain", "./nowhere")
     assert done.returncode == 2
     assert "there is no model folder ./nowhere" in done.stderr
 

@@ -16,7 +16,7 @@ from pipelines.storage.lease import lease
 from tests.conftest import REPOSITORY
 from tests.support.commands import assay, parts_of, summary, wait_until
 from tests.support.corpora import lines, rows, write
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 from tests.support.processes import family
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.5")
@@ -54,15 +54,15 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
         pass  # the next command needn't wait for it
     if way is signal.SIGTERM:
         return  # what follows is the same, however it was stopped
-    stopped = json.loads(typed("status", tmp_path / "out", "--json").stdout)
+    stopped = json.loads(run_here("status", tmp_path / "out", "--json").stdout)
     assert not stopped["complete"]
     assert stopped["parts"] == len(before)
     assert 0 < stopped["share"] < 1
     assert stopped["scored"] == stopped["rows"] == sum(int(part.stem.split("-")[3]) for part in before)
-    assert "To resume, run the same command again" in typed("status", tmp_path / "out").stdout
+    assert "To resume, run the same command again" in run_here("status", tmp_path / "out").stdout
     fast = [word.replace("latency_s=0.5", "latency_s=0.0") for word in shlex.split(last)[3:]]
     summary(*fast)
-    done = typed("status", tmp_path / "out").stdout
+    done = run_here("status", tmp_path / "out").stdout
     assert done.startswith("complete: 1 file by tiny-attributes")
     assert f"{ROWS} rows, {ROWS} responses: {ROWS} scored, 0 rejected, 0 failed" in done
 

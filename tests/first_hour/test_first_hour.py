@@ -27,10 +27,10 @@ from tests.support import commands
 from tests.support.commands import parts_of, running, wait_until
 from tests.support.corpora import chat, lines, rows, scored, write
 from tests.support.endpoints import listening
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 
-summary = partial(commands.summary, run=typed)
-refusal_of = partial(commands.refusal_of, run=typed)
+summary = partial(commands.summary, run=run_here)
+refusal_of = partial(commands.refusal_of, run=run_here)
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 
@@ -80,7 +80,7 @@ def test_conversations_of_which_every_turn_is_judged(tmp_path: Path) -> None:
     responses = written(tmp_path / "kept")
     assert len(responses) == kept["kept"] == round(counts["scored"] / 2)
     assert all(row["prompt"][-1]["role"] == "user" and row["response"].startswith("assistant") for row in responses)
-    whole = typed("filter", tmp_path / "scored", tmp_path / "whole", "--top-fraction", 0.5)
+    whole = run_here("filter", tmp_path / "scored", tmp_path / "whole", "--top-fraction", 0.5)
     assert "--rows responses" in whole.stdout + whole.stderr, "rows written with all their responses are spoken of"
 
 
@@ -225,9 +225,9 @@ def test_an_interruption(tmp_path: Path) -> None:
         driver.wait(60)
     early = len(parts_of(tmp_path / "out"))
     assert 2 < early < 30
-    assert "stopped" in typed("status", tmp_path / "out").stdout
+    assert "stopped" in run_here("status", tmp_path / "out").stdout
     assert summary(*command)["scored"] == 600
-    again = typed(*command)
+    again = run_here(*command)
     assert again.returncode == 0
     parts = len(parts_of(tmp_path / "out"))  # where a run was stopped decides how the rest was cut
     assert f"nothing is left to score, {parts} parts are there" in again.stderr
@@ -260,7 +260,7 @@ def test_a_recipe_with_a_mistake(recipe: str, tmp_path: Path) -> None:
 
 def test_a_plan(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(300)))
-    done = typed("plan", corpus, "--model", "tiny-attributes", "--tokens-per-s", 1000, "--out", tmp_path / "plan.json")
+    done = run_here("plan", corpus, "--model", "tiny-attributes", "--tokens-per-s", 1000, "--out", tmp_path / "plan.json")
     assert done.returncode == 0, done.stderr
     assert "GPU-hours" not in done.stdout, "this machine has CPUs"
     counts = summary("score", corpus, tmp_path / "scored", *FAKE, "--plan", tmp_path / "plan.json")
@@ -275,7 +275,7 @@ def test_looking(tmp_path: Path) -> None:
         f"select id, response_text from '{tmp_path}/scored/parts/*.parquet' where status = 'scored' order by id"
     ).fetchall()
     assert texts == [(at, f"It is {at + 1}.") for at in range(20)], "no knowledge of the input's shape is needed"
-    assert "complete" in typed("status", tmp_path / "scored").stdout
+    assert "complete" in run_here("status", tmp_path / "scored").stdout
     program = (
         "import sys; from datasets import load_dataset\n"
         "print(load_dataset(sys.argv[1], split='train', cache_dir=sys.argv[2]).num_rows)"

@@ -23,7 +23,7 @@ ENGINE_ACTOR = "MapBatches(ScoreStep)"
 
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-"""What runs a command to its end: `assay`, in a process, or `tests.support.local_ray.typed`, in this one."""
+"""What runs a command to its end: `assay`, in a process, or `tests.support.local_ray.run_here`, in this one."""
 
 
 def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -131,7 +131,7 @@ def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
     engines: list[psutil.Process] = []
 
     def are_enough() -> bool:
-        engines[:] = [one for one in (*family(driver), *_forked_for(driver)) if "EngineCore" in title(one)]
+        engines[:] = [process for process in (*family(driver), *_forked_for(driver)) if "EngineCore" in title(process)]
         return len(engines) == count
 
     wait_until(are_enough, driver, every_s=0.1)  # looking through all processes takes 20 to 50 ms of a core

@@ -35,7 +35,7 @@ def local_ray() -> Iterator[None]:
         yield
 
 
-def typed(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run_here(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in this process: what a process and a Ray for it alone take is 8 s of CPU."""
     words = [app.PROGRAM, *map(str, arguments)]
     out, err, code = io.StringIO(), io.StringIO(), 0

@@ -23,7 +23,7 @@ from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, Me
 from tests.support.commands import summary
 from tests.support.corpora import chat, lines, outcome_of, rows, scored, write
 from tests.support.ensembles import z_scores
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 
 MODELS: tuple[Any, ...] = ("tiny-scalar", "tiny-attributes")
 NAMES = ("tiny_scalar", "tiny_attributes")
@@ -342,17 +342,19 @@ def test_a_member_may_have_settings_of_its_own() -> None:
 def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(6, 7)))
     flags = ["--model", "tiny-scalar", "--model", "tiny-attributes", "--engine", "fake", "--suspect-disagreement", "1.2"]
-    done = typed("ensemble", corpus, tmp_path / "out", *flags)
+    done = run_here("ensemble", corpus, tmp_path / "out", *flags)
     assert done.returncode == 0, done.stderr
     assert "tiny_attributes: tiny-attributes, model 2 of 2" in done.stderr
     assert "tiny_scalar and tiny_attributes have the same best response to" in done.stdout
     assert "above 0 in z_mean and 1.2 in z_disagreement" in done.stdout
     before = written(tmp_path / "out")
-    again = summary("run", tmp_path / "out" / "recipe.yaml", run=typed)
+    again = summary("run", tmp_path / "out" / "recipe.yaml", run=run_here)
     assert written(tmp_path / "out") == before
     assert again["agreement"]["prompts"] == again["agreement"]["compared"] == 6
     assert again["members"].keys() == set(NAMES)
     suspects = sum(row["suspect"] for row in scored(tmp_path / "out"))
     assert again["flags"] == {"suspect": suspects}
-    assert summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=typed)["kept"] == 42 - suspects
-    assert summary("status", tmp_path / "out", run=typed)["complete"]
+    assert (
+        summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=run_here)["kept"] == 42 - suspects
+    )
+    assert summary("status", tmp_path / "out", run=run_here)["complete"]

@@ -17,7 +17,7 @@ from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import build
 from tests.support.commands import assay, summary
 from tests.support.corpora import chat, lines, rows, settings, write
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -148,7 +148,7 @@ def test_a_plan_against_a_run_on_a_real_engine(tmp_path: Path, shared_data: Path
     """As a user does it, in processes of their own: to the token."""
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
     same = (corpus, "--model", "tiny-scalar", "--max-model-len", "1200", "--too-long", "trim-turns", "--limit", "120")
-    plan = summary("plan", *same, "--full", "--out", tmp_path / "plan.json", run=typed)
+    plan = summary("plan", *same, "--full", "--out", tmp_path / "plan.json", run=run_here)
     words = (*same[:1], tmp_path / "out", *same[1:])
     done = assay("score", *words, "--plan", tmp_path / "plan.json")
     assert done.returncode == 0, done.stderr
@@ -160,9 +160,9 @@ def test_a_plan_against_a_run_on_a_real_engine(tmp_path: Path, shared_data: Path
         assert facts["plan"][name]["within"]
     assert facts["rejected"] > 0
     assert facts["scored"] > 0
-    like = summary("plan", *same, "--like", tmp_path / "out", run=typed)
+    like = summary("plan", *same, "--like", tmp_path / "out", run=run_here)
     assert like["speed"]["source"].startswith(f"measured in {tmp_path / 'out'}")
     assert like["work_s"]["value"] > 0
-    other = typed("score", corpus, tmp_path / "other", "--model", "tiny-scalar", "--plan", tmp_path / "plan.json")
+    other = run_here("score", corpus, tmp_path / "other", "--model", "tiny-scalar", "--plan", tmp_path / "plan.json")
     assert other.returncode == 2
     assert "is of another run" in other.stderr

@@ -1083,3 +1083,24 @@ def test_what_has_no_label_agrees_with_none(tmp_path: Path) -> None:
     assert (found.rows, "labels" in found.as_json()) == (2, False)
     required = pair(folder, tmp_path / "required", labels="require")
     assert (required.rows, required.left["without a label"]) == (0, 2)
+
+
+def test_a_row_is_parsed_once_and_only_if_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four rows to one prompt, each with two responses, the best response is in the third."""
+    rows = [{"q": "p", "a": [f"good {at}", f"bad {at}"]} for at in range(4)]
+    shape = RowShape("columns", own_columns=OwnColumns("q", "a"))
+    rewards = [[float(at == 2), float(at == 2) - 1] for at in range(4)]
+    folder = judged_corpus(tmp_path / "in", rows, rewards, shape)
+    parsed = list[Any]()
+    parse_row = Reader._parse_row
+
+    def parse_noted(reader: Reader, response: Any) -> Any:
+        parsed.append(response["row"])
+        return parse_row(reader, response)
+
+    monkeypatch.setattr(Reader, "_parse_row", parse_noted)
+    assert choose(folder, tmp_path / "best", keep="best").rows == 1
+    assert parsed == ["c:2"]
+    parsed.clear()
+    assert choose(folder, tmp_path / "all", keep="top-k", k=8).rows == 8
+    assert sorted(parsed) == [f"c:{at}" for at in range(4)]

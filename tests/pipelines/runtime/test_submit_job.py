@@ -7,7 +7,7 @@ from ray.job_submission import JobDetails, JobStatus
 
 from actors.errors import SettingsError
 from pipelines.runtime.submit_job import connect, exit_code
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_no_cluster(address: str, told: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_every_mistake_in_a_recipe_is_told_before_anybody_is_asked(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("score: {output: out, modell: {}, model: {model: x, dtype: float8}}")
-    done = typed("submit", tmp_path / "recipe.yaml", "--address", "http://127.0.0.1:1")
+    done = run_here("submit", tmp_path / "recipe.yaml", "--address", "http://127.0.0.1:1")
     assert done.returncode == 2
     assert "score.inputs is missing" in done.stderr
     assert "score.modell isn't a setting; did you mean model" in done.stderr

@@ -15,7 +15,7 @@ from pipelines.scoring.score_corpus import score
 from tests.support.commands import assay
 from tests.support.corpora import chat, lines, outcome_of, scored, settings, write
 from tests.support.judges import judge_folder
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -135,10 +135,10 @@ def test_a_rubric_is_a_file_on_the_command_line(tmp_path: Path, corpus: Path, fo
     done = assay("score", corpus, tmp_path / "out", "--model", folder, "--rubric", rubric, *flags, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scored"] == 120
-    again = typed("run", tmp_path / "out" / "recipe.yaml")
+    again = run_here("run", tmp_path / "out" / "recipe.yaml")
     assert again.returncode == 0, again.stderr
     assert "Position bias: of 120 pairs judged in both orders" in again.stdout
     rubric.write_text(RUBRIC.replace("prompt:", "prompts:"))
-    wrong = typed("score", corpus, tmp_path / "other", "--model", folder, "--rubric", rubric, *flags)
+    wrong = run_here("score", corpus, tmp_path / "other", "--model", folder, "--rubric", rubric, *flags)
     assert wrong.returncode == 2
     assert "prompts isn't a setting; did you mean prompt?" in wrong.stderr

@@ -19,7 +19,7 @@ from pipelines.settings.run_settings import EnsembleSettings, SampleSettings
 from tests.support.commands import assay, parts_of, running, summary, wait_until
 from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
 from tests.support.judges import judge_folder
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 from tests.support.object_store import BUCKET
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -254,10 +254,10 @@ def test_a_killed_run_leaves_nothing_wrong_and_loses_little(tmp_path: Path) -> N
         wait_until(lambda: len(parts_of(tmp_path / "out")) > 3, driver)
         driver.kill()
         driver.wait(60)
-    summary(*command, *store, run=typed)
-    again = summary("score", corpus, tmp_path / "again", *command[3:], *store, run=typed)
+    summary(*command, *store, run=run_here)
+    again = summary("score", corpus, tmp_path / "again", *command[3:], *store, run=run_here)
     assert again["flags"][FROM_STORE] > 1000, "all but what the killed engine hadn't written"
-    summary("score", corpus, tmp_path / "calm", *command[3:], run=typed)
+    summary("score", corpus, tmp_path / "calm", *command[3:], run=run_here)
     assert without_origin(tmp_path / "again") == without_origin(tmp_path / "calm")
 
 

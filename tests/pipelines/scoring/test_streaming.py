@@ -21,7 +21,7 @@ from pipelines.settings.run_settings import SampleSettings
 from tests.support.candidates import files_in, rows_in
 from tests.support.commands import parts_of
 from tests.support.corpora import lines, scored, settings, write
-from tests.support.local_ray import typed
+from tests.support.local_ray import run_here
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -247,7 +247,7 @@ choose:
 @pytest.mark.long
 def test_a_recipe_generates_scores_filters_and_pairs_in_one_run(corpus: Path, tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE.format(corpus=corpus, folder=tmp_path, where=FAIR))
-    done = typed("run", tmp_path / "recipe.yaml", "--json")
+    done = run_here("run", tmp_path / "recipe.yaml", "--json")
     assert done.returncode == 0, done.stderr
     run, chosen = (json.loads(line) for line in done.stdout.splitlines())
     assert run["sampling"]["drawn"] == N * PROMPTS
