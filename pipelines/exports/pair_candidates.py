@@ -56,15 +56,16 @@ def _consecutive(ordered: Sequence[Candidate], settings: PairingSettings) -> Ite
 
 def _rejected_partner(best: Candidate, others: Sequence[Candidate], settings: PairingSettings) -> Candidate | None:
     """The rejected side for the best candidate, out of the `others` (by descending reward); None if there is none."""
+    # From the worst up, and as they are asked for: a candidate that isn't needed isn't read from its row.
     worse = (candidate for candidate in reversed(others) if _is_pair(best, candidate, settings))
     if settings.length_balanced:
         # `min` returns the first of equals, so of texts of the same length the one with the lowest reward.
         return min(worse, key=lambda candidate: abs(len(candidate.text) - len(best.text)), default=None)
     if settings.pairs is PairsOf.BEST_RANDOM:
-        ordered = [*worse][::-1]
+        descending = list(worse)[::-1]
         # Seeded by the prompt, not by its place: the same prompt gets the same pair in any file, and with any workers.
-        return Random(f"pairs {settings.pair_seed} {best.prompt_hash}").choice(ordered) if ordered else None
-    return next(worse, None)  # the others aren't read
+        return Random(f"pairs {settings.pair_seed} {best.prompt_hash}").choice(descending) if descending else None
+    return next(worse, None)
 
 
 def _is_pair(better: Candidate, worse: Candidate, settings: PairingSettings) -> bool:

@@ -132,14 +132,14 @@ class Reader:
             LeftOut.UNSCORED if response[self.columns.prefix + REWARD] is None else None if is_met else LeftOut.UNMET
             for response, is_met in responses
         ]
-        row = _ParsedOnce(self, responses[0][0])
+        row = _CorpusRow(self, responses[0][0])
         return [reason or self._candidate(response, row) for (response, _), reason in zip(responses, reasons, strict=True)]
 
-    def _candidate(self, response: Mapping[str, Any], row: "_ParsedOnce") -> Candidate:
+    def _candidate(self, response: Mapping[str, Any], row: "_CorpusRow") -> Candidate:
         prefix = self.columns.prefix
         scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
         name, prompt_hash, reward = (response[prefix + column] for column in (RESPONSE, PROMPT_HASH, REWARD))
-        return Candidate(response[prefix + ROW], name, prompt_hash, reward, scores, _Unread(self, response, row))
+        return Candidate(response[prefix + ROW], name, prompt_hash, reward, scores, _ContentReader(self, response, row))
 
     def _content(self, response: Mapping[str, Any], requests: RowRequests) -> Content:
         context, text = self._read_response(response, requests)
@@ -188,7 +188,7 @@ class Reader:
         return shape.requests(row)
 
 
-class _ParsedOnce:
+class _CorpusRow:
     """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
 
     def __init__(self, reader: Reader, response: Mapping[str, Any]) -> None:
@@ -201,12 +201,12 @@ class _ParsedOnce:
         return self._reader._parse_row(self._response)
 
 
-class _Unread:
+class _ContentReader:
     """Reads the content of a candidate at the first call, and keeps it."""
 
     __slots__ = ("_content", "_reader", "_response", "_row")
 
-    def __init__(self, reader: Reader, response: Mapping[str, Any], row: _ParsedOnce) -> None:
+    def __init__(self, reader: Reader, response: Mapping[str, Any], row: _CorpusRow) -> None:
         self._reader = reader
         self._response = response
         self._row = row
