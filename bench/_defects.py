@@ -885,7 +885,7 @@ DEFECTS = (
     ),
     Defect(
         "float32 in TF32 on a GPU",
-        "actors/engine/vllm_engine.py",
+        "actors/engine/vllm_environment.py",
         'os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")',
         "",
         "tests/actors/engine/test_vllm_engine.py::test_float32_is_float32_in_the_attention_of_a_card",

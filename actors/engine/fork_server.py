@@ -8,8 +8,9 @@ thread, which sleeps. Engines forked beside it on an H200 started, computed and 
 
 A forked process gets what a spawned one would inherit: environment, standard output and error, and the reaper's mark. It
 ends with the process that requested it and with the server. The server ends with the process that started it: the one that
-requests engines, or, on CPUs, the command that starts a Ray of its own. There the import runs beside Ray's start, and all
-engines share the server. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
+requests engines, or, on CPUs, the command that starts a Ray of its own. There the import runs beside Ray's start, all
+engines share the server, and Ray's workers for their actors are forked from it as well (`pipelines.runtime.private_ray`):
+those need the same modules. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ import gc
 import io
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
@@ -33,11 +35,15 @@ from typing import Any
 import cloudpickle
 
 from actors.engine.process_reaper import VARIABLE, mark_this_process
+from actors.engine.vllm_environment import set_environment
 from actors.errors import EngineError
 from actors.timeline import mark
 
 SWITCH = "ASSAY_FORK_SERVER"
 """The environment variable: 0 spawns, `PID:ADDRESS` is a server that serves this process, too."""
+
+ACTOR = "ASSAY_ENGINE_ACTOR"
+"""The environment variable by which a worker of Ray is recognised as one for an engine's actor."""
 
 _CORE = [
     "vllm.v1.engine.core",
@@ -45,7 +51,7 @@ _CORE = [
     "vllm.v1.executor.uniproc_executor",
     "compressed_tensors.compressors",  # for any model, its own or not: 0.13 s
 ]
-_WITHOUT_COLLECTION = "actors.engine.without_collection"  # first: it switches garbage collection off for the imports
+_BEFORE_IMPORTS = "actors.engine.before_imports"  # first: it prepares the process for the others
 _CPU_WORKER = "vllm.v1.worker.cpu_worker"  # changes torch, so that it must come first, and only on the CPU build
 _GPU_WORKER = "vllm.v1.worker.gpu_model_runner"
 
@@ -66,7 +72,7 @@ class _Server(ForkServer):
     def start(self) -> None:
         # What an engine core needs beside its model. No other module of Assay: a forked process imports those from the path
         # of the process that requested it.
-        self.set_forkserver_preload([_WITHOUT_COLLECTION, _CPU_WORKER if _is_cpu_build() else _GPU_WORKER, *_CORE])
+        self.set_forkserver_preload([_BEFORE_IMPORTS, _CPU_WORKER if _is_cpu_build() else _GPU_WORKER, *_CORE])
         resource_tracker.ensure_running()  # before the signal is blocked: it would be unblocked after its start
         # Without the mark of the engine that is starting: its reaper must not kill the server, which other engines use.
         mark = os.environ.pop(VARIABLE, None)
@@ -126,6 +132,12 @@ def share() -> str:
     with _silence():  # warnings of the import don't belong into this command's output
         server = _find_server()
     return f"{server.pid}:{server.address}"
+
+
+def actor_environment() -> dict[str, str]:
+    """Variables for Ray's worker of an engine's actor, by which it is forked from the shared server; empty without one."""
+    pid, _, address = os.environ.get(SWITCH, "").partition(":")
+    return {ACTOR: "1"} if address and _is_running(pid) else {}
 
 
 @contextlib.contextmanager
@@ -226,10 +238,10 @@ class ForkedProcess(context.ForkServerProcess):
         """In the forked process: take over outputs and environment, then run the target."""
         # First of all, so that no process is left behind if the other steps fail.
         _end_with_server(self._server_pid)
-        threading.Thread(target=_end_with_starter, daemon=True).start()
         for number, output in enumerate(self._outputs, 1):
             os.dup2(output.detach(), number)
         _change_environment(self._environment)
+        threading.Thread(target=self._end_with_user, daemon=True).start()
         mark_this_process()
         mark("process forked")
         gc.freeze()  # imported objects are exempt from collection: two passes over them would take 0.8 s
@@ -238,6 +250,23 @@ class ForkedProcess(context.ForkServerProcess):
 
         adapt_to_environment()
         super().run()
+
+    def _end_with_user(self) -> None:
+        """Kill this process when the one that requested it ends; the server, which others may use, goes on."""
+        starter = multiprocessing.parent_process()
+        assert starter is not None
+        starter.join()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _ForkedWorker(ForkedProcess):
+    """A worker of Ray. The process that starts it ends at once; the worker ends with its raylet."""
+
+    def _end_with_user(self) -> None:
+        """Ray itself watches the process that `before_imports` has named to it."""
+        with contextlib.suppress(ProcessLookupError):
+            select.select([os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Context(context.ForkServerContext):
@@ -277,6 +306,14 @@ def _run_and_send(sender: Any, pickled: bytes) -> None:
     sender.send((result, failure))
 
 
+def fork_worker(work: Callable[[Any], None], request: Any) -> None:
+    """Fork a worker of Ray, which does `work`, from the shared server. Raises `ConnectionError` if that is gone."""
+    if not actor_environment():
+        raise ConnectionError("there is no shared server")
+    set_environment()  # before the fork, in which vLLM's logging follows the environment
+    _ForkedWorker(target=work, args=(request,)).start()
+
+
 def _close_all(*descriptors: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
@@ -306,11 +343,3 @@ def _end_with_server(server_pid: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != server_pid:  # the server ended before `prctl`, so no signal will come
         os._exit(1)
-
-
-def _end_with_starter() -> None:
-    """Kill this process when the one that requested it ends; the server, which others may use, goes on."""
-    starter = multiprocessing.parent_process()
-    assert starter is not None
-    starter.join()
-    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Assay's code inside vLLM's engine core process."""
+"""Assay's code inside processes that are forked with vLLM: engine cores, and the actors of engines."""
 
 import gc
 import os

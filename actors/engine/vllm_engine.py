@@ -40,21 +40,12 @@ from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
 from actors.engine.process_reaper import ProcessReaper
 from actors.engine.protocol import Generation, Pooled, ReservedGpus, Sampling, Task, positions
+from actors.engine.vllm_environment import set_environment
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.settings.replica import EngineSettings
 from actors.timeline import mark
 
-# vLLM reads these when it is imported, and the processes it starts inherit them; what the user has set is kept.
-os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")  # no calls home
-os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")  # INFO is some fifty lines for a start
-os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # stdout belongs to our commands
-os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # to fork a process with threads (ours, Ray's) can hang
-os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", "3600")  # 340B weights take longer to load than the default, 600
-# On a GPU, attention of a float32 model is Triton's, which multiplies in TF32 by default. On an H200 that moved rewards of
-# the built-in models by up to 0.013; with this, all are equal to transformers' float32 to 1e-4. No other precision is
-# affected.
-os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
-
+set_environment()
 fork_server.start()  # it imports vLLM beside us
 gc.disable()  # while importing, collections would walk through all modules again and again: 1.2 of 6.9 s
 

@@ -26,6 +26,7 @@ from ray.util.placement_group import PlacementGroup
 from actors.capacity.layout import GPUS, Layout, need, smallest_layout
 from actors.capacity.sizes import size_of_model
 from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.engine import fork_server
 from actors.errors import EngineError, ModelError, SettingsError
 from actors.reward_model import RewardModel
 from actors.settings.replica import EngineSettings
@@ -71,7 +72,13 @@ def actor_gpus(settings: EngineSettings) -> int:
 
 
 def actor_options(settings: EngineSettings) -> dict[str, Any]:
-    """Ray's options for the actor of an engine: its GPUs, or that it must be on a node that has some.
+    """Ray's options for the actor of an engine: where it is placed, and how its process starts."""
+    variables = fork_server.actor_environment() if settings.engine == "vllm" else {}
+    return _place_options(settings) | ({"runtime_env": {"env_vars": variables}} if variables else {})
+
+
+def _place_options(settings: EngineSettings) -> dict[str, Any]:
+    """The engine's GPUs, or that the actor must be on a node that has some.
 
     The label selector excludes nodes without a GPU and doesn't name those with one, so that nodes that join later qualify.
     """

@@ -13,9 +13,10 @@ from bench._answers import read_answers
 from bench.sampling import best, expectation
 from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
 from tests.support.corpora import lines, scored, write
+from tests.support.local_ray import run_here
 from tiny_models.arithmetic import questions
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 PROMPTS = 48
 SAMPLE = ("--policy", "tiny-policy", "--policy-max-tokens", 48, "--judge", "tiny-attributes", "-n", 16, "--part-rows", 8)
@@ -28,10 +29,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calm(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def calm(corpus: Path, local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run to its end, with the best of each prompt kept."""
     output = tmp_path_factory.mktemp("calm") / "out"
-    counts = summary("sample", corpus, output, *SAMPLE, "--keep", "best")
+    counts = summary("sample", corpus, output, *SAMPLE, "--keep", "best", run=run_here)
     assert counts["sampling"]["prompts"] == counts["made"]["kept"]["rows"] == PROMPTS
     assert counts["sampling"]["drawn"] == 16 * PROMPTS
     return output
@@ -77,7 +78,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
         assert 1 <= len(committed) < PROMPTS
         wait_until(lambda: len(parts_of(output)) > len(committed), driver)
         kill(driver)
-    counts = summary("sample", corpus, output, *small)
+    counts = summary("sample", corpus, output, *small, run=run_here)
     now = {path.name: path.read_bytes() for path in parts_of(output)}
     assert {name: now[name] for name in committed} == committed
     rows = scored(output)
@@ -90,7 +91,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
 
 
 def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
-    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--enough", 6.5)["sampling"]
+    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--enough", 6.5, run=run_here)["sampling"]
     assert counts["drawn"] <= 0.6 * counts["possible"]
     fewer, all_of = (share(list(map(best, read_answers(output)))) for output in (tmp_path / "out", calm))
     assert fewer >= all_of - 0.05
@@ -100,7 +101,8 @@ def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Pa
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
     more = ("--policy-max-tokens", 48, "--drafts", 3, "--feedbacks", 2, "--limit", 12, "--keep", "best")
     out = tmp_path / "out"
-    counts = summary("refine", corpus, out, "--policy", "tiny-policy", "--select", "tiny-attributes", *more)
+    models = ("--policy", "tiny-policy", "--select", "tiny-attributes")
+    counts = summary("refine", corpus, out, *models, *more, run=run_here)
     rows = scored(out)
     assert counts["refining"]["prompts"] == counts["made"]["kept"]["rows"] == 12
     assert counts["responses"] == len(rows)
@@ -125,6 +127,6 @@ def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Pa
         for row in judged
     ]
     again = write(tmp_path / "told.jsonl", lines(told))
-    summary("score", again, tmp_path / "again", "--model", "tiny-attributes")
+    summary("score", again, tmp_path / "again", "--model", "tiny-attributes", run=run_here)
     rewards = [row["reward"] for row in scored(tmp_path / "again")]
     assert rewards == pytest.approx([row["reward"] for row in judged], abs=1e-4)

@@ -73,6 +73,7 @@ def test_an_engine_that_cant_start_is_told_without_a_traceback(tmp_path: Path) -
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_a_recipe_does_both(tmp_path: Path) -> None:
     write(tmp_path / "c.jsonl", lines(rows(20)))
     recipe = f"""
@@ -84,11 +85,11 @@ score:
 filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is not null"}}
 """
     (tmp_path / "recipe.yaml").write_text(recipe)
-    done = assay("run", tmp_path / "recipe.yaml")
+    done = run_here("run", tmp_path / "recipe.yaml")
     assert done.returncode == 0, done.stderr
     assert "Kept 20 of 20 responses" in done.stdout
     (tmp_path / "recipe.yaml").write_text(recipe.replace("engine: fake", "engin: fake"))
-    wrong = assay("run", tmp_path / "recipe.yaml")
+    wrong = run_here("run", tmp_path / "recipe.yaml")
     assert wrong.returncode == 2
     assert "score.engine.engin isn't a setting; did you mean engine" in wrong.stderr
 
@@ -196,9 +197,10 @@ def test_a_check_whose_engine_cant_start_says_why_and_resumes_nothing() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_a_complete_run_is_told_again_without_ray(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(30)))
-    first = assay("score", corpus, tmp_path / "scored", *FAKE)
+    first = run_here("score", corpus, tmp_path / "scored", *FAKE)
     again = assay("score", corpus, tmp_path / "scored", *FAKE, RAY_ADDRESS="127.0.0.1:1")  # where nobody is
     assert (first.returncode, again.returncode) == (0, 0), again.stderr
     assert again.stdout == first.stdout
@@ -206,16 +208,17 @@ def test_a_complete_run_is_told_again_without_ray(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_a_principle_is_taken_as_it_is_written(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"prompt": "a", "response": "b"}\n')
     written = {"a": 'accuracy: no "errors" # none', "b": "Yes", "c": "1 = 1"}
     told = [word for name, text in written.items() for word in ("--principles", f"{name}={text}")]
-    done = assay("score", corpus, tmp_path / "out", "--model", "tiny-principle", "--engine", "fake", *told)
+    done = run_here("score", corpus, tmp_path / "out", "--model", "tiny-principle", "--engine", "fake", *told)
     assert done.returncode == 0, done.stderr
     recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
     assert recipe["score"]["model"]["read"]["principles"] == written
-    twice = assay(
+    twice = run_here(
         "score", corpus, tmp_path / "no", "--model", "tiny-principle", "--principles", "a=x", "--principles", "a=y"
     )
     assert (twice.returncode, "--principles gives one name twice: a, a" in twice.stderr) == (2, True)

@@ -10,11 +10,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.ensembles.score_ensemble import ensemble
 from pipelines.run_folder.parts import Parts
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import EnsembleSettings
 from tests.support.commands import kill, parts_of, running, wait_until
 from tests.support.corpora import chat, lines, write
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 PROMPTS, RESPONSES = 30, 6
 
@@ -45,8 +48,7 @@ def rows_of(output: Path) -> list[dict[str, Any]]:
 def test_a_killed_ensemble_goes_on(tmp_path: Path) -> None:
     rows = [chat(f"What is {prompt} + 1?", f"{prompt} {answer}") for prompt in range(PROMPTS) for answer in range(RESPONSES)]
     corpus, output = write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out"
-    with running(settings(corpus, tmp_path / "calm"), program=("-c", ENSEMBLE)) as driver:
-        wait_until(lambda: False, driver)
+    ensemble(build(EnsembleSettings, json.loads(settings(corpus, tmp_path / "calm"))))
     expected = rows_of(tmp_path / "calm")
     assert len(expected) == PROMPTS * RESPONSES
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from ray._private.state import state
 
+from actors.engine.fork_server import SWITCH, share
 from pipelines.run_folder.parts import Parts
 from tests.support.commands import running, wait_until
 from tests.support.corpora import lines, rows, scored, write
@@ -32,7 +33,7 @@ def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def cluster(slow: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
-    monkeypatch.setenv("ASSAY_TESTS_LOGICAL_GPUS", "1")
+    monkeypatch.setenv(SWITCH, share())  # vLLM is imported for the engines' own processes once
     with (
         tempfile.TemporaryDirectory(prefix="grow-", dir="/tmp", ignore_cleanup_errors=True) as folder,  # a short name
         growing(Path(folder) / "ray", most=2, node={"CPU": 2, "GPU": 1}) as own,

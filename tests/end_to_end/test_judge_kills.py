@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from actors.engine.fork_server import SWITCH
 from tests.support.commands import actors_of, engines_of, kill, parts_of, running, stamps, summary, wait_until
 from tests.support.corpora import lines, scored, write
+from tests.support.local_ray import run_here
 from tiny_models.dialects import judgements
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 PAIRS = ("--prompt-column", "context", "--response-column", "responses")
 
@@ -36,7 +38,7 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
     """With votes that are drawn: which they are follows from the seed, whoever asks and whenever."""
     corpus = corpus_of(tmp_path, "genrm", 120)
     command = ("--model", "tiny-genrm", "--engine", "fake", "--votes", 4, "--trace", *PAIRS)
-    calm = summary("score", corpus, tmp_path / "calm", *command)
+    calm = summary("score", corpus, tmp_path / "calm", *command, run=run_here)
     assert calm["rows"] == 120
     assert calm["scored"] == calm["responses"] > 150
     slow = ("--engine-args", "latency_s=0.02", "--max-in-flight", 16, "--part-rows", 8, "--unit-bytes", 4000)
@@ -48,7 +50,7 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
         kill(driver)
     before = stamps(tmp_path / "out")
     assert 3 < len(before) < 120 / 8
-    assert summary("score", corpus, tmp_path / "out", *command)["scored"] == calm["scored"]
+    assert summary("score", corpus, tmp_path / "out", *command, run=run_here)["scored"] == calm["scored"]
     after = stamps(tmp_path / "out")
     assert {name: after[name] for name in before} == before, "a committed part was written again"
     assert exported(tmp_path / "out") == exported(tmp_path / "calm")
@@ -57,7 +59,8 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
 def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, "genrm", 48)
     command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, "--trace", "--part-rows", 1, *PAIRS)
-    with running(*command, "--max-in-flight", 2) as driver:  # slow enough to be interrupted
+    # Slow enough to be interrupted; and vLLM is imported by the command itself, as for a user.
+    with running(*command, "--max-in-flight", 2, **{SWITCH: ""}) as driver:
         (engine,) = engines_of(driver)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
         kill(engine)
@@ -65,7 +68,7 @@ def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_pa
         assert 2 <= len(committed) < 48
         wait_until(lambda: len(parts_of(tmp_path / "out")) > len(committed), driver)
         kill(driver)
-    counts = summary(*command)
+    counts = summary(*command, run=run_here)
     now = {path.name: path.read_bytes() for path in parts_of(tmp_path / "out")}
     assert {name: now[name] for name in committed} == committed
     rows = scored(tmp_path / "out")

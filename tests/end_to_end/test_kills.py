@@ -34,6 +34,7 @@ from tests.support.commands import (
     wait_until,
 )
 from tests.support.corpora import lines, rows, scored, write
+from tests.support.local_ray import run_here
 
 ROWS = 1500
 SLOW = ("--engine-args", "latency_s=0.05", "--max-in-flight", 16)  # made-up scores come too fast to be interrupted
@@ -59,14 +60,14 @@ class Calm(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def calm_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Calm]:
+def calm_run(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Calm]:
     """The calm run of a corpus of a name, which is done once."""
 
     @functools.cache
     def run(name: str) -> Calm:
         folder = tmp_path_factory.mktemp("calm")
         corpus = corpus_of(folder, name)
-        return Calm(corpus, folder / "out", summary(*score(corpus, folder / "out", "--part-rows", 200)))
+        return Calm(corpus, folder / "out", summary(*score(corpus, folder / "out", "--part-rows", 200), run=run_here))
 
     return run
 
@@ -88,7 +89,7 @@ def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> dict
             kill(driver)
         after = stamps(output)
         assert {name: after[name] for name in before} == before, "a committed part was written again"
-    return summary(*score(corpus, output))
+    return summary(*score(corpus, output), run=run_here)
 
 
 def refused_while_held(corpus: Path, output: Path, driver: psutil.Process) -> None:

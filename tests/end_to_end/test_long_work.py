@@ -25,6 +25,7 @@ ROWS = 800  # for 20 seconds: a busy machine must have stopped the run by then
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize(
     ("way", "send"),
     [(signal.SIGINT, os.kill), (signal.SIGTERM, os.kill), (signal.SIGTERM, os.killpg)],
@@ -61,7 +62,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     assert stopped["scored"] == stopped["rows"] == sum(int(part.stem.split("-")[3]) for part in before)
     assert "To resume, run the same command again" in run_here("status", tmp_path / "out").stdout
     fast = [word.replace("latency_s=0.5", "latency_s=0.0") for word in shlex.split(last)[3:]]
-    summary(*fast)
+    summary(*fast, run=run_here)
     done = run_here("status", tmp_path / "out").stdout
     assert done.startswith("complete: 1 file by tiny-attributes")
     assert f"{ROWS} rows, {ROWS} responses: {ROWS} scored, 0 rejected, 0 failed" in done
@@ -74,11 +75,12 @@ def test_a_folder_that_holds_no_run_has_no_status(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_what_was_asked_for_is_beside_the_results(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(20)))
-    first = summary("score", corpus, tmp_path / "scored", "--model", "tiny-attributes", "--engine", "fake")
-    kept = summary("filter", tmp_path / "scored", tmp_path / "kept", "--top-k", "1", "--per", "row")
-    assert summary("run", tmp_path / "scored" / "recipe.yaml") == first
+    first = summary("score", corpus, tmp_path / "scored", "--model", "tiny-attributes", "--engine", "fake", run=run_here)
+    kept = summary("filter", tmp_path / "scored", tmp_path / "kept", "--top-k", "1", "--per", "row", run=run_here)
+    assert summary("run", tmp_path / "scored" / "recipe.yaml", run=run_here) == first
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "kept").iterdir()}
-    assert summary("run", tmp_path / "kept" / "recipe.yaml") == kept
+    assert summary("run", tmp_path / "kept" / "recipe.yaml", run=run_here) == kept
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "kept").iterdir()} == files, "nothing was to do"

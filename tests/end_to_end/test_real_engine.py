@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.engine.fork_server import SWITCH, share
 from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
 from tests.support.corpora import lines, scored, write
+from tests.support.local_ray import run_here
 
 PAIRS = 220
 """Held-out pairs through the whole pipeline; 95 % of them must be ranked right."""
@@ -35,10 +35,11 @@ def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Path, shared_data: Path) -> None:
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
     arguments = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", "--part-rows", 6, "--limit", ROWS)
-    with running(*arguments, **{SWITCH: share()}) as driver:
+    with running(*arguments) as driver:
         (engine,) = engines_of(driver)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
         kill(engine)
@@ -46,11 +47,11 @@ def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Pat
         wait_until(lambda: False, driver)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["summary"] is not None, "the run didn't end by itself"
-    counts = summary(*arguments)
+    counts = summary(*arguments, run=run_here)
     assert (counts["rows"], counts["responses"]) == (ROWS, 2 * ROWS)
     assert counts["scored"] >= 0.99 * 2 * ROWS
     median = counts["quantiles"]["reward"][3]
-    kept = summary("filter", tmp_path / "out", tmp_path / "kept", "--keep", f"reward >= {median}")
+    kept = summary("filter", tmp_path / "out", tmp_path / "kept", "--keep", f"reward >= {median}", run=run_here)
     assert 0.9 * ROWS < kept["kept"] < 1.1 * ROWS
     originals = corpus.read_bytes().splitlines()
     for line in (tmp_path / "kept" / "kept-00000.jsonl").read_bytes().splitlines():
@@ -58,11 +59,11 @@ def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Pat
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_rm_bench_is_scored_and_the_best_response_found(tmp_path: Path, shared_data: Path) -> None:
-    counts = summary(
-        "score", f"{shared_data}/rm-bench/*_filtered.json", tmp_path / "out", "--model", "tiny-scalar", "--limit", 40
-    )
+    files, limit = f"{shared_data}/rm-bench/*_filtered.json", ("--limit", 40)
+    counts = summary("score", files, tmp_path / "out", "--model", "tiny-scalar", *limit, run=run_here)
     assert (counts["rows"], counts["responses"]) == (40, 240)
     assert counts["scored"] >= 0.99 * 240
-    kept = summary("filter", tmp_path / "out", "--keep", "response_name in ('chosen[0]', 'rejected[0]')")
+    kept = summary("filter", tmp_path / "out", "--keep", "response_name in ('chosen[0]', 'rejected[0]')", run=run_here)
     assert kept["kept"] == 80

@@ -10,6 +10,7 @@ from pipelines.run_folder.parts import Part
 from tests.support.commands import assay, kill, parts_of, running, summary, wait_until
 from tests.support.corpora import lines, rows, scored, write
 from tests.support.failures import fail
+from tests.support.local_ray import run_here
 from tests.support.object_store import BUCKET
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
@@ -18,7 +19,9 @@ ROWS, PART_ROWS = 1500, 10
 
 def with_failures(folder: Path, count: int) -> list[dict[str, Any]]:
     """A scored folder in whose every part a response has failed; its rows before that."""
-    summary("score", write(folder / "c.jsonl", lines(rows(count))), folder / "out", *FAKE, "--part-rows", PART_ROWS)
+    summary(
+        "score", write(folder / "c.jsonl", lines(rows(count))), folder / "out", *FAKE, "--part-rows", PART_ROWS, run=run_here
+    )
     whole = scored(folder / "out")
     fail(folder / "out", dict.fromkeys(range(3, count, PART_ROWS), "engine_timeout"))
     return whole
@@ -30,6 +33,7 @@ def failures(folder: Path) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_a_killed_retry_leaves_old_parts_and_new_ones_and_goes_on(tmp_path: Path) -> None:
     whole, folder = with_failures(tmp_path, ROWS), tmp_path / "out"
     count = len(failures(folder))
@@ -41,20 +45,21 @@ def test_a_killed_retry_leaves_old_parts_and_new_ones_and_goes_on(tmp_path: Path
     assert sum(failures(folder)) > 0, "something is still to be retried"
     (noted,) = json.loads((folder / "manifest.json").read_text())["retries"]
     assert (noted["before"]["failed"], noted["after"]) == (ROWS // PART_ROWS, None)
-    assert summary("verify", folder, "--sample", 0)["bad"] == {}
+    assert summary("verify", folder, "--sample", 0, run=run_here)["bad"] == {}
     now = scored(folder)
     assert len(now) == ROWS
     assert all(row == as_it_was for row, as_it_was in zip(now, whole, strict=True) if row["status"] == "scored")
 
-    after = summary("retry", folder)["after"]
+    after = summary("retry", folder, run=run_here)["after"]
     assert (after["scored"], after["failed"]) == (ROWS, 0)
     assert failures(folder) == [0] * count
     assert scored(folder) == whole
-    sample = summary("verify", folder, "--sample", 300)["sample"]
+    sample = summary("verify", folder, "--sample", 300, run=run_here)["sample"]
     assert (sample["compared"], sample["difference"], sample["flips"]) == (300, 0.0, [])
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_a_bucket_is_verified_repaired_and_retried(s3: Any, tmp_path: Path) -> None:
     whole = with_failures(tmp_path, 100)
     s3.put(str(tmp_path / "out"), f"{BUCKET}/out", recursive=True)

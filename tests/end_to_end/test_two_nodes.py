@@ -51,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_nodes() -> Iterator[Any]:
     """Two raylets with two logical GPUs each, and one with more CPUs and no GPU."""
     node = {"num_cpus": 3, "num_gpus": 2}
-    with cluster(node, node, {"num_cpus": 8, "num_gpus": 0}) as own:
+    with cluster(node, node, {"num_cpus": 8, "num_gpus": 0}, ray_executor=True) as own:
         yield own
 
 

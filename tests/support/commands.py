@@ -31,7 +31,7 @@ def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess
     return subprocess.run(
         _command(arguments),
         cwd=REPOSITORY,
-        env=_environment({SWITCH: share(), **environment}),
+        env=_environment(environment),
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
@@ -69,7 +69,7 @@ def running(*arguments: object, program: Sequence[str] = PROGRAM, **environment:
     try:
         yield driver
     finally:
-        members = [*family(driver), *_forked_for(driver)]
+        members = family(driver)
         process.kill()
         process.wait()
         for member in members:
@@ -131,7 +131,7 @@ def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
     engines: list[psutil.Process] = []
 
     def are_enough() -> bool:
-        engines[:] = [process for process in (*family(driver), *_forked_for(driver)) if "EngineCore" in title(process)]
+        engines[:] = [process for process in family(driver) if "EngineCore" in title(process)]
         return len(engines) == count
 
     wait_until(are_enough, driver, every_s=0.1)  # looking through all processes takes 20 to 50 ms of a core
@@ -139,19 +139,10 @@ def engines_of(driver: psutil.Process, count: int = 1) -> list[psutil.Process]:
     return engines
 
 
-def _forked_for(driver: psutil.Process) -> list[psutil.Process]:
-    """What the tests' fork server forked since the command began, if it was given to the command, which isn't its parent."""
-    try:
-        server, began = driver.environ().get(SWITCH, "").partition(":")[0], driver.create_time()
-        return [child for child in psutil.Process(int(server)).children() if child.create_time() >= began] if server else []
-    except psutil.NoSuchProcess:
-        return []
-
-
 def _command(arguments: tuple[object, ...], program: Sequence[str] = PROGRAM) -> list[str]:
     return [sys.executable, *program, *map(str, arguments)]
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    """The tests' environment without the variables that would give the command the tests' Ray and fork server."""
-    return {name: value for name, value in os.environ.items() if name not in ("RAY_ADDRESS", SWITCH)} | more
+    """The tests' environment without their Ray, and with their fork server, which has imported vLLM."""
+    return {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {SWITCH: share()} | more

@@ -4,11 +4,15 @@ import math
 
 import psutil
 
+from actors.engine.fork_server import SWITCH
 from pipelines.runtime.private_ray import ray_worker
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:
-    """A process's descendants, and the workers of its Ray with their fork server; empty if it has ended."""
+    """A process's descendants, the workers of its Ray with their fork server, and what the tests' fork server forked for it.
+
+    Empty if it has ended.
+    """
     try:
         below = process.children(recursive=True)
     except psutil.NoSuchProcess:
@@ -21,7 +25,16 @@ def family(process: psutil.Process) -> list[psutil.Process]:
     for server in psutil.process_iter():
         if _start_of(server) >= began and ray_worker.__file__ in title(server) and _raylet_of(server) in members:
             members |= {member.pid: member for member in (server, *_children(server))}
-    return list(members.values())
+    return [*members.values(), *_forked_for(process)]
+
+
+def _forked_for(process: psutil.Process) -> list[psutil.Process]:
+    """What the tests' fork server has forked since a process began, if it was given to it and isn't below it."""
+    try:
+        server, began = process.environ().get(SWITCH, "").partition(":")[0], process.create_time()
+        return [child for child in psutil.Process(int(server)).children() if child.create_time() >= began] if server else []
+    except psutil.NoSuchProcess:
+        return []
 
 
 def name(process: psutil.Process) -> str:

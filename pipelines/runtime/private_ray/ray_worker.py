@@ -13,6 +13,9 @@ Three things must not be shared by forks:
 - Process groups: the raylet kills the whole group of a worker that ended, so each worker joins the group made for it.
 - The state of Python's random generators.
 
+The actor of an engine needs vLLM, whose import takes 7 s of CPU. On CPUs its worker is a fork of the process from which
+vLLM's own processes are forked (`actors.engine.fork_server`), which has imported it, and Ray with it.
+
 A worker that must differ from the others (another interpreter, its own environment variables) is started in Ray's way, and
 so is every worker if the server doesn't answer. Linux only. Only the standard library is imported at the top, because this
 module runs for each worker.
@@ -27,7 +30,7 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 SWITCH = "ASSAY_RAY_WORKERS"
 """An environment variable; 0 starts workers in Ray's way."""
@@ -54,6 +57,8 @@ MODULES = (
 )
 """Modules that our workers import, the most urgent first. None may import torch or vLLM."""
 
+_ROOT = Path(__file__).resolve().parents[3]
+_FOR_ENGINE = {"ASSAY_ENGINE_ACTOR": "1"}  # `fork_server.actor_environment`, without its import
 _ANSWER_S = 60.0  # longer than a busy machine takes to import the slowest module, during which the server can't answer
 _MAX_BYTES = 2**20  # of a request: arguments and environment
 _CREDENTIALS = struct.Struct("3i")
@@ -82,9 +87,10 @@ def main(arguments: Sequence[str]) -> None:
     request, forked = None, _may_be_forked(arguments)
     if forked:
         try:
-            request = _begin_server()
+            request = None if _is_for_engine(arguments) else _begin_server()
             if request is None:
-                _request_worker(Request(list(arguments), dict(os.environ), os.getcwd(), os.getpgrp()))
+                fork = _fork_with_vllm if _is_for_engine(arguments) else _request_worker
+                fork(Request(list(arguments), dict(os.environ), os.getcwd(), os.getpgrp()))
         except OSError:
             forked = False
     if not forked:
@@ -101,8 +107,8 @@ def _start_as_ray_does(arguments: Sequence[str]) -> None:
 
 def _may_be_forked(arguments: Sequence[str]) -> bool:
     """Whether the worker is an ordinary Python worker without a runtime environment or an interpreter flag of its own."""
-    context = json.loads(_value(arguments, "--serialized-runtime-env-context") or "{}")
-    changes = [name for name, value in context.items() if value and (name, value) != ("py_executable", sys.executable)]
+    neutral = {"py_executable": sys.executable, "env_vars": _FOR_ENGINE}
+    changes = [name for name, value in _context(arguments).items() if value and value != neutral.get(name)]
     return (
         not changes
         and sys.platform == "linux"
@@ -112,6 +118,17 @@ def _may_be_forked(arguments: Sequence[str]) -> bool:
         and _value(arguments, "--worker-type") in (None, "WORKER")
         and all(getattr(sys.flags, _SITE_FLAGS[argument]) for argument in arguments if argument in _SITE_FLAGS)
     )
+
+
+def _is_for_engine(arguments: Sequence[str]) -> bool:
+    """Whether the worker is for an actor with an engine, by `actors.engine.fork_server.actor_environment`."""
+    return _context(arguments).get("env_vars") == _FOR_ENGINE
+
+
+def _context(arguments: Sequence[str]) -> dict[str, Any]:
+    """The runtime environment of a worker."""
+    context: dict[str, Any] = json.loads(_value(arguments, "--serialized-runtime-env-context") or "{}")
+    return context
 
 
 def _value(arguments: Sequence[str], name: str) -> str | None:
@@ -138,6 +155,18 @@ def _request_worker(request: Request) -> None:
         socket.send_fds(connection, [json.dumps(request).encode()], [0, 1, 2])
         if not connection.recv(1):
             raise ConnectionError("the server has started no worker")
+
+
+def _fork_with_vllm(request: Request) -> None:
+    """Fork a worker from the process that has imported vLLM, and end this one. Raises `OSError` if that process is gone."""
+    sys.path[0] = str(_ROOT)
+    import importlib
+
+    from actors.engine import fork_server
+
+    this: Any = importlib.import_module("pipelines.runtime.private_ray.ray_worker")  # the forked process has no `__main__`
+    fork_server.fork_worker(this._work_as_child, this.Request(*request))
+    os._exit(0)  # without waiting for it, as `multiprocessing` does
 
 
 def _socket() -> socket.socket:
@@ -193,7 +222,7 @@ def _serve(listener: socket.socket) -> Request | None:
     for number in (0, 1, 2):
         os.dup2(devnull, number)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the workers: nobody waits for them
-    sys.path[0] = str(Path(__file__).resolve().parents[3])
+    sys.path[0] = str(_ROOT)
     os.environ.update(_JOB)
     # With `gc.freeze` below: a collection in a worker would write to the headers of all inherited objects, and so copy the
     # pages that it shares with the server.
@@ -257,6 +286,25 @@ def _fork(listener: socket.socket) -> Request | None:
         os.setpgid(0, request.group)  # before the answer, at which the requester exits and its group would vanish
         connection.send(b"+")
     return request
+
+
+def _work_as_child(request: Request) -> None:
+    """In a process of `multiprocessing`, which ends without what Python does at an interpreter's end."""
+    import atexit
+    import threading
+
+    from ray import _raylet
+
+    rays_library, pythons_threads = cast("Any", _raylet), cast("Any", threading)
+    os.setpgid(0, 0)  # out of the server's group; that of the raylet's process is gone with it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    os.environ.update(_JOB)
+    rays_library.Config.initialize("")  # the library was loaded with the server's environment; this reads it again
+    try:
+        _work(request)
+    finally:
+        pythons_threads._shutdown()
+        atexit._run_exitfuncs()
 
 
 def _work(request: Request) -> None:

@@ -1,7 +1,10 @@
 """Ray's workers as forks of one process: what they must share, and what they mustn't."""
 
+import json
+import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +14,9 @@ import numpy as np
 import psutil
 import pytest
 import ray
+from ray._raylet import ObjectID
 
+from actors.engine import fork_server
 from pipelines.runtime.private_ray import ray_worker
 from tests.conftest import REPOSITORY
 from tests.support.engines import running, until
@@ -41,6 +46,42 @@ with ray_session():
 """
 
 
+KILLED = """
+import os, ray, sys, time
+from actors.engine import fork_server
+from pipelines.runtime.session import ray_session
+
+class Worker:
+    def facts(self):
+        return os.getpid(), os.getppid(), os.environ["RAY_RAYLET_PID"], "vllm" in sys.modules
+
+with ray_session(with_vllm=True):
+    worker = ray.remote(Worker).options(runtime_env={"env_vars": fork_server.actor_environment()}).remote()
+    print(*ray.get(worker.facts.remote()), os.environ[fork_server.SWITCH].partition(":")[0], flush=True)
+    sys.stdin.read()
+    os._exit(0)
+"""
+
+LEAVES = """
+import atexit, pathlib, ray, sys, time
+from actors.engine import fork_server
+from pipelines.runtime.session import ray_session
+
+class Worker:
+    def __init__(self, path):
+        atexit.register(pathlib.Path(path).write_text, "ended in order")
+    def vllm(self):
+        return "vllm" in sys.modules
+
+with ray_session(with_vllm=True):
+    worker = ray.remote(Worker).options(runtime_env={"env_vars": fork_server.actor_environment()}).remote(sys.argv[1])
+    print(ray.get(worker.vllm.remote()))
+    del worker
+    while not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.02)
+"""
+
+
 class Facts(NamedTuple):
     """What a worker tells of itself."""
 
@@ -50,13 +91,29 @@ class Facts(NamedTuple):
     numbers: tuple[float, float]
     title: str
     variable: str | None
+    has_vllm: bool
+    identifier: str
 
 
 class Worker:
     def facts(self) -> Facts:
         numbers = (random.random(), float(np.random.random()))
         title = Path("/proc/self/cmdline").read_text().rstrip("\0")
-        return Facts(os.getpid(), os.getppid(), os.getpgrp(), numbers, title, os.environ.get("ASSAY_OF_ITS_OWN"))
+        return Facts(
+            os.getpid(),
+            os.getppid(),
+            os.getpgrp(),
+            numbers,
+            title,
+            os.environ.get("ASSAY_OF_ITS_OWN"),
+            "vllm" in sys.modules,
+            ObjectID.from_random().hex(),
+        )
+
+    def logging_of_vllm(self) -> tuple[str, str]:
+        (handler,) = logging.getLogger("vllm").handlers
+        assert isinstance(handler, logging.StreamHandler)
+        return logging.getLevelName(handler.level), handler.stream.name
 
 
 def actors(count: int, **options: Any) -> list[Any]:
@@ -64,8 +121,8 @@ def actors(count: int, **options: Any) -> list[Any]:
     return [remote.options(num_cpus=0, **options).remote() for _ in range(count)]
 
 
-def output_of(program: str, **variables: str) -> list[str]:
-    command = [sys.executable, "-c", program]
+def output_of(program: str, *arguments: str, **variables: str) -> list[str]:
+    command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(
         command, cwd=REPOSITORY, env=os.environ | variables, capture_output=True, text=True, timeout=300, check=True
     )
@@ -84,6 +141,7 @@ def test_workers_are_forks_of_one_process_and_share_no_group_and_no_random_numbe
     workers = actors(3)
     facts: list[Facts] = ray.get([worker.facts.remote() for worker in workers])
     assert len({worker.pid for worker in facts}) == len({worker.group for worker in facts}) == 3
+    assert len({worker.identifier for worker in facts}) == 3
     assert len({worker.parent for worker in facts}) == 1
     below = {process.pid for process in family(psutil.Process())}
     assert below >= {facts[0].parent, *(worker.pid for worker in facts)}, "tests that kill workers must find them"
@@ -119,6 +177,64 @@ def test_a_worker_with_variables_of_its_own_is_started_as_ray_does() -> None:
         ray.kill(worker)
 
 
+@pytest.mark.usefixtures("local_ray")
+def test_workers_for_engines_are_forks_of_the_process_that_has_imported_vllm() -> None:
+    for_engine = fork_server.actor_environment()
+    assert for_engine == ray_worker._FOR_ENGINE
+    workers = [*actors(2, runtime_env={"env_vars": for_engine}), *actors(1)]
+    facts: list[Facts] = ray.get([worker.facts.remote() for worker in workers])
+    server = int(os.environ[fork_server.SWITCH].partition(":")[0])
+    assert [worker.parent == server for worker in facts] == [True, True, False]
+    assert [worker.has_vllm for worker in facts] == [True, True, False]
+    assert len({worker.group for worker in facts} - {os.getpgid(server)}) == 3
+    assert len({worker.identifier for worker in facts}) == 3
+    for kind in range(2):
+        assert len({worker.numbers[kind] for worker in facts}) == 3
+    assert {worker.title for worker in facts} == {"ray::Worker.facts"}
+    assert ray.get(workers[0].logging_of_vllm.remote()) == ("WARNING", "<stderr>")
+    for worker in workers:
+        ray.kill(worker)
+    until(lambda: not any(running(worker.pid) for worker in facts))
+    assert running(server)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_worker_for_an_engine_is_started_as_ray_does_where_that_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(fork_server.SWITCH, "1073741824:nowhere")
+    assert fork_server.actor_environment() == {}
+    with pytest.raises(ConnectionError, match="no shared server"):
+        fork_server.fork_worker(print, "never")
+    monkeypatch.setattr(ray_worker, "_may_be_forked", lambda arguments: True)
+    started: list[Any] = []
+    monkeypatch.setattr(ray_worker, "_start_as_ray_does", started.append)
+    arguments = [f"--serialized-runtime-env-context={json.dumps({'env_vars': ray_worker._FOR_ENGINE})}"]
+    ray_worker.main(arguments)
+    assert started == [arguments]
+
+
+@pytest.mark.long
+def test_a_worker_for_an_engine_ends_with_its_raylet(tmp_path: Path) -> None:
+    """Ray's library in it was loaded before there was one."""
+    command = [sys.executable, "-c", KILLED]
+    environment = os.environ | {fork_server.SWITCH: fork_server.share()}
+    with subprocess.Popen(
+        command, cwd=REPOSITORY, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        worker, parent, raylet, has_vllm, server = process.stdout.readline().decode().split()
+        assert (parent, has_vllm) == (server, "True")
+        os.kill(int(raylet), signal.SIGKILL)
+        until(lambda: not running(int(worker)))
+        process.kill()
+    assert running(int(server)), "it is ours"
+
+
+@pytest.mark.long
+def test_a_worker_for_an_engine_ends_as_an_interpreter_does(tmp_path: Path) -> None:
+    assert output_of(LEAVES, str(tmp_path / "file"), **{fork_server.SWITCH: fork_server.share()}) == ["True"]
+    assert (tmp_path / "file").read_text() == "ended in order"
+
+
 @pytest.mark.long
 def test_the_server_ends_with_its_ray() -> None:
     (server,) = output_of(ENDED)
@@ -142,6 +258,8 @@ def test_a_variable_has_workers_started_as_ray_does() -> None:
     ("context", "forked"),
     [
         ("{}", True),
+        ('{"env_vars": {"ASSAY_ENGINE_ACTOR": "1"}}', True),
+        ('{"env_vars": {"ASSAY_ENGINE_ACTOR": "1", "A": "1"}}', False),
         ('{"command_prefix": [], "env_vars": {}, "py_executable": null}', True),
         ('{"env_vars": {"A": "1"}}', False),
         ('{"py_executable": "/another/python"}', False),
