@@ -18,6 +18,7 @@ older versions name no run, and neither do their parts; both are read as the run
 """
 
 import hashlib
+import heapq
 import itertools
 import json
 import re
@@ -402,12 +403,34 @@ class Piece(NamedTuple):
 
 
 def by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> dict[int, list[Piece]]:
-    """What parts cover of each file, by its index; `extents` are those of all files. The order of the parts is kept."""
-    grouped: dict[int, list[Piece]] = {}
-    for part in parts:
+    """What parts cover of each file, by its index, sorted by position; `extents` are those of all files."""
+    return {index: list(pieces) for index, pieces in file_by_file(sorted(parts), extents)}
+
+
+def file_by_file(parts: Iterable[Part], extents: Mapping[int, int | None]) -> Iterator[tuple[int, Iterator[Piece]]]:
+    """What sorted parts cover of each file of which they cover something, as `by_file`, in the order of files.
+
+    Holds only what parts cover of files that come later. The pieces of a file are to be taken before the next file.
+    """
+    grouped = itertools.groupby(_pieces(parts, extents), key=lambda piece: piece[0])
+    return ((index, (piece for _, _, piece in pieces)) for index, pieces in grouped)
+
+
+def _pieces(parts: Iterable[Part], extents: Mapping[int, int | None]) -> Iterator[tuple[int, int, Piece]]:
+    """The pieces of sorted parts, in the order of files and then of parts, each with both numbers."""
+    later: list[tuple[int, int, Piece]] = []  # a heap of what parts of several files cover behind their first file
+    for number, part in enumerate(parts):
+        # Earlier parts come first, also in the file in which this one begins.
+        while later and later[0][0] <= part.file:
+            yield heapq.heappop(later)
         for index, piece in part.pieces(extents):
-            grouped.setdefault(index, []).append(Piece(part, piece))
-    return grouped
+            entry = (index, number, Piece(part, piece))
+            if index == part.file:
+                yield entry
+            else:
+                heapq.heappush(later, entry)
+    while later:
+        yield heapq.heappop(later)
 
 
 def _clusters(entries: Iterable[tuple[Part, Entry]]) -> Iterator[list[tuple[Part, Entry]]]:
@@ -444,36 +467,53 @@ def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
     return merged
 
 
-def audit(files: Sequence[InputFile], extents: Mapping[int, int | None], parts: Sequence[Part]) -> Counts:
+def audit(
+    files: Sequence[InputFile], extents: Mapping[int, int | None], parts: Sequence[Part], *, partial: bool = False
+) -> Counts:
     """Prove from the names that every file is covered exactly once, to its end; returns the total counts.
 
-    `parts` are sorted. Raises `AuditError`, naming up to 20 gaps, overlaps and contradictions.
+    With `partial` something may be missing, but nothing may be there twice or beyond an end that is known. `parts` are
+    sorted. Raises `AuditError`, naming up to 20 gaps, overlaps and contradictions.
     """
     files_by_index = {file.index: file for file in files}
     if strangers := {index for part in parts for index in (part.file, part.last_file)} - files_by_index.keys():
         raise AuditError(f"some parts belong to files that the manifest doesn't list: {sorted(strangers)}")
-    grouped = by_file(parts, extents)
-    problems = [
-        *(problem for file in files for problem in _problems(file, extents[file.index], grouped.get(file.index, []))),
-        *(problem for part in parts for problem in _wrong_rows(part, files_by_index, extents)),
-    ]
-    if problems:
-        raise AuditError("the parts don't add up to the input:\n  " + "\n  ".join(problems[:20]))
+    problems = itertools.chain(
+        _all_problems(files, extents, parts, partial),
+        (problem for part in parts for problem in _wrong_rows(part, files_by_index, extents)),
+    )
+    if named := list(itertools.islice(problems, 20)):
+        raise AuditError("the parts don't add up to the input:\n  " + "\n  ".join(named))
     return sum((part.counts for part in parts), Counts())
 
 
-def _problems(file: InputFile, extent: int | None, pieces: Sequence[Piece]) -> Iterable[str]:
-    if extent is None:
+def _all_problems(
+    files: Sequence[InputFile], extents: Mapping[int, int | None], parts: Sequence[Part], partial: bool
+) -> Iterator[str]:
+    covered = file_by_file(parts, extents)
+    index, pieces = next(covered, (-1, iter(())))
+    for file in sorted(files, key=lambda file: file.index):
+        if file.index == index:
+            yield from _problems(file, extents[index], pieces, partial)
+            index, pieces = next(covered, (-1, iter(())))
+        elif not partial:
+            yield from _problems(file, extents[file.index], (), partial)
+
+
+def _problems(file: InputFile, extent: int | None, pieces: Iterable[Piece], partial: bool) -> Iterator[str]:
+    if extent is None and not partial:
         yield f"{file.name}: not all of its rows are in the parts"
         return
     covered = 0
     for part, piece in pieces:
         if piece.start < covered:
             yield f"{file.name}: {piece.start} to {covered} is there twice ({part.name})"
-        elif piece.start > covered:
+        elif piece.start > covered and not partial:
             yield f"{file.name}: {covered} to {piece.start} is missing"
         covered = max(covered, piece.end)  # max, so that a part inside an earlier one is reported once
-    if covered < extent:
+    if extent is None:
+        return
+    if covered < extent and not partial:
         yield f"{file.name}: {covered} to {extent} is missing"
     elif covered > extent:
         yield f"{file.name}: there are parts beyond its end at {extent}"

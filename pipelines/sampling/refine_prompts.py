@@ -215,10 +215,10 @@ def _summarise(run: Run, summary: Summary, settings: RefineSettings, counting: U
     row, reward, parent = (f'"{settings.prefix}{name}"' for name in (ROW, REWARD, PARENT))
     statistics = None
     if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
-        with connected(run.parts, run.manifest.columns.ours) as connection:
+        with connected(run.parts, run.manifest.columns, [ROW, REWARD, PARENT, RESPONSE]) as connection:
             statistics = connection.execute(
                 f"""
-                with written as (
+                with written as materialized (
                     select {row} as row, {reward} as reward, {parent} is null as draft
                     from parts where "{settings.prefix}{RESPONSE}" like 'draft[%'
                 ), best as (

@@ -268,10 +268,10 @@ def _delete_first_pass(output: str) -> None:
 def _summarise(run: Run, summary: Summary, settings: SampleSettings, counting: "UsageCounter") -> SampleSummary:
     prefix, outcome = settings.prefix, None
     if summary.responses:  # no part has rows otherwise, and there is nothing to connect to
-        with connected(run.parts, run.manifest.columns.ours) as connection:
+        with connected(run.parts, run.manifest.columns, [ROW, REWARD, RESPONSE, CANDIDATE_TOKENS]) as connection:
             outcome = connection.execute(
                 f"""
-                with drawn as (
+                with drawn as materialized (
                     select "{prefix}{ROW}" as row, "{prefix}{REWARD}" as reward, "{prefix}{CANDIDATE_TOKENS}" as tokens
                     from parts where "{prefix}{RESPONSE}" like '{CANDIDATE}[%'
                 ), best as (select max(reward) as best from drawn group by row)

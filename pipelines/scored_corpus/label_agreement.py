@@ -2,22 +2,21 @@
 
 from typing import Any
 
-import duckdb
-
 from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, Columns
 from pipelines.scored_corpus.candidates import SAME_REWARD
 
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
-def label_agreement(connection: duckdb.DuckDBPyConnection, columns: Columns, quantile: str) -> dict[str, Any]:
+def label_agreement(connection: Any, columns: Columns, quantile: str) -> dict[str, Any]:
     """Counts of the pairs of `chosen` and `rejected` that both have a reward, and quantiles of the margin by label.
 
-    The margin is the reward of the chosen response minus that of the rejected one, negative where they disagree; `quantile`
-    names the DuckDB function for its quantiles. Both sides of a pair answer one prompt, so a row whose sides have different
-    contexts has no pair. Rewards that differ by at most `SAME_REWARD` are equal. `left_out` counts the prompts with a side
-    that isn't in a pair; a side that couldn't be read has no prompt hash and counts for the prompt of the other side.
-    Without a pair the margin is null. The result is empty if no response is called `chosen`.
+    `connection` executes SQL on a table `parts`, which each statement names once. The margin is the reward of the chosen
+    response minus that of the rejected one, negative where they disagree; `quantile` names the DuckDB function for its
+    quantiles. Both sides of a pair answer one prompt, so a row whose sides have different contexts has no pair. Rewards that
+    differ by at most `SAME_REWARD` are equal. `left_out` counts the prompts with a side that isn't in a pair; a side that
+    couldn't be read has no prompt hash and counts for the prompt of the other side. Without a pair the margin is null. The
+    result is empty if no response is called `chosen`.
     """
     row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
     if not connection.execute(f"select exists(select 1 from parts where {name} = 'chosen')").fetchall()[0][0]:

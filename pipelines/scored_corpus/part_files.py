@@ -3,6 +3,7 @@
 Arrow verifies the checksum of each page. DuckDB's own Parquet reader doesn't, so DuckDB gets what Arrow has read.
 """
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,8 @@ PART_AT, ROW_AT = "part_at", "row_at"
 """Columns of `in_order`: the index of a row's part in the listing, and of the row in the part."""
 
 _THREADS = 8
+_OPEN_AT_A_TIME = 256
+"""Parts of which Arrow reads some while others are computed on."""
 
 
 def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
@@ -55,14 +58,22 @@ def _why_unreadable(path: str, part: Part, size: int) -> str | None:
     return None
 
 
-def dataset(parts: Parts, schema: pa.Schema) -> ds.Dataset:
-    """Some columns of all parts as an Arrow dataset, which DuckDB can scan more than once."""
-    sizes = {parts.path(part): size for part, size in parts.sizes().items()}
-    file_system, place = storage.arrow_file_system(parts.parts_folder.path, sizes)
+def unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
+    """Some columns of all parts, in no order. Can be read once.
+
+    A single Arrow dataset of all parts would keep what it has read of each one's footer: 30 kB, and 3 GB of 100,000 parts.
+    """
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-    fragments = [form.make_fragment(place(path), file_system) for path in sizes]
-    return ds.FileSystemDataset(fragments, schema, form, file_system)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        entries = iter(parts.entries())
+        while some := {parts.path(part): entry.size for part, entry in itertools.islice(entries, _OPEN_AT_A_TIME)}:
+            file_system, place = storage.arrow_file_system(parts.parts_folder.path, some)
+            fragments = [form.make_fragment(place(path), file_system) for path in some]
+            yield from ds.FileSystemDataset(fragments, schema, form, file_system).to_batches(cache_metadata=False)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def in_order(source: ResponsesOf, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatchReader:

@@ -12,11 +12,10 @@ import pyarrow as pa
 from actors.errors import AuditError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import CHOSEN, EXPORTED, FILTER, PAIRS, describe
-from pipelines.corpus.corpus_files import Range
 from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.run_folder.member_runs import check_fresh
 from pipelines.run_folder.output_folder import parts_fingerprint
-from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, is_empty, read_tables, unreadable
+from pipelines.run_folder.parts import Counts, Part, Parts, audit, is_empty, read_tables, unreadable
 from pipelines.scored_corpus.kept_responses import KeptResponses
 from pipelines.storage import Entry, error_text
 
@@ -208,7 +207,7 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
     if empty := [part for part, entry in entries if is_empty(entry)]:
         raise unreadable(run.path(empty[0]), ValueError("it is empty"))
     parts = [part for part, _ in entries]
-    _audit_without_gaps(manifest, extents, parts)
+    audit(manifest.files, extents, parts, partial=True)
     if not partial:
         try:
             audit(manifest.files, extents, parts)
@@ -218,12 +217,3 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
                 "Run the same command again to resume it; --partial takes the parts that exist"
             ) from error
     return entries
-
-
-def _audit_without_gaps(manifest: Manifest, extents: Mapping[int, int | None], parts: Sequence[Part]) -> None:
-    """Audit with the gaps filled by made-up parts: what it still finds is an overlap, or a part of an unknown file."""
-    ranges = {index: [piece.range for piece in pieces] for index, pieces in by_file(parts, extents).items()}
-    ends = {file.index: extents[file.index] or max(ranges.get(file.index, [Range(0, 0)])).end for file in manifest.files}
-    missing = [(index, gap) for index, end in ends.items() for gap in gaps(ranges.get(index, []), end)]
-    fillers = [Part(index, gap, Counts(rows=gap.end - gap.start)) for index, gap in missing]
-    audit(manifest.files, ends, sorted([*parts, *fillers]))

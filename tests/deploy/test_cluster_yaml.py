@@ -25,6 +25,7 @@ from deploy.ray_serve.spot import notice
 from tests.conftest import REPOSITORY
 from tests.support.clusters import NO_DASHBOARD
 from tests.support.endpoints import wait
+from tests.support.local_ray import end_ray
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,7 @@ def test_a_notice_is_read_and_nothing_else_is_one(metadata: Metadata) -> None:
 @pytest.fixture
 def cluster() -> Iterator[Any]:
     """Two nodes."""
+    end_ray()
     own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NO_DASHBOARD})
     own.add_node(num_cpus=1)
     ray.init(address=own.address, log_to_driver=False)

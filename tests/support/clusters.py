@@ -12,6 +12,7 @@ from ray.cluster_utils import Cluster
 
 from actors.engine import fork_server
 from pipelines.runtime.private_ray import ray_worker
+from tests.support.local_ray import end_ray
 
 _STORE = {"object_store_memory": 200 * 2**20}
 NO_DASHBOARD = {"include_dashboard": False, "dashboard_port": None}
@@ -25,6 +26,7 @@ def cluster(head: Mapping[str, Any], *nodes: Mapping[str, Any], ray_executor: bo
     Its workers are forked, as those of a private Ray are: this machine's two cores would be busy with their imports.
     `ray_executor`: vLLM takes the CPU for GPUs, or its Ray executor wouldn't start there.
     """
+    end_ray()
     server: Any = fork_server._Server()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_constants, "SETUP_WORKER_FILENAME", str(Path(ray_worker.__file__).resolve()))

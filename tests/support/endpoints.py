@@ -41,6 +41,7 @@ from deploy.settings import EndpointSettings, LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
 from tests.conftest import REPOSITORY
+from tests.support.local_ray import end_ray
 from tests.support.processes import family
 
 QUESTION = [{"role": "user", "content": "What is 3 + 4?"}]
@@ -168,6 +169,7 @@ def serving(*arguments: object, log: Path, **environment: str) -> Iterator[tuple
 def ray_serve() -> Iterator[str]:
     """A private Ray with Serve on it, to `deploy` to; its address. Its proxy has the limits of `assay serve`."""
     os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)
+    end_ray()
     ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
     port = free_port()
     serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))

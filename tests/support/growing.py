@@ -19,6 +19,7 @@ import ray
 import yaml
 
 from tests.support.endpoints import wait
+from tests.support.local_ray import end_ray
 
 _HEAD = "f" * 51 + "00000"  # the provider counts its nodes from here
 _PORT = 23991  # beyond those that Ray gives to workers
@@ -54,6 +55,7 @@ class Growing:
 @contextlib.contextmanager
 def growing(folder: Path, most: int, node: dict[str, int]) -> Iterator[Growing]:
     """A head without GPUs, and none to `most` nodes of `node`'s resources. `folder` has a short name."""
+    end_ray()
     address = f"127.0.0.1:{_PORT}"
     folder.mkdir(parents=True)
     config = folder / "autoscaling.yaml"

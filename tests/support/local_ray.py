@@ -5,34 +5,39 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from actors.engine import fork_server
 from pipelines.cli import app
 
+_addresses: list[str] = []
+"""Of the Ray that `local_ray` started last."""
 
-@contextlib.contextmanager
-def private_ray() -> Iterator[None]:
-    """A private Ray of four logical CPUs, which every run in this process then uses."""
+
+@pytest.fixture(scope="module")
+def local_ray() -> None:
+    """A private Ray of four logical CPUs, which every run in this process uses.
+
+    It stays for the files that come later, until `end_ray`.
+    """
     import ray  # 0.5 s of CPU, which a test without Ray needn't wait for
 
     from pipelines.runtime.private_ray.ray_start import start_ray
 
+    if ray.is_initialized() and [ray.get_runtime_context().gcs_address] == _addresses:
+        return
+    end_ray()  # one that started by itself, without the ways of ours
     os.environ[fork_server.SWITCH] = fork_server.share()
     start_ray(address="local", num_cpus=4, object_store_memory=300 * 2**20, include_dashboard=False, log_to_driver=False)
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    _addresses[:] = [ray.get_runtime_context().gcs_address]
 
 
-@pytest.fixture(scope="session")
-def local_ray() -> Iterator[None]:
-    """One for all tests of a session."""
-    with private_ray():
-        yield
+def end_ray() -> None:
+    """End the Ray of this process, if there is one, for a test that starts another."""
+    import ray
+
+    ray.shutdown()
 
 
 def run_here(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -20,9 +21,20 @@ from hypothesis import strategies as st
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, read_tables, strays_message
+from pipelines.run_folder.parts import (
+    Counts,
+    Part,
+    Parts,
+    Piece,
+    audit,
+    by_file,
+    file_by_file,
+    gaps,
+    read_tables,
+    strays_message,
+)
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.summary import connected
+from pipelines.scored_corpus.summary import PartRows, readable
 
 any_speed = settings(deadline=None)
 TABLE = pa.table({"x": [1, 2, 3]})
@@ -263,12 +275,57 @@ def _read_back(parts: Parts, path: Path, table: pa.Table) -> str:
     """What became of reading a part, in the ways in which parts are read."""
     try:
         found = pa.concat_tables(read_tables(str(path), table.column_names))
-        with connected(parts, table.schema) as connection:
-            again = connection.sql("select reward, row from parts order by row_number() over ()").to_arrow_table()
+        with duckdb.connect() as connection, readable(parts):
+            again = PartRows(connection, parts, table.schema).execute("select reward, row from parts").fetchall()
     except SourceError as error:
         assert str(path) in str(error)  # noqa: PT017
         return "refused"
-    return "equal" if found.equals(table) and again.cast(table.schema).equals(table) else "another"
+    rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return "equal" if found.equals(table) and again == rows else "another"
+
+
+POSITIONS = st.integers(0, 3)
+
+
+@any_speed
+@given(
+    st.lists(
+        st.builds(
+            lambda file, further, start, length: Part(file, Range(start, start + length), Counts(), further=further),
+            POSITIONS,
+            POSITIONS,
+            POSITIONS,
+            POSITIONS,
+        )
+    )
+)
+def test_pieces_come_file_by_file_whatever_the_parts_overlap(some: list[Part]) -> None:
+    extents: dict[int, int | None] = {0: 5, 1: 0, 2: 7, 3: None, 4: 3, 5: 2, 6: 4}
+    expected: dict[int, list[Piece]] = {}
+    for each in sorted(some):
+        for index, piece in each.pieces(extents):
+            expected.setdefault(index, []).append(Piece(each, piece))
+    in_order = [(index, list(pieces)) for index, pieces in file_by_file(sorted(some), extents)]
+    assert in_order == sorted(expected.items())
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_with_partial_something_may_be_missing_and_nothing_be_there_twice(partial: bool) -> None:
+    files = [InputFile(number, f"{number}", f"/{number}", FileKind.PARQUET, 1, "", None) for number in range(3)]
+    extents = {0: 10, 1: None, 2: 5}
+    some = [part(2, 4, rows=2), part(4, 6, rows=2), part(1, 3, file=1, rows=2)]
+    if partial:
+        assert audit(files, extents, some, partial=True).rows == 6
+    else:
+        with pytest.raises(AuditError, match="0: 0 to 2 is missing"):
+            audit(files, extents, some)
+    for wrong, why in (
+        (part(3, 6, rows=3), "3 to 4 is there twice"),
+        (part(6, 11, rows=5), "beyond its end at 10"),
+        (part(0, 1, file=3), "aren't listed|doesn't list"),
+    ):
+        with pytest.raises(AuditError, match=why):
+            audit(files, extents, sorted([*some, wrong]), partial=partial)
 
 
 @pytest.mark.parametrize("harm", [lambda whole: b"", lambda whole: whole[:-20], lambda whole: whole[:100] + whole[120:]])

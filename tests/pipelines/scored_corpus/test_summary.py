@@ -71,6 +71,17 @@ def test_everything_is_counted(tmp_path: Path) -> None:
     assert json.loads(json.dumps(summary.as_json()))["reasons"] == summary.reasons
 
 
+def test_a_reason_of_a_later_version_is_counted_under_its_name(tmp_path: Path) -> None:
+    counts = commit(tmp_path, TWO_SIDES, [scored(1.0), Score.rejected(Reason.TOO_LONG), Score.rejected(Reason.REASONING)])
+    (part,) = Parts(str(tmp_path)).listing()
+    path = Parts(str(tmp_path)).path(part)
+    table = pq.read_table(path)
+    reasons = pa.array([None, "too_long", "from_the_future"])
+    pq.write_table(table.set_column(table.column_names.index("our_reason"), "our_reason", reasons), path)
+    summary = summarise(Parts(str(tmp_path)), TWO_SIDES, counts)
+    assert summary.reasons == {"from_the_future": 1, "too_long": 1}
+
+
 def test_rows_are_counted_by_the_names(tmp_path: Path) -> None:
     counts = commit(tmp_path, ONE, [scored(1.0), scored(2.0)])
     assert summarise(Parts(str(tmp_path)), ONE, counts._replace(rows=1)).rows == 1
