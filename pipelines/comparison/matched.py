@@ -14,6 +14,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from pipelines.scored_corpus.databases import connect
+
 _MEMORY = "400MB"
 _THREADS = 2
 """Each thread has buffers of its own, for sorts, joins and windows."""
@@ -27,14 +29,12 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB on disk, in a temporary folder, with a bound on its memory."""
     with (
         tempfile.TemporaryDirectory(prefix="assay-diff-") as place,
-        duckdb.connect(
+        connect(
             str(Path(place, "diff.db")),
-            config={
-                "memory_limit": _MEMORY,
-                "threads": _THREADS,
-                "temp_directory": str(Path(place, "spill")),
-                "preserve_insertion_order": "false",
-            },
+            memory_limit=_MEMORY,
+            threads=_THREADS,
+            temp_directory=str(Path(place, "spill")),
+            preserve_insertion_order="false",
         ) as connection,
     ):
         yield connection

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from actors.errors import RunStopped
 from pipelines.scored_corpus.candidates import SAME_REWARD
+from pipelines.scored_corpus.databases import connect
 
 _MEMORY = "2GB"
 _INSERTED_ROWS = 2**17
@@ -207,9 +208,7 @@ def baselines(names: tuple[str, ...]) -> Iterator[Baselines]:
     with tempfile.TemporaryDirectory(prefix="assay-ensemble-") as folder:
         file = str(Path(folder, "responses.duckdb"))
         try:
-            with duckdb.connect(
-                file, config={"threads": 1, "memory_limit": _MEMORY, "temp_directory": folder}
-            ) as connection:
+            with connect(file, threads=1, memory_limit=_MEMORY, temp_directory=folder) as connection:
                 yield Baselines(connection, names)
         except duckdb.Error as error:
             raise RunStopped(f"the rewards can't be compared in {folder}: {error}") from error

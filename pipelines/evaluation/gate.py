@@ -16,6 +16,7 @@ from actors.errors import SettingsError, SourceError
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.saved_results import SavedEvaluation
 from pipelines.evaluation.statistics.paired import credits_table
+from pipelines.scored_corpus.databases import connect
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
     earlier, later = ({figure["name"]: figure["value"] for figure in saved.figures} for saved in (before, now))
     changes = [Change(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
     benchmark = benchmarks()[now.benchmark]
-    with duckdb.connect() as connection:
+    with connect() as connection:
         connection.register("now_items", now.items)
         connection.register("before_items", before.items)
         connection.register("now_credits", credits_table(benchmark, now.items))

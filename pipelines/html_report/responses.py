@@ -22,6 +22,7 @@ from pipelines.html_report.features import Features, features
 from pipelines.html_report.group_columns import GroupColumn, group_column, holders, no_column, quoted
 from pipelines.html_report.shown_text import show
 from pipelines.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEXT, TRACE, Columns
+from pipelines.scored_corpus.databases import connect
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, open_scored
@@ -132,7 +133,7 @@ def opened(folder: str, *, partial: bool, by: Sequence[str], sample: int, seed: 
     schema = _schema(columns, grouped)
     with (
         tempfile.TemporaryDirectory(prefix="assay-report-") as place,
-        duckdb.connect(str(Path(place, "parts.db"))) as connection,
+        connect(str(Path(place, "parts.db"))) as connection,
     ):
         connection.register("incoming", in_order(corpus.responses, schema, schema.names))
         with readable(corpus.responses.parts):

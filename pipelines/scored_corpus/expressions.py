@@ -27,7 +27,7 @@ from actors.errors import ExpressionError, Rejected
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import parse
 from pipelines.run_folder.columns import scalar_column
-from pipelines.scored_corpus import memory_database
+from pipelines.scored_corpus import databases
 
 _ROWS = "rows_of_the_filter"
 _END = "\n"  # ends a `--` comment that an expression may close with
@@ -96,7 +96,7 @@ class Evaluator:
         self._flat = flat
         self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())} from {_ROWS}"
         self._texts = "\n  ".join(expressions.values())
-        self._connection = memory_database.cursor()
+        self._connection = databases.cursor()
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The results for each row. Raises `ExpressionError` if evaluation fails, or a value is only in the raw record."""
@@ -155,7 +155,7 @@ def _record_advice(name: str) -> str:
 
 def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:
     """Check an expression; returns the columns that it needs, at least one (a table needs a column to have rows)."""
-    with memory_database.cursor() as connection:
+    with databases.cursor() as connection:
         rows = _register_null_row(connection, schema)
         try:
             root = _parse(connection, text, what)

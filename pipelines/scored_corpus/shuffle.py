@@ -29,7 +29,7 @@ from actors.errors import OutputError, RunStopped
 from pipelines import storage
 from pipelines.run_folder.columns import PROMPT_HASH, ROW, Columns
 from pipelines.run_folder.parts import Part
-from pipelines.scored_corpus import memory_database
+from pipelines.scored_corpus import databases
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf
 from pipelines.storage import Folder, error_text, open_read
 from pipelines.storage.lease import Ticket
@@ -175,7 +175,7 @@ class Shuffle:
     def _bucket_of(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The bucket of each row. A rejected row may have no prompt hash: its bucket is that of the row itself."""
         keys = pa.table({"key": table.column(self._key), "row": table.column(self.columns.prefix + ROW)})
-        with memory_database.cursor() as connection:
+        with databases.cursor() as connection:
             connection.register("keys", keys)
             query = f"select (hash(coalesce(key, row)) % {self.buckets})::bigint as bucket from keys"
             return np.asarray(connection.sql(query).to_arrow_table().column("bucket").to_numpy())
@@ -245,7 +245,7 @@ def _open_sorter(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB that sorts what is in `folder`, and spills into a temporary folder of this machine."""
     with tempfile.TemporaryDirectory(prefix="assay-sort-") as spilled:
         try:
-            with duckdb.connect(config={"threads": 1, "memory_limit": _MEMORY, "temp_directory": spilled}) as connection:
+            with databases.connect(threads=1, memory_limit=_MEMORY, temp_directory=spilled) as connection:
                 yield connection
         except duckdb.Error as error:
             raise RunStopped(f"what was shuffled into {folder} can't be sorted in {spilled}: {error}") from error

@@ -32,6 +32,7 @@ from pipelines.run_folder.columns import (
     Columns,
 )
 from pipelines.run_folder.parts import Counts, Parts, unreadable
+from pipelines.scored_corpus.databases import connect
 from pipelines.scored_corpus.label_agreement import label_agreement
 from pipelines.scored_corpus.part_files import unordered, unreadable_parts
 from pipelines.scored_corpus.shape_counts import count_shapes
@@ -257,7 +258,7 @@ def connected(parts: Parts, columns: Columns, names: Sequence[str]) -> Iterator[
     Raises `SourceError`, naming the part, if one can't be read.
     """
     schema = pa.schema([columns.ours.field(columns.prefix + name) for name in names])
-    with duckdb.connect() as connection, readable(parts):
+    with connect() as connection, readable(parts):
         yield PartRows(connection, parts, schema)
 
 

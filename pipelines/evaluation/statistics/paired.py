@@ -27,6 +27,7 @@ from pipelines.evaluation.statistics.intervals import (
     resampled_means,
     wilson,
 )
+from pipelines.scored_corpus.databases import connect
 
 EVERY_SUBSET = "all items"
 _SCHEMA = pa.schema(
@@ -104,7 +105,7 @@ def compare_models(
     benchmark: Benchmark, models: Sequence[EvaluatedModel], seed: int, disagreements: pq.ParquetWriter
 ) -> list[PairedComparison]:
     """Compare every two models, and write the items on which any of them disagree. No comparison without common items."""
-    with duckdb.connect() as connection:
+    with connect() as connection:
         comparisons = [
             _compare(connection, benchmark, first, second, seed)
             for at, first in enumerate(models)
