@@ -223,7 +223,7 @@ DEFECTS = (
     ),
     Defect(
         "rejected responses counted as scored",
-        "pipelines/run_folder/parts.py",
+        "pipelines/run_folder/part.py",
         "by_status[score.status] += 1",
         "by_status[Status.SCORED] += 1",
         "tests/pipelines/run_folder/test_parts.py::test_counts_are_of_responses_and_add_up",
@@ -237,14 +237,14 @@ DEFECTS = (
     ),
     Defect(
         "an audit that sees no gap",
-        "pipelines/run_folder/parts.py",
+        "pipelines/run_folder/coverage.py",
         "elif piece.start > covered and not partial:",
         "elif piece.start < 0:",
         "tests/pipelines/run_folder/test_parts.py::test_anything_else_is_refused_by_name",
     ),
     Defect(
         "a part of several files that leaves out those between",
-        "pipelines/run_folder/parts.py",
+        "pipelines/run_folder/part.py",
         "range(self.file, self.last_file + 1)",
         "(self.file, self.last_file)",
         "tests/pipelines/run_folder/test_parts.py::test_files_that_share_parts_are_proven_to_be_covered",
@@ -265,7 +265,7 @@ DEFECTS = (
     ),
     Defect(
         "an audit that sees no missing end",
-        "pipelines/run_folder/parts.py",
+        "pipelines/run_folder/coverage.py",
         "    if covered < extent and not partial:\n",
         "    if not covered and extent:\n",
         "tests/pipelines/run_folder/test_parts.py::test_anything_else_is_refused_by_name",

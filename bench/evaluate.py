@@ -20,7 +20,8 @@ from actors.records import Reading, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 
 SIZES = (100_000, 1_000_000)
 PART_ROWS = 4096

@@ -27,10 +27,11 @@ from pipelines.formats import ROW_READER, RowRequests, RowShape, explain_detecti
 from pipelines.prepare.resolve_run import own_columns_of, read_first_rows, shape_of
 from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
 from pipelines.run_folder.columns import Columns, carried_columns
+from pipelines.run_folder.coverage import audit, by_file, gaps, merge_ranges
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, installed
-from pipelines.run_folder.parts import Parts, audit, by_file, gaps, merge_ranges
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.progress import Progress
 from pipelines.sampling.endpoint_faults import display_url
 from pipelines.scored_corpus.summary import Summary, summarise

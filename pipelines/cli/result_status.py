@@ -120,7 +120,7 @@ def _source_state(source: Mapping[str, Any]) -> SourceState:
         manifest = read_manifest(source["folder"])
         if manifest is None:
             return SourceState.GONE
-        parts = parts_fingerprint(sorted(Parts(source["folder"], manifest.run).entries()))
+        parts = parts_fingerprint(Parts(source["folder"], manifest.run).entries())
     except (OutputError, OSError):
         return SourceState.GONE
     as_noted = (source.get("fingerprint"), source.get("made_of", parts))

@@ -12,9 +12,11 @@ from actors.errors import AuditError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import describe
 from pipelines.run_folder.columns import REASON
+from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.run_folder.member_runs import is_fake
-from pipelines.run_folder.parts import Counts, Part, Parts, audit, is_empty, read_tables
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, is_empty, read_tables
 from pipelines.runtime.progress import Meter
 from pipelines.settings import recipe
 from pipelines.storage import Entry, error_text
@@ -108,13 +110,13 @@ def status(folder: str) -> RunStatus:
         )
     run = Parts(folder, manifest.run)
     try:
-        entries, extents, strays = run.entries(), run.extents(manifest.files), run.strays()
+        listed, extents, strays = run.entries(), run.extents(manifest.files), run.strays()
         holding, recipe_path = read_holding(folder), read_recipe_path(folder)
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     now = time.time()
-    empty = sorted(entry.name for _, entry in entries if is_empty(entry))
-    entries = sorted((pair for pair in entries if not is_empty(pair[1])), key=lambda pair: pair[1].written)
+    empty = sorted(entry.name for _, entry in listed if is_empty(entry))
+    entries = sorted((pair for pair in listed if not is_empty(pair[1])), key=lambda pair: pair[1].written)
     parts = sorted(part for part, _ in entries)
     counts = sum((part.counts for part in parts), Counts())
     try:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 from pipelines.storage import Entry
 

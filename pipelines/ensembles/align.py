@@ -18,8 +18,10 @@ from actors.errors import AuditError
 from actors.records import Status
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.columns import PROMPT_HASH, PROMPT_TOKENS, REASON, RESPONSE, REWARD, ROW, STATUS, TRUNCATED
+from pipelines.run_folder.coverage import Piece, by_file
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Part, Parts, Piece, by_file, read_tables
+from pipelines.run_folder.part import Part
+from pipelines.run_folder.parts import Parts, read_tables
 from pipelines.storage import Entry
 
 _IDENTITY = (ROW, RESPONSE, PROMPT_HASH)

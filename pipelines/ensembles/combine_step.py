@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from actors.errors import AuditError
 from actors.records import Reason, Status
 from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, ROW, TEXT, Columns
-from pipelines.run_folder.parts import Counts, Part, Parts, read_table
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, read_table
 from pipelines.settings.run_settings import CombineSettings
 
 Numbers = NDArray[np.float64]

@@ -27,10 +27,12 @@ from pipelines.ensembles.z_scores import Baselines, EnsembleAgreement, baselines
 from pipelines.prepare import resolve_run
 from pipelines.run_folder import earlier_run
 from pipelines.run_folder.columns import SUSPECT, Columns
+from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.manifest import BrokenManifest, Manifest, provenance, read_manifest
 from pipelines.run_folder.member_runs import FOLDER, MEMBERS, folder_of, member_note
-from pipelines.run_folder.parts import Counts, Part, Parts, audit
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.progress import EnsembleProgress, Silent
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.part_files import drop_unreadable

@@ -23,7 +23,7 @@ from pipelines.run_folder.columns import (
     VOTES,
     Columns,
 )
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
 _ID = "id"

@@ -31,7 +31,7 @@ from pipelines.run_folder.columns import WITHIN_ROW, Columns
 from pipelines.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
 from pipelines.run_folder.json_lines import encode
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.expressions import Condition

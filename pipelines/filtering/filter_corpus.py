@@ -37,7 +37,8 @@ from pipelines.run_folder.columns import REWARD, Columns
 from pipelines.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.member_runs import is_fake
-from pipelines.run_folder.parts import Part, Parts
+from pipelines.run_folder.part import Part
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.workers import Workers, workers
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored, read_scored_manifest
 from pipelines.settings.recipe import write_recipe

@@ -33,7 +33,7 @@ from pipelines.run_folder.columns import (
     WITHIN_ROW,
     Columns,
 )
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.scored_corpus.kept_responses import KeptInPart, write_note
 from pipelines.scored_corpus.scored_folder import ResponsesOf

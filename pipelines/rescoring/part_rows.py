@@ -16,7 +16,7 @@ from actors.scorers.head_scorer import Scores
 from pipelines.corpus.readers import END, FILE, JSON_SCHEMA, NOTE, RECORD, START
 from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, prepare, prepared_rows
 from pipelines.run_folder.columns import ROW, Columns
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 
 REDRAWS_KEY = "assay_redraws"
 """The key in a part's metadata of the requests that were drawn again: `ROW RESPONSE` to `Redraws`, as JSON."""

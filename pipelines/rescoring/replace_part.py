@@ -15,7 +15,8 @@ from pipelines.prepare.score_requests import Outcome
 from pipelines.rescoring.part_rows import REDRAWS_KEY, PartWork, Redraws, RescoredRequest, prepare_requests, read_redraws
 from pipelines.rescoring.rescore_step import report
 from pipelines.run_folder.columns import PROMPT_TOKENS, REASON, RESPONSE, ROW, STATUS, Columns
-from pipelines.run_folder.parts import Counts, Part, Parts, read_table
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, read_table
 from pipelines.scoring.score_step import StepSettings
 
 RETRIES_KEY = "assay_retries"

@@ -18,7 +18,7 @@ from actors.timeline import mark
 from actors.workers.batch_actor import BatchActor
 from pipelines.prepare.score_requests import Outcome
 from pipelines.rescoring.part_rows import PartWork
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.scoring.score_corpus import Flow, Run, step_settings
 from pipelines.scoring.score_step import StepSettings

@@ -30,7 +30,8 @@ from pipelines.rescoring.replace_part import Retrying, sessions
 from pipelines.rescoring.rescore_step import rescoring_flow
 from pipelines.run_folder.columns import REASON, STATUS, Columns
 from pipelines.run_folder.manifest import provenance
-from pipelines.run_folder.parts import Counts, Part, Parts, open_part
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, open_part
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.scored_corpus.scored_folder import audit_parts, read_manifest_with_parts
 from pipelines.scored_corpus.summary import Summary

@@ -23,7 +23,8 @@ from pipelines.rescoring.reopen import Reopened, reopen
 from pipelines.rescoring.rescore_step import report, rescoring_flow
 from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
 from pipelines.run_folder.member_runs import is_fake
-from pipelines.run_folder.parts import Counts, Part, Parts, read_table
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, read_table
 from pipelines.runtime.progress import PassedOn, Progress, Silent
 from pipelines.runtime.session import ray_session
 from pipelines.scored_corpus.part_checks import CheckedPart, CheckedParts, check_parts

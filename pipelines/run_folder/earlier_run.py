@@ -14,7 +14,8 @@ from actors.errors import OutputError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import CARD
 from pipelines.run_folder.manifest import NAME, BrokenManifest, Manifest, files_mark, identity_mark, read_manifest
-from pipelines.run_folder.parts import RUN, Part, Parts, open_part
+from pipelines.run_folder.part import RUN, Part
+from pipelines.run_folder.parts import Parts, open_part
 from pipelines.storage import error_text
 
 FILES_KEY = "assay_files"

@@ -21,7 +21,8 @@ from actors.errors import OutputError
 from pipelines import storage
 from pipelines.corpus.corpus_files import FileKind, InputFile, difference, file_exists
 from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.parts import MANIFEST, RUN
+from pipelines.run_folder.part import RUN
+from pipelines.run_folder.parts import MANIFEST
 from pipelines.settings.run_settings import RunSettings
 from pipelines.storage import error_text
 

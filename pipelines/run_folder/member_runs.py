@@ -13,7 +13,7 @@ from typing import Any
 from actors.errors import SourceError
 from pipelines import storage
 from pipelines.run_folder.manifest import Manifest, read_manifest
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.storage import Entry
 
 FOLDER = "models"

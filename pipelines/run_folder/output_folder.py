@@ -23,7 +23,7 @@ from typing import Any
 from actors.errors import OutputError
 from pipelines import storage
 from pipelines.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.storage import Entry, error_text
 
 _DONE = "done"
@@ -151,8 +151,11 @@ def read_finished(
 
 def parts_fingerprint(entries: Sequence[tuple[Part, Entry]]) -> str:
     """A hash of the names and sizes of parts, for `finish` and `read_finished`."""
-    named = json.dumps([(part.name, entry.size) for part, entry in entries])
-    return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
+    digest = hashlib.sha256()
+    for at, (part, entry) in enumerate(entries):  # as a JSON array of all, which isn't held
+        digest.update(f"{', ' if at else '['}{json.dumps([part.name, entry.size])}".encode())
+    digest.update(b"]" if entries else b"[]")
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _without_overwrite(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from actors.errors import SettingsError
 from pipelines.corpus.corpus_files import InputFile
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.run_logging.log_process import LOGGERS, LogProcess
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.progress import Meter, PassedOn, Progress

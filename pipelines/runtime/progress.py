@@ -17,7 +17,7 @@ from rich.console import Console
 
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.corpus.readers import bytes_per_position
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 
 _MEASURED_FILES = 10
 _MIN_SAMPLES = 8  # parts before a speed is shown

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from actors.records import Score
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.runtime.ray_meters import counter, gauge, histogram
 
 _SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)

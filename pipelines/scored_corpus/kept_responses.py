@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from actors.errors import OutputError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import SELECTION
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.storage import error_text, open_read
 
 Indices = NDArray[np.int64]

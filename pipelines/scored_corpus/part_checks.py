@@ -18,10 +18,12 @@ from actors.errors import AuditError, SourceError
 from actors.records import Status
 from pipelines.corpus.corpus_files import InputFile, Range
 from pipelines.run_folder.columns import ROW, STATUS
+from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.earlier_run import FILES_KEY
 from pipelines.run_folder.manifest import Manifest, files_mark
+from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.part_content import PLACE_KEY, footer_note, has_checksums, is_whole
-from pipelines.run_folder.parts import RUN_KEY, Counts, Part, Parts, audit
+from pipelines.run_folder.parts import RUN_KEY, Parts
 from pipelines.storage import error_text
 
 _THREADS = 8

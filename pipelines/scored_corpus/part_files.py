@@ -13,7 +13,8 @@ import pyarrow.dataset as ds
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.run_folder.parts import Part, Parts, open_part
+from pipelines.run_folder.part import Part
+from pipelines.run_folder.parts import Parts, open_part
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 
 PART_AT, ROW_AT = "part_at", "row_at"
@@ -39,10 +40,10 @@ def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
 
 def unreadable_parts(parts: Parts) -> Iterator[tuple[Part, str]]:
     """The parts that can't be read to the end, each with the reason. Reads every page of every part."""
-    sizes = parts.sizes()
+    entries = parts.entries()
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        reasons = threads.map(lambda part: _why_unreadable(parts.path(part), part, sizes[part]), sizes)
-        yield from ((part, reason) for part, reason in zip(sizes, reasons, strict=True) if reason is not None)
+        reasons = threads.map(lambda entry: _why_unreadable(parts.path(entry[0]), entry[0], entry[1].size), entries)
+        yield from ((part, reason) for (part, _), reason in zip(entries, reasons, strict=True) if reason is not None)
 
 
 def _why_unreadable(path: str, part: Part, size: int) -> str | None:

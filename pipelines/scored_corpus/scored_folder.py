@@ -12,14 +12,16 @@ import pyarrow as pa
 from actors.errors import AuditError, SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import CHOSEN, EXPORTED, FILTER, PAIRS, describe
+from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.run_folder.member_runs import check_fresh
 from pipelines.run_folder.output_folder import parts_fingerprint
-from pipelines.run_folder.parts import Counts, Part, Parts, audit, is_empty, read_tables, unreadable
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, is_empty, read_tables, unreadable
 from pipelines.scored_corpus.kept_responses import KeptResponses
 from pipelines.storage import Entry, error_text
 
-PartEntries = list[tuple[Part, Entry]]
+PartEntries = Sequence[tuple[Part, Entry]]
 
 
 @dataclass(frozen=True)
@@ -201,12 +203,11 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
     """The parts, sorted. Raises `SourceError` for overlaps, and for gaps unless `partial`."""
     try:
         run = Parts(folder, manifest.run)
-        entries, extents = sorted(run.entries()), run.extents(manifest.files)
+        parts, extents = run.listing(), run.extents(manifest.files)
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
-    if empty := [part for part, entry in entries if is_empty(entry)]:
-        raise unreadable(run.path(empty[0]), ValueError("it is empty"))
-    parts = [part for part, _ in entries]
+    if empty := next((part for part, entry in parts.entries if is_empty(entry)), None):
+        raise unreadable(run.path(empty), ValueError("it is empty"))
     audit(manifest.files, extents, parts, partial=True)
     if not partial:
         try:
@@ -216,4 +217,4 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
                 f"{folder} isn't complete: {error}\n"
                 "Run the same command again to resume it; --partial takes the parts that exist"
             ) from error
-    return entries
+    return parts.entries

@@ -28,7 +28,7 @@ import pyarrow as pa
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
 from pipelines.run_folder.columns import PROMPT_HASH, ROW, Columns
-from pipelines.run_folder.parts import Part
+from pipelines.run_folder.part import Part
 from pipelines.scored_corpus import databases
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf
 from pipelines.storage import Folder, error_text, open_read

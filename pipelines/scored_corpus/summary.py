@@ -31,7 +31,8 @@ from pipelines.run_folder.columns import (
     TRUNCATED,
     Columns,
 )
-from pipelines.run_folder.parts import Counts, Parts, unreadable
+from pipelines.run_folder.part import Counts
+from pipelines.run_folder.parts import Parts, unreadable
 from pipelines.scored_corpus.databases import connect
 from pipelines.scored_corpus.label_agreement import label_agreement
 from pipelines.scored_corpus.part_files import unordered, unreadable_parts

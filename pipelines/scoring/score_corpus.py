@@ -9,6 +9,7 @@ Resuming a killed run, replacing a lost part and scoring appended input are the 
 """
 
 import functools
+import heapq
 import json
 import math
 import re
@@ -46,10 +47,12 @@ from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of, open_score_store
 from pipelines.prepare.score_requests import Preparation, prepare
 from pipelines.run_folder.columns import FROM_STORE, TEXT, Columns, check_carried
+from pipelines.run_folder.coverage import audit, file_by_file, gaps, merge_ranges
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
-from pipelines.run_folder.parts import Counts, Part, Parts, audit, by_file, gaps, merge_ranges, strays_message
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, strays_message
 from pipelines.run_logging.logged_progress import check_loggers, logged
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
@@ -122,15 +125,17 @@ class Run:
             file.index: next((ends[file.index] for ends in extents_by_pass if ends[file.index] is not None), None)
             for file in self.manifest.files
         }
-        pieces = by_file(sorted(part for parts in passes for part in parts.listing()), extents)
+        committed = heapq.merge(*(parts.listing() for parts in passes))
+        done_by_file = {
+            index: merge_ranges(piece.range for piece in pieces) for index, pieces in file_by_file(committed, extents)
+        }
         for file in self.manifest.files:
-            done = merge_ranges(piece.range for piece in pieces.get(file.index, []))
-            extent = extents[file.index]
+            done, extent = done_by_file.get(file.index, []), extents[file.index]
             remaining = None if extent is None else gaps(done, extent)
             if remaining is None or remaining:
                 yield file, remaining, done
 
-    def untouched_parts(self) -> list[Part]:
+    def untouched_parts(self) -> Sequence[Part]:
         """The parts that this session leaves as they are."""
         return self.parts.listing()
 

@@ -27,7 +27,8 @@ from pipelines.corpus.corpus_files import Range
 from pipelines.corpus.readers import END, FILE, START
 from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.run_metrics import RunMetrics
 from pipelines.score_store.open_store import OpenStore
 

@@ -20,7 +20,8 @@ from pipelines.prepare.resolve_run import resolve
 from pipelines.prepare.score_requests import prepare, prepared_rows
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.scored_corpus.candidates import Candidate, Content
 from pipelines.scoring.score_corpus import Run, open_run, step_settings
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table, stretches

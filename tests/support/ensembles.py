@@ -15,7 +15,8 @@ from pipelines.ensembles.score_ensemble import combine
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.member_runs import folder_of
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.settings.run_settings import Combine, CombineSettings
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "", reserved=("suspect",))

@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.run_folder.parts import Counts, Parts
+from pipelines.run_folder.part import Counts
+from pipelines.run_folder.parts import Parts
 
 
 def metadata_of(table: pa.Table) -> dict[str, str]:

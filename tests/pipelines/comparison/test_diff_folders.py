@@ -123,7 +123,7 @@ def test_a_file_by_another_name_is_the_same_file(tmp_path: Path) -> None:
 
 def test_rows_of_another_file_in_the_same_place_are_not_the_same(tmp_path: Path) -> None:
     first, second = corpus(tmp_path / "a", [1.0, 2.0]), corpus(tmp_path / "b", [1.0, 2.0])
-    shared = {"name": "shared", "fingerprint": "sha256-of-ends:7"}
+    shared = {"index": 1, "name": "shared", "fingerprint": "sha256-of-ends:7", "extent": 0}
     of_files(first, {"fingerprint": "sha256-of-ends:1"}, shared)
     of_files(second, {"fingerprint": "sha256-of-ends:2"}, shared)
     with pytest.raises(SourceError, match="no response is in both folders, by input file, place and response name"):

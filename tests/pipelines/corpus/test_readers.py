@@ -23,7 +23,7 @@ from pipelines.corpus.corpus_files import FileKind, InputFile, Range, find
 from pipelines.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.corpus.units import Unit, cut
 from pipelines.prepare.resolve_run import block_bytes
-from pipelines.run_folder.parts import gaps
+from pipelines.run_folder.coverage import gaps
 from tests.support.examples import examples
 
 any_speed = examples(60)

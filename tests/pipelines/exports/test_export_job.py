@@ -28,7 +28,8 @@ from pipelines.formats.content import question
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.member_runs import is_fake
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus import shuffle
 from pipelines.scored_corpus.read_back import Reader

@@ -31,7 +31,8 @@ from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.json_lines import encode
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.scored_corpus.scored_folder import read_scored_manifest
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE

@@ -15,7 +15,8 @@ from actors.errors import SettingsError
 from pipelines.corpus.corpus_files import Range
 from pipelines.filtering import filter_corpus, filter_step, passes
 from pipelines.filtering.filter_corpus import KeepSummary, keep
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.selections import COLUMNS, close, corpus, grades, numbers, prompts_of
 

@@ -17,7 +17,8 @@ from pipelines.cli.app import cli
 from pipelines.rescoring.part_rows import REDRAWS_KEY
 from pipelines.rescoring.retry_rows import RetrySummary, retry
 from pipelines.run_folder.manifest import read_manifest
-from pipelines.run_folder.parts import Counts, Parts
+from pipelines.run_folder.part import Counts
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime import progress
 from pipelines.scored_corpus.scored_folder import open_scored
 from pipelines.scoring.score_corpus import score

@@ -16,7 +16,8 @@ from pipelines.corpus.corpus_files import Range
 from pipelines.filtering.filter_corpus import keep
 from pipelines.rescoring.retry_rows import retry
 from pipelines.rescoring.verify_folder import VerifySummary, sample_rows, verify
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings

@@ -22,7 +22,8 @@ from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.dataset_card import features, write_card, write_scored_card
 from pipelines.run_folder.json_lines import written_type
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime.workers import workers
 from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import FilterSettings

@@ -21,18 +21,9 @@ from hypothesis import strategies as st
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.parts import (
-    Counts,
-    Part,
-    Parts,
-    Piece,
-    audit,
-    by_file,
-    file_by_file,
-    gaps,
-    read_tables,
-    strays_message,
-)
+from pipelines.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, read_tables, strays_message
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import PartRows, readable
 

@@ -16,7 +16,7 @@ import ray
 from actors.workers.crash_ledger import Ledger
 from actors.workers.engine_process import alive_nodes
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.parts import Counts, Part
+from pipelines.run_folder.part import Counts, Part
 from pipelines.runtime.lost_engines import EngineWatch, watch_first_worker
 from pipelines.runtime.progress import Lines, Meter, Silent, _Notebook, watched
 from tests.support.engines import until

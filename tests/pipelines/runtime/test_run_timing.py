@@ -12,7 +12,8 @@ import pytest
 from actors.launch import placement
 from actors.workers.crash_ledger import EngineStarts
 from pipelines.corpus.corpus_files import Range
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.runtime import run_timing
 from pipelines.runtime.progress import Silent
 from pipelines.runtime.run_timing import read_run_work, time_session

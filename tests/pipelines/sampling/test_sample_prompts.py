@@ -13,7 +13,8 @@ import pytest
 
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.corpus.corpus_files import Range
-from pipelines.run_folder.parts import Parts, gaps, merge_ranges
+from pipelines.run_folder.coverage import gaps, merge_ranges
+from pipelines.run_folder.parts import Parts
 from pipelines.sampling.sample_prompts import SampleSummary, sample
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build

@@ -9,7 +9,8 @@ import pytest
 from pipelines.corpus.corpus_files import Range
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.scored_corpus import shuffle
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.shuffle import plan_shuffle

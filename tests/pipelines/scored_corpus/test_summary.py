@@ -18,7 +18,8 @@ from pipelines.cli.report import show_scored
 from pipelines.corpus.corpus_files import Range
 from pipelines.corpus.readers import RECORD
 from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.scored_corpus import summary as summary_module
 from pipelines.scored_corpus.summary import QUANTILES, Summary, summarise
 from pipelines.settings.options import build

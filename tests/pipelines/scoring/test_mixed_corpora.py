@@ -20,7 +20,8 @@ from pipelines.prepare import identity, resolve_run
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.member_runs import folder_of
-from pipelines.run_folder.parts import Counts, Part, Parts, read_table
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts, read_table
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.shape_counts import count_shapes

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import AuditError, ModelError, OutputError, RunStopped, SourceError
+from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.manifest import read_manifest
-from pipelines.run_folder.parts import Parts, audit
+from pipelines.run_folder.parts import Parts
 from pipelines.scoring import score_corpus
 from pipelines.scoring.score_corpus import score
 from tests.support.corpora import Notes, chat, lines, outcome_of, rows, scored, settings, write

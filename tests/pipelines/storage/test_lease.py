@@ -15,7 +15,8 @@ import pytest
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
 from pipelines.corpus.corpus_files import Range
-from pipelines.run_folder.parts import Counts, Part, Parts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.parts import Parts
 from pipelines.storage import LEASE
 from pipelines.storage import lease as leases
 from pipelines.storage.lease import Holder, check_held, lease, ticket
