@@ -64,7 +64,8 @@ class PartList(Sequence[Part]):
         return self._part(self._numbers[at].tolist())
 
     def __iter__(self) -> Iterator[Part]:
-        return (part for part, _ in self.entries)
+        for start in range(0, len(self), _AT_A_TIME):
+            yield from map(self._part, self._numbers[start : start + _AT_A_TIME].tolist())
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
