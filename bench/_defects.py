@@ -236,6 +236,13 @@ DEFECTS = (
         "tests/pipelines/run_folder/test_columns.py::test_a_part_holds_what_is_carried_and_what_came_of_it",
     ),
     Defect(
+        "a listing that leaves out a part of each stretch",
+        "pipelines/run_folder/part_list.py",
+        "self._numbers[start : start + _AT_A_TIME].tolist()",
+        "self._numbers[start : start + _AT_A_TIME - 1].tolist()",
+        "tests/pipelines/run_folder/test_part_list.py::test_a_part_takes_a_hundred_bytes",
+    ),
+    Defect(
         "an audit that sees no gap",
         "pipelines/run_folder/coverage.py",
         "elif piece.start > covered and not partial:",

@@ -263,7 +263,7 @@ class _ForkedWorker(ForkedProcess):
     """A worker of Ray. The process that starts it ends at once; the worker ends with its raylet."""
 
     def _end_with_user(self) -> None:
-        """Ray itself watches the process that `before_imports` has named to it."""
+        """Kill this process when its raylet ends: Ray itself watches the one that `before_imports` has named to it."""
         with contextlib.suppress(ProcessLookupError):
             select.select([os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))], [], [])
         os.kill(os.getpid(), signal.SIGKILL)

@@ -61,18 +61,18 @@ class PartList(Sequence[Part]):
     def __getitem__(self, at: int | slice) -> "Part | PartList":
         if isinstance(at, slice):
             return PartList(self._run, self._numbers[at], self._written[at])
-        return self._part(self._numbers[at].tolist())
+        return self._make_part(self._numbers[at].tolist())
 
     def __iter__(self) -> Iterator[Part]:
         for start in range(0, len(self), _AT_A_TIME):
-            yield from map(self._part, self._numbers[start : start + _AT_A_TIME].tolist())
+            yield from map(self._make_part, self._numbers[start : start + _AT_A_TIME].tolist())
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _part(self, numbers: Sequence[int]) -> Part:
+    def _make_part(self, numbers: Sequence[int]) -> Part:
         file, start, end, rows, scored, rejected, failed, further, _ = numbers
         return Part(file, Range(start, end), Counts(rows, scored, rejected, failed), self._run, further)
 
@@ -93,16 +93,16 @@ class PartEntries(Sequence[tuple[Part, Entry]]):
     def __getitem__(self, at: int | slice) -> "tuple[Part, Entry] | PartEntries":
         if isinstance(at, slice):
             return PartEntries(self.parts[at])
-        return self._pair(self.parts._numbers[at].tolist(), float(self.parts._written[at]))
+        return self._make_pair(self.parts._numbers[at].tolist(), float(self.parts._written[at]))
 
     def __iter__(self) -> Iterator[tuple[Part, Entry]]:
         numbers, written = self.parts._numbers, self.parts._written
         for start in range(0, len(self), _AT_A_TIME):
-            some = slice(start, start + _AT_A_TIME)
-            yield from map(self._pair, numbers[some].tolist(), written[some].tolist())
+            stretch = slice(start, start + _AT_A_TIME)
+            yield from map(self._make_pair, numbers[stretch].tolist(), written[stretch].tolist())
 
-    def _pair(self, numbers: Sequence[int], written: float) -> tuple[Part, Entry]:
-        part = self.parts._part(numbers)
+    def _make_pair(self, numbers: Sequence[int], written: float) -> tuple[Part, Entry]:
+        part = self.parts._make_part(numbers)
         return part, Entry(part.name, numbers[_SIZE], written)
 
     def __eq__(self, other: object) -> bool:

@@ -59,7 +59,7 @@ def _why_unreadable(path: str, part: Part, size: int) -> str | None:
     return None
 
 
-def unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
+def read_unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
     """Some columns of all parts, in no order. Can be read once.
 
     A single Arrow dataset of all parts would keep what it has read of each one's footer: 30 kB, and 3 GB of 100,000 parts.
@@ -69,9 +69,9 @@ def unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
 
     def batches() -> Iterator[pa.RecordBatch]:
         entries = iter(parts.entries())
-        while some := {parts.path(part): entry.size for part, entry in itertools.islice(entries, _OPEN_AT_A_TIME)}:
-            file_system, place = storage.arrow_file_system(parts.parts_folder.path, some)
-            fragments = [form.make_fragment(place(path), file_system) for path in some]
+        while sizes := {parts.path(part): entry.size for part, entry in itertools.islice(entries, _OPEN_AT_A_TIME)}:
+            file_system, place = storage.arrow_file_system(parts.parts_folder.path, sizes)
+            fragments = [form.make_fragment(place(path), file_system) for path in sizes]
             yield from ds.FileSystemDataset(fragments, schema, form, file_system).to_batches(cache_metadata=False)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

@@ -35,7 +35,7 @@ from pipelines.run_folder.part import Counts
 from pipelines.run_folder.parts import Parts, unreadable
 from pipelines.scored_corpus.databases import connect
 from pipelines.scored_corpus.label_agreement import label_agreement
-from pipelines.scored_corpus.part_files import unordered, unreadable_parts
+from pipelines.scored_corpus.part_files import read_unordered, unreadable_parts
 from pipelines.scored_corpus.shape_counts import count_shapes
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -248,7 +248,7 @@ class PartRows:
 
     def execute(self, statement: str) -> duckdb.DuckDBPyConnection:
         """As a connection does. Reads every part, and of it all columns of the schema."""
-        self.connection.register("parts", unordered(self.parts, self.schema))
+        self.connection.register("parts", read_unordered(self.parts, self.schema))
         return self.connection.execute(statement)
 
 

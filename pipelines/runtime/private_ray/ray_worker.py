@@ -164,8 +164,8 @@ def _fork_with_vllm(request: Request) -> None:
 
     from actors.engine import fork_server
 
-    this: Any = importlib.import_module("pipelines.runtime.private_ray.ray_worker")  # the forked process has no `__main__`
-    fork_server.fork_worker(this._work_as_child, this.Request(*request))
+    module: Any = importlib.import_module("pipelines.runtime.private_ray.ray_worker")  # the forked process has no `__main__`
+    fork_server.fork_worker(module._work_as_child, module.Request(*request))
     os._exit(0)  # without waiting for it, as `multiprocessing` does
 
 

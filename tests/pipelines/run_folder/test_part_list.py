@@ -68,6 +68,7 @@ def test_a_part_takes_a_hundred_bytes() -> None:
         held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(parts) == count
+    assert len(parts) == len(set(parts)) == count
+    assert [part for part, _ in parts.entries] == parts
     assert held < 100 * count
     assert peak < 300 * count
