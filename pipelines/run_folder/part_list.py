@@ -38,9 +38,9 @@ class PartList(Sequence[Part]):
         return cls(run, table[order], np.array(written)[order])
 
     @property
-    def entries(self) -> "PartEntries":
+    def entries(self) -> "PackedEntries":
         """The parts, each with its directory entry."""
-        return PartEntries(self)
+        return PackedEntries(self)
 
     @property
     def failed(self) -> NDArray[np.int64]:
@@ -77,7 +77,7 @@ class PartList(Sequence[Part]):
         return Part(file, Range(start, end), Counts(rows, scored, rejected, failed), self._run, further)
 
 
-class PartEntries(Sequence[tuple[Part, Entry]]):
+class PackedEntries(Sequence[tuple[Part, Entry]]):
     """Parts with their directory entries. Each pair is made when it is looked at."""
 
     def __init__(self, parts: PartList) -> None:
@@ -89,10 +89,10 @@ class PartEntries(Sequence[tuple[Part, Entry]]):
     @overload
     def __getitem__(self, at: int) -> tuple[Part, Entry]: ...
     @overload
-    def __getitem__(self, at: slice) -> "PartEntries": ...
-    def __getitem__(self, at: int | slice) -> "tuple[Part, Entry] | PartEntries":
+    def __getitem__(self, at: slice) -> "PackedEntries": ...
+    def __getitem__(self, at: int | slice) -> "tuple[Part, Entry] | PackedEntries":
         if isinstance(at, slice):
-            return PartEntries(self.parts[at])
+            return PackedEntries(self.parts[at])
         return self._make_pair(self.parts._numbers[at].tolist(), float(self.parts._written[at]))
 
     def __iter__(self) -> Iterator[tuple[Part, Entry]]:

@@ -33,7 +33,7 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.part import RUN, Part, run_suffix
 from pipelines.run_folder.part_content import encode
-from pipelines.run_folder.part_list import PartEntries, PartList
+from pipelines.run_folder.part_list import PackedEntries, PartList
 from pipelines.storage import Entry, Folder, error_text, open_read
 from pipelines.storage.lease import Ticket
 
@@ -126,7 +126,7 @@ class Parts:
         """All parts of the run, sorted by file and position; without those that a retry has replaced."""
         return _without_replaced(self._all_parts())
 
-    def entries(self) -> PartEntries:
+    def entries(self) -> PackedEntries:
         """All parts of the run, as `listing` gives them, each with its directory entry."""
         return self.listing().entries
 
