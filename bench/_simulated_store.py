@@ -1,9 +1,12 @@
 """An S3 server on loopback whose million objects exist by name only: each listing and read takes a set time.
 
 It answers what `s3fs` asks of a bucket that is only read: ListObjectsV2 in pages of 1,000, HEAD, and GET with a range. An
-object's name tells its content, so nothing is stored. Standard library, one thread per connection.
+object's name tells its content, so nothing is stored: JSON Lines below `in/`, and below `parquet/` one Parquet file under
+all names. Standard library and Arrow, one thread per connection.
 """
 
+import functools
+import io
 import json
 import re
 import socketserver
@@ -17,7 +20,12 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 BUCKET = "simulated"
+_SUFFIXES = {"in": "jsonl", "parquet": "parquet"}
+"""The folders, and the ending of the names in each."""
 _PAGE = 1000
 _ROWS = 10
 _WRITTEN = "2026-01-01T00:00:00.000Z"
@@ -29,13 +37,23 @@ class _Settings(NamedTuple):
     latency_s: float
 
 
-def content_of(number: int) -> bytes:
+def content_of(folder: str, number: int) -> bytes:
     """The bytes of an object: ten conversations."""
-    rows = (
+    return _parquet() if folder == "parquet" else b"".join(json.dumps(row).encode() + b"\n" for row in _rows(number))
+
+
+def _rows(number: int) -> list[dict[str, Any]]:
+    return [
         {"messages": [{"role": "user", "content": f"{number} {row}?"}, {"role": "assistant", "content": f"answer {row}"}]}
         for row in range(_ROWS)
-    )
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    ]
+
+
+@functools.cache
+def _parquet() -> bytes:
+    content = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(_rows(0)), content)
+    return content.getvalue()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -59,12 +77,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _listing(self, query: dict[str, list[str]]) -> None:
         self._wait()
-        prefix = query.get("prefix", [""])[0]
+        folder = query.get("prefix", [""])[0].rstrip("/")
         start = int(query.get("continuation-token", ["0"])[0])
-        end = min(start + _PAGE, self.settings.objects) if prefix.rstrip("/") == "in" else start
+        end = min(start + _PAGE, self.settings.objects) if folder in _SUFFIXES else start
         entries = "".join(
-            f"<Contents><Key>in/{number:08d}.jsonl</Key><LastModified>{_WRITTEN}</LastModified>"
-            f"<ETag>&quot;{number:032x}&quot;</ETag><Size>{len(content_of(number))}</Size>"
+            f"<Contents><Key>{folder}/{number:08d}.{_SUFFIXES[folder]}</Key><LastModified>{_WRITTEN}</LastModified>"
+            f"<ETag>&quot;{number:032x}&quot;</ETag><Size>{len(content_of(folder, number))}</Size>"
             "<StorageClass>STANDARD</StorageClass></Contents>"
             for number in range(start, end)
         )
@@ -72,19 +90,19 @@ class _Handler(BaseHTTPRequestHandler):
         token = f"<NextContinuationToken>{end}</NextContinuationToken>" if more else ""
         body = (
             '<?xml version="1.0" encoding="UTF-8"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
-            f"<Name>{BUCKET}</Name><Prefix>{prefix}</Prefix><KeyCount>{end - start}</KeyCount><MaxKeys>{_PAGE}</MaxKeys>"
+            f"<Name>{BUCKET}</Name><Prefix>{folder}/</Prefix><KeyCount>{end - start}</KeyCount><MaxKeys>{_PAGE}</MaxKeys>"
             f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{entries}</ListBucketResult>"
         )
         self._answer(200, body.encode(), {"Content-Type": "application/xml"})
 
     def _object(self, *, with_content: bool) -> None:
         self._wait()
-        match = re.fullmatch(rf"/{BUCKET}/in/(\d{{8}})\.jsonl", urlsplit(self.path).path)
-        if match is None or int(match[1]) >= self.settings.objects:
+        match = re.fullmatch(rf"/{BUCKET}/(\w+)/(\d{{8}})\.(\w+)", urlsplit(self.path).path)
+        if match is None or _SUFFIXES.get(match[1]) != match[3] or int(match[2]) >= self.settings.objects:
             self._answer(404, b"" if not with_content else b"<Error><Code>NoSuchKey</Code></Error>")
             return
-        content = content_of(int(match[1]))
-        headers = {"ETag": f'"{int(match[1]):032x}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
+        content = content_of(match[1], int(match[2]))
+        headers = {"ETag": f'"{int(match[2]):032x}"', "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
         if (range_header := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))) is not None:
             first, last = int(range_header[1]), min(int(range_header[2] or len(content)), len(content) - 1)
             headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"

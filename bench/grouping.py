@@ -3,7 +3,8 @@
 Makes scored corpora of three sizes, ten times between neighbours, in parts of 1,000 rows: four responses to a prompt, in
 four places of the corpus, 600 random characters each. Measures each command in a process of its own:
 
-- `pairs`, beside DuckDB alone: the same columns, sorted by prompt into one file on two threads
+- `pairs`, beside DuckDB alone on two threads: the same columns, sorted by prompt into one file; and the same pairs, made of
+  the records by one statement
 - `filter --top-k 1` and `filter --top-fraction 0.1`
 - `pairs` of one prompt with 100,000 responses of equal reward, and `choose` of them
 """
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str]) -> None:
 def _measure_sizes(folder: Path, sizes: Sequence[int]) -> None:
     for rows in sizes:
         _write(folder / str(rows), rows, rows // 4, PART_ROWS)
-        print(f"{rows:>9,} rows: DuckDB alone {_duckdb_seconds(folder / str(rows)):,.1f} s")
+        sorting, pairing = (seconds_of(folder / str(rows)) for seconds_of in (_duckdb_seconds, _duckdb_pairs_seconds))
+        print(f"{rows:>9,} rows: DuckDB alone sorts them in {sorting:,.1f} s, and makes the pairs in {pairing:,.1f} s")
     for name in COMMANDS:
         seconds = [_measure(folder, str(rows), name) for rows in sizes]
         if len(sizes) > 1:
@@ -103,6 +105,28 @@ def _duckdb_seconds(corpus: Path) -> float:
     query = (
         "copy (select record, row, response_name, prompt_hash, reward, scores "
         f"from '{corpus}/parts/*.parquet' order by prompt_hash) to '{corpus}-sorted.parquet'"
+    )
+    return _query_seconds(corpus, query)
+
+
+def _duckdb_pairs_seconds(corpus: Path) -> float:
+    """Of writing the best and the worst response to each prompt, without a look at whether a record is what was scored."""
+    best = (
+        "select decode(arg_max(record, reward)) as best, decode(arg_min(record, reward)) as worst, max(reward) as high, "
+        f"min(reward) as low from '{corpus}/parts/*.parquet' group by prompt_hash"
+    )
+    messages = [
+        f"[{{'role': '{role}', 'content': json_extract_string({record}, '$.{field}')}}] as {name}"
+        for role, record, field, name in (
+            ("user", "best", "prompt", "prompt"),
+            ("assistant", "best", "response", "chosen"),
+            ("assistant", "worst", "response", "rejected"),
+        )
+    ]
+    columns = ", ".join(messages)
+    query = (
+        f"copy (select {columns}, high - low as margin, high as score_chosen, low as score_rejected from ({best}) "
+        f"where high - low > 1e-5) to '{corpus}-pairs.json'"
     )
     return _query_seconds(corpus, query)
 

@@ -1,4 +1,4 @@
-"""What the driver does for each file and each part: how do its seconds, requests and memory grow?
+"""What the driver does for each input file: how do its seconds, requests and memory grow?
 
 No row is scored. The store is simulated (`_simulated_store`): a million objects of ten rows that exist by name, 30 ms for
 each request. For each number of objects, in a process of its own:
@@ -7,8 +7,8 @@ each request. For each number of objects, in a process of its own:
 - `resume`: the same again, as the second session of that run does
 - `tasks`: what a session begins with: the missing ranges, and the read tasks that they are grouped into
 
-`scale`, or `scale OBJECTS ...` for other numbers. Fits the exponent between the last two:
-seconds = constant x objects^exponent.
+`scale`, or `scale OBJECTS ...` for other numbers. `scale parquet OBJECTS ...` for Parquet, which must be opened one by one.
+Fits the exponent between the last two: seconds = constant x objects^exponent.
 """
 
 import json
@@ -34,24 +34,25 @@ STEPS = ("plan", "resume", "tasks")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`scale`, or `scale OBJECTS ...` for other numbers of objects."""
+    """`scale`, or `scale OBJECTS ...` for other numbers of objects; `scale parquet OBJECTS ...`."""
     if arguments and arguments[0] == "--session":
-        _session(Path(arguments[1]), arguments[2])
+        _session(Path(arguments[1]), arguments[2], arguments[3])
         return
-    sizes = tuple(map(int, arguments)) or SIZES
-    measured = [_measure(size) for size in sizes]
+    source = arguments[0] if arguments and not arguments[0].isdigit() else "in"
+    sizes = tuple(int(argument) for argument in arguments if argument.isdigit()) or SIZES
+    measured = [_measure(size, source) for size in sizes]
     for step in STEPS:
         if len(sizes) > 1:
             exponent = math.log(measured[-1][step] / measured[-2][step], sizes[-1] / sizes[-2])
             print(f"{step}: seconds grow with objects to the power of {exponent:.2f}, from {sizes[-2]:,} to {sizes[-1]:,}")
 
 
-def _measure(objects: int) -> dict[str, float]:
-    """Two sessions on so many objects; the seconds of each step."""
+def _measure(objects: int, source: str) -> dict[str, float]:
+    """Two sessions on so many objects of a folder of the store; the seconds of each step."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder, simulated_store(objects, LATENCY_S) as environment:
         for session in ("plan", "resume"):
-            command = [sys.executable, "-m", "bench", "scale", "--session", folder, session]
+            command = [sys.executable, "-m", "bench", "scale", "--session", folder, session, source]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
             figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
             seconds[session], seconds["tasks"] = figures["seconds"], figures["tasks_seconds"]
@@ -63,7 +64,7 @@ def _measure(objects: int) -> dict[str, float]:
     return seconds
 
 
-def _session(folder: Path, name: str) -> None:
+def _session(folder: Path, name: str, source: str) -> None:
     """Open the run as `score` does, but score nothing; prints the figures as JSON."""
     from pipelines.corpus.units import group
     from pipelines.prepare import resolve_run
@@ -73,7 +74,7 @@ def _session(folder: Path, name: str) -> None:
 
     settings = ScoreSettings.model_validate(
         {
-            "corpus": {"inputs": [f"s3://{BUCKET}/in"]},
+            "corpus": {"inputs": [f"s3://{BUCKET}/{source}"]},
             "output": str(folder / "out"),
             "model": {"model": "tiny-attributes"},
             "engine": {"engine": "fake"},

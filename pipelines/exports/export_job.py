@@ -329,7 +329,7 @@ def read_finished_export(job: ExportJob) -> ExportSummary | None:
 def _delete_stale(job: ExportJob, numbers: Collection[str]) -> None:
     """Delete files made of parts that were dropped later: those that a late writer of a dead driver had committed."""
     folder, stem = storage.folder(job.output), f"{job.kind.stems[0]}-"
-    for entry in folder.entries():
+    for entry in list(folder.entries()):
         number = entry.name.removeprefix(stem).partition(".")[0]
         if job.kind.is_file(entry.name) and number not in numbers:
             folder.delete(entry.name)
@@ -445,19 +445,18 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
     with folder.writing(name) as stream:
         for group in groups:
             candidates = [response for response in group if isinstance(response, Candidate)]
-            unmet = group.count(LeftOut.UNMET)
+            others = [response for response in group if isinstance(response, LeftOut)]
             exported = job.maker(candidates) if candidates else ExportedRows(())
-            lines = [encode(row) + b"\n" for row in exported.rows]
-            stream.writelines(lines)
+            stream.writelines(encode(row) + b"\n" for row in exported.rows)
             # Added up in place: a summary for each group, added to the last, would copy the lists as often.
             counts["groups"] += bool(candidates)
-            counts["candidates"] += len(candidates) + unmet
-            counts["unscored"] += group.count(LeftOut.UNSCORED)
-            counts["rows"] += len(lines)
-            left_out.update({**exported.left, LeftOut.UNMET.value: unmet})
+            counts["candidates"] += len(candidates) + others.count(LeftOut.UNMET)
+            counts["unscored"] += others.count(LeftOut.UNSCORED)
+            counts["rows"] += len(exported.rows)
+            left_out.update({**exported.left, LeftOut.UNMET.value: others.count(LeftOut.UNMET)})
             labels.update(exported.labels)
             measures += exported.measures
-            types.add(lines)
+            types.add(exported.rows)
         # Inside the `with`, before the file is committed: a worker whose run lost the lease must not replace a file of the
         # run that holds it now.
         if step.ticket is not None:

@@ -1,13 +1,15 @@
-"""The types of the columns of an export, found while its rows are written: its card names them (`dataset_card`).
+"""The types of the columns of an export as readers of its JSON lines find them: its card names them (`dataset_card`).
 
 As text, so that it can stand in a piece's note: a schema in Arrow's format, in base64; empty without rows.
 """
 
 import base64
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
+
+from pipelines.run_folder.json_lines import written_type
 
 UNKNOWN = "unknown"
 """The rows have a column of types that don't go together."""
@@ -16,15 +18,15 @@ _BATCH_ROWS = 1000
 
 
 class RowTypes:
-    """Collects the types of rows as they stand in their lines of JSON, a batch at a time."""
+    """Collects the types of rows, a batch at a time."""
 
     def __init__(self) -> None:
         self._text = ""
-        self._waiting: list[bytes] = []
+        self._waiting: list[Mapping[str, Any]] = []
 
-    def add(self, lines: Sequence[bytes]) -> None:
-        """Add rows, a line of JSON each."""
-        self._waiting += lines
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add rows, which `json_lines.encode` can write."""
+        self._waiting += rows
         if len(self._waiting) >= _BATCH_ROWS:
             self._text, self._waiting = self.text(), []
 
@@ -48,11 +50,11 @@ def schema_of(text: str) -> pa.Schema | None:
     return _schema(text) if text and text != UNKNOWN else None
 
 
-def _types_of(lines: Sequence[bytes]) -> str:
-    if not lines:
+def _types_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
         return ""
     try:
-        return _text(pa.schema(list(pa.array([json.loads(line) for line in lines]).type)))
+        return _text(pa.schema(list(written_type(pa.array(rows).type))))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):
         return UNKNOWN
 

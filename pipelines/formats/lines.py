@@ -1,5 +1,6 @@
 """Parses one line of a JSONL file, as bytes, into an object."""
 
+import codecs
 import json
 
 from actors.errors import Rejected
@@ -17,7 +18,7 @@ def parse(line: bytes) -> dict[str, object]:
     """
     try:
         # Decoded here, because json.loads guesses UTF-16 and UTF-32 from bytes.
-        text = line.decode("utf-8-sig")
+        text = line.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise Rejected(Reason.NOT_UTF8, f"at byte {error.start}") from None
     try:

@@ -1,7 +1,7 @@
 """Vocabulary of the commands that read a scored corpus: candidates, and preference pairs of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -49,8 +49,7 @@ class Content(NamedTuple):
     judged_before: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A scored response: its reward, and its content, which is read from its row when it is asked for.
 
     `row` and `name` identify it: a row of the corpus, and `final`, `chosen`, `turn[3]` or `candidate[5]` in it. Equal
@@ -64,7 +63,7 @@ class Candidate:
     prompt_hash: str
     reward: float
     scores: Mapping[str, float]
-    read: Callable[[], Content] = field(repr=False)
+    read: Callable[[], Content]
 
     @property
     def context(self) -> tuple[Message, ...]:
@@ -94,7 +93,8 @@ class Candidate:
     @property
     def judged_text(self) -> str:
         """The text that was judged, without surrounding white space. Candidates are compared by it."""
-        return (self.text if self.answer is None else self.answer).strip()
+        content = self.read()
+        return (content.text if content.answer is None else content.answer).strip()
 
 
 class LeftOut(StrEnum):

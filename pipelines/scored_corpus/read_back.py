@@ -37,6 +37,22 @@ class ReadResponse(NamedTuple):
     text: str | None
 
 
+class _Stored(NamedTuple):
+    """A response as its part holds it.
+
+    `inputs` are the input's columns. `shape` is the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
+    """
+
+    row: str
+    name: str
+    prompt_hash: str | None
+    reward: float | None
+    scores: Mapping[str, float | None]
+    shape: str | None
+    drawn: str | None
+    inputs: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads the rows of a scored corpus back. Small and picklable.
@@ -95,126 +111,125 @@ class Reader:
     def reads(self) -> list[str]:
         """The columns to read from the parts."""
         mixed, drawn = [SHAPE] if self.columns.mixed else [], [CANDIDATE] if self.columns.drawn else []
-        names = (*mixed, ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *drawn)
-        carried = [*self._record, *self.carried] if self.columns.is_json else self.columns.carried.names
-        needed = [*carried, *(self.columns.prefix + name for name in names), *(self.where.columns if self.where else ())]
-        return list(dict.fromkeys(needed))
+        ours = [self.columns.prefix + name for name in (*mixed, ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *drawn)]
+        return list(dict.fromkeys([*self._inputs, *ours, *(self.where.columns if self.where else ())]))
+
+    @property
+    def _inputs(self) -> list[str]:
+        """The columns of the input to read: those that a row is parsed from, and those that come along."""
+        return [*self._record, *self.carried] if self.columns.is_json else self.columns.carried.names
 
     def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[CandidateOrLeftOut]]:
         """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
         where = self.where
         evaluate = Evaluator({_MET: where.text}, where.columns, where.flat) if where is not None else None
-        responses = itertools.chain.from_iterable(_responses(table, evaluate) for table in tables)
-        for _, row in itertools.groupby(responses, key=lambda pair: pair[0][self.columns.prefix + ROW]):
+        stored = itertools.chain.from_iterable(self._with_conditions(table, evaluate) for table in tables)
+        for _, row in itertools.groupby(stored, key=lambda pair: pair[0].row):
             yield self._read_row(list(row))
 
     def responses(self, table: pa.Table) -> Iterator[ReadResponse]:
         """Each response of a table, in order, with or without a reward. Raises `SourceError` as `candidates` does."""
-        prefix = self.columns.prefix
-        for _, row in itertools.groupby(table.select(self.reads).to_pylist(), key=lambda response: response[prefix + ROW]):
+        for _, row in itertools.groupby(self._stored(table), key=lambda stored: stored.row):
             responses = list(row)
             # Without a prompt hash nothing of it was read when it was scored, and the row may be malformed.
-            is_read = [response[prefix + PROMPT_HASH] is not None for response in responses]
-            requests = self._parse_row(responses[0]) if any(is_read) else None
-            for response in responses:
-                yield self._read_response(response, requests)
+            is_read = any(stored.prompt_hash is not None for stored in responses)
+            requests = self._parse_row(responses[0]) if is_read else None
+            for stored in responses:
+                yield self._read_response(stored, requests)
 
-    def _read_response(self, response: Mapping[str, Any], requests: RowRequests | None) -> ReadResponse:
-        prefix = self.columns.prefix
-        if requests is None or response[prefix + PROMPT_HASH] is None:
+    def _stored(self, table: pa.Table) -> Iterator[_Stored]:
+        prefix, nothing = self.columns.prefix, itertools.repeat(None)
+        ours = [table.column(prefix + name).to_pylist() for name in (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES)]
+        shapes = table.column(prefix + SHAPE).to_pylist() if self.columns.mixed else nothing
+        drawn = table.column(prefix + CANDIDATE).to_pylist() if self.columns.drawn else nothing
+        return map(_Stored, *ours, shapes, drawn, table.select(self._inputs).to_pylist())
+
+    def _with_conditions(self, table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[_Stored, bool]]:
+        """Each response, and whether it meets the condition (True without one)."""
+        is_met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else itertools.repeat(True)
+        return zip(self._stored(table), is_met, strict=False)
+
+    def _read_response(self, stored: _Stored, requests: RowRequests | None) -> ReadResponse:
+        if requests is None or stored.prompt_hash is None:
             return ReadResponse(None, None)
         if self.columns.drawn:
-            return ReadResponse(self._prompt(response, requests), response[prefix + CANDIDATE])
-        return self._parsed_response(response, requests)
+            return ReadResponse(self._prompt(stored, requests), stored.drawn)
+        return _parsed_response(stored, requests)
 
-    def _read_row(self, responses: Sequence[tuple[dict[str, Any], bool]]) -> list[CandidateOrLeftOut]:
-        reasons = [
-            LeftOut.UNSCORED if response[self.columns.prefix + REWARD] is None else None if is_met else LeftOut.UNMET
-            for response, is_met in responses
-        ]
+    def _read_row(self, responses: Sequence[tuple[_Stored, bool]]) -> list[CandidateOrLeftOut]:
         row = _CorpusRow(self, responses[0][0])
-        return [reason or self._candidate(response, row) for (response, _), reason in zip(responses, reasons, strict=True)]
+        return [self._candidate(stored, row) if is_met else _left_out(stored) for stored, is_met in responses]
 
-    def _candidate(self, response: Mapping[str, Any], row: "_CorpusRow") -> Candidate:
-        prefix = self.columns.prefix
-        scores = {output: value for output, value in response[prefix + SCORES].items() if value is not None}
-        name, prompt_hash, reward = (response[prefix + column] for column in (RESPONSE, PROMPT_HASH, REWARD))
-        return Candidate(response[prefix + ROW], name, prompt_hash, reward, scores, _ContentReader(self, response, row))
+    def _candidate(self, stored: _Stored, row: "_CorpusRow") -> CandidateOrLeftOut:
+        if stored.reward is None:
+            return LeftOut.UNSCORED
+        scores = {output: value for output, value in stored.scores.items() if value is not None}
+        assert stored.prompt_hash is not None  # it was read
+        return Candidate(
+            stored.row, stored.name, stored.prompt_hash, stored.reward, scores, _ContentReader(self, stored, row)
+        )
 
-    def _content(self, response: Mapping[str, Any], requests: RowRequests) -> Content:
-        context, text = self._read_response(response, requests)
+    def _content(self, stored: _Stored, requests: RowRequests) -> Content:
+        context, text = self._read_response(stored, requests)
         assert context is not None
         assert text is not None  # both were judged
         answer = split_reasoning(text).answer if self.stripped else None
-        fields = {field: response[field] for field in self.carried}
+        fields = {field: stored.inputs[field] for field in self.carried}
         return Content(context, text, answer, fields, () if self.columns.drawn else _judged_before(context, requests))
 
-    def _prompt(self, response: Mapping[str, Any], requests: RowRequests) -> tuple[Message, ...]:
+    def _prompt(self, stored: _Stored, requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
-        recorded = response[self.columns.prefix + PROMPT_HASH]
         # A row may hold several prompts (the turns of a conversation), so the prompt is found by its hash. The policy's
         # system prompt was part of it then, so it is added before hashing.
         for request in requests.requests:
             context = with_policy_system(request.context, self.system)
-            if replace(request, context=context).prompt_hash == recorded:
+            if replace(request, context=context).prompt_hash == stored.prompt_hash:
                 return context
         raise SourceError(
-            f"the row {response[self.columns.prefix + ROW]} has changed since its candidates were sampled "
-            f"(prompt_hash {recorded}), or another version of Assay read it; sample it again"
+            f"the row {stored.row} has changed since its candidates were sampled (prompt_hash {stored.prompt_hash}), or "
+            "another version of Assay read it; sample it again"
         )
 
-    def _parsed_response(self, response: Mapping[str, Any], requests: RowRequests) -> ReadResponse:
-        """What was scored. Raises `SourceError` if the row has no such response to the recorded prompt."""
-        row, name, recorded = (response[self.columns.prefix + column] for column in (ROW, RESPONSE, PROMPT_HASH))
-        for request in requests.requests:
-            for parsed in request.responses:
-                if parsed.name == name and request.prompt_hash == recorded:
-                    return ReadResponse(request.context, parsed.content)
-        raise SourceError(
-            f"{name} of the row {row} has changed since it was scored (prompt_hash {recorded}), or another version of "
-            "Assay read it; score it again"
-        )
-
-    def _parse_row(self, response: Mapping[str, Any]) -> RowRequests:
+    def _parse_row(self, stored: _Stored) -> RowRequests:
         if self.columns.is_json:
             try:
-                row: object = parse(response[RECORD])
+                row: object = parse(stored.inputs[RECORD])
             except Rejected as error:
                 raise SourceError(f"a scored row's own record can't be read again: {error}") from error
         else:
-            row = {name: response[name] for name in self.columns.carried.names}
+            row = stored.inputs
         # By the name that stands beside it: a shape that is added later must not change how older rows are read.
-        shape = self.shape.of_row(response[self.columns.prefix + SHAPE]) if self.columns.mixed else self.shape
+        shape = self.shape.of_row(stored.shape) if stored.shape is not None else self.shape
         return shape.requests(row)
 
 
 class _CorpusRow:
     """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
 
-    def __init__(self, reader: Reader, response: Mapping[str, Any]) -> None:
+    def __init__(self, reader: Reader, stored: _Stored) -> None:
         self._reader = reader
-        self._response = response
+        self._stored = stored
 
     @cached_property
     def requests(self) -> RowRequests:
         """The requests of the row. Raises `SourceError`."""
-        return self._reader._parse_row(self._response)
+        return self._reader._parse_row(self._stored)
 
 
 class _ContentReader:
     """Reads the content of a candidate at the first call, and keeps it."""
 
-    __slots__ = ("_content", "_reader", "_response", "_row")
+    __slots__ = ("_content", "_reader", "_row", "_stored")
 
-    def __init__(self, reader: Reader, response: Mapping[str, Any], row: _CorpusRow) -> None:
+    def __init__(self, reader: Reader, stored: _Stored, row: _CorpusRow) -> None:
         self._reader = reader
-        self._response = response
+        self._stored = stored
         self._row = row
         self._content: Content | None = None
 
     def __call__(self) -> Content:
         if self._content is None:
-            self._content = self._reader._content(self._response, self._row.requests)
+            self._content = self._reader._content(self._stored, self._row.requests)
         return self._content
 
 
@@ -224,7 +239,18 @@ def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple
     return tuple(sorted({place for place in places if place < len(context)}))
 
 
-def _responses(table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Each response as a dict, and whether it meets the condition (True without one)."""
-    is_met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
-    return zip(table.to_pylist(), is_met, strict=True)
+def _left_out(stored: _Stored) -> LeftOut:
+    """Why a response that doesn't meet the condition is no candidate."""
+    return LeftOut.UNSCORED if stored.reward is None else LeftOut.UNMET
+
+
+def _parsed_response(stored: _Stored, requests: RowRequests) -> ReadResponse:
+    """What was scored. Raises `SourceError` if the row has no such response to the recorded prompt."""
+    for request in requests.requests:
+        for response in request.responses:
+            if response.name == stored.name and request.prompt_hash == stored.prompt_hash:
+                return ReadResponse(request.context, response.content)
+    raise SourceError(
+        f"{stored.name} of the row {stored.row} has changed since it was scored (prompt_hash {stored.prompt_hash}), or "
+        "another version of Assay read it; score it again"
+    )

@@ -84,7 +84,7 @@ class Shuffle:
         """Create the folder, and delete what other work left in it. Raises `OSError`."""
         place = self._place
         place.make()
-        for entry in place.entries():
+        for entry in list(place.entries()):
             if not entry.name.startswith(self.work):
                 place.delete(entry.name)
 

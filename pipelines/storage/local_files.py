@@ -12,7 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -83,16 +83,13 @@ class LocalFolder:
         self._clear(math.inf)
 
     def _clear(self, latest: float) -> None:
-        for entry in self.entries():
+        for entry in list(self.entries()):
             if _LEFTOVER.fullmatch(entry.name) and entry.written < latest:
                 self.delete(entry.name)
 
-    def entries(self) -> list[Entry]:
-        try:
-            with os.scandir(self.path) as listing:
-                return [entry for file in listing if file.is_file() and (entry := _entry(file)) is not None]
-        except FileNotFoundError:
-            return []
+    def entries(self) -> Iterator[Entry]:
+        with suppress(FileNotFoundError), os.scandir(self.path) as listing:
+            yield from filter(None, (_entry(file) for file in listing if file.is_file()))
 
     def names(self) -> list[str]:
         if not os.path.exists(self.path):

@@ -10,7 +10,7 @@ import io
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
 
@@ -102,8 +102,14 @@ def find(address: str) -> Matches | None:
 def files_below(address: str) -> list[FileStatus]:
     """See `files.files_below`."""
     system, inner = _resolve(address)
-    if _protocol(system) == "s3" and not system.version_aware and (statuses := _list_s3(system, inner)):
-        return statuses
+    if _lists_pages(system):
+        # fsspec's `find` holds 1.2 kB of each object until the end, of a million 1.2 GB.
+        statuses = [
+            FileStatus(system.unstrip_protocol(f"{bucket}/{entry['Key']}"), entry["Size"], entry["ETag"])
+            for bucket, entry in _objects(system, inner)
+        ]
+        if statuses:
+            return statuses
     return _statuses(system, _as_os_error(system.find)(inner, detail=True))
 
 
@@ -155,14 +161,21 @@ class StoreFolder:
     def clear(self) -> None:
         pass
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> Iterator[Entry]:
         system, inner = _resolve(self.path)
+        if _lists_pages(system):
+            with suppress(FileNotFoundError):
+                for _, entry in _objects(system, inner, Delimiter="/"):
+                    if name := entry["Key"].rsplit("/", 1)[-1]:
+                        yield Entry(name, entry["Size"], entry["LastModified"].timestamp())
+            return
         try:
             infos = _as_os_error(system.ls)(inner, detail=True)
         except FileNotFoundError:
-            return []
-        files = (info for info in infos if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"))
-        return [Entry(info["name"].rsplit("/", 1)[1], info["size"], _write_time(info)) for info in files]
+            return
+        for info in infos:
+            if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"):
+                yield Entry(info["name"].rsplit("/", 1)[1], info["size"], _write_time(info))
 
     def names(self) -> list[str]:
         system, inner = _resolve(self.path)
@@ -216,19 +229,20 @@ class StoreFolder:
             return
 
 
-def _list_s3(system: Any, inner: str) -> list[FileStatus]:
-    """The objects below a prefix, page by page: fsspec's `find` holds 1.2 kB of each until the end, of a million 1.2 GB."""
+def _lists_pages(system: Any) -> bool:
+    """Whether `_objects` can list a store."""
+    return _protocol(system) == "s3" and not system.version_aware
+
+
+def _objects(system: Any, inner: str, **options: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The bucket and the entry of each object below a prefix, of which a page of 1,000 is held. Raises `OSError`."""
     bucket, _, key = inner.partition("/")
-    arguments = {**system.req_kw, "Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else ""}
-    statuses: list[FileStatus] = []
+    arguments = {**system.req_kw, "Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else "", **options}
     while True:
         page = _as_os_error(system.call_s3)("list_objects_v2", **arguments)
-        statuses += (
-            FileStatus(system.unstrip_protocol(f"{bucket}/{entry['Key']}"), entry["Size"], entry["ETag"])
-            for entry in page.get("Contents", ())
-        )
+        yield from ((bucket, entry) for entry in page.get("Contents", ()))
         if not page.get("IsTruncated"):
-            return statuses
+            return
         arguments["ContinuationToken"] = page["NextContinuationToken"]
 
 

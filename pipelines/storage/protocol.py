@@ -4,6 +4,7 @@ Two guarantees: a file that Assay writes is complete or absent, and of two write
 wins.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 TEMPORARY = ".tmp"
@@ -54,8 +55,11 @@ class Folder(Protocol):
     def clear(self) -> None:
         """Delete all half-written files, of any age. Only for a caller that is the folder's only writer."""
 
-    def entries(self) -> list[Entry]:
-        """The files directly in it; none if it doesn't exist."""
+    def entries(self) -> Iterator[Entry]:
+        """The files directly in it, in any order; none if it doesn't exist. Collect them before deleting any.
+
+        Raises `OSError` while they are read.
+        """
 
     def names(self) -> list[str]:
         """The names of files and folders directly in it, without half-written files and the lease; none if it doesn't exist.

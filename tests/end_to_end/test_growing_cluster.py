@@ -18,8 +18,8 @@ from tests.support.growing import Growing, growing
 
 pytestmark = pytest.mark.long
 
-ROWS = 3_500
-"""Two engines that are slowed down take almost three minutes for so many."""
+ROWS = 1_500
+"""Two engines that are slowed down take two and a half minutes for so many."""
 
 
 @pytest.fixture
@@ -58,13 +58,13 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
     command = ("score", corpus, out, "--model", "tiny-attributes", "--autoscaled", "--max-replicas", 2, *small)
     parts = Parts(str(out))
     with running(*command, RAY_ADDRESS=cluster.address) as run:
-        wait_until(lambda: len(working()) == 1, run)
+        wait_until(lambda: len(working()) == 1, run, every_s=0.5)
         (first,) = working()
-        wait_until(lambda: len(working()) == 2, run)
+        wait_until(lambda: len(working()) == 2, run, every_s=0.5)
         assert run.is_running(), "it was over before the second node came"
         (second,) = working() - {first}
         cluster.take(first)
-        wait_until(lambda: first not in cluster.workers(), run)
+        wait_until(lambda: first not in cluster.workers(), run, every_s=0.5)
         before = len(parts.listing())
         wait_until(lambda: len(parts.listing()) > before + 5, run)
         assert run.is_running(), "it was over before the node went"

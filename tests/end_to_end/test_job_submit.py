@@ -20,9 +20,11 @@ import psutil
 import pytest
 import yaml
 
+from actors.engine.fork_server import SWITCH, share
 from tests.conftest import REPOSITORY
 from tests.support.commands import kill, parts_of, stamps, summary, wait_until
 from tests.support.corpora import lines, rows, scored, write
+from tests.support.local_ray import run_here
 from tests.support.wire import Wire
 
 PORT, DASHBOARD, CLIENT, AGENT = 20391, 20392, 20393, 20394  # all of its own: other tests' Rays hold the usual ones
@@ -55,7 +57,7 @@ def head() -> Iterator[None]:
             *(f"--ray-client-server-port={CLIENT}", f"--dashboard-agent-listen-port={AGENT}", "--num-cpus=4"),
             *(f"--temp-dir={folder}", "--node-ip-address=127.0.0.1"),
         ],
-        env=trusted(RAY_TMPDIR=str(folder), HOME=os.environ["HOME"]),
+        env=trusted(**{"RAY_TMPDIR": str(folder), "HOME": os.environ["HOME"], SWITCH: share()}),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -306,6 +308,7 @@ def test_ctrl_c_ends_only_the_following(tmp_path: Path, way: signal.Signals) -> 
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_a_stopped_job_leaves_what_the_same_command_goes_on_with(tmp_path: Path) -> None:
     recipe(tmp_path, {**SLOW, "engine_args": {"latency_s": 1.5}})
     with following(tmp_path) as submitted:
@@ -322,6 +325,7 @@ def test_a_stopped_job_leaves_what_the_same_command_goes_on_with(tmp_path: Path)
     assert again.returncode == 0, again.stdout + again.stderr
     after = stamps(tmp_path / "scored")
     assert {name: after[name] for name in before} == before, "a committed part was written again"
-    calm = summary("score", tmp_path / "corpus.jsonl", tmp_path / "calm", "--model", "tiny-attributes", "--engine", "fake")
+    fake = ("--model", "tiny-attributes", "--engine", "fake")
+    calm = summary("score", tmp_path / "corpus.jsonl", tmp_path / "calm", *fake, run=run_here)
     assert calm["scored"] == ROWS
     assert scored(tmp_path / "scored") == scored(tmp_path / "calm")

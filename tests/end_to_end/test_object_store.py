@@ -1,6 +1,7 @@
 """The whole job from and to an object store, against a real S3 server."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.commands import assay, summary
+from tests.support import commands
+from tests.support.commands import assay
 from tests.support.corpora import lines, rows, write
+from tests.support.local_ray import run_here
 from tests.support.object_store import BUCKET, unreachable
+
+summary = partial(commands.summary, run=run_here)
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 
@@ -40,6 +45,7 @@ def numbers(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("s3_ray")
 def test_the_job_in_a_bucket_is_the_job_on_a_disk(s3: Any, tmp_path: Path) -> None:
     fill(s3, tmp_path / "in")
     here = numbers(summary("score", tmp_path / "in", tmp_path / "scored", *FAKE, "--part-rows", 30))
@@ -60,11 +66,12 @@ def test_the_job_in_a_bucket_is_the_job_on_a_disk(s3: Any, tmp_path: Path) -> No
     assert {name: after[name] for name in before if name != lost} == {n: t for n, t in before.items() if n != lost}
 
     s3.pipe_file(f"{BUCKET}/in/a.jsonl", lines(rows(5)))
-    changed = assay("score", f"{BUCKET}/in", f"{BUCKET}/scored", *FAKE)
+    changed = run_here("score", f"{BUCKET}/in", f"{BUCKET}/scored", *FAKE)
     assert changed.returncode == 2
     assert "a.jsonl: has changed since its scoring started" in changed.stderr
 
 
+@pytest.mark.usefixtures("s3_ray")
 def test_parquet_in_a_bucket(s3: Any, tmp_path: Path) -> None:
     table = pa.Table.from_pylist([{"id": at, **row} for at, row in enumerate(rows(50))])
     with s3.open(f"{BUCKET}/corpus.parquet", "wb") as stream:

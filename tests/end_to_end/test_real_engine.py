@@ -24,10 +24,11 @@ def _pairs() -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("model", ["tiny-attributes", pytest.param("tiny-scalar", marks=pytest.mark.long)])
 def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
     corpus = write(tmp_path / "pairs.jsonl", lines(_pairs()))
-    counts = summary("score", corpus, tmp_path / "out", "--model", model)
+    counts = summary("score", corpus, tmp_path / "out", "--model", model, run=run_here)
     assert counts["scored"] == 2 * PAIRS
     rewards = [row["reward"] for row in scored(tmp_path / "out")]
     right = sum(chosen > rejected for chosen, rejected in zip(rewards[::2], rewards[1::2], strict=True))

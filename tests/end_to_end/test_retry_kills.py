@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.run_folder.part import Part
-from tests.support.commands import assay, kill, parts_of, running, summary, wait_until
+from tests.support.commands import kill, parts_of, running, summary, wait_until
 from tests.support.corpora import lines, rows, scored, write
 from tests.support.failures import fail
 from tests.support.local_ray import run_here
@@ -59,23 +59,23 @@ def test_a_killed_retry_leaves_old_parts_and_new_ones_and_goes_on(tmp_path: Path
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
+@pytest.mark.usefixtures("s3_ray")
 def test_a_bucket_is_verified_repaired_and_retried(s3: Any, tmp_path: Path) -> None:
     whole = with_failures(tmp_path, 100)
     s3.put(str(tmp_path / "out"), f"{BUCKET}/out", recursive=True)
     s3.pipe_file(f"{BUCKET}/c.jsonl", (tmp_path / "c.jsonl").read_bytes())
     place = f"{BUCKET}/out"
-    assert summary("retry", place)["after"] == {"rows": 100, "scored": 100, "rejected": 0, "failed": 0}
+    assert summary("retry", place, run=run_here)["after"] == {"rows": 100, "scored": 100, "rejected": 0, "failed": 0}
     assert len(s3.ls(f"{place}/parts")) == 100 // PART_ROWS
 
     damaged = sorted(s3.ls(f"{place}/parts"))[4]
     content = bytearray(s3.cat_file(damaged))
     content[len(content) // 2] ^= 1
     s3.pipe_file(damaged, bytes(content))
-    refused = assay("verify", place, "--sample", 0)
+    refused = run_here("verify", place, "--sample", 0)
     assert refused.returncode == 4
     assert damaged.rsplit("/", 1)[1] in refused.stdout + refused.stderr
-    assert assay("verify", place, "--sample", 0, "--repair").returncode == 0
+    assert run_here("verify", place, "--sample", 0, "--repair").returncode == 0
     assert s3.glob(damaged) == []
 
     local = tmp_path / "fetched"

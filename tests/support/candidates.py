@@ -4,7 +4,7 @@ import itertools
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def saying(
 def with_content(candidate: Candidate, **changes: Any) -> Candidate:
     """The candidate with another content."""
     content = candidate.read()._replace(**changes)
-    return replace(candidate, read=lambda: content)
+    return candidate._replace(read=lambda: content)
 
 
 def candidate(reward: float, text: str = "", *, prompt: str = "p", name: str = "final", **scores: float) -> Candidate:

@@ -11,8 +11,8 @@ import pytest
 from actors.engine import fork_server
 from pipelines.cli import app
 
-_addresses: list[str] = []
-"""Of the Ray that `local_ray` started last."""
+_started: dict[str, dict[str, str]] = {}
+"""The address of the Ray that was started last, and the environment variables that its workers have besides ours."""
 
 
 @pytest.fixture(scope="module")
@@ -21,16 +21,25 @@ def local_ray() -> None:
 
     It stays for the files that come later, until `end_ray`.
     """
+    use_ray({})
+
+
+def use_ray(environment: dict[str, str]) -> None:
+    """See to it that this process has a Ray of ours, whose workers have these environment variables, too."""
     import ray  # 0.5 s of CPU, which a test without Ray needn't wait for
 
     from pipelines.runtime.private_ray.ray_start import start_ray
 
-    if ray.is_initialized() and [ray.get_runtime_context().gcs_address] == _addresses:
+    if ray.is_initialized() and environment.items() <= _started.get(ray.get_runtime_context().gcs_address, {"": ""}).items():
         return
     end_ray()  # one that started by itself, without the ways of ours
     os.environ[fork_server.SWITCH] = fork_server.share()
-    start_ray(address="local", num_cpus=4, object_store_memory=300 * 2**20, include_dashboard=False, log_to_driver=False)
-    _addresses[:] = [ray.get_runtime_context().gcs_address]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        start_ray(address="local", num_cpus=4, object_store_memory=300 * 2**20, include_dashboard=False, log_to_driver=False)
+    _started.clear()
+    _started[ray.get_runtime_context().gcs_address] = environment
 
 
 def end_ray() -> None:

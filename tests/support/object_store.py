@@ -10,6 +10,8 @@ from typing import IO, Any
 import fsspec
 import pytest
 
+from tests.support.local_ray import use_ray
+
 BUCKET = "s3://corpora"
 
 
@@ -57,6 +59,12 @@ def s3(_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
     system.mkdir(BUCKET)
     yield system
     system.rm(BUCKET, recursive=True)
+
+
+@pytest.fixture(scope="module")
+def s3_ray(_server: dict[str, str]) -> None:
+    """As `local_ray`, with workers that reach the server of `s3`."""
+    use_ray(_server)
 
 
 def unreachable() -> dict[str, str]:

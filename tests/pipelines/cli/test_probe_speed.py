@@ -14,8 +14,8 @@ from pipelines.run_folder.parts import Parts
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
-from tests.support.commands import assay
 from tests.support.corpora import chat, lines, rows, write
+from tests.support.local_ray import run_here
 
 
 def plan_settings(path: Path) -> PlanSettings:
@@ -64,12 +64,13 @@ def test_rows_that_are_all_rejected_tell_nothing(tmp_path: Path, fake_engine: No
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("local_ray")
 def test_a_plan_with_a_probe_of_a_real_engine(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(300)))
-    without = assay("plan", corpus, "--model", "tiny-attributes")
+    without = run_here("plan", corpus, "--model", "tiny-attributes")
     for option in ("--probe", "--like", "--tokens-per-s"):
         assert option in without.stdout
-    done = assay("plan", corpus, "--model", "tiny-attributes", "--probe")
+    done = run_here("plan", corpus, "--model", "tiny-attributes", "--probe")
     assert done.returncode == 0, done.stderr
     assert "measured by --probe on this machine: " in done.stdout
     assert "CPU-hours" in done.stdout

@@ -16,6 +16,7 @@ import ray
 from ray.data import DataContext, Dataset
 
 import pipelines
+from actors.engine.fork_server import SWITCH, share
 from actors.errors import ExpressionError, ModelError, SettingsError, SourceError
 from pipelines.datasets import repeated_scoring
 from pipelines.datasets.score_rows import row_id
@@ -23,6 +24,7 @@ from pipelines.run_folder.columns import Columns
 from tests.conftest import REPOSITORY
 from tests.support.commands import PATIENCE_S, summary
 from tests.support.corpora import chat, lines, rows, scored, write
+from tests.support.local_ray import run_here
 from tests.support.object_store import BUCKET
 
 COUNT = 60
@@ -220,15 +222,12 @@ def test_a_scored_folder_and_its_dataset_choose_the_same(tmp_path: Path) -> None
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("s3_ray")
 def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(5)))
-    assert summary("score", corpus, f"{BUCKET}/scored", "--model", "tiny-attributes", "--engine", "fake")["scored"] == 5
-    # In a process of its own: the workers of these tests' Ray don't know how to reach the store.
-    code = (
-        "import pipelines\nfrom pipelines.runtime.session import ray_session\n"
-        f"with ray_session():\n    assert pipelines.read_scored('{BUCKET}/scored').sum('id') == 10"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True, timeout=PATIENCE_S)
+    fake = ("--model", "tiny-attributes", "--engine", "fake")
+    assert summary("score", corpus, f"{BUCKET}/scored", *fake, run=run_here)["scored"] == 5
+    assert pipelines.read_scored(f"{BUCKET}/scored").sum("id") == 10
 
 
 @pytest.mark.filterwarnings("ignore:this dataset is lazy")
@@ -313,7 +312,8 @@ def test_a_script_with_an_engine_says_nothing_but_what_it_prints(tmp_path: Path)
         "rows = [{'prompt': f'What is {at} + 1?', 'response': str(at + 1)} for at in range(7)]\n"
         "print(len(score(ray.data.from_items(rows), model='tiny-scalar').take_all()))\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "RAY_ADDRESS": "local"}  # none of another test
+    # With a Ray of its own, and for its engine the process of all tests that has imported vLLM.
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "RAY_ADDRESS": "local", SWITCH: share()}
     done = subprocess.run(
         [sys.executable, script], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )

@@ -15,7 +15,7 @@ from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import build
-from tests.support.commands import assay, summary
+from tests.support.commands import summary
 from tests.support.corpora import chat, lines, rows, settings, write
 from tests.support.local_ray import run_here
 
@@ -145,12 +145,12 @@ def test_gpus_that_were_used_are_compared_without_the_start_of_their_engines() -
 
 @pytest.mark.long
 def test_a_plan_against_a_run_on_a_real_engine(tmp_path: Path, shared_data: Path) -> None:
-    """As a user does it, in processes of their own: to the token."""
+    """To the token."""
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
     same = (corpus, "--model", "tiny-scalar", "--max-model-len", "1200", "--too-long", "trim-turns", "--limit", "120")
     plan = summary("plan", *same, "--full", "--out", tmp_path / "plan.json", run=run_here)
     words = (*same[:1], tmp_path / "out", *same[1:])
-    done = assay("score", *words, "--plan", tmp_path / "plan.json")
+    done = run_here("score", *words, "--plan", tmp_path / "plan.json")
     assert done.returncode == 0, done.stderr
     assert "plan and fact" in done.stdout
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())

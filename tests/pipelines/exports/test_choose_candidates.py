@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -237,7 +236,7 @@ def test_a_low_temperature_keeps_the_best() -> None:
 
 def votes(*told: tuple[float, dict[str, float]]) -> list[Candidate]:
     own = (candidate(reward, f"text {at}", name=f"candidate[{at}]") for at, (reward, _) in enumerate(told))
-    return [replace(one, scores=scores) for one, (_, scores) in zip(own, told, strict=True)]
+    return [one._replace(scores=scores) for one, (_, scores) in zip(own, told, strict=True)]
 
 
 def test_the_one_that_most_judges_put_first() -> None:

@@ -1095,9 +1095,9 @@ def test_a_row_is_parsed_once_and_only_if_it_is_needed(tmp_path: Path, monkeypat
     parsed = list[Any]()
     parse_row = Reader._parse_row
 
-    def parse_noted(reader: Reader, response: Any) -> Any:
-        parsed.append(response["row"])
-        return parse_row(reader, response)
+    def parse_noted(reader: Reader, stored: Any) -> Any:
+        parsed.append(stored.row)
+        return parse_row(reader, stored)
 
     monkeypatch.setattr(Reader, "_parse_row", parse_noted)
     assert choose(folder, tmp_path / "best", keep="best").rows == 1

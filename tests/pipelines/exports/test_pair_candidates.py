@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -183,7 +182,7 @@ def test_only_the_sides_of_the_pair_are_read() -> None:
     read = list[str]()
 
     def noting(candidate: Candidate) -> Candidate:
-        return replace(candidate, read=lambda: read.append(candidate.name) or candidate.read())  # type: ignore[func-returns-value]
+        return candidate._replace(read=lambda: read.append(candidate.name) or candidate.read())  # type: ignore[func-returns-value]
 
     assert made([noting(each) for each in candidates(*range(8))]) == [(7, 0)]
     assert set(read) == {"candidate[7]", "candidate[0]"}

@@ -7,8 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from actors.records import Message, Role, ScoreRequest
+from bench._scored_corpora import write_scored
 from pipelines.ensembles.score_ensemble import ensemble
 from pipelines.filtering.filter_corpus import keep
 from pipelines.html_report import build as html_report
@@ -22,7 +26,7 @@ from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
-from tests.support.corpora import chat, lines, scored, settings, write
+from tests.support.corpora import lines, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 PAIRS = [{"prompt": f"q{at}", "chosen": f"a{at}\n\nb", "rejected": f"c{at}"} for at in range(12)]
@@ -129,14 +133,22 @@ def test_what_a_filter_kept_is_shown_alone_with_its_texts(tmp_path: Path) -> Non
 
 @pytest.mark.long
 def test_the_page_of_a_hundred_thousand_rows_is_small(tmp_path: Path) -> None:
-    rng = random.Random(5)
+    rng, luck = random.Random(5), np.random.default_rng(5)
     words = ["river", "seven", "答案", "proof", "**bold**", "- item", "`code`"]
-    corpus = tmp_path / "c.jsonl"
-    with corpus.open("w") as stream:
-        for at in range(100_000):
-            answer = " ".join(rng.choices(words, k=rng.randint(1, 80)))
-            stream.write(json.dumps(chat(f"question {at}", answer, topic=rng.choice("abcde"))) + "\n")
-    score(settings(corpus, tmp_path / "s"))
+    schema = pa.schema([("prompt", pa.string()), ("response", pa.string()), ("topic", pa.string())])
+
+    def values(numbers: range) -> dict[str, list[str]]:
+        answers = [" ".join(rng.choices(words, k=rng.randint(1, 80))) for _ in numbers]
+        prompts = [f"question {number}" for number in numbers]
+        return {
+            "prompt": prompts,
+            "response": answers,
+            "topic": rng.choices("abcde", k=len(numbers)),
+            "response_text": answers,
+            "prompt_hash": [ScoreRequest((Message(Role.USER, prompt),), ()).prompt_hash for prompt in prompts],
+        }
+
+    write_scored(tmp_path / "s", luck.normal(size=100_000), schema, values, part_rows=1000, text=True)
     started = time.monotonic()
     written = html_report.build(_settings(tmp_path, by=("topic",)))
     print(f"built in {time.monotonic() - started:.0f} s")

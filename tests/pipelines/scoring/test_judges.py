@@ -12,7 +12,6 @@ from actors.contracts.judge import PARSER
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.scoring.score_corpus import score
-from tests.support.commands import assay
 from tests.support.corpora import chat, lines, outcome_of, scored, settings, write
 from tests.support.judges import judge_folder
 from tests.support.local_ray import run_here
@@ -132,7 +131,7 @@ def test_a_rubric_is_a_file_on_the_command_line(tmp_path: Path, corpus: Path, fo
     rubric = tmp_path / "mine.yaml"
     rubric.write_text(RUBRIC)
     flags = ("--prompt-column", "prompt", "--response-column", "responses", "--engine", "fake", "--votes", 2)
-    done = assay("score", corpus, tmp_path / "out", "--model", folder, "--rubric", rubric, *flags, "--json")
+    done = run_here("score", corpus, tmp_path / "out", "--model", folder, "--rubric", rubric, *flags, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scored"] == 120
     again = run_here("run", tmp_path / "out" / "recipe.yaml")

@@ -16,7 +16,7 @@ from pipelines.scored_corpus.summary import Summary
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings, SampleSettings
-from tests.support.commands import assay, parts_of, running, summary, wait_until
+from tests.support.commands import parts_of, running, summary, wait_until
 from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
 from tests.support.judges import judge_folder
 from tests.support.local_ray import run_here
@@ -262,12 +262,13 @@ def test_a_killed_run_leaves_nothing_wrong_and_loses_little(tmp_path: Path) -> N
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("s3_ray")
 def test_a_store_in_a_bucket_is_that_on_a_disk(s3: Any, tmp_path: Path) -> None:
     s3.pipe_file(f"{BUCKET}/in/c.jsonl", lines(rows(300)))
     fake = ("--model", "tiny-attributes", "--engine", "fake", "--store", f"{BUCKET}/store")
-    first = summary("score", f"{BUCKET}/in", f"{BUCKET}/first", *fake)
+    first = summary("score", f"{BUCKET}/in", f"{BUCKET}/first", *fake, run=run_here)
     assert (first["flags"][FROM_STORE], first["scored"]) == (0, 300)
-    done = assay("score", f"{BUCKET}/in", f"{BUCKET}/second", *fake)
+    done = run_here("score", f"{BUCKET}/in", f"{BUCKET}/second", *fake)
     assert done.returncode == 0, done.stderr
     assert "300 of 300 responses came from the store" in done.stdout
     (identity,) = s3.glob(f"{BUCKET}/store/v1/*/identity.yaml")

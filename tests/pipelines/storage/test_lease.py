@@ -60,7 +60,7 @@ def test_a_folder_in_an_object_store_is_held_too(s3: Any) -> None:
         with pytest.raises(OutputError, match="is being written by another run"):
             take(folder)
         assert storage.folder(folder).is_empty(), "but for the lease"
-    assert storage.folder(folder).entries() == []
+    assert list(storage.folder(folder).entries()) == []
 
 
 def test_what_a_process_held_that_was_killed_is_taken_over_at_once(tmp_path: Path) -> None:

@@ -87,8 +87,10 @@ def test_a_listing_of_several_pages_is_whole(monkeypatch: pytest.MonkeyPatch) ->
             monkeypatch.setenv(name, value)
         S3FileSystem.clear_instance_cache()  # one of another test talks to another server
         matches = storage.find("s3://simulated/in")
+        entries = list(storage.folder("s3://simulated/in").entries())
     S3FileSystem.clear_instance_cache()
     assert matches is not None
-    expected = [(f"s3://simulated/in/{number:08d}.jsonl", len(content_of(number))) for number in range(2345)]
+    expected = [(f"s3://simulated/in/{number:08d}.jsonl", len(content_of("in", number))) for number in range(2345)]
+    assert [(f"s3://simulated/in/{entry.name}", entry.size) for entry in entries] == expected
     assert [(file.path, file.size) for file in matches.files] == expected
     assert len({file.tag for file in matches.files}) == 2345

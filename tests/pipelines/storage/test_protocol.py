@@ -10,7 +10,7 @@ def names(folder: Folder) -> list[str]:
 
 
 def test_a_folder_that_isnt_there_is_empty(folder: Folder) -> None:
-    assert folder.entries() == []
+    assert list(folder.entries()) == []
     assert folder.is_empty()
     folder.delete_all()
     folder.delete("nothing")

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +127,7 @@ def candidates(draw: st.DrawFn) -> Candidate:
 def pairs(draw: st.DrawFn) -> PreferencePair:
     one, text, reward = draw(candidates()), draw(TEXTS), draw(NUMBER)
     better, worse = sorted(
-        [one, replace(with_content(one, text=text), reward=reward)], key=lambda candidate: -candidate.reward
+        [one, with_content(one, text=text)._replace(reward=reward)], key=lambda candidate: -candidate.reward
     )
     return PreferencePair(better, worse)
 
@@ -189,7 +188,7 @@ def in_context(pair: PreferencePair, context: tuple[Message, ...]) -> Preference
 
 def rewards_exchanged(pair: PreferencePair) -> PreferencePair:
     return PreferencePair(
-        replace(pair.chosen, reward=pair.rejected.reward), replace(pair.rejected, reward=pair.chosen.reward)
+        pair.chosen._replace(reward=pair.rejected.reward), pair.rejected._replace(reward=pair.chosen.reward)
     )
 
 
@@ -238,7 +237,7 @@ def test_a_response_gone_wrong_would_be_seen(name: str, wrong: str) -> None:
 
 @pytest.mark.parametrize("name", ["steerlm", "steerlm-regression"])
 def test_the_scores_of_another_response_would_be_seen(name: str) -> None:
-    other = replace(BEST, scores=WORST.scores)
+    other = BEST._replace(scores=WORST.scores)
     with pytest.raises(AssertionError):
         faithful_response(name, BEST, list(RESPONSE_FORMATS[name].rows([other], Labels(0.0))), Labels(0.0))
 
@@ -278,7 +277,7 @@ def test_nemo_aligners_own_regression_rows_come_out_alike(shared_data: Path) -> 
     count = 0
     for row, (one,) in real(shared_data / "formats/nemo-aligner_test-rm.jsonl", "nemo-text"):
         scores = {name: value for name, value in zip(ORDER, row["label"], strict=True) if value != -100.0}
-        rated = replace(one, scores=scores)
+        rated = one._replace(scores=scores)
         (made,) = RESPONSE_FORMATS["steerlm-regression"].rows([rated], Labels())
         assert json.dumps(made) == json.dumps(row)
         (talk,) = RESPONSE_FORMATS["steerlm"].rows([rated], Labels())
