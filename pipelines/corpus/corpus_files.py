@@ -8,9 +8,11 @@ import datetime
 import itertools
 import json
 import shlex
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -31,6 +33,11 @@ _START_BYTES = 65536  # read to tell a JSON array from lines: its first byte tha
 _SAMPLE_LINES = 20
 _THREADS = 32  # files are opened concurrently: in a store each one is a round trip, of 30 ms or so
 _BATCH = 10_000  # files handed to the threads at a time: each call that waits takes 1 kB
+_FOR_PROCESSES = 20_000
+"""Files from which those that must be opened are opened in a process for each core. For a file in a store the client takes
+2 ms of a core, and threads share one; a process takes 2 s to start."""
+_MOST_PROCESSES = 16  # of 150 MB each
+_PIECE = 500  # files that one of these processes opens at a time
 _NOTE_EVERY_S = 10.0
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
 _RESTORE = "restore the file and run the same command again to resume; --overwrite starts from scratch"
@@ -144,6 +151,21 @@ class _Inspected(NamedTuple):
     schema: pa.Schema | None = None
 
 
+class _Look(NamedTuple):
+    """What opening a file told, the file's time of change before, and the time of the look, in nanoseconds since 1970."""
+
+    inspected: _Inspected
+    changed: int | None
+    at: int
+
+
+_looks: dict[str, _Look] = {}
+"""The last look of this process at each file that it opened. The members of an ensemble and the steps of a recipe have the
+same files, and each file would be read for its fingerprint, or its footer fetched, for each of them."""
+_SETTLED_NS = 10**9
+"""A file that was changed so shortly before it was opened may have been changed again with the same time stamp."""
+
+
 def find(inputs: Sequence[str], first_index: int = 0) -> list[InputFile]:
     """The files behind paths, globs and folders: `find_corpus` without what is left out."""
     return find_corpus(inputs, first_index).files
@@ -177,7 +199,7 @@ def find_corpus(
     distinct: dict[pa.Schema, pa.Schema] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
     problems: list[SourceError] = []
-    for inspected in _inspect_all(lookups):
+    for inspected in _inspect_all(lookups, len(paths)):
         if isinstance(inspected, SourceError):
             problems.append(inspected)
             continue
@@ -357,19 +379,49 @@ def _readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
 
-def _inspect_all(lookups: Iterator[_Lookup]) -> Iterator[_Inspected | SourceError]:
-    """Inspect files in their order. Those that must be opened are opened by threads, a batch at a time.
+def _inspect_all(lookups: Iterator[_Lookup], count: int) -> Iterator[_Inspected | SourceError]:
+    """Inspect `count` files in their order, a batch at a time. Those that must be opened are opened concurrently.
 
     A file that can't be read gives its error. Raises `SourceError` if a store doesn't answer.
     """
-    with ThreadPoolExecutor(_THREADS) as threads:
+    with ThreadPoolExecutor(_THREADS) as threads, ExitStack() as stack:
+        processes: Any = None
         while batch := list(itertools.islice(lookups, _BATCH)):
             unopened = [_inspect_unopened(lookup) for lookup in batch]
+            to_open = [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None]
             # `map` cancels what is waiting when one of them raises.
-            opened = threads.map(
-                _inspect_or_error, [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None]
-            )
+            if count < _FOR_PROCESSES or len(to_open) <= _PIECE:
+                opened = threads.map(_inspect_or_error, to_open)
+            else:
+                processes = processes or stack.enter_context(_start_processes())
+                pieces = [to_open[at : at + _PIECE] for at in range(0, len(to_open), _PIECE)]
+                opened = itertools.chain.from_iterable(processes.map(_inspect_piece, pieces))
             yield from (next(opened) if file is None else file for file in unopened)
+
+
+def _start_processes() -> Any:
+    """An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them."""
+    from loky import ProcessPoolExecutor, cpu_count  # 60 ms, for corpora of many files only
+
+    return ProcessPoolExecutor(min(_MOST_PROCESSES, cpu_count()), initializer=_ignore_interrupts)
+
+
+def _ignore_interrupts() -> None:
+    """In another process: Ctrl-C is for this one, which ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _inspect_piece(lookups: Sequence[_Lookup]) -> list[_Inspected | SourceError]:
+    """Inspect some files, in another process. Equal columns are one object, which is sent once."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        all_inspected = list(threads.map(_inspect_or_error, lookups))
+    distinct: dict[pa.Schema | None, pa.Schema | None] = {}
+    return [
+        inspected
+        if isinstance(inspected, SourceError)
+        else inspected._replace(schema=distinct.setdefault(inspected.schema, inspected.schema))
+        for inspected in all_inspected
+    ]
 
 
 def _inspect_unopened(lookup: _Lookup) -> _Inspected | None:
@@ -377,6 +429,8 @@ def _inspect_unopened(lookup: _Lookup) -> _Inspected | None:
     listed, earlier = lookup.listed, lookup.earlier
     if listed is None or listed.tag is None:
         return None
+    if (known := _known(lookup, listed)) is not None:
+        return known
     mark = tagged(listed.tag)
     if earlier is not None and (earlier.size, earlier.fingerprint) == (listed.size, mark):
         return _Inspected(replace(earlier, index=lookup.index, name=lookup.name, modified=listed.modified))
@@ -402,8 +456,12 @@ def _inspect(lookup: _Lookup) -> _Inspected:
     kind = _kind_of(path)
     if kind is None:
         raise SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}")
+    at = time.time_ns()
     try:
         status = lookup.listed or storage.file_status(path)
+        if (known := _known(lookup, status)) is not None:
+            return known
+        changed = storage.change_time(path)
         mark, size = fingerprint(status), status.size
         if kind is FileKind.ARRAY and not _first_bytes(status).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
             kind = _lines_or_refuse(path)
@@ -416,7 +474,24 @@ def _inspect(lookup: _Lookup) -> _Inspected:
             check_compressed(path, size, kind.compression)
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}; make it readable, or leave it out") from error
-    return _Inspected(InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified), schema)
+    inspected = _Inspected(InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified), schema)
+    _looks[path] = _Look(inspected, changed, at)
+    return inspected
+
+
+def _known(lookup: _Lookup, status: FileStatus) -> _Inspected | None:
+    """What this process knows of a file of such a status from opening it; None if it hasn't, or the file may be another."""
+    look = _looks.get(lookup.path)
+    if look is None or look.inspected.file.size != status.size:
+        return None
+    file = look.inspected.file
+    if status.tag is not None:
+        is_same = tagged(status.tag) == file.fingerprint
+    elif look.changed is None or look.changed > look.at - _SETTLED_NS:
+        is_same = False
+    else:  # by its time of change, too: anybody can set that of the last write
+        is_same = (status.modified, storage.change_time(lookup.path)) == (file.modified, look.changed)
+    return look.inspected._replace(file=replace(file, index=lookup.index, name=lookup.name)) if is_same else None
 
 
 def _lines_or_refuse(path: str) -> FileKind:

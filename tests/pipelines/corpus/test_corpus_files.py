@@ -5,6 +5,8 @@ import gzip
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +34,7 @@ from pipelines.corpus.corpus_files import (
 from pipelines.corpus.units import Unit, cut
 from pipelines.storage import FileStatus, fingerprints
 from pipelines.storage.protocol import Matches
+from tests.conftest import REPOSITORY
 from tests.support.object_store import BUCKET
 
 any_speed = settings(deadline=None)
@@ -45,6 +48,7 @@ def corpus(folder: Path, *names: str, data: bytes = LINES) -> None:
 
 
 def parquet(path: Path, rows: int, group_rows: int = 10) -> Path:
+    path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.table({"n": pa.array(range(rows), pa.int64())}), path, row_group_size=group_rows)
     return path
 
@@ -442,6 +446,97 @@ def test_a_listing_that_gives_no_tag_isnt_taken_for_the_state_of_a_file(
     assert file.modified == storage.file_status(str(path)).modified is not None
 
 
+# --- opened once, and by several processes --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of the files that are opened from here on."""
+    paths: list[str] = []
+    real = storage.open_read
+
+    def note(path: str, *more: Any) -> Any:
+        paths.append(path)
+        return real(path, *more)
+
+    for module in (storage, fingerprints):
+        monkeypatch.setattr(module, "open_read", note)
+    return paths
+
+
+def test_a_file_that_is_what_it_was_is_opened_once_in_a_process(
+    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The members of an ensemble have the same files. One that was written again is another, whatever its time says."""
+    path = parquet(tmp_path / "c.parquet", 7)
+    first = find_corpus([str(path)])
+    opened.clear()
+    assert find_corpus([str(path)]) == first
+    assert opened, "it was written within the second before the look, so it may have been written again since"
+    monkeypatch.setattr(corpus_files, "_SETTLED_NS", -(10**12))  # as if that were long ago
+    opened.clear()
+    again = find_corpus([str(path)], 3)
+    assert ([replace(file, index=0) for file in again.files], again.schemas) == (first.files, first.schemas)
+    assert opened == []
+    content, status = bytearray(path.read_bytes()), path.stat()
+    content[20] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert find([str(path)])[0].fingerprint != first.files[0].fingerprint
+
+
+def test_an_object_is_opened_once_in_a_process(s3: Any, opened: list[str]) -> None:
+    put_objects(s3)
+    first = find_corpus([f"{BUCKET}/in"])
+    opened.clear()
+    assert find_corpus([f"{BUCKET}/in"]) == first
+    assert opened == []
+    s3.pipe_file(f"{BUCKET}/in/b.json", b'[{"c": 1}]')
+    assert find([f"{BUCKET}/in"])[1].fingerprint != first.files[1].fingerprint
+    assert opened == [f"{BUCKET}/in/b.json"]
+
+
+SCRIPT = """
+import sys
+from pipelines.corpus import corpus_files
+corpus_files._FOR_PROCESSES, corpus_files._PIECE = 1, 2
+try:
+    corpus = corpus_files.find_corpus(sys.argv[1:])
+except corpus_files.SourceError as error:
+    print(error)
+else:
+    print([file.as_json() for file in corpus.files])
+    print(len(set(map(id, corpus.schemas.values()))), *set(corpus.schemas.values()))
+"""
+"""Without a guard for a process that imports it."""
+
+
+def test_many_files_are_opened_by_several_processes(tmp_path: Path) -> None:
+    for number in range(7):
+        parquet(tmp_path / "in" / f"{number}.parquet", 10 + number)
+    corpus(tmp_path / "in", "7.json", data=b'[{"a": 1}]')
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, script, tmp_path / "in"],
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    alone = find_corpus([str(tmp_path / "in")])
+    assert run() == [str([file.as_json() for file in alone.files]), "1 n: int64"]
+    (tmp_path / "in" / "4.parquet").write_bytes(b"nothing")
+    (message,) = run()
+    assert "4.parquet isn't a valid Parquet file" in message
+
+
 # --- known from an earlier session ---------------------------------------------------------------------------------
 
 
@@ -455,20 +550,16 @@ def put_objects(s3: Any) -> dict[str, bytes]:
     return objects
 
 
-def test_an_object_with_the_tag_of_an_earlier_session_isnt_opened_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_with_the_tag_of_an_earlier_session_isnt_opened_again(
+    s3: Any, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_objects(s3)
     first = find_corpus([f"{BUCKET}/in"])
     assert [file.kind for file in first.files] == [FileKind.PARQUET, FileKind.ARRAY, FileKind.JSONL, FileKind.JSONL]
     assert [file.extent for file in first.files] == [7, None, len(LINES), len(LINES)]
     assert list(first.schemas.values()) == [pa.schema([("n", pa.int8())])]
-    opened: list[str] = []
-    real = storage.open_read
-
-    def noting(path: str, *more: Any) -> Any:
-        opened.append(path)
-        return real(path, *more)
-
-    monkeypatch.setattr(storage, "open_read", noting)
+    monkeypatch.setattr(corpus_files, "_looks", {})  # as in another process
+    opened.clear()
     known = {file.path: file for file in first.files}
     again = find_corpus([f"{BUCKET}/in"], 5, known)
     assert again.files == [replace(file, index=file.index + 5) for file in first.files]
