@@ -609,4 +609,7 @@ try {
 } catch {
   fill(EXAMPLE); // what is remembered is of another version
 }
-loadModels();
+// Until then the button is disabled: what is told of the model moves it, and a click that is under way would miss it.
+loadModels().finally(() => {
+  $("score").disabled = Boolean(underWay);
+});

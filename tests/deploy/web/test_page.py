@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Locator, Page, Request, Response, expect
+from playwright.sync_api import Browser, Locator, Page, Request, Response, Route, expect
 
 from actors.reward_model import resolve_model
 from actors.scorers.calls import InProcess
@@ -440,6 +440,18 @@ def test_every_control_has_a_name(page: Page, opens: str) -> None:
     controls = [node for node in tree if node.get("role", {}).get("value") in {"textbox", "combobox", "button", "dialog"}]
     assert len(controls) > 1
     assert all(node["name"]["value"].strip() for node in controls)
+
+
+def test_the_button_waits_for_the_models(visit: Callable[..., Page], endpoint: str) -> None:
+    """They move it: a click that was under way missed it, and nothing was scored."""
+    page, held = visit(endpoint), list[Route]()
+    page.route("**/v1/models", lambda route: held.append(route))  # Playwright takes no built-in function
+    with page.expect_request("**/v1/models"):
+        page.reload()
+    expect(page.get_by_role("button", name="Score")).to_be_disabled()
+    (route,) = held
+    route.continue_()
+    assert score(page).count() == len(EXAMPLE["responses"])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
