@@ -35,7 +35,7 @@ from actors.engine.engine_arguments import (
     cpu_shares,
     engine_arguments,
 )
-from actors.engine.error_log import ErrorLog
+from actors.engine.engine_folder import EngineFolder
 from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
 from actors.engine.process_reaper import ProcessReaper
@@ -171,7 +171,7 @@ class VllmEngine:
         self._probe: asyncio.Task[None] | None = None
         # The adapters, and None for the model, that haven't answered a request yet: their first may compile for minutes.
         self._cold: set[str | None] = {None}
-        self._error_log = ErrorLog(DEFAULT_LOGGING_CONFIG)
+        self._folder = EngineFolder(DEFAULT_LOGGING_CONFIG)
         self._reaper = ProcessReaper()
         self._closing = threading.Lock()
         self._thread = LoopThread("vllm-engine")
@@ -185,7 +185,7 @@ class VllmEngine:
         # This blocks the loop, which has nothing else to do yet. AsyncLLM is created on the loop, because it starts its task
         # that listens to the engine core on the loop that runs then.
         try:
-            with self._error_log.listening(), self._reaper.marking(), _bind_cpus(self._workers):
+            with self._folder.in_use(), self._reaper.marking(), _bind_cpus(self._workers):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if config.lora_config is not None:
                     check_adapter_precision(str(config.model_config.dtype), on_cpu=current_platform.is_cpu())
@@ -200,7 +200,7 @@ class VllmEngine:
         except SettingsError:
             raise
         except Exception as error:
-            cause = self._error_log.read() or _root_message(error)
+            cause = self._folder.read_error() or _root_message(error)
             raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
         places = self._max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
         self._admission = Admission(places, self._deadline_s)
@@ -316,7 +316,7 @@ class VllmEngine:
     def _clean_up(self) -> None:
         self._thread.stop()
         self._reaper.release()
-        self._error_log.forget()
+        self._folder.delete()
 
     async def _stop(self) -> None:
         self._watcher.cancel()
@@ -393,7 +393,7 @@ class VllmEngine:
 
     def _declare_dead(self, cause: str) -> EngineDead:
         """Fail every request. Only the first cause counts, with what the processes had logged as an error by then."""
-        logged = self._error_log.read()
+        logged = self._folder.read_error()
         return self._admission.die(cause if logged is None else f"{cause}: {logged}")
 
     def _checked_prompt(self, ids: Sequence[int]) -> TokensInput:

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -29,7 +30,7 @@ from actors.engine.engine_arguments import (
     engine_arguments,
     fields_in,
 )
-from actors.engine.error_log import ErrorLog
+from actors.engine.engine_folder import EngineFolder
 from actors.engine.protocol import Generation, Pooled, Sampling, Task
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.launch.start_engine import _fake_engine
@@ -395,8 +396,8 @@ def test_a_pipeline_on_cpu_is_not_eager() -> None:
 
 
 def test_the_first_error_of_all_processes_is_the_last_word(tmp_path: Path) -> None:
-    words = ErrorLog({"version": 1, "handlers": {}, "loggers": {"vllm": {"handlers": []}}})
-    assert words.read() is None
+    folder = EngineFolder({"version": 1, "handlers": {}, "loggers": {"vllm": {"handlers": []}}})
+    assert folder.read_error() is None
     log = (
         "Something failed.\n"
         "Traceback (most recent call last):\n"
@@ -409,13 +410,13 @@ def test_the_first_error_of_all_processes_is_the_last_word(tmp_path: Path) -> No
         '  File "core.py", line 5, in wait\n'
         "RuntimeError: a consequence\n"
     )
-    with words.listening():
+    with folder.in_use():
         config = json.loads(Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).read_text())
     assert "VLLM_LOGGING_CONFIG_PATH" not in os.environ
     Path(config["handlers"]["last_words"]["filename"]).write_text(log)
-    assert words.read() == "ValueError: the cause"
-    words.forget()
-    assert words.read() is None
+    assert folder.read_error() == "ValueError: the cause"
+    folder.delete()
+    assert folder.read_error() is None
 
 
 def test_an_unknown_model_does_not_start(tmp_path: Path) -> None:
@@ -449,7 +450,7 @@ def engine_at(step_s: float, cold: set[str | None]) -> "VllmEngine":
 
     engine = object.__new__(VllmEngine)
     engine._admission, engine._probe, engine._cold = Admission(1, 60.0), None, cold
-    engine._engine, engine._error_log = Core(step_s), ErrorLog({"handlers": {}, "loggers": {"vllm": {"handlers": []}}})
+    engine._engine, engine._folder = Core(step_s), EngineFolder({"handlers": {}, "loggers": {"vllm": {"handlers": []}}})
     return engine
 
 
@@ -526,17 +527,21 @@ def test_as_many_requests_are_inside_as_vllm_works_on(classify_engine: "VllmEngi
 
 
 @pytest.fixture
-def start(classifier: Path, judge: Path) -> Iterator[Start]:
-    """Starts engines that won't live long."""
+def start(classifier: Path, judge: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts engines that won't live long. However they end, they leave neither sockets nor logs."""
     started: list[VllmEngine] = []
 
     def start_one(task: Task, **settings: Any) -> "VllmEngine":
         started.append(start_vllm(classifier if task is Task.CLASSIFY else judge, task, **settings))
+        assert any(path.is_socket() for path in Path(temporary).rglob("*"))
         return started[-1]
 
-    yield start_one
-    for engine in started:
-        close_vllm(engine)
+    with tempfile.TemporaryDirectory(prefix="t-", dir="/tmp") as temporary:  # a short name
+        monkeypatch.setattr(tempfile, "tempdir", temporary)
+        yield start_one
+        for engine in started:
+            close_vllm(engine)
+        assert not [path for path in Path(temporary).rglob("*") if path.is_socket() or path.name == "errors.log"]
 
 
 def assert_gone(engine: "VllmEngine", pids: Sequence[int]) -> None:

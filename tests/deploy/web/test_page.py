@@ -445,7 +445,7 @@ def test_every_control_has_a_name(page: Page, opens: str) -> None:
 def test_the_button_waits_for_the_models(visit: Callable[..., Page], endpoint: str) -> None:
     """They move it: a click that was under way missed it, and nothing was scored."""
     page, held = visit(endpoint), list[Route]()
-    page.route("**/v1/models", lambda route: held.append(route))  # Playwright takes no built-in function
+    page.route("**/v1/models", lambda route: held.append(route))  # noqa: PLW0108  Playwright takes no built-in function
     with page.expect_request("**/v1/models"):
         page.reload()
     expect(page.get_by_role("button", name="Score")).to_be_disabled()

@@ -1,0 +1,73 @@
+"""The folder of an engine's processes: their sockets, and the errors that they log.
+
+These tell the cause of a death, which vLLM doesn't report to the parent process.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_CONFIG_VARIABLE = "VLLM_LOGGING_CONFIG_PATH"
+_SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"
+_LONGEST = 500
+"""Characters of a message that are kept."""
+_LONGEST_PATH = 70
+"""Bytes of the path of a folder for sockets: with a slash and vLLM's 36 characters, of 107 that a socket's may have."""
+
+
+class EngineFolder:
+    """A temporary folder, deleted with the engine.
+
+    The file of errors is written beside vLLM's usual output, and not where the user configures vLLM's log.
+    """
+
+    def __init__(self, log_config: Mapping[str, Any]) -> None:
+        """`log_config` is vLLM's own, in the form of `logging.config.dictConfig`."""
+        self._path = Path(tempfile.mkdtemp(prefix="assay-engine-"))
+        self._errors = self._path / "errors.log"
+        self._config = self._path / "log.json"
+        config = json.loads(json.dumps(log_config))
+        config["handlers"]["last_words"] = {
+            "class": "logging.FileHandler",
+            "filename": str(self._errors),
+            "level": "ERROR",
+            "delay": True,
+        }
+        config["loggers"]["vllm"]["handlers"].append("last_words")
+        self._config.write_text(json.dumps(config))
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Processes started in this block have the folder. Each engine would leave three sockets in the temporary folder."""
+        variables = {}
+        if os.environ.get("VLLM_CONFIGURE_LOGGING") != "0":
+            variables[_CONFIG_VARIABLE] = str(self._config)
+        if len(os.fsencode(self._path)) <= _LONGEST_PATH:
+            variables[_SOCKETS_VARIABLE] = str(self._path)
+        ours = {name: value for name, value in variables.items() if name not in os.environ}  # the user's count more
+        os.environ.update(ours)
+        try:
+            yield
+        finally:
+            for name in ours:
+                del os.environ[name]
+
+    def read_error(self) -> str | None:
+        """The first exception in the file, as its last line says it: later ones are its consequences in other processes."""
+        if not self._errors.exists():
+            return None
+        lines = iter(self._errors.read_text(errors="replace").splitlines())
+        for line in lines:
+            if line.startswith("Traceback "):
+                break
+        # The frames of a traceback are indented, its exception is not.
+        return next((line[:_LONGEST] for line in lines if line and not line.startswith(" ")), None)
+
+    def delete(self) -> None:
+        """Delete the folder."""
+        shutil.rmtree(self._path, ignore_errors=True)
