@@ -42,12 +42,16 @@ class EngineFolder:
         self._config.write_text(json.dumps(config))
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Processes started in this block have the folder. Each engine would leave three sockets in the temporary folder."""
+    def in_use(self, *, sockets: bool) -> Iterator[None]:
+        """Processes started in this block have the folder.
+
+        `sockets`: for their sockets, too, of which each engine would leave three in the temporary folder. Not for processes
+        on other nodes, to which vLLM sends the variable and where the folder isn't.
+        """
         variables = {}
         if os.environ.get("VLLM_CONFIGURE_LOGGING") != "0":
             variables[_CONFIG_VARIABLE] = str(self._config)
-        if len(os.fsencode(self._path)) <= _LONGEST_PATH:
+        if sockets and len(os.fsencode(self._path)) <= _LONGEST_PATH:
             variables[_SOCKETS_VARIABLE] = str(self._path)
         ours = {name: value for name, value in variables.items() if name not in os.environ}  # the user's count more
         os.environ.update(ours)

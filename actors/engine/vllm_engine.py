@@ -185,7 +185,11 @@ class VllmEngine:
         # This blocks the loop, which has nothing else to do yet. AsyncLLM is created on the loop, because it starts its task
         # that listens to the engine core on the loop that runs then.
         try:
-            with self._folder.in_use(), self._reaper.marking(), _bind_cpus(self._workers):
+            with (
+                self._folder.in_use(sockets=self._placement is None),
+                self._reaper.marking(),
+                _bind_cpus(self._workers),
+            ):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if config.lora_config is not None:
                     check_adapter_precision(str(config.model_config.dtype), on_cpu=current_platform.is_cpu())

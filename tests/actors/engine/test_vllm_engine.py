@@ -410,8 +410,9 @@ def test_the_first_error_of_all_processes_is_the_last_word(tmp_path: Path) -> No
         '  File "core.py", line 5, in wait\n'
         "RuntimeError: a consequence\n"
     )
-    with folder.in_use():
+    with folder.in_use(sockets=False):
         config = json.loads(Path(os.environ["VLLM_LOGGING_CONFIG_PATH"]).read_text())
+        assert "VLLM_RPC_BASE_PATH" not in os.environ, "vLLM would send it to other nodes, where the folder isn't"
     assert "VLLM_LOGGING_CONFIG_PATH" not in os.environ
     Path(config["handlers"]["last_words"]["filename"]).write_text(log)
     assert folder.read_error() == "ValueError: the cause"
