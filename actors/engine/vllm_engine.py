@@ -186,7 +186,7 @@ class VllmEngine:
         # that listens to the engine core on the loop that runs then.
         try:
             with (
-                self._folder.in_use(sockets=self._placement is None),
+                self._folder.in_use(sockets=arguments.get("distributed_executor_backend") != "ray"),
                 self._reaper.marking(),
                 _bind_cpus(self._workers),
             ):
