@@ -1,6 +1,6 @@
 """The folder of an engine's processes: their sockets, and the errors that they log.
 
-These tell the cause of a death, which vLLM doesn't report to the parent process.
+The errors tell the cause of a death, which vLLM doesn't report to the parent process.
 """
 
 import json
@@ -43,7 +43,7 @@ class EngineFolder:
 
     @contextmanager
     def in_use(self, *, sockets: bool) -> Iterator[None]:
-        """Processes started in this block have the folder.
+        """Let processes that are started in this block use the folder.
 
         `sockets`: for their sockets, too, of which each engine would leave three in the temporary folder. Not for processes
         on other nodes, to which vLLM sends the variable and where the folder isn't.
@@ -53,12 +53,13 @@ class EngineFolder:
             variables[_CONFIG_VARIABLE] = str(self._config)
         if sockets and len(os.fsencode(self._path)) <= _LONGEST_PATH:
             variables[_SOCKETS_VARIABLE] = str(self._path)
-        ours = {name: value for name, value in variables.items() if name not in os.environ}  # the user's count more
-        os.environ.update(ours)
+        # The user's count more.
+        variables = {name: value for name, value in variables.items() if name not in os.environ}
+        os.environ.update(variables)
         try:
             yield
         finally:
-            for name in ours:
+            for name in variables:
                 del os.environ[name]
 
     def read_error(self) -> str | None:

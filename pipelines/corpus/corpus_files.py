@@ -429,8 +429,8 @@ def _inspect_unopened(lookup: _Lookup) -> _Inspected | None:
     listed, earlier = lookup.listed, lookup.earlier
     if listed is None or listed.tag is None:
         return None
-    if (known := _known(lookup, listed)) is not None:
-        return known
+    if (inspected := _recall(lookup, listed)) is not None:
+        return inspected
     mark = tagged(listed.tag)
     if earlier is not None and (earlier.size, earlier.fingerprint) == (listed.size, mark):
         return _Inspected(replace(earlier, index=lookup.index, name=lookup.name, modified=listed.modified))
@@ -459,8 +459,8 @@ def _inspect(lookup: _Lookup) -> _Inspected:
     at = time.time_ns()
     try:
         status = lookup.listed or storage.file_status(path)
-        if (known := _known(lookup, status)) is not None:
-            return known
+        if (inspected := _recall(lookup, status)) is not None:
+            return inspected
         changed = storage.change_time(path)
         mark, size = fingerprint(status), status.size
         if kind is FileKind.ARRAY and not _first_bytes(status).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
@@ -479,7 +479,7 @@ def _inspect(lookup: _Lookup) -> _Inspected:
     return inspected
 
 
-def _known(lookup: _Lookup, status: FileStatus) -> _Inspected | None:
+def _recall(lookup: _Lookup, status: FileStatus) -> _Inspected | None:
     """What this process knows of a file of such a status from opening it; None if it hasn't, or the file may be another."""
     look = _looks.get(lookup.path)
     if look is None or look.inspected.file.size != status.size:

@@ -445,15 +445,15 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
     with folder.writing(name) as stream:
         for group in groups:
             candidates = [response for response in group if isinstance(response, Candidate)]
-            others = [response for response in group if isinstance(response, LeftOut)]
+            reasons = [response for response in group if isinstance(response, LeftOut)]
             exported = job.maker(candidates) if candidates else ExportedRows(())
             stream.writelines(encode(row) + b"\n" for row in exported.rows)
             # Added up in place: a summary for each group, added to the last, would copy the lists as often.
             counts["groups"] += bool(candidates)
-            counts["candidates"] += len(candidates) + others.count(LeftOut.UNMET)
-            counts["unscored"] += others.count(LeftOut.UNSCORED)
+            counts["candidates"] += len(candidates) + reasons.count(LeftOut.UNMET)
+            counts["unscored"] += reasons.count(LeftOut.UNSCORED)
             counts["rows"] += len(exported.rows)
-            left_out.update({**exported.left, LeftOut.UNMET.value: others.count(LeftOut.UNMET)})
+            left_out.update({**exported.left, LeftOut.UNMET.value: reasons.count(LeftOut.UNMET)})
             labels.update(exported.labels)
             measures += exported.measures
             types.add(exported.rows)

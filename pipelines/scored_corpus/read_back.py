@@ -37,7 +37,7 @@ class ReadResponse(NamedTuple):
     text: str | None
 
 
-class _Stored(NamedTuple):
+class _StoredResponse(NamedTuple):
     """A response as its part holds it.
 
     `inputs` are the input's columns. `shape` is the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
@@ -123,13 +123,13 @@ class Reader:
         """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
         where = self.where
         evaluate = Evaluator({_MET: where.text}, where.columns, where.flat) if where is not None else None
-        stored = itertools.chain.from_iterable(self._with_conditions(table, evaluate) for table in tables)
+        stored = itertools.chain.from_iterable(self._evaluate(table, evaluate) for table in tables)
         for _, row in itertools.groupby(stored, key=lambda pair: pair[0].row):
             yield self._read_row(list(row))
 
     def responses(self, table: pa.Table) -> Iterator[ReadResponse]:
         """Each response of a table, in order, with or without a reward. Raises `SourceError` as `candidates` does."""
-        for _, row in itertools.groupby(self._stored(table), key=lambda stored: stored.row):
+        for _, row in itertools.groupby(self._read_table(table), key=lambda stored: stored.row):
             responses = list(row)
             # Without a prompt hash nothing of it was read when it was scored, and the row may be malformed.
             is_read = any(stored.prompt_hash is not None for stored in responses)
@@ -137,30 +137,30 @@ class Reader:
             for stored in responses:
                 yield self._read_response(stored, requests)
 
-    def _stored(self, table: pa.Table) -> Iterator[_Stored]:
+    def _read_table(self, table: pa.Table) -> Iterator[_StoredResponse]:
         prefix, nothing = self.columns.prefix, itertools.repeat(None)
         ours = [table.column(prefix + name).to_pylist() for name in (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES)]
         shapes = table.column(prefix + SHAPE).to_pylist() if self.columns.mixed else nothing
         drawn = table.column(prefix + CANDIDATE).to_pylist() if self.columns.drawn else nothing
-        return map(_Stored, *ours, shapes, drawn, table.select(self._inputs).to_pylist())
+        return map(_StoredResponse, *ours, shapes, drawn, table.select(self._inputs).to_pylist())
 
-    def _with_conditions(self, table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[_Stored, bool]]:
+    def _evaluate(self, table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[_StoredResponse, bool]]:
         """Each response, and whether it meets the condition (True without one)."""
-        is_met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else itertools.repeat(True)
-        return zip(self._stored(table), is_met, strict=False)
+        is_met = evaluate(table).column(_MET).to_pylist() if evaluate is not None else [True] * len(table)
+        return zip(self._read_table(table), is_met, strict=True)
 
-    def _read_response(self, stored: _Stored, requests: RowRequests | None) -> ReadResponse:
+    def _read_response(self, stored: _StoredResponse, requests: RowRequests | None) -> ReadResponse:
         if requests is None or stored.prompt_hash is None:
             return ReadResponse(None, None)
         if self.columns.drawn:
             return ReadResponse(self._prompt(stored, requests), stored.drawn)
         return _parsed_response(stored, requests)
 
-    def _read_row(self, responses: Sequence[tuple[_Stored, bool]]) -> list[CandidateOrLeftOut]:
+    def _read_row(self, responses: Sequence[tuple[_StoredResponse, bool]]) -> list[CandidateOrLeftOut]:
         row = _CorpusRow(self, responses[0][0])
-        return [self._candidate(stored, row) if is_met else _left_out(stored) for stored, is_met in responses]
+        return [self._candidate(stored, row) if is_met else _reason_left_out(stored) for stored, is_met in responses]
 
-    def _candidate(self, stored: _Stored, row: "_CorpusRow") -> CandidateOrLeftOut:
+    def _candidate(self, stored: _StoredResponse, row: "_CorpusRow") -> CandidateOrLeftOut:
         if stored.reward is None:
             return LeftOut.UNSCORED
         scores = {output: value for output, value in stored.scores.items() if value is not None}
@@ -169,7 +169,7 @@ class Reader:
             stored.row, stored.name, stored.prompt_hash, stored.reward, scores, _ContentReader(self, stored, row)
         )
 
-    def _content(self, stored: _Stored, requests: RowRequests) -> Content:
+    def _content(self, stored: _StoredResponse, requests: RowRequests) -> Content:
         context, text = self._read_response(stored, requests)
         assert context is not None
         assert text is not None  # both were judged
@@ -177,7 +177,7 @@ class Reader:
         fields = {field: stored.inputs[field] for field in self.carried}
         return Content(context, text, answer, fields, () if self.columns.drawn else _judged_before(context, requests))
 
-    def _prompt(self, stored: _Stored, requests: RowRequests) -> tuple[Message, ...]:
+    def _prompt(self, stored: _StoredResponse, requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
         # A row may hold several prompts (the turns of a conversation), so the prompt is found by its hash. The policy's
         # system prompt was part of it then, so it is added before hashing.
@@ -190,7 +190,7 @@ class Reader:
             "another version of Assay read it; sample it again"
         )
 
-    def _parse_row(self, stored: _Stored) -> RowRequests:
+    def _parse_row(self, stored: _StoredResponse) -> RowRequests:
         if self.columns.is_json:
             try:
                 row: object = parse(stored.inputs[RECORD])
@@ -206,7 +206,7 @@ class Reader:
 class _CorpusRow:
     """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
 
-    def __init__(self, reader: Reader, stored: _Stored) -> None:
+    def __init__(self, reader: Reader, stored: _StoredResponse) -> None:
         self._reader = reader
         self._stored = stored
 
@@ -221,7 +221,7 @@ class _ContentReader:
 
     __slots__ = ("_content", "_reader", "_row", "_stored")
 
-    def __init__(self, reader: Reader, stored: _Stored, row: _CorpusRow) -> None:
+    def __init__(self, reader: Reader, stored: _StoredResponse, row: _CorpusRow) -> None:
         self._reader = reader
         self._stored = stored
         self._row = row
@@ -239,12 +239,12 @@ def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple
     return tuple(sorted({place for place in places if place < len(context)}))
 
 
-def _left_out(stored: _Stored) -> LeftOut:
+def _reason_left_out(stored: _StoredResponse) -> LeftOut:
     """Why a response that doesn't meet the condition is no candidate."""
     return LeftOut.UNSCORED if stored.reward is None else LeftOut.UNMET
 
 
-def _parsed_response(stored: _Stored, requests: RowRequests) -> ReadResponse:
+def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResponse:
     """What was scored. Raises `SourceError` if the row has no such response to the recorded prompt."""
     for request in requests.requests:
         for response in request.responses:

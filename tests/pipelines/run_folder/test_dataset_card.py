@@ -1,6 +1,9 @@
 """Cards of output folders, read by `datasets.load_dataset` itself."""
 
+import datetime as dt
+import decimal
 import importlib
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +23,7 @@ from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.dataset_card import features, write_card, write_scored_card
-from pipelines.run_folder.json_lines import written_type
+from pipelines.run_folder.json_lines import encode, written_type
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
@@ -186,6 +189,18 @@ def test_types_that_dont_go_together_are_left_out() -> None:
     assert row_types.schema_of(row_types.merge(*texts)) is None
     assert row_types.schema_of("") is None
     assert (ExportSummary(row_types=texts[0]) + ExportSummary()).row_types == texts[0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, 1.5, "x", True, None, dt.datetime(2026, 1, 1, 2, 3, tzinfo=dt.UTC), dt.date(2026, 1, 1), dt.time(1, 2), decimal.Decimal("1.50"),
+     {"a": [1, 2], "b": [{"c": dt.date(2026, 1, 1)}]}, [], [None, 2.5], 2**40],
+    ids=str,
+)  # fmt: skip
+def test_types_are_those_of_the_written_lines(value: object) -> None:
+    types, row = row_types.RowTypes(), {"a": value, "text": "x"}
+    types.add([row])
+    assert row_types.schema_of(types.text()) == pa.schema(list(pa.array([json.loads(encode(row))]).type))
 
 
 def test_features_are_written_as_datasets_writes_them() -> None:
