@@ -193,7 +193,8 @@ def test_types_that_dont_go_together_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [1, 1.5, "x", True, None, dt.datetime(2026, 1, 1, 2, 3, tzinfo=dt.UTC), dt.date(2026, 1, 1), dt.time(1, 2), decimal.Decimal("1.50"),
+    [1, 1.5, "x", True, None, dt.datetime(2026, 1, 1, 2, 3, tzinfo=dt.UTC), dt.date(2026, 1, 1), dt.time(1, 2),
+     decimal.Decimal("1.50"),
      {"a": [1, 2], "b": [{"c": dt.date(2026, 1, 1)}]}, [], [None, 2.5], 2**40],
     ids=str,
 )  # fmt: skip
