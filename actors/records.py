@@ -122,12 +122,17 @@ class ScoreRequest:
     def prompt_hash(self) -> str:
         """16 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
         digest = hashlib.sha256()
-        turns = [(message.role.value, message.content) for message in self.context]
-        for kind, text in (*turns, *(("principle", principle) for principle in self.principles)):
-            content = text.encode("utf-8", "surrogatepass")
-            digest.update(f"{kind}:{len(content)}:".encode())
-            digest.update(content)
+        for message in self.context:
+            _add_to(digest, message.role, message.content)
+        for principle in self.principles:
+            _add_to(digest, Shown.PRINCIPLE, principle)
         return digest.hexdigest()[:16]
+
+
+def _add_to(digest: "hashlib._Hash", kind: str, text: str) -> None:
+    content = text.encode("utf-8", "surrogatepass")
+    digest.update(b"%b:%d:" % (kind.encode(), len(content)))
+    digest.update(content)
 
 
 @dataclass(frozen=True, slots=True)

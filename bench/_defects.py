@@ -393,8 +393,8 @@ DEFECTS = (
     Defect(
         "prompts of different roles taken for the same",
         "actors/records.py",
-        'f"{kind}:{len(content)}:".encode()',
-        'f"{len(content)}:".encode()',
+        'b"%b:%d:" % (kind.encode(), len(content))',
+        'b"%d:" % len(content)',
         "tests/actors/test_records.py::test_prompts_differ_by_who_says_what_and_by_where_a_turn_ends",
     ),
     Defect(

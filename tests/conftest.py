@@ -32,7 +32,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest.register_assert_rewrite("tests.support.contract")
-pytest_plugins = ["tests.support.engines", "tests.support.local_ray", "tests.support.object_store"]
+pytest_plugins = [
+    "tests.support.engines",
+    "tests.support.local_ray",
+    "tests.support.object_store",
+    "tests.support.scheduler",
+]
 
 settings.load_profile("dev")  # unless --hypothesis-profile names another
 

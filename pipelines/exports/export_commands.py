@@ -1,6 +1,6 @@
 """The jobs of the three commands that export scored candidates: `choose`, `pairs` and `export`."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,7 +15,7 @@ from pipelines.exports.rpo_scale import scale_advice
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
 from pipelines.exports.trainer_messages import Refusal, without_unkept_turns
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, PreferencePair
+from pipelines.scored_corpus.candidates import Candidate, LabelAgreement
 from pipelines.settings.export_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
@@ -58,19 +58,23 @@ class _Pairing:
 
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         form = PAIR_FORMATS[self.trainer]
+        rows, margins = list[Mapping[str, Any]](), list[float]()
+        left, labels = defaultdict[str, int](int), defaultdict[str, int](int)
         all_pairs = pairs(candidates, self.settings)
-        agreements = [pair.agreement for pair in all_pairs]
-        reasons = [
-            self._label_refusal(agreement) or form.check(pair) for pair, agreement in zip(all_pairs, agreements, strict=True)
-        ]
-        refused = Counter(reason for reason in reasons if reason is not None)
-        kept: list[PreferencePair] = [pair for pair, reason in zip(all_pairs, reasons, strict=True) if reason is None]
-        # Margins and rows are those of the pairs that are written; agreement with labels is counted over all pairs, else a
-        # filter by labels would always report full agreement.
-        left = {**refused, **({} if all_pairs else {_NO_PAIR: 1})}
-        labels = dict(Counter(agreement.value for agreement in agreements))
-        rows = [{**row, **pair.fields} for pair in kept for row in form.rows(pair)]
-        return ExportedRows(rows, left, [pair.margin for pair in kept], labels)
+        for pair in all_pairs:
+            agreement = pair.agreement
+            # Margins and rows are those of the pairs that are written; agreement with labels is counted over all pairs, else
+            # a filter by labels would always report full agreement.
+            labels[agreement.value] += 1
+            if (reason := self._label_refusal(agreement) or form.check(pair)) is not None:
+                left[reason] += 1
+                continue
+            margins.append(pair.margin)
+            fields = pair.fields
+            rows += [{**row, **fields} for row in form.rows(pair)]
+        if not all_pairs:
+            left[_NO_PAIR] = 1
+        return ExportedRows(rows, left, margins, labels)
 
     def _label_refusal(self, agreement: LabelAgreement) -> str | None:
         """Why a pair is left out because of the corpus' label, or None."""

@@ -437,41 +437,64 @@ def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]
 Groups = Iterator[Sequence[CandidateOrLeftOut]]
 
 
+class _Tally:
+    """Adds up, in place, what is made of groups: a summary for each, added to the last, would copy the lists as often.
+
+    Plain numbers and loops, as `Counter.update` takes as long as making a pair.
+    """
+
+    def __init__(self) -> None:
+        self._groups = self._candidates = self._unscored = self._rows = 0
+        self._left, self._labels = Counter[str](), Counter[str]()
+        self._measures = list[float]()
+
+    def add(self, group: Sequence[CandidateOrLeftOut], candidates: int, exported: ExportedRows) -> None:
+        """Count a group, of which `candidates` aren't left out."""
+        self._groups += candidates > 0
+        self._candidates += candidates
+        self._rows += len(exported.rows)
+        if candidates < len(group):
+            unmet = group.count(LeftOut.UNMET)
+            self._candidates += unmet
+            self._left[LeftOut.UNMET.value] += unmet
+            self._unscored += group.count(LeftOut.UNSCORED)
+        for reason, count in exported.left.items():
+            self._left[reason] += count
+        for agreement, count in exported.labels.items():
+            self._labels[agreement] += count
+        self._measures += exported.measures
+
+    def summary(self, types: str) -> ExportSummary:
+        """The counts; `types` are those of the rows."""
+        # Added to nothing: that sorts the counts, drops those of 0, and thins the measures.
+        return ExportSummary() + ExportSummary(
+            self._groups,
+            self._candidates,
+            self._unscored,
+            self._rows,
+            self._left,
+            self._measures,
+            labels=self._labels,
+            row_types=types,
+        )
+
+
 def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
-    job, counts, left_out, labels = step.job, Counter[str](), Counter[str](), Counter[str]()
-    measures, types = list[float](), row_types.RowTypes()
+    job, tally, types = step.job, _Tally(), row_types.RowTypes()
     name = f"{job.kind.stems[0]}-{number}.jsonl"
     folder = storage.folder(job.output)
     with folder.writing(name) as stream:
         for group in groups:
             candidates = [response for response in group if isinstance(response, Candidate)]
-            reasons = [response for response in group if isinstance(response, LeftOut)]
             exported = job.maker(candidates) if candidates else ExportedRows(())
-            stream.writelines(encode(row) + b"\n" for row in exported.rows)
-            # Added up in place: a summary for each group, added to the last, would copy the lists as often.
-            counts["groups"] += bool(candidates)
-            counts["candidates"] += len(candidates) + reasons.count(LeftOut.UNMET)
-            counts["unscored"] += reasons.count(LeftOut.UNSCORED)
-            counts["rows"] += len(exported.rows)
-            left_out.update({**exported.left, LeftOut.UNMET.value: reasons.count(LeftOut.UNMET)})
-            labels.update(exported.labels)
-            measures += exported.measures
+            stream.writelines([encode(row) + b"\n" for row in exported.rows])
+            tally.add(group, len(candidates), exported)
             types.add(exported.rows)
         # Inside the `with`, before the file is committed: a worker whose run lost the lease must not replace a file of the
         # run that holds it now.
         if step.ticket is not None:
             step.ticket.check()
-    # Added to nothing: that sorts the counts, drops those of 0, and thins the measures.
-    summary = ExportSummary() + ExportSummary(
-        groups=counts["groups"],
-        candidates=counts["candidates"],
-        unscored=counts["unscored"],
-        rows=counts["rows"],
-        left=left_out,
-        measures=measures,
-        labels=labels,
-        row_types=types.text(),
-    )
+    summary = tally.summary(types.text())
     if not summary.rows:
         folder.delete(name)
     # After the file: a piece that is noted as done has its file, and one killed in between is made again.

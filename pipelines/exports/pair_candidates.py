@@ -8,16 +8,19 @@ if it was stripped, since a judge that wasn't shown it can't have based the rewa
 import bisect
 from collections.abc import Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from random import Random
 
 from pipelines.scored_corpus.candidates import SAME_REWARD, Candidate, PreferencePair
 from pipelines.settings.export_settings import PairingSettings, PairsOf
 
+_REWARD = attrgetter("reward")
+
 
 def pairs(candidates: Sequence[Candidate], settings: PairingSettings) -> list[PreferencePair]:
     """The preference pairs of a prompt's candidates, by descending reward; equal rewards keep the order of the corpus."""
-    # `sorted` is stable, so pairs depend on nothing but rewards and the order of the corpus.
-    ordered = sorted(candidates, key=lambda candidate: -candidate.reward)
+    # `sorted` is stable, in reverse too, so pairs depend on nothing but rewards and the order of the corpus.
+    ordered = sorted(candidates, key=_REWARD, reverse=True)
     return list(_generate_pairs(ordered, settings)) if len(ordered) > 1 else []
 
 

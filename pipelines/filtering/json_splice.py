@@ -22,7 +22,7 @@ def splice(record: bytes, fields: Mapping[str, Any]) -> bytes:
         return body + b"}"
     # Before its last brace only an empty object has another brace that opens: a member ends with a value (`"`, `}`, `]`, a
     # digit, `true`, `null`). So `{}` needs no comma, and `{"a": {}}` does.
-    separator = b"" if body.rstrip().endswith(b"{") else b", "
+    separator = b"" if body.rstrip().endswith(b"{") else b","
     return body + separator + encode(fields)[1:]
 
 

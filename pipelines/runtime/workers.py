@@ -11,6 +11,7 @@ import ray
 
 from actors.errors import AssayError, RunStopped
 from pipelines.runtime.session import ray_session
+from pipelines.storage.lease import Ticket, tickets
 
 _TASKS = 1000
 """Maximum tasks submitted to Ray at a time. They queue there for CPUs, and an autoscaler sees the demand."""
@@ -48,24 +49,28 @@ class _InProcess:
 
 
 class OnRay:
-    """Workers on a running Ray. Handles from `start` among the arguments arrive as their values."""
+    """Workers on a running Ray. Handles from `start` among the arguments arrive as their values.
+
+    After an error, tasks that run go on to their end, and those that wait for a CPU end at their beginning, once the caller
+    has given up the leases of its folders. They aren't cancelled: if a task's result is just arriving, `ray.cancel` aborts
+    this process (Ray 2.60: "Tried to complete task that was not pending", a failed check in its task_manager.cc).
+    """
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """See `Workers`."""
-        task = ray.remote(function)
+        task: Any = ray.remote(_run_while_held).options(name=getattr(function, "__name__", repr(function)))
+        held = tickets()
         running: list[Any] = []
         try:
             for call in arguments:
                 if len(running) == _TASKS:
                     done, running = ray.wait(running)
                     yield from ray.get(done)
-                running.append(task.remote(*call))
+                running.append(task.remote(held, function, *call))
             while running:
                 done, running = ray.wait(running)
                 yield from ray.get(done)
         except ray.exceptions.RayError as error:
-            for waiting in running:
-                ray.cancel(waiting)
             cause = getattr(error, "cause", None)
             raise (cause if isinstance(cause, AssayError) else RunStopped(f"a task failed: {error}")) from error
 
@@ -75,6 +80,13 @@ class OnRay:
             return [ray.remote(_only).remote(function, *arguments)]
         task: Any = ray.remote(function)
         return list(task.options(num_returns=pieces).remote(*arguments))
+
+
+def _run_while_held(held: Sequence[Ticket], function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, unless the run that wants it has ended. Raises `RunStopped` then."""
+    for folder_ticket in held:
+        folder_ticket.check()
+    return function(*arguments)
 
 
 def _only(function: Callable[..., Any], *arguments: Any) -> Any:

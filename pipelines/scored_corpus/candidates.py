@@ -129,10 +129,10 @@ class PreferencePair:
         A label says that a response was better than the others of its row. Of two rows with one prompt, a pair that prefers
         a response labelled as worse to one labelled as better contradicts the labels, and no pair is confirmed by them.
         """
-        sides = (labelled(self.chosen.name), labelled(self.rejected.name))
-        if set(sides) != set(Side):
+        chosen, rejected = labelled(self.chosen.name), labelled(self.rejected.name)
+        if chosen is None or rejected is None or chosen is rejected:
             return LabelAgreement.UNLABELLED
-        if sides[0] is Side.REJECTED:
+        if chosen is Side.REJECTED:
             return LabelAgreement.DISAGREES
         return LabelAgreement.AGREES if self.chosen.row == self.rejected.row else LabelAgreement.UNLABELLED
 

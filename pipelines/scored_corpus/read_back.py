@@ -5,9 +5,9 @@ from the row's carried columns, with the row shape that the run used, when a can
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -124,8 +124,15 @@ class Reader:
         where = self.where
         evaluate = Evaluator({_MET: where.text}, where.columns, where.flat) if where is not None else None
         stored = itertools.chain.from_iterable(self._evaluate(table, evaluate) for table in tables)
-        for _, row in itertools.groupby(stored, key=lambda pair: pair[0].row):
-            yield self._read_row(list(row))
+        row, responses = None, list[CandidateOrLeftOut]()
+        for response, is_met in stored:
+            if row is None or row.name != response.row:
+                if row is not None:
+                    yield responses
+                row, responses = _CorpusRow(self, response), []
+            responses.append(self._candidate(response, row) if is_met else _reason_left_out(response))
+        if row is not None:
+            yield responses
 
     def responses(self, table: pa.Table) -> Iterator[ReadResponse]:
         """Each response of a table, in order, with or without a reward. Raises `SourceError` as `candidates` does."""
@@ -156,17 +163,13 @@ class Reader:
             return ReadResponse(self._prompt(stored, requests), stored.drawn)
         return _parsed_response(stored, requests)
 
-    def _read_row(self, responses: Sequence[tuple[_StoredResponse, bool]]) -> list[CandidateOrLeftOut]:
-        row = _CorpusRow(self, responses[0][0])
-        return [self._candidate(stored, row) if is_met else _reason_left_out(stored) for stored, is_met in responses]
-
     def _candidate(self, stored: _StoredResponse, row: "_CorpusRow") -> CandidateOrLeftOut:
         if stored.reward is None:
             return LeftOut.UNSCORED
         scores = {output: value for output, value in stored.scores.items() if value is not None}
         assert stored.prompt_hash is not None  # it was read
         return Candidate(
-            stored.row, stored.name, stored.prompt_hash, stored.reward, scores, _ContentReader(self, stored, row)
+            stored.row, stored.name, stored.prompt_hash, stored.reward, scores, partial(row.read_content, stored)
         )
 
     def _content(self, stored: _StoredResponse, requests: RowRequests) -> Content:
@@ -206,35 +209,30 @@ class Reader:
 class _CorpusRow:
     """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
 
+    __slots__ = ("_contents", "_reader", "_requests", "_stored", "name")
+
     def __init__(self, reader: Reader, stored: _StoredResponse) -> None:
+        self.name = stored.row
         self._reader = reader
         self._stored = stored
+        self._requests: RowRequests | None = None
+        self._contents = dict[tuple[str, str | None], Content]()
 
-    @cached_property
-    def requests(self) -> RowRequests:
-        """The requests of the row. Raises `SourceError`."""
-        return self._reader._parse_row(self._stored)
-
-
-class _ContentReader:
-    """Reads the content of a candidate at the first call, and keeps it."""
-
-    __slots__ = ("_content", "_reader", "_row", "_stored")
-
-    def __init__(self, reader: Reader, stored: _StoredResponse, row: _CorpusRow) -> None:
-        self._reader = reader
-        self._stored = stored
-        self._row = row
-        self._content: Content | None = None
-
-    def __call__(self) -> Content:
-        if self._content is None:
-            self._content = self._reader._content(self._stored, self._row.requests)
-        return self._content
+    def read_content(self, stored: _StoredResponse) -> Content:
+        """The content of a response of the row, which is read at the first call, and kept. Raises `SourceError`."""
+        key = stored.name, stored.prompt_hash
+        content = self._contents.get(key)
+        if content is None:
+            if self._requests is None:
+                self._requests = self._reader._parse_row(self._stored)
+            content = self._contents[key] = self._reader._content(stored, self._requests)
+        return content
 
 
 def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple[int, ...]:
     """The places in a context of turns that are responses of the same row."""
+    if len(requests.requests) == 1:  # all of the row's responses come after the whole context
+        return ()
     places = (len(request.context) for request in requests.requests for _ in request.responses)
     return tuple(sorted({place for place in places if place < len(context)}))
 

@@ -157,7 +157,12 @@ class Ticket:
 def ticket(path: str) -> Ticket | None:
     """The ticket of a folder whose lease this process holds; None if it doesn't."""
     place = storage.absolute(path)
-    return next((entry.ticket for entry in _leases if entry.ticket.path == place), None)
+    return next((held for held in tickets() if held.path == place), None)
+
+
+def tickets() -> tuple[Ticket, ...]:
+    """The tickets of all folders whose leases this process holds."""
+    return tuple(entry.ticket for entry in _leases)
 
 
 def check_held() -> None:

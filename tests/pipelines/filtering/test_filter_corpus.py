@@ -134,7 +134,7 @@ def test_without_an_output_it_counts(four: str) -> None:
 def test_a_kept_row_is_its_record_with_our_fields(four: str, tmp_path: Path) -> None:
     run(four, "reward > 0", tmp_path / "kept")
     (line,) = read_lines(tmp_path / "kept")
-    assert line.startswith(b'{"id": 0, "x": 1.10, "row": "corpus:0", ')
+    assert line.startswith(b'{"id": 0, "x": 1.10,"row":"corpus:0",')
     assert json.loads(line) == {
         "id": 0,
         "x": 1.1,
@@ -227,8 +227,8 @@ def test_records_of_all_kinds_come_back(tmp_path: Path) -> None:
     lines = read_lines(tmp_path / "kept")
     assert [line.split(b'"row"')[0] for line in lines] == [
         b"{",
-        b'{"a": 1 , ',
-        b'{   "a": "b\\nc",    "d": {} , ',
+        b'{"a": 1 ,',
+        b'{   "a": "b\\nc",    "d": {} ,',
     ]
     assert json.loads(lines[2])["a"] == "b\nc"
     rest = objects(tmp_path / "rest")
@@ -255,8 +255,8 @@ def test_records_of_all_kinds_can_be_kept(tmp_path: Path) -> None:
         b'{"broken":',
         b"\xff\xfe",
         b"[1, 2]",
-        b'{"record": null, "row": "corpus:6"}',
-        b'{"record": "", "row": "corpus:7"}',
+        b'{"record":null,"row":"corpus:6"}',
+        b'{"record":"","row":"corpus:7"}',
         b'{"reward": 3}',
         b'{"s": "\\ud800"}',
     ]
@@ -619,7 +619,29 @@ def test_floats_read_back_exactly(number: float) -> None:
 
 
 def test_numbers_that_json_has_not_are_null() -> None:
-    assert encode({"a": math.nan, "b": [{"c": math.inf}], "d": 1.5}) == b'{"a": null, "b": [{"c": null}], "d": 1.5}'
+    assert encode({"a": math.nan, "b": [{"c": math.inf}], "d": 1.5}) == b'{"a":null,"b":[{"c":null}],"d":1.5}'
+
+
+def test_what_json_has_no_kind_for_is_written_without_loss() -> None:
+    moment = datetime.datetime(2026, 11, 26, 21, 5, tzinfo=datetime.UTC)
+    columns = {
+        "nanoseconds": pa.array([1_764_191_100_123_456_789], pa.timestamp("ns")),
+        "zoned": pa.array([moment], pa.timestamp("us", "UTC")),
+        "day": pa.array([moment.date()]),
+        "time": pa.array([datetime.time(1, 2, 3)]),
+        "decimal": pa.array([decimal.Decimal("1.10")]),
+        "largest": pa.array([2**64 - 1], pa.uint64()),
+        "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
+    }
+    assert json.loads(encode(pa.table(columns).to_pylist()[0])) == {
+        "nanoseconds": "2025-11-26T21:05:00.123456789",
+        "zoned": "2026-11-26T21:05:00+00:00",
+        "day": "2026-11-26",
+        "time": "01:02:03",
+        "decimal": "1.10",
+        "largest": 2**64 - 1,
+        "map": [["k", 1]],
+    }
 
 
 # --- one at a time -------------------------------------------------------------------------------------------------
