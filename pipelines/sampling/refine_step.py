@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -111,8 +111,8 @@ class RefineStepSettings:
 class RefineStep(SampleStep):
     """The actor class for Ray Data."""
 
-    def __init__(self, settings: RefineStepSettings) -> None:
-        super().__init__(settings.sampling)
+    def __init__(self, settings: RefineStepSettings, files: Any) -> None:
+        super().__init__(settings.sampling, files)
         self._refining = settings
 
     async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:

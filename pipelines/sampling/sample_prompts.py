@@ -47,7 +47,7 @@ from pipelines.sampling.policies import Engines
 from pipelines.sampling.sample_step import SampleStep, SampleStepSettings, Usage
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import Summary, connected
-from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, read_units, step_settings
+from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, read_units, share_files, step_settings
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import SampleSettings
 from pipelines.storage.lease import lease
@@ -229,7 +229,7 @@ def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation
     )
     return prompts.map_batches(
         step,
-        fn_constructor_args=(settings,),
+        fn_constructor_args=(settings, share_files(run)),
         batch_size=None,
         batch_format="pyarrow",
         num_cpus=0.25,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import ray
 
 from actors.engine.loop_thread import LoopThread
 from actors.errors import EngineError
@@ -27,6 +28,7 @@ from pipelines.runtime.run_metrics import RunMetrics
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
 from pipelines.sampling.generate import CandidateRequest, CandidateSource, FirstPassCandidates, batches, calls_prefix
+from pipelines.scoring.file_table import FileTable
 from pipelines.scoring.score_step import StepSettings, Stretch, part_report, stretches
 
 _ROWS_PER_CALL = 8
@@ -218,9 +220,11 @@ class CandidateSampler:
 class SampleStep(CandidateSampler):
     """The actor class for Ray Data: samples blocks and commits them as parts."""
 
-    def __init__(self, settings: SampleStepSettings) -> None:
+    def __init__(self, settings: SampleStepSettings, files: Any) -> None:
+        """`files` is Ray's reference to the `FileTable`."""
         super().__init__(settings.step.preparation, settings.budget, settings.seed, settings.judges)
         self._settings = settings
+        self._files: FileTable = ray.get(files)
         self._metrics = RunMetrics(settings.step.preparation.model.model)
 
     def __call__(self, block: pa.Table) -> pa.Table:
@@ -235,7 +239,7 @@ class SampleStep(CandidateSampler):
         step = self._settings.step
         rows = [
             PromptCandidates(name, prompt) if prompt is not None else None
-            for name, prompt in zip(stretch.row_names(step.names), stretch.rows, strict=True)
+            for name, prompt in zip(stretch.row_names(self._files.names), stretch.rows, strict=True)
         ]
         # The part's range covers pieces without a row too: the audit adds ranges up to the whole file.
         sampled = [row for row in rows if row is not None]

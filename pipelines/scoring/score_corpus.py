@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import ray
 from ray.data import DataContext, Dataset
 from ray.data.exceptions import ExecutionTimeoutError
@@ -64,6 +65,7 @@ from pipelines.score_store.open_store import OpenStore
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.summary import Summary, summarise
+from pipelines.scoring.file_table import ByFile, FileTable
 from pipelines.scoring.score_step import ScoreStep, StepSettings
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
@@ -445,7 +447,7 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     # into GPU memory; our blocks are text, which is queued. Hence the internal method.
     scored = prepared.map_batches_internal(
         ScoreStep,
-        fn_constructor_args=(step_settings(run), deaths),
+        fn_constructor_args=(step_settings(run), share_files(run), deaths),
         batch_size=None,
         batch_format="pyarrow",
         **engine_pool(engine, work, run.part_rows),
@@ -482,11 +484,15 @@ def step_settings(run: Run) -> StepSettings:
         preparation=run.preparation,
         parts=run.parts,
         part_rows=run.part_rows,
-        names={file.index: file.name for file in run.manifest.files},
-        small_extents=_small_extents(run),
         metadata={"assay": json.dumps(provenance(run.settings)), FILES_KEY: files_mark(run.manifest.files)},
         store=run.store,
     )
+
+
+def share_files(run: Run) -> Any:
+    """Ray's reference to the `FileTable` of a run, for its actors."""
+    names = ByFile.of({file.index: file.name for file in run.manifest.files}, pa.large_string())
+    return ray.put(FileTable(names, ByFile.of(_small_extents(run), pa.int64())))
 
 
 def _small_extents(run: Run) -> dict[int, int]:

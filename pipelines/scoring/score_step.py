@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
+import ray
 
 from actors.records import Reason, RenderedRequest, Score
 from actors.scorers.head_scorer import Scores
@@ -31,6 +32,7 @@ from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
 from pipelines.runtime.run_metrics import RunMetrics
 from pipelines.score_store.open_store import OpenStore
+from pipelines.scoring.file_table import FileTable
 
 _THREADS = 16
 """Stretches of a block that are scored concurrently."""
@@ -44,9 +46,6 @@ class StepSettings:
     preparation: Preparation
     parts: Parts
     part_rows: int
-    names: Mapping[int, str]
-    small_extents: Mapping[int, int]
-    """The extents of the files that may share a part (`stretches`)."""
     metadata: Mapping[str, str]
     store: OpenStore | None = None
 
@@ -100,8 +99,10 @@ def scored_table(columns: Columns, table: pa.Table, rows: Sequence[str], outcome
 class ScoreStep:
     """The actor class for Ray Data: holds a scorer, and commits what it scores."""
 
-    def __init__(self, settings: StepSettings, ledger: Any) -> None:
+    def __init__(self, settings: StepSettings, files: Any, ledger: Any) -> None:
+        """`files` is Ray's reference to the `FileTable`."""
         self._settings = settings
+        self._files: FileTable = ray.get(files)
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store)
         self._metrics = RunMetrics(settings.preparation.model.model)
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
@@ -114,7 +115,7 @@ class ScoreStep:
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score and commit a block; returns one row per part."""
         with ThreadPoolExecutor(_THREADS) as threads:  # a block of many small files must keep the engine busy too
-            cut = stretches(block, self._settings.part_rows, prepared_rows(block), self._settings.small_extents)
+            cut = stretches(block, self._settings.part_rows, prepared_rows(block), self._files.small_extents)
             return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
 
     def _commit(self, stretch: Stretch[PreparedRow]) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class ScoreStep:
         return part_report(part, scores)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
-        rows = stretch.row_names(self._settings.names)
+        rows = stretch.row_names(self._files.names)
         return scored_table(self._settings.preparation.columns, stretch.table, rows, outcomes)
 
     def _keep_killers(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> None:
@@ -145,7 +146,7 @@ class ScoreStep:
             folder = storage.folder(self._settings.parts.folder).sub("engine_killers")
             prompts = [list(map(int, prompt.ids)) for request in row.requests for prompt in request.prompts]
             name = f"{stretch.file:06d}-{stretch.range.start:012d}-{number}.json"
-            folder.replace(name, json.dumps({"file": self._settings.names[files[number]], "prompts": prompts}).encode())
+            folder.replace(name, json.dumps({"file": self._files.names[files[number]], "prompts": prompts}).encode())
 
 
 def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:

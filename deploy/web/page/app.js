@@ -374,7 +374,9 @@ function show({ responses, ranking }, given, own, usage, seconds) {
   $("caption").textContent = `${own.id}, ${seconds.toFixed(2)} s, ${tokens(usage)}. Bars begin at 0. Range: ${own.range}.`;
   const best = ranking.length > 1 ? ` Best: ${letter(ranking[0])}, ${shown(rewards[0], scale.digits)}.` : "";
   tell(`${ranking.length} of ${count(responses.length, "response")} scored.${best}`);
-  if ($("results-title").getBoundingClientRect().top > innerHeight * 0.8) $("results").scrollIntoView();
+  // Nothing else scrolls smoothly: the bar of the Score button moves with it at the end, away from under a click.
+  const behavior = matchMedia("(prefers-reduced-motion: no-preference)").matches ? "smooth" : "instant";
+  if ($("results-title").getBoundingClientRect().top > innerHeight * 0.8) $("results").scrollIntoView({ behavior });
 }
 
 function tokens({ prompt_tokens: read, completion_tokens: written }) {

@@ -454,6 +454,17 @@ def test_the_button_waits_for_the_models(visit: Callable[..., Page], endpoint: s
     assert score(page).count() == len(EXAMPLE["responses"])
 
 
+def test_the_page_doesnt_scroll_on_after_a_touch(visit: Callable[..., Page], endpoint: str) -> None:
+    """At the end of the form its bar moves with it: where it went on scrolling, a press of the button missed it."""
+    page = visit(endpoint, viewport={"width": 360, "height": 740}, reduced_motion="no-preference")
+    response(page, "A").fill("W" * 300)
+    at_once, at_last = (
+        page.evaluate(f"scrollTo(0, 0), document.getElementById('results').scrollIntoView({how}), scrollY")
+        for how in ("", "{behavior: 'instant'}")
+    )
+    assert at_once == at_last > 0
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone(visit: Callable[..., Page], endpoint: str, scheme: str) -> None:
     page = visit(endpoint, viewport={"width": 360, "height": 740}, color_scheme=scheme)
