@@ -1,5 +1,7 @@
 """What becomes of the tasks of a run when one of them fails."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,13 @@ def test_a_task_that_begins_after_its_run_has_ended_does_nothing(tmp_path: Path)
         _run_while_held(held, str.upper, "a")
     with lease(str(tmp_path / "out")), pytest.raises(RunStopped, match="isn't held by this run any more"):
         _run_while_held(held, str.upper, "a")  # another run's
+
+
+def test_the_end_of_a_run_in_another_thread_doesnt_matter(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        other = ExitStack()
+        thread.submit(other.enter_context, lease(str(tmp_path / "other"))).result()
+        with lease(str(tmp_path / "out")):
+            held = tickets()
+            thread.submit(other.close).result()
+            assert _run_while_held(held, str.upper, "a") == "A"
