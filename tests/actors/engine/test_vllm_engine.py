@@ -605,6 +605,7 @@ def test_an_engine_core_told_to_end_does_not_answer_for_its_requests(start: Star
     assert_gone(engine, [core])
 
 
+@pytest.mark.long  # waits for time-outs, and kills an engine
 def test_a_slow_request_times_out_and_a_hung_engine_is_dead(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start(Task.GENERATE, request_timeout_s=2.0)
     (core,) = engine.pids

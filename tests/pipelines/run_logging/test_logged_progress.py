@@ -159,6 +159,7 @@ def test_a_log_whose_process_is_killed_is_said_once(tmp_path: Path) -> None:
     assert notes.all == ["--log tensorboard ended by itself; the run goes on without it"]
 
 
+@pytest.mark.long  # kills a run
 def test_the_log_of_a_run_that_is_killed_ends_as_failed(tmp_path: Path) -> None:
     script = (
         "import os; from pipelines.run_logging.log_process import LOGGERS, LogProcess, RunToLog;"

@@ -233,6 +233,7 @@ def test_a_first_pass_that_was_begun_is_gone_on_with(corpus: Path, calm: Calm, t
     assert not (out / "drawn").exists()
 
 
+@pytest.mark.long  # breaks a run between its passes
 def test_between_two_passes_a_manifest_and_a_part_may_break(corpus: Path, calm: Calm, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(RunStopped):
@@ -292,6 +293,7 @@ def test_engines_that_die_cost_nothing(corpus: Path, calm: Calm, tmp_path: Path)
     assert outcome(tmp_path / "out") == outcome(calm.output)
 
 
+@pytest.mark.long  # kills engines
 def test_a_policy_that_always_dies_ends_the_run_with_its_last_words(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(RunStopped, match="it had answered 0 requests"):
         drawn(corpus, tmp_path / "out", policy_engine_args={"die_after": 0}, max_engine_deaths=2)

@@ -282,6 +282,7 @@ def test_a_column_of_ours_in_the_input(tmp_path: Path) -> None:
     assert row["reward"] == 1.0 != row["judge_reward"]
 
 
+@pytest.mark.long  # kills engines
 def test_a_row_that_kills_engines_is_found_and_set_aside(tmp_path: Path) -> None:
     killer = _token("\x07")
     corpus = write(tmp_path / "c.jsonl", lines([*rows(20), chat("ring", "the \x07 bell"), *rows(20)]))
@@ -306,6 +307,7 @@ def test_an_engine_that_dies_now_and_then_loses_nothing(tmp_path: Path) -> None:
     assert scored(tmp_path / "out") == scored(tmp_path / "calm")
 
 
+@pytest.mark.long  # kills engines
 def test_an_engine_that_always_dies_ends_the_run_with_its_own_error(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(30)))
     with pytest.raises(RunStopped, match=r"engines died 3 times .* the engine is gone"):

@@ -185,6 +185,7 @@ def test_a_truncated_manifest_is_recovered_from_them(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out" / "parts").iterdir()} == before
 
 
+@pytest.mark.long  # random cuts
 def test_a_random_cut_is_scored_whole(tmp_path: Path) -> None:
     luck = random.Random(3)
     all_rows, start, number = rows(400), 0, 0
