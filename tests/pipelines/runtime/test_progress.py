@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -320,6 +321,22 @@ def test_restarts_are_said_as_they_happen_and_at_the_end(local_ray: None) -> Non
         "engines died and were started again, 1 so far",
         "engines died and were started again, 3 so far",
     ]
+
+
+def test_a_ledger_that_cant_be_reached_for_a_moment_doesnt_end_the_run(
+    local_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
+    ray.get(ledger.warn.remote("look"))
+    watching = watch(ledger, noted.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(ray, "get", Mock(side_effect=ray.exceptions.ActorUnavailableError("connection refused", None)))
+        step(watching)
+        watching.after_execution_succeeds(None)
+    assert noted == []
+    step(watching)
+    assert noted == ["look"]
 
 
 @pytest.mark.parametrize("kind", [FileKind.JSONL_GZIP, FileKind.ARRAY])
