@@ -123,13 +123,13 @@ class ScoreRequest:
         """16 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
         digest = hashlib.sha256()
         for message in self.context:
-            _add_to(digest, message.role, message.content)
+            _update_digest(digest, message.role, message.content)
         for principle in self.principles:
-            _add_to(digest, Shown.PRINCIPLE, principle)
+            _update_digest(digest, Shown.PRINCIPLE, principle)
         return digest.hexdigest()[:16]
 
 
-def _add_to(digest: "hashlib._Hash", kind: str, text: str) -> None:
+def _update_digest(digest: "hashlib._Hash", kind: str, text: str) -> None:
     content = text.encode("utf-8", "surrogatepass")
     digest.update(b"%b:%d:" % (kind.encode(), len(content)))
     digest.update(content)

@@ -59,14 +59,14 @@ class OnRay:
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         """See `Workers`."""
         task: Any = ray.remote(_run_while_held).options(name=getattr(function, "__name__", repr(function)))
-        held = tickets()
+        run_tickets = tickets()
         running: list[Any] = []
         try:
             for call in arguments:
                 if len(running) == _TASKS:
                     done, running = ray.wait(running)
                     yield from ray.get(done)
-                running.append(task.remote(held, function, *call))
+                running.append(task.remote(run_tickets, function, *call))
             while running:
                 done, running = ray.wait(running)
                 yield from ray.get(done)
@@ -82,9 +82,9 @@ class OnRay:
         return list(task.options(num_returns=pieces).remote(*arguments))
 
 
-def _run_while_held(held: Sequence[Ticket], function: Callable[..., Any], *arguments: Any) -> Any:
+def _run_while_held(run_tickets: Sequence[Ticket], function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function, unless the run that wants it has ended. Raises `RunStopped` then."""
-    for folder_ticket in held:
+    for folder_ticket in run_tickets:
         folder_ticket.check()
     return function(*arguments)
 

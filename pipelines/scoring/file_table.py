@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
 T = TypeVar("T")
 
 
-class ByFile(Mapping[int, T], Generic[T]):
+class ByFile(Mapping[int, T]):
     """Values by the index of a file, of which some have none.
 
     An Arrow array holds them: what Ray's object store gives to the processes of a node isn't copied into each.

@@ -18,10 +18,10 @@ class Scheduler(LoadFileScheduling):
     def remove_node(self, node: WorkerController) -> str | None:
         """Give back what a process had left, but for the test that it crashed in, which is returned."""
         files = self.assigned_work.pop(node)
-        left = [test for tests in files.values() for test, is_done in tests.items() if not is_done]
-        if not left:
+        pending = [test for tests in files.values() for test, is_done in tests.items() if not is_done]
+        if not pending:
             return None
-        crashed = left[0]
+        crashed = pending[0]
         files[self._split_scope(crashed)][crashed] = True
         self.workqueue.update({file: tests for file, tests in files.items() if not all(tests.values())})
         for other in self.assigned_work:

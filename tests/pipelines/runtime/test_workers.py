@@ -33,13 +33,13 @@ def test_a_task_that_runs_beside_one_that_fails_ends_by_itself(tmp_path: Path, l
 
 def test_a_task_that_begins_after_its_run_has_ended_does_nothing(tmp_path: Path) -> None:
     with lease(str(tmp_path / "out")):
-        held = tickets()
-        assert _run_while_held(held, str.upper, "a") == "A"
+        run_tickets = tickets()
+        assert _run_while_held(run_tickets, str.upper, "a") == "A"
     assert not (tmp_path / "out" / LEASE).exists()
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
-        _run_while_held(held, str.upper, "a")
+        _run_while_held(run_tickets, str.upper, "a")
     with lease(str(tmp_path / "out")), pytest.raises(RunStopped, match="isn't held by this run any more"):
-        _run_while_held(held, str.upper, "a")  # another run's
+        _run_while_held(run_tickets, str.upper, "a")  # another run's
 
 
 def test_the_end_of_a_run_in_another_thread_doesnt_matter(tmp_path: Path) -> None:
@@ -47,6 +47,6 @@ def test_the_end_of_a_run_in_another_thread_doesnt_matter(tmp_path: Path) -> Non
         other = ExitStack()
         thread.submit(other.enter_context, lease(str(tmp_path / "other"))).result()
         with lease(str(tmp_path / "out")):
-            held = tickets()
+            run_tickets = tickets()
             thread.submit(other.close).result()
-            assert _run_while_held(held, str.upper, "a") == "A"
+            assert _run_while_held(run_tickets, str.upper, "a") == "A"
