@@ -6,6 +6,8 @@ the killer is found. Their results are kept here, so that the engine after a dea
 last one. Engines that die `max_deaths` times in a row, without any work done in between, end the run.
 
 An engine that is lost with its node isn't counted, neither against its work nor in a row: spot nodes come and go.
+
+A call whose answer is lost on the way is repeated, so every method changes nothing if the same process calls it again.
 """
 
 import time
@@ -43,13 +45,28 @@ class StartStep(NamedTuple):
     node: str
 
 
+class _Process(NamedTuple):
+    """A process of an engine: its id, and whether an earlier one of the same engine died."""
+
+    id: str
+    is_restart: bool
+
+
+class _Entry(NamedTuple):
+    """Who has the work: an engine, and its process, empty if that never noted its start."""
+
+    holder: str
+    process: str
+
+
 class Ledger:
     """Counts deaths. Lives where the driver lives; engines' processes call it across the cluster."""
 
     def __init__(self, max_deaths: int) -> None:
         self._max_deaths = max_deaths
-        self._work_holders: dict[str, str] = {}  # entered work, and not left yet: the engine that has it
+        self._entries: dict[str, _Entry] = {}  # of work that is entered, and not left yet
         self._deaths: Counter[str] = Counter()
+        self._processes: dict[str, _Process] = {}  # the last of each engine
         self._nodes: dict[str, str] = {}
         self._start_steps: dict[str, str] = {}  # of engines that aren't ready yet
         self._first_ready_at: float | None = None
@@ -59,15 +76,24 @@ class Ledger:
         self._last_error = ""
         self._warnings: dict[str, None] = {}  # as an ordered set
 
-    def note_start(self, holder: str, node: str, alive: Collection[str]) -> bool:
-        """Note that an engine's process starts on a node; returns whether it is a restart, after a death.
+    def note_start(self, holder: str, process: str, node: str, alive: Collection[str]) -> bool:
+        """Note that a process of an engine starts on a node; returns whether it is a restart, after a death.
 
         `alive` are the nodes of the cluster. Raises `CrashLoop` after `max_deaths` deaths without any work in between.
         """
+        known = self._processes.get(holder)
+        if known is None or known.id != process:
+            self._count_start(holder, node, alive)
+            self._processes[holder] = _Process(process, is_restart=known is not None)
+        if self._deaths_in_row >= self._max_deaths:
+            raise CrashLoop(self._last_error)
+        return self._processes[holder].is_restart
+
+    def _count_start(self, holder: str, node: str, alive: Collection[str]) -> None:
         is_restart = holder in self._nodes
         if is_restart and self._nodes[holder] not in alive:
             # The node went away: its work is taken off the list, or entering it again would count as a death.
-            self._work_holders = {work: owner for work, owner in self._work_holders.items() if owner != holder}
+            self._entries = {work: entry for work, entry in self._entries.items() if entry.holder != holder}
             self._last_error = "its node went away"
         else:
             # Of all engines together: `leave`, by whichever of them, sets it to 0.
@@ -80,8 +106,6 @@ class Ledger:
             self._last_error = (
                 f"engines died {self._deaths_in_row} times with no work done in between. The last error: {cause}"
             )
-            raise CrashLoop(self._last_error)
-        return is_restart
 
     def note_start_step(self, holder: str, step: str) -> None:
         """Note that the next step of an engine's start begins."""
@@ -99,7 +123,8 @@ class Ledger:
     def engine_health(self, alive: Collection[str]) -> EngineHealth:
         """Which engines are lost, and whether others are busy, if `alive` are the nodes of the cluster."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
-        return EngineHealth(tuple(sorted(lost)), bool((self._start_steps.keys() | set(self._work_holders.values())) - lost))
+        working = {entry.holder for entry in self._entries.values()}
+        return EngineHealth(tuple(sorted(lost)), bool((self._start_steps.keys() | working) - lost))
 
     def engine_starts(self) -> EngineStarts:
         """The number of engines so far, and when the first was ready."""
@@ -107,19 +132,21 @@ class Ledger:
 
     def deaths(self, work: str) -> int:
         """How many engines this work has killed. Called before it is entered: if it is still open, its engine has died."""
-        return self._deaths[work] + (work in self._work_holders)
+        return self._deaths[work] + (work in self._entries)
 
     def enter(self, work: str, holder: str) -> None:
         """Note that an engine gets this work now."""
-        # Entered and not left: the engine that had it has died. A row that kills engines costs four of them, two with its
+        # Entered by another process and not left: that has died. A row that kills engines costs four of them, two with its
         # block and then two by itself; a second such row of the block costs two more.
-        if work in self._work_holders:
+        process = self._processes.get(holder)
+        entry = _Entry(holder, process.id if process else "")
+        if self._entries.get(work, entry) != entry:
             self._deaths[work] += 1
-        self._work_holders[work] = holder
+        self._entries[work] = entry
 
     def leave(self, work: str) -> None:
         """Note that the work is done: the engine lives, so the row of deaths ends."""
-        self._work_holders.pop(work, None)
+        self._entries.pop(work, None)
         self._results.pop(work, None)
         self._deaths_in_row = 0
 
@@ -127,9 +154,9 @@ class Ledger:
         """The results of a suspect's first requests, in their order, from this or an earlier process."""
         return list(self._results.get(work, []))
 
-    def add_result(self, work: str, outcome: Any) -> None:
-        """Add the result of a suspect's next request: its scores, or the failure of one that kills engines."""
-        self._results.setdefault(work, []).append(outcome)
+    def add_result(self, work: str, number: int, result: Any) -> None:
+        """Keep the result of a suspect's request, from 0, in order: its scores, or the failure of one that kills engines."""
+        self._results.setdefault(work, [])[number : number + 1] = [result]
 
     def note_error(self, error: str) -> None:
         """Note the error of which an engine's process dies."""

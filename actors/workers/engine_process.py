@@ -35,7 +35,9 @@ class EngineProcess:
         self._gate = _Gate()
         context = ray.get_runtime_context()
         self._holder = context.get_actor_id() or "driver"
-        self.is_restart: bool = self._call("note_start", self._holder, context.get_node_id(), alive_nodes())
+        self.is_restart: bool = self._call(
+            "note_start", self._holder, context.get_worker_id(), context.get_node_id(), alive_nodes()
+        )
         try:
             self.engine = start(lambda step: self._call("note_start_step", self._holder, step))
         except AssayError as error:
@@ -83,7 +85,7 @@ class EngineProcess:
             item_work = f"{work}/{number}"
             is_killer = self._call("deaths", item_work) >= SUSPECT
             results.append(killer(item) if is_killer else self._enter(item_work, [item], compute)[0])
-            self._call("add_result", work, results[-1])
+            self._call("add_result", work, number, results[-1])
         self._call("leave", work)
         return results
 

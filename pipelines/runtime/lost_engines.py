@@ -83,11 +83,7 @@ class EngineWatch(ExecutionCallback):
 
     def on_execution_step(self, executor: Any) -> None:
         """Raise `EnginesLost` if for `_GRACE_S` lost engines have waited for a place while all others were idle."""
-        # On a busy machine a ledger can't be reached for a moment, which is no reason to end a run: a later step asks again.
-        with contextlib.suppress(ray.exceptions.ActorUnavailableError):
-            self._watch(time.monotonic())
-
-    def _watch(self, now: float) -> None:
+        now = time.monotonic()
         if now - self._reported_at >= _REPORT_EVERY_S:
             self._reported_at = now
             self._report(now)
@@ -102,9 +98,8 @@ class EngineWatch(ExecutionCallback):
             raise EnginesLost(f"{loss}, and found no other place")
 
     def after_execution_succeeds(self, executor: Any) -> None:
-        """Report what happened since the last report, unless a ledger can't be reached: the run is complete."""
-        with contextlib.suppress(ray.exceptions.ActorUnavailableError):
-            self._report_events()
+        """Report what happened since the last report."""
+        self._report_events()
 
     def after_execution_fails(self, executor: Any, error: Exception) -> None:
         """Report what happened since the last report, unless the ledgers are gone as well."""

@@ -81,7 +81,7 @@ _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 _EXPORT_CPUS = 0.25  # exports must find room beside the engines, also on a machine with two CPUs
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part."""
-_LEDGER_S = 30.0  # timeout of a ledger's answer: its actor may be gone with its node
+_LEDGER_S = 30.0  # timeout of a ledger's answer
 _SMALL_INPUT_BYTES = 2**20
 """Input (compressed or not) that one process prepares in less time than a second process needs to import its tokenizer."""
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
@@ -161,16 +161,25 @@ class Flow(NamedTuple):
 
     def engine_starts(self) -> EngineStarts | None:
         """The engine starts of all pools: their number, and the time of the first; None if a ledger doesn't answer."""
-        try:
-            starts: list[EngineStarts] = ray.get(
-                [ledger.engine_starts.remote() for ledger in self.ledgers], timeout=_LEDGER_S
-            )
-        except ray.exceptions.RayError:
+        starts: list[EngineStarts] | None = self._call("engine_starts")
+        if starts is None:
             return None
         return EngineStarts(
             sum(pool_starts.engines for pool_starts in starts),
             min((pool_starts.at for pool_starts in starts if pool_starts.at), default=None),
         )
+
+    def engine_errors(self) -> list[str]:
+        """The last causes of engines' deaths, one a pool; none if a ledger doesn't answer."""
+        return [error for error in self._call("last_error") or () if error]
+
+    def _call(self, method: str) -> list[Any] | None:
+        """The answer of each ledger; None if one doesn't answer: with its node, its actor may be gone."""
+        try:
+            answers: list[Any] = ray.get([getattr(ledger, method).remote() for ledger in self.ledgers], timeout=_LEDGER_S)
+        except ray.exceptions.RayError:
+            return None
+        return answers
 
 
 Flows = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Flow]]
@@ -425,8 +434,7 @@ def consume(run: Run, flow: Flow, progress: Progress) -> None:
                 progress.part_done(part)
                 _check_failures(counts, run.settings.work.max_failed_fraction)
     except (ray.exceptions.RayError, ExecutionTimeoutError) as error:
-        engine_errors = filter(None, ray.get([ledger.last_error.remote() for ledger in flow.ledgers]))
-        raise run_stopped(error, "; ".join(engine_errors)) from error
+        raise run_stopped(error, "; ".join(flow.engine_errors())) from error
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Engines that die: whose fault it was, how often they may, and that a suspect runs alone."""
 
+import itertools
 import os
 import pickle
 import threading
@@ -32,9 +33,12 @@ def test_a_warning_is_kept_once_and_so_many_at_most() -> None:
     assert len(ledger.warnings()) == 100
 
 
+_process_ids = itertools.count()
+
+
 def starts(ledger: Ledger, holder: str, node: str = "node-1", alive: tuple[str, ...] = ("node-1", "node-2")) -> bool:
-    """An engine starts on a node, of those that there are."""
-    return ledger.note_start(holder, node, alive)
+    """A new process of an engine starts on a node, of those that there are."""
+    return ledger.note_start(holder, f"process-{next(_process_ids)}", node, alive)
 
 
 def test_work_that_was_left_has_cost_nothing() -> None:
@@ -46,8 +50,9 @@ def test_work_that_was_left_has_cost_nothing() -> None:
 
 
 def test_work_that_was_open_twice_is_a_suspect() -> None:
-    ledger = Ledger(max_deaths=3)
+    ledger = Ledger(max_deaths=9)
     for deaths in range(4):
+        starts(ledger, "actor-1")
         assert ledger.deaths("part-1") == deaths
         assert (ledger.deaths("part-1") >= SUSPECT) == (deaths >= 2)
         ledger.enter("part-1", "actor-1")
@@ -55,8 +60,9 @@ def test_work_that_was_open_twice_is_a_suspect() -> None:
 
 
 def test_suspicion_outlives_success() -> None:
-    ledger = Ledger(max_deaths=3)
+    ledger = Ledger(max_deaths=9)
     for _ in range(3):
+        starts(ledger, "actor-1")
         ledger.enter("part-1", "actor-1")
     ledger.leave("part-1")
     assert ledger.deaths("part-1") == 2
@@ -95,12 +101,38 @@ def test_work_done_in_between_forgives() -> None:
 
 def test_what_a_suspect_came_to_is_kept_until_its_work_is_done() -> None:
     ledger = Ledger(max_deaths=2)
-    ledger.add_result("part-1", "first")
+    ledger.add_result("part-1", 0, "first")
     ledger.results("part-1").append("not this")
-    ledger.add_result("part-1", "second")
+    ledger.add_result("part-1", 1, "second")
     assert (ledger.results("part-1"), ledger.results("part-2")) == (["first", "second"], [])
     ledger.leave("part-1")
     assert ledger.results("part-1") == []
+
+
+def test_a_call_that_is_repeated_because_its_answer_was_lost_changes_nothing() -> None:
+    ledger = Ledger(max_deaths=2)
+    for process, is_restart in (("process-1", False), ("process-2", True)):
+        for _ in range(3):
+            assert ledger.note_start("actor-1", process, "node-1", ["node-1"]) is is_restart
+    assert ledger.restarts()[0] == 1
+    for _ in range(3):
+        ledger.enter("part-1", "actor-1")
+    assert ledger.deaths("part-1") == 1, "it would be the first if the process died now"
+    for number, result in ((0, "first"), (0, "first"), (1, "second"), (1, "second")):
+        ledger.add_result("part-1", number, result)
+    assert ledger.results("part-1") == ["first", "second"]
+    for _ in range(3):
+        ledger.leave("part-1")
+    assert ledger.deaths("part-1") == 0
+
+
+def test_the_start_that_ends_a_run_does_so_again_when_it_is_repeated() -> None:
+    ledger = Ledger(max_deaths=1)
+    starts(ledger, "actor-1")
+    ledger.note_error("out of memory")
+    for _ in range(2):
+        with pytest.raises(CrashLoop, match=r"^engines died 1 times .* The last error: out of memory$"):
+            ledger.note_start("actor-1", "process-2", "node-1", ["node-1"])
 
 
 def test_work_begun_forgives_nothing() -> None:
