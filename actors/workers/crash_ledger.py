@@ -24,6 +24,11 @@ _MAX_WARNINGS = 100
 _WORDLESS = "their processes ended without an error message; the system may have killed them (out of memory?)"
 
 
+def item_of(work: str, number: int) -> str:
+    """The name of an item of a suspect's, which is entered by itself."""
+    return f"{work}/{number}"
+
+
 class EngineHealth(NamedTuple):
     """Of the engines that were started: those whose nodes are gone, and whether any other one is starting or working."""
 
@@ -157,6 +162,8 @@ class Ledger:
     def add_result(self, work: str, number: int, result: Any) -> None:
         """Keep the result of a suspect's request, from 0, in order: its scores, or the failure of one that kills engines."""
         self._results.setdefault(work, [])[number : number + 1] = [result]
+        # Of a killer: nobody leaves what its last process had entered, and the engine would seem to be busy with it for ever.
+        self._entries.pop(item_of(work, number), None)
 
     def note_error(self, error: str) -> None:
         """Note the error of which an engine's process dies."""

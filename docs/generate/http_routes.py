@@ -24,11 +24,12 @@ STATUSES: Mapping[int, str] = {
     408: "a body, or a head, that doesn't come in time",
     413: "a body or a conversation that can't fit, or a request that comes to more than one may",
     415: "a body that isn't `application/json`, or is packed otherwise than with gzip",
+    422: "no text of a request to `/get_reward` has a reward",
     429: "too much under way at once: `Retry-After` says when to come again",
     431: "a head beyond 64 KiB",
     500: "the model was asked and gave no reward, or a mistake of Assay's own",
     503: "a replica is being replaced, nothing is ready yet, or the endpoint stops; with `Retry-After`",
-    504: "past the deadline, which a client may shorten with `X-Timeout-Seconds`",
+    504: "past the deadline, which a client may shorten with `X-Timeout-Seconds`, or the engine didn't answer in time",
 }
 _NOT_SHOWN = frozenset({"HTTPValidationError", "ValidationError"})
 """FastAPI's own, which no client ever gets: errors here have OpenAI's shape."""

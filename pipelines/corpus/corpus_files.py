@@ -5,6 +5,7 @@ and JSON arrays. A range of positions is what a row, a part and a unit of work a
 """
 
 import datetime
+import functools
 import itertools
 import json
 import shlex
@@ -161,7 +162,8 @@ class _Look(NamedTuple):
 
 _looks: dict[str, _Look] = {}
 """The last look of this process at each file that it opened. The members of an ensemble and the steps of a recipe have the
-same files, and each file would be read for its fingerprint, or its footer fetched, for each of them."""
+same files, and each file would be read for its fingerprint, or its footer fetched, for each of them. Files that are opened by
+other processes (`_FOR_PROCESSES` and more) aren't kept."""
 _SETTLED_NS = 10**9
 """A file that was changed so shortly before it was opened may have been changed again with the same time stamp."""
 
@@ -196,7 +198,6 @@ def find_corpus(
     )
     files: list[InputFile] = []
     schemas: dict[str, pa.Schema] = {}
-    distinct: dict[pa.Schema, pa.Schema] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
     problems: list[SourceError] = []
     for inspected in _inspect_all(lookups, len(paths)):
@@ -206,7 +207,7 @@ def find_corpus(
         file, schema = inspected
         files.append(file)
         if schema is not None:
-            schemas[file.path] = distinct.setdefault(schema, schema)
+            schemas[file.path] = _shared(schema)
         if time.monotonic() > next_note:
             notify(f"looked at {len(files):,} of {len(paths):,} files")
             next_note = time.monotonic() + _NOTE_EVERY_S
@@ -415,13 +416,14 @@ def _inspect_piece(lookups: Sequence[_Lookup]) -> list[_Inspected | SourceError]
     """Inspect some files, in another process. Equal columns are one object, which is sent once."""
     with ThreadPoolExecutor(_THREADS) as threads:
         all_inspected = list(threads.map(_inspect_or_error, lookups))
-    distinct: dict[pa.Schema | None, pa.Schema | None] = {}
-    return [
-        inspected
-        if isinstance(inspected, SourceError)
-        else inspected._replace(schema=distinct.setdefault(inspected.schema, inspected.schema))
-        for inspected in all_inspected
-    ]
+    _looks.clear()  # this process never looks at a file again, and a million looks would be gigabytes
+    return all_inspected
+
+
+@functools.lru_cache(maxsize=10_000)
+def _shared(schema: pa.Schema) -> pa.Schema:
+    """Equal schemas as one object: a million files have a few sets of columns, each of kilobytes."""
+    return schema
 
 
 def _inspect_unopened(lookup: _Lookup) -> _Inspected | None:
@@ -469,7 +471,7 @@ def _inspect(lookup: _Lookup) -> _Inspected:
         if kind is FileKind.PARQUET:
             footer = _parquet_footer(status)
             # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
-            extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
+            extent, schema = int(footer.num_rows), _shared(footer.schema.to_arrow_schema().remove_metadata())
         if kind.compression is not None:
             check_compressed(path, size, kind.compression)
     except OSError as error:

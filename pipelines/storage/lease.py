@@ -157,12 +157,12 @@ class Ticket:
 def ticket(path: str) -> Ticket | None:
     """The ticket of a folder whose lease this process holds; None if it doesn't."""
     place = storage.absolute(path)
-    return next((entry.ticket for entry in _leases if entry.ticket.path == place), None)
+    return next((entry.ticket for entry in list(_leases) if entry.ticket.path == place), None)
 
 
 def tickets() -> tuple[Ticket, ...]:
     """The tickets of all folders whose leases this thread holds: in others other runs may be under way, and end sooner."""
-    return tuple(entry.ticket for entry in _leases if entry.thread == threading.get_ident())
+    return tuple(entry.ticket for entry in list(_leases) if entry.thread == threading.get_ident())
 
 
 def check_held() -> None:

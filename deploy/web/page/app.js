@@ -288,18 +288,27 @@ function request() {
 
 async function score() {
   if (underWay) return;
-  if (!model()) await loadModels();
-  if (!model()) return;
+  // Before the models are waited for: another press meanwhile would send another request.
+  underWay = new AbortController();
+  try {
+    if (!model()) await loadModels();
+    if (model()) await judge(underWay.signal);
+  } finally {
+    underWay = null;
+    wait(false);
+  }
+}
+
+async function judge(signal) {
   const sent = request();
   const own = model();
   const began = performance.now();
-  underWay = new AbortController();
   complain("");
   tell(`Waiting for ${own.id}…`);
   wait(true);
   try {
     const body = JSON.stringify(sent);
-    const { data, usage } = await asked("v1/rewards", { method: "POST", body, signal: underWay.signal });
+    const { data, usage } = await asked("v1/rewards", { method: "POST", body, signal });
     show(data[0], sent.conversations[0].responses, own, usage, (performance.now() - began) / 1000);
     shownRequest = JSON.stringify(sent);
     showStale();
@@ -308,9 +317,6 @@ async function score() {
     if (error.name === "AbortError") tell("Cancelled.");
     else complain(error.message);
     if (!(error instanceof Problem) && error.name !== "AbortError") throw error;
-  } finally {
-    underWay = null;
-    wait(false);
   }
 }
 

@@ -16,7 +16,7 @@ from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Sc
 from actors.reward_model import families
 from actors.scorers.head_scorer import HeadScorer
 from actors.workers.batch_actor import BatchActor, _fail_killer
-from actors.workers.crash_ledger import SUSPECT, Ledger
+from actors.workers.crash_ledger import SUSPECT, Ledger, item_of
 from actors.workers.engine_process import EngineProcess, _Gate
 
 PATIENCE = 30.0  # seconds, for a thread that should come at once
@@ -177,6 +177,24 @@ def test_engines_without_a_node_are_told_of_and_whether_others_work() -> None:
     assert ledger.engine_health(["node-1"]) == (("actor-2",), False), "it can't do its part"
     starts(ledger, "actor-2", "node-1", ("node-1",))
     assert ledger.engine_health(["node-1"]) == ((), True)
+
+
+def test_an_engine_whose_work_had_a_killer_isnt_busy_when_the_work_is_done() -> None:
+    """Else it seems to be, and a lost engine's work waits for a place for hours, though others could do it."""
+    ledger = Ledger(max_deaths=9)
+    starts(ledger, "actor-1")
+    ledger.note_ready("actor-1")
+    for _ in range(SUSPECT):
+        ledger.enter("part-1", "actor-1")
+        starts(ledger, "actor-1")
+    for _ in range(SUSPECT):
+        ledger.enter(item_of("part-1", 0), "actor-1")
+        starts(ledger, "actor-1")
+    ledger.note_ready("actor-1")
+    assert ledger.deaths(item_of("part-1", 0)) == SUSPECT
+    ledger.add_result("part-1", 0, "killer")
+    ledger.leave("part-1")
+    assert ledger.engine_health(["node-1"]) == ((), False)
 
 
 def test_the_steps_of_a_start_are_told_until_the_engine_works() -> None:

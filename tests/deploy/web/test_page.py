@@ -454,6 +454,22 @@ def test_the_button_waits_for_the_models(visit: Callable[..., Page], endpoint: s
     assert score(page).count() == len(EXAMPLE["responses"])
 
 
+def test_presses_while_the_models_load_are_one_request(visit: Callable[..., Page], endpoint: str) -> None:
+    """Enter is repeated while it is held; each would generate with a judge, and Cancel stops the last only."""
+    page, held, sent = visit(endpoint), list[Route](), list[Request]()
+    page.route("**/v1/models", lambda route: held.append(route))  # noqa: PLW0108  Playwright takes no built-in function
+    with page.expect_request("**/v1/models"):
+        page.reload()
+    page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+    for _ in range(3):
+        response(page, "A").press("Control+Enter")
+    for route in held:
+        route.continue_()
+    expect(page.locator("#results-title")).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert len(sent) == 1
+
+
 def test_the_page_doesnt_scroll_on_after_a_touch(visit: Callable[..., Page], endpoint: str) -> None:
     """At the end of the form its bar moves with it: where it went on scrolling, a press of the button missed it."""
     page = visit(endpoint, viewport={"width": 360, "height": 740}, reduced_motion="no-preference")

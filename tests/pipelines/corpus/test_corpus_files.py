@@ -537,6 +537,17 @@ def test_many_files_are_opened_by_several_processes(tmp_path: Path) -> None:
     assert "4.parquet isn't a valid Parquet file" in message
 
 
+def test_a_process_that_helps_keeps_nothing_of_what_it_opened(tmp_path: Path) -> None:
+    """Nobody asks it for a file twice, and a million files' looks are gigabytes."""
+    paths = [str(parquet(tmp_path / f"{number}.parquet", 10)) for number in range(3)]
+    lookups = [corpus_files._Lookup(path, index, path) for index, path in enumerate(paths)]
+    first, *others = corpus_files._inspect_piece(lookups)
+    assert isinstance(first, corpus_files._Inspected)
+    assert first.schema == pa.schema([("n", pa.int64())])
+    assert all(inspected.schema is first.schema for inspected in others if isinstance(inspected, corpus_files._Inspected))
+    assert corpus_files._looks == {}
+
+
 # --- known from an earlier session ---------------------------------------------------------------------------------
 
 
