@@ -162,7 +162,7 @@ class Ledger:
     def add_result(self, work: str, number: int, result: Any) -> None:
         """Keep the result of a suspect's request, from 0, in order: its scores, or the failure of one that kills engines."""
         self._results.setdefault(work, [])[number : number + 1] = [result]
-        # Of a killer: nobody leaves what its last process had entered, and the engine would seem to be busy with it for ever.
+        # Of a killer: nobody leaves what its last process had entered, and the engine would seem to be busy for ever.
         self._entries.pop(item_of(work, number), None)
 
     def note_error(self, error: str) -> None:

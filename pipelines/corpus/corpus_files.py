@@ -162,8 +162,8 @@ class _Look(NamedTuple):
 
 _looks: dict[str, _Look] = {}
 """The last look of this process at each file that it opened. The members of an ensemble and the steps of a recipe have the
-same files, and each file would be read for its fingerprint, or its footer fetched, for each of them. Files that are opened by
-other processes (`_FOR_PROCESSES` and more) aren't kept."""
+same files, and each file would be read for its fingerprint, or its footer fetched, for each of them. What other
+processes open (`_FOR_PROCESSES` files and more) isn't kept."""
 _SETTLED_NS = 10**9
 """A file that was changed so shortly before it was opened may have been changed again with the same time stamp."""
 

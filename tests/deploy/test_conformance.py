@@ -240,11 +240,12 @@ def test_trl_gets_rewards_by_the_guides_function(endpoint: str, tmp_path: Path, 
     here = function.replace("http://127.0.0.1:8000", endpoint).replace("json={", f'json={{"model": "{HEAD}", ')
     (tmp_path / "guides_function.py").write_text(here)
     monkeypatch.syspath_prepend(tmp_path)
-    assay_reward = importlib.import_module("guides_function").assay_reward
+    guide = importlib.import_module("guides_function")
     answers = [[{"role": "assistant", "content": text}] for text in ("7", "9", " ")]
-    right, wrong, nothing = assay_reward(
-        prompts=[QUESTION] * 3, completions=answers, completion_ids=[[1]] * 3, answer=["7"] * 3
-    )
+    with guide.endpoint:
+        right, wrong, nothing = guide.assay_reward(
+            prompts=[QUESTION] * 3, completions=answers, completion_ids=[[1]] * 3, answer=["7"] * 3
+        )
     assert right == pytest.approx(truth(endpoint)["reward"], abs=SAME)
     assert right > wrong
     assert nothing is None
