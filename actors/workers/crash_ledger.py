@@ -24,8 +24,8 @@ _MAX_WARNINGS = 100
 _WORDLESS = "their processes ended without an error message; the system may have killed them (out of memory?)"
 
 
-def item_of(work: str, number: int) -> str:
-    """The name of an item of a suspect's, which is entered by itself."""
+def name_item(work: str, number: int) -> str:
+    """The name under which an item of suspect work is entered by itself."""
     return f"{work}/{number}"
 
 
@@ -86,10 +86,10 @@ class Ledger:
 
         `alive` are the nodes of the cluster. Raises `CrashLoop` after `max_deaths` deaths without any work in between.
         """
-        known = self._processes.get(holder)
-        if known is None or known.id != process:
+        previous = self._processes.get(holder)
+        if previous is None or previous.id != process:
             self._count_start(holder, node, alive)
-            self._processes[holder] = _Process(process, is_restart=known is not None)
+            self._processes[holder] = _Process(process, is_restart=previous is not None)
         if self._deaths_in_row >= self._max_deaths:
             raise CrashLoop(self._last_error)
         return self._processes[holder].is_restart
@@ -160,10 +160,10 @@ class Ledger:
         return list(self._results.get(work, []))
 
     def add_result(self, work: str, number: int, result: Any) -> None:
-        """Keep the result of a suspect's request, from 0, in order: its scores, or the failure of one that kills engines."""
+        """Keep the result of a suspect's request by its number, from 0: its scores, or that it failed as a killer."""
         self._results.setdefault(work, [])[number : number + 1] = [result]
         # Of a killer: nobody leaves what its last process had entered, and the engine would seem to be busy for ever.
-        self._entries.pop(item_of(work, number), None)
+        self._entries.pop(name_item(work, number), None)
 
     def note_error(self, error: str) -> None:
         """Note the error of which an engine's process dies."""

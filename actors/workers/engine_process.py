@@ -16,7 +16,7 @@ from actors.engine.protocol import Engine
 from actors.errors import AssayError, EngineDead
 from actors.launch.start_engine import Report
 from actors.timeline import mark
-from actors.workers.crash_ledger import SUSPECT, item_of
+from actors.workers.crash_ledger import SUSPECT, name_item
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -82,7 +82,7 @@ class EngineProcess:
         # process, which comes here, too, and goes on behind the results that are there, until `leave`.
         results: list[Result] = self._call("results", work)
         for number, item in enumerate(items[len(results) :], len(results)):
-            item_work = item_of(work, number)
+            item_work = name_item(work, number)
             is_killer = self._call("deaths", item_work) >= SUSPECT
             results.append(killer(item) if is_killer else self._enter(item_work, [item], compute)[0])
             self._call("add_result", work, number, results[-1])

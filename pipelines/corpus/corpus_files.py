@@ -5,7 +5,6 @@ and JSON arrays. A range of positions is what a row, a part and a unit of work a
 """
 
 import datetime
-import functools
 import itertools
 import json
 import shlex
@@ -198,6 +197,7 @@ def find_corpus(
     )
     files: list[InputFile] = []
     schemas: dict[str, pa.Schema] = {}
+    distinct: dict[pa.Schema, pa.Schema] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
     problems: list[SourceError] = []
     for inspected in _inspect_all(lookups, len(paths)):
@@ -207,7 +207,7 @@ def find_corpus(
         file, schema = inspected
         files.append(file)
         if schema is not None:
-            schemas[file.path] = _shared(schema)
+            schemas[file.path] = distinct.setdefault(schema, schema)
         if time.monotonic() > next_note:
             notify(f"looked at {len(files):,} of {len(paths):,} files")
             next_note = time.monotonic() + _NOTE_EVERY_S
@@ -417,13 +417,13 @@ def _inspect_piece(lookups: Sequence[_Lookup]) -> list[_Inspected | SourceError]
     with ThreadPoolExecutor(_THREADS) as threads:
         all_inspected = list(threads.map(_inspect_or_error, lookups))
     _looks.clear()  # this process never looks at a file again, and a million looks would be gigabytes
-    return all_inspected
-
-
-@functools.lru_cache(maxsize=10_000)
-def _shared(schema: pa.Schema) -> pa.Schema:
-    """Equal schemas as one object: a million files have a few sets of columns, each of kilobytes."""
-    return schema
+    distinct: dict[pa.Schema | None, pa.Schema | None] = {}
+    return [
+        inspected
+        if isinstance(inspected, SourceError)
+        else inspected._replace(schema=distinct.setdefault(inspected.schema, inspected.schema))
+        for inspected in all_inspected
+    ]
 
 
 def _inspect_unopened(lookup: _Lookup) -> _Inspected | None:
@@ -471,7 +471,7 @@ def _inspect(lookup: _Lookup) -> _Inspected:
         if kind is FileKind.PARQUET:
             footer = _parquet_footer(status)
             # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
-            extent, schema = int(footer.num_rows), _shared(footer.schema.to_arrow_schema().remove_metadata())
+            extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
         if kind.compression is not None:
             check_compressed(path, size, kind.compression)
     except OSError as error:

@@ -67,7 +67,7 @@ def ledger(settings: PoolSettings) -> Any:
     """A new ledger actor for the engine deaths of a pool. On the driver's node, so that no other node's loss ends it."""
     on_this_node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     actor: Any = ray.remote(Ledger)
-    # Ray repeats a call whose answer is lost on a broken connection, and of which an engine would die else. It doesn't start
-    # the ledger again, which would know of no deaths: a run whose ledger dies ends.
-    calls = {"max_task_retries": -1}
-    return actor.options(num_cpus=0, scheduling_strategy=on_this_node, **calls).remote(settings.max_engine_deaths)
+    # Ray repeats calls whose answers are lost on a broken connection; without that, one such call ends the run. The ledger
+    # itself isn't started again, as it would know of no deaths: a run whose ledger dies ends.
+    options = {"num_cpus": 0, "max_task_retries": -1, "scheduling_strategy": on_this_node}
+    return actor.options(**options).remote(settings.max_engine_deaths)

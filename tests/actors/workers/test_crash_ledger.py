@@ -16,7 +16,7 @@ from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Sc
 from actors.reward_model import families
 from actors.scorers.head_scorer import HeadScorer
 from actors.workers.batch_actor import BatchActor, _fail_killer
-from actors.workers.crash_ledger import SUSPECT, Ledger, item_of
+from actors.workers.crash_ledger import SUSPECT, Ledger, name_item
 from actors.workers.engine_process import EngineProcess, _Gate
 
 PATIENCE = 30.0  # seconds, for a thread that should come at once
@@ -188,10 +188,10 @@ def test_an_engine_whose_work_had_a_killer_isnt_busy_when_the_work_is_done() -> 
         ledger.enter("part-1", "actor-1")
         starts(ledger, "actor-1")
     for _ in range(SUSPECT):
-        ledger.enter(item_of("part-1", 0), "actor-1")
+        ledger.enter(name_item("part-1", 0), "actor-1")
         starts(ledger, "actor-1")
     ledger.note_ready("actor-1")
-    assert ledger.deaths(item_of("part-1", 0)) == SUSPECT
+    assert ledger.deaths(name_item("part-1", 0)) == SUSPECT
     ledger.add_result("part-1", 0, "killer")
     ledger.leave("part-1")
     assert ledger.engine_health(["node-1"]) == ((), False)

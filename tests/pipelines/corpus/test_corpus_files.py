@@ -537,6 +537,17 @@ def test_many_files_are_opened_by_several_processes(tmp_path: Path) -> None:
     assert "4.parquet isn't a valid Parquet file" in message
 
 
+def test_columns_dont_depend_on_what_the_process_has_seen_before(tmp_path: Path) -> None:
+    """Schemas that differ in their fields' metadata alone are equal, and each corpus has those of its files."""
+    described = pa.field("n", pa.int64(), metadata={"unit": "of another corpus"})
+    for name, field in (("first", described), ("second", pa.field("n", pa.int64()))):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table([pa.array([1])], schema=pa.schema([field])), tmp_path / name / "a.parquet")
+    find_corpus([str(tmp_path / "first")])
+    (schema,) = find_corpus([str(tmp_path / "second")]).schemas.values()
+    assert b"unit" not in (schema.field("n").metadata or {})
+
+
 def test_a_process_that_helps_keeps_nothing_of_what_it_opened(tmp_path: Path) -> None:
     """Nobody asks it for a file twice, and a million files' looks are gigabytes."""
     paths = [str(parquet(tmp_path / f"{number}.parquet", 10)) for number in range(3)]
