@@ -30,10 +30,13 @@ def name_item(work: str, number: int) -> str:
 
 
 class EngineHealth(NamedTuple):
-    """Of the engines that were started: those whose nodes are gone, and whether any other one is starting or working."""
+    """Of the engines that were started: those whose nodes are gone, and of the others those that are starting or working.
+
+    Engines that Ray Data has removed since are among them: the ledger isn't told.
+    """
 
     lost: tuple[str, ...]
-    busy: bool
+    busy: tuple[str, ...]
 
 
 class EngineStarts(NamedTuple):
@@ -126,10 +129,10 @@ class Ledger:
         self._first_ready_at = self._first_ready_at or time.time()
 
     def engine_health(self, alive: Collection[str]) -> EngineHealth:
-        """Which engines are lost, and whether others are busy, if `alive` are the nodes of the cluster."""
+        """Which engines are lost, and which others are busy, if `alive` are the nodes of the cluster."""
         lost = {holder for holder, node in self._nodes.items() if node not in alive}
         working = {entry.holder for entry in self._entries.values()}
-        return EngineHealth(tuple(sorted(lost)), bool((self._start_steps.keys() | working) - lost))
+        return EngineHealth(tuple(sorted(lost)), tuple(sorted((self._start_steps.keys() | working) - lost)))
 
     def engine_starts(self) -> EngineStarts:
         """The number of engines so far, and when the first was ready."""

@@ -160,7 +160,8 @@ class EngineWatch(ExecutionCallback):
     def _count_lost(self) -> int:
         """The number of lost engines that wait for a place; 0 while any other engine is busy, since the run progresses."""
         nodes = alive_nodes()
-        standings = ray.get([ledger.engine_health.remote(nodes) for ledger in self._ledgers])
-        if any(standing.busy for standing in standings):
+        healths = ray.get([ledger.engine_health.remote(nodes) for ledger in self._ledgers])
+        # An engine that was removed while it started never becomes ready: by the ledger it would be busy for good.
+        if any(is_wanted(engine) for health in healths for engine in health.busy):
             return 0
-        return sum(is_wanted(engine) for standing in standings for engine in standing.lost)
+        return sum(is_wanted(engine) for health in healths for engine in health.lost)

@@ -167,16 +167,16 @@ def test_engines_without_a_node_are_told_of_and_whether_others_work() -> None:
     ledger = Ledger(max_deaths=2)
     starts(ledger, "actor-1", "node-1")
     starts(ledger, "actor-2", "node-2")
-    assert ledger.engine_health(["node-1", "node-2"]) == ((), True), "they are loading"
+    assert ledger.engine_health(["node-1", "node-2"]) == ((), ("actor-1", "actor-2")), "they are loading"
     ledger.note_ready("actor-1")
-    assert ledger.engine_health(["node-1"]) == (("actor-2",), False)
+    assert ledger.engine_health(["node-1"]) == (("actor-2",), ())
     ledger.enter("part-1", "actor-1")
     ledger.enter("part-2", "actor-2")
-    assert ledger.engine_health(["node-1"]) == (("actor-2",), True)
+    assert ledger.engine_health(["node-1"]) == (("actor-2",), ("actor-1",))
     ledger.leave("part-1")
-    assert ledger.engine_health(["node-1"]) == (("actor-2",), False), "it can't do its part"
+    assert ledger.engine_health(["node-1"]) == (("actor-2",), ()), "it can't do its part"
     starts(ledger, "actor-2", "node-1", ("node-1",))
-    assert ledger.engine_health(["node-1"]) == ((), True)
+    assert ledger.engine_health(["node-1"]) == ((), ("actor-2",))
 
 
 def test_an_engine_whose_work_had_a_killer_isnt_busy_when_the_work_is_done() -> None:
@@ -194,7 +194,7 @@ def test_an_engine_whose_work_had_a_killer_isnt_busy_when_the_work_is_done() -> 
     assert ledger.deaths(name_item("part-1", 0)) == SUSPECT
     ledger.add_result("part-1", 0, "killer")
     ledger.leave("part-1")
-    assert ledger.engine_health(["node-1"]) == ((), False)
+    assert ledger.engine_health(["node-1"]) == ((), ())
 
 
 def test_the_steps_of_a_start_are_told_until_the_engine_works() -> None:

@@ -265,6 +265,30 @@ def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None, gpus
     assert noted[2:] == ["the first engine is ready; waiting for the first part"]
 
 
+@ray.remote(num_cpus=0)
+class Placed:
+    """An actor in the place of an engine's."""
+
+    def holder(self) -> str:
+        """Its id."""
+        return str(ray.get_runtime_context().get_actor_id())
+
+
+def test_an_engine_that_was_removed_while_it_started_isnt_waited_for(local_ray: None) -> None:
+    """Else it seems to start for ever, and a lost engine's work waits for hours."""
+    ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
+    waiting, removed = Placed.remote(), Placed.remote()
+    for actor, node in ((waiting, "a node that went"), (removed, min(alive_nodes()))):
+        holder = ray.get(actor.holder.remote())
+        ray.get(ledger.note_start.remote(holder, f"process of {holder}", node, alive_nodes()))
+    watching = watch(ledger, print)
+    assert watching._count_lost() == 0, "the other one starts"
+    ray.kill(removed)
+    until(lambda: watching._count_lost() == 1)
+    ray.kill(waiting)
+    until(lambda: watching._count_lost() == 0)
+
+
 def test_a_ray_that_starts_no_worker_is_told_of_once_with_where_its_logs_are(local_ray: None) -> None:
     noted: list[str] = []
     nowhere: Any = ray.remote(Ledger).options(num_cpus=0, resources={"nowhere": 1}).remote(3)
