@@ -164,7 +164,7 @@ class Shuffle:
     def _cut_by_shelf(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
         """The rows of a table by shelf, in order: a batch for each shelf, so that the number of a batch tells its shelf."""
         table = table.append_column(_BUCKET, pa.array(self._bucket_of(table))).cast(self._schema)
-        # In the chunks of its parts, `take` would join the chunks again for each shelf: with 10 shelves it took 8 times as long.
+        # In the chunks of its parts, `take` would join the chunks for each shelf: with 10 shelves it took 8 times as long.
         for batch in table.combine_chunks().to_batches():
             shelves = batch.column(_BUCKET).to_numpy() % self.shelves
             order = np.argsort(shelves, kind="stable")

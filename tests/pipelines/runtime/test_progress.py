@@ -265,7 +265,6 @@ def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None, gpus
     assert noted[2:] == ["the first engine is ready; waiting for the first part"]
 
 
-@ray.remote(num_cpus=0)
 class Placed:
     """An actor in the place of an engine's."""
 
@@ -277,7 +276,8 @@ class Placed:
 def test_an_engine_that_was_removed_while_it_started_isnt_waited_for(local_ray: None) -> None:
     """Else it seems to start for ever, and a lost engine's work waits for hours."""
     ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
-    waiting, removed = Placed.remote(), Placed.remote()
+    placed: Any = ray.remote(Placed).options(num_cpus=0)
+    waiting, removed = placed.remote(), placed.remote()
     for actor, node in ((waiting, "a node that went"), (removed, min(alive_nodes()))):
         holder = ray.get(actor.holder.remote())
         ray.get(ledger.note_start.remote(holder, f"process of {holder}", node, alive_nodes()))
