@@ -2,9 +2,12 @@
 
 pytest-xdist 3.8 gives back all files that the process had, those that were done, too. A file without a test that is left
 gets no answer from the process that it is sent to, which then waits for ever, and the run with it. The test that crashed is
-given back, too, and would bring down one process after another.
+given back, too, and would bring down one process after another. And a file that is sent to a process that has just crashed
+ends the whole run with "cannot send (already closed?)". And a process runs a test only when it knows the next one, or that
+there is none: the process that replaces a crashed one can be given a single test that was left of a file, and waits for ever.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -27,6 +30,19 @@ class Scheduler(LoadFileScheduling):
         for other in self.assigned_work:
             self._reschedule(other)
         return crashed
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Send a process its next file, which is counted as sent first: when the process is gone, it is given back."""
+        with suppress(OSError):
+            super()._assign_work_unit(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Send a process files until it has two tests, or the word that there are no more."""
+        if node not in self.registered_collections:
+            return  # It still collects; its turn comes when it is done.
+        super()._reschedule(node)
+        if not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            self._reschedule(node)
 
 
 @pytest.hookimpl(optionalhook=True)
