@@ -4,7 +4,7 @@ pytest-xdist 3.8 gives back all files that the process had, those that were done
 gets no answer from the process that it is sent to, which then waits for ever, and the run with it. The test that crashed is
 given back, too, and would bring down one process after another. And a file that is sent to a process that has just crashed
 ends the whole run with "cannot send (already closed?)". And a process runs a test only when it knows the next one, or that
-there is none: the process that replaces a crashed one can be given a single test that was left of a file, and waits for ever.
+there is none: the process that replaces a crashed one can be given a single test that was left of a file, and waits.
 """
 
 from contextlib import suppress
