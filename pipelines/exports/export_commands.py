@@ -1,6 +1,6 @@
 """The jobs of the three commands that export scored candidates: `choose`, `pairs` and `export`."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -58,16 +58,19 @@ class _Pairing:
 
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         form = PAIR_FORMATS[self.trainer]
-        rows, margins = list[Mapping[str, Any]](), list[float]()
-        left, labels = defaultdict[str, int](int), defaultdict[str, int](int)
+        # Annotated, as `list[float]()` takes six times as long as `[]`, and this is done for each prompt.
+        rows: list[Mapping[str, Any]] = []
+        margins: list[float] = []
+        left: dict[str, int] = {}
+        labels: dict[str, int] = {}
         all_pairs = pairs(candidates, self.settings)
         for pair in all_pairs:
             agreement = pair.agreement
             # Margins and rows are those of the pairs that are written; agreement with labels is counted over all pairs, else
             # a filter by labels would always report full agreement.
-            labels[agreement.value] += 1
+            labels[agreement.value] = labels.get(agreement.value, 0) + 1
             if (reason := self._label_refusal(agreement) or form.check(pair)) is not None:
-                left[reason] += 1
+                left[reason] = left.get(reason, 0) + 1
                 continue
             margins.append(pair.margin)
             fields = pair.fields

@@ -5,10 +5,9 @@ from the row's carried columns, with the row shape that the run used, when a can
 """
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from pipelines.scored_corpus.candidates import Candidate, Content, LeftOut
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 
 _MET = "met"
+_NO_INPUTS: Mapping[str, Any] = {}
 
 CandidateOrLeftOut = Candidate | LeftOut
 """A response read back, or why it isn't a candidate."""
@@ -40,7 +40,8 @@ class ReadResponse(NamedTuple):
 class _StoredResponse(NamedTuple):
     """A response as its part holds it.
 
-    `inputs` are the input's columns. `shape` is the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
+    `record` is the row's line of a JSON corpus, else None, and `inputs` the input's other columns that are read. `shape` is
+    the row's in a mixed corpus, and `drawn` what a policy wrote, else None.
     """
 
     row: str
@@ -50,6 +51,7 @@ class _StoredResponse(NamedTuple):
     scores: Mapping[str, float | None]
     shape: str | None
     drawn: str | None
+    record: bytes | None
     inputs: Mapping[str, Any]
 
 
@@ -112,19 +114,21 @@ class Reader:
         """The columns to read from the parts."""
         mixed, drawn = [SHAPE] if self.columns.mixed else [], [CANDIDATE] if self.columns.drawn else []
         ours = [self.columns.prefix + name for name in (*mixed, ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES, *drawn)]
-        return list(dict.fromkeys([*self._inputs, *ours, *(self.where.columns if self.where else ())]))
+        inputs = (*self._record, *self._inputs)
+        return list(dict.fromkeys([*inputs, *ours, *(self.where.columns if self.where else ())]))
 
     @property
-    def _inputs(self) -> list[str]:
-        """The columns of the input to read: those that a row is parsed from, and those that come along."""
-        return [*self._record, *self.carried] if self.columns.is_json else self.columns.carried.names
+    def _inputs(self) -> Sequence[str]:
+        """The columns of the input to read beside the record: those that come along or, without a record, all of them."""
+        return self.carried if self.columns.is_json else self.columns.carried.names
 
     def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[CandidateOrLeftOut]]:
         """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
         where = self.where
         evaluate = Evaluator({_MET: where.text}, where.columns, where.flat) if where is not None else None
         stored = itertools.chain.from_iterable(self._evaluate(table, evaluate) for table in tables)
-        row, responses = None, list[CandidateOrLeftOut]()
+        row: _CorpusRow | None = None
+        responses: list[CandidateOrLeftOut] = []
         for response, is_met in stored:
             if row is None or row.name != response.row:
                 if row is not None:
@@ -149,7 +153,9 @@ class Reader:
         ours = [table.column(prefix + name).to_pylist() for name in (ROW, RESPONSE, PROMPT_HASH, REWARD, SCORES)]
         shapes = table.column(prefix + SHAPE).to_pylist() if self.columns.mixed else nothing
         drawn = table.column(prefix + CANDIDATE).to_pylist() if self.columns.drawn else nothing
-        return map(_StoredResponse, *ours, shapes, drawn, table.select(self._inputs).to_pylist())
+        records = table.column(RECORD).to_pylist() if self.columns.is_json else nothing
+        inputs = table.select(self._inputs).to_pylist() if self._inputs else itertools.repeat(_NO_INPUTS)
+        return map(_StoredResponse, *ours, shapes, drawn, records, inputs)
 
     def _evaluate(self, table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[_StoredResponse, bool]]:
         """Each response, and whether it meets the condition (True without one)."""
@@ -166,11 +172,12 @@ class Reader:
     def _candidate(self, stored: _StoredResponse, row: "_CorpusRow") -> CandidateOrLeftOut:
         if stored.reward is None:
             return LeftOut.UNSCORED
-        scores = {output: value for output, value in stored.scores.items() if value is not None}
+        scores = cast("Mapping[str, float]", stored.scores)  # nearly always: a copy of each took time
+        if None in scores.values():
+            scores = {output: value for output, value in scores.items() if value is not None}
         assert stored.prompt_hash is not None  # it was read
-        return Candidate(
-            stored.row, stored.name, stored.prompt_hash, stored.reward, scores, partial(row.read_content, stored)
-        )
+        read = _ContentReader(row, stored)
+        return Candidate(stored.row, stored.name, stored.prompt_hash, stored.reward, scores, read)
 
     def _content(self, stored: _StoredResponse, requests: RowRequests) -> Content:
         context, text = self._read_response(stored, requests)
@@ -196,7 +203,8 @@ class Reader:
     def _parse_row(self, stored: _StoredResponse) -> RowRequests:
         if self.columns.is_json:
             try:
-                row: object = parse(stored.inputs[RECORD])
+                assert stored.record is not None
+                row: object = parse(stored.record)
             except Rejected as error:
                 raise SourceError(f"a scored row's own record can't be read again: {error}") from error
         else:
@@ -209,24 +217,39 @@ class Reader:
 class _CorpusRow:
     """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
 
-    __slots__ = ("_contents", "_reader", "_requests", "_stored", "name")
+    __slots__ = ("_requests", "_stored", "name", "reader")
 
     def __init__(self, reader: Reader, stored: _StoredResponse) -> None:
         self.name = stored.row
-        self._reader = reader
+        self.reader = reader
         self._stored = stored
         self._requests: RowRequests | None = None
-        self._contents = dict[tuple[str, str | None], Content]()
 
-    def read_content(self, stored: _StoredResponse) -> Content:
-        """The content of a response of the row, which is read at the first call, and kept. Raises `SourceError`."""
-        key = stored.name, stored.prompt_hash
-        content = self._contents.get(key)
-        if content is None:
-            if self._requests is None:
-                self._requests = self._reader._parse_row(self._stored)
-            content = self._contents[key] = self._reader._content(stored, self._requests)
-        return content
+    def requests(self) -> RowRequests:
+        """The responses of the row, which is parsed at the first call. Raises `SourceError`."""
+        if self._requests is None:
+            self._requests = self.reader._parse_row(self._stored)
+        return self._requests
+
+
+class _ContentReader:
+    """Reads the content of a response at the first call, and keeps it. Raises `SourceError`.
+
+    One small object for each response, instead of a bound method, a partial and a cache: Python's garbage collector looks
+    at all of them again and again, which took a tenth of the time.
+    """
+
+    __slots__ = ("_content", "_row", "_stored")
+
+    def __init__(self, row: _CorpusRow, stored: _StoredResponse) -> None:
+        self._row = row
+        self._stored = stored
+        self._content: Content | None = None
+
+    def __call__(self) -> Content:
+        if self._content is None:
+            self._content = self._row.reader._content(self._stored, self._row.requests())
+        return self._content
 
 
 def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple[int, ...]:

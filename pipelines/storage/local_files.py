@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, Entry, FileStatus, Matches
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches
 
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
 _LEFTOVER_AGE_S = 24 * 3600.0
@@ -128,7 +128,7 @@ class LocalFolder:
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         temporary = self._temporary()
         try:
-            with open(temporary, "wb") as stream:
+            with open(temporary, "wb", WRITE_BYTES) as stream:
                 yield stream
                 _sync(stream)
             os.replace(temporary, self.file(name))

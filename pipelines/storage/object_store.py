@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, Entry, FileStatus, Matches
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -209,7 +209,7 @@ class StoreFolder:
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         system, inner = _resolve(self.file(name))
         # Through a local file: the object appears with one put at the end, and an exception in the block uploads nothing.
-        with tempfile.NamedTemporaryFile(suffix=TEMPORARY) as stream:
+        with tempfile.NamedTemporaryFile(suffix=TEMPORARY, buffering=WRITE_BYTES) as stream:
             yield stream
             stream.flush()
             _as_os_error(system.put_file)(stream.name, inner)

@@ -7,6 +7,9 @@ wins.
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
+WRITE_BYTES = 2**20
+"""What is written to a file at a time: a call of the system for each few rows took a twentieth of an export's time."""
+
 TEMPORARY = ".tmp"
 
 LEASE = "lease.json"

@@ -62,6 +62,7 @@ def test_each_response_is_in_one_bucket_sorted_by_prompt_and_place(
     monkeypatch.setattr(shuffle, "_TASKS", tasks)
     monkeypatch.setattr(shuffle, "_PARTS", 3)
     monkeypatch.setattr(shuffle, "_STRETCH_BYTES", stretch_bytes)
+    monkeypatch.setattr(shuffle, "_TABLE_BYTES", stretch_bytes)
     monkeypatch.setattr(shuffle, "_BATCH_ROWS", 4)
     buckets = shuffled(corpus(tmp_path / "in"), tmp_path / "spilled", 5)
     assert sorted(row["Row"] for rows in buckets.values() for row in rows) == list(range(ROWS))
@@ -78,5 +79,6 @@ def test_buckets_dont_depend_on_how_the_work_is_cut(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(shuffle, "_TASKS", 2)
     monkeypatch.setattr(shuffle, "_PARTS", 2)
     monkeypatch.setattr(shuffle, "_STRETCH_BYTES", 1)
+    monkeypatch.setattr(shuffle, "_TABLE_BYTES", 1)
     assert shuffled(corpus(tmp_path / "again"), tmp_path / "spilled", 5) == whole
     assert len(whole) == 5
