@@ -45,7 +45,7 @@ _TABLE_BYTES = 2**23
 these: the system clears the memory of each table, and takes it back."""
 _BLOCK_BYTES = 2**16
 """Bytes of a request to a store at least: no more than a small stretch."""
-_BATCH_ROWS = 1024
+_BATCH_ROWS = 256
 _MEMORY = "1GB"
 """Memory of DuckDB's sort, beyond which it spills to disk."""
 _BUCKET, _PLACE = "bucket", "place"
