@@ -172,7 +172,7 @@ class Reader:
     def _candidate(self, stored: _StoredResponse, row: "_CorpusRow") -> CandidateOrLeftOut:
         if stored.reward is None:
             return LeftOut.UNSCORED
-        scores = cast("Mapping[str, float]", stored.scores)  # nearly always: a copy of each took time
+        scores = cast("Mapping[str, float]", stored.scores)  # so it is, but for rows of which a score is null
         if None in scores.values():
             scores = {output: value for output, value in scores.items() if value is not None}
         assert stored.prompt_hash is not None  # it was read
@@ -202,8 +202,8 @@ class Reader:
 
     def _parse_row(self, stored: _StoredResponse) -> RowRequests:
         if self.columns.is_json:
+            assert stored.record is not None
             try:
-                assert stored.record is not None
                 row: object = parse(stored.record)
             except Rejected as error:
                 raise SourceError(f"a scored row's own record can't be read again: {error}") from error
@@ -235,8 +235,8 @@ class _CorpusRow:
 class _ContentReader:
     """Reads the content of a response at the first call, and keeps it. Raises `SourceError`.
 
-    One small object for each response, instead of a bound method, a partial and a cache: Python's garbage collector looks
-    at all of them again and again, which took a tenth of the time.
+    One small object for each response: with a bound method, a partial and a cache in the row, candidates took half as much
+    time again.
     """
 
     __slots__ = ("_content", "_row", "_stored")

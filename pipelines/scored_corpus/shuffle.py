@@ -41,7 +41,7 @@ _PARTS = 4096
 _STRETCH_BYTES = 2**17
 """Bytes in memory, for each shelf, of the responses that `write` sorts by shelf at a time: a stretch shouldn't be tiny."""
 _TABLE_BYTES = 2**23
-"""Those bytes for all shelves together at least. With 5 shelves a job took a fifth more CPU with tables of 128 MiB than with
+"""Those bytes for all shelves together at least. With 2 shelves a job took a fifth more CPU with tables of 128 MiB than with
 these: the system clears the memory of each table, and takes it back."""
 _BLOCK_BYTES = 2**16
 """Bytes of a request to a store at least: no more than a small stretch."""

@@ -32,12 +32,12 @@ class Scheduler(LoadFileScheduling):
         return crashed
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        """Send a process its next file, which is counted as sent first: when the process is gone, it is given back."""
+        """Send a process its next file. If the process has crashed, `remove_node` gives the file back."""
         with suppress(OSError):
             super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Send a process files until it has two tests, or the word that there are no more."""
+        """Send a process files until it has two tests to run, or shut it down if there are no more."""
         if node not in self.registered_collections:
             return  # It still collects; its turn comes when it is done.
         super()._reschedule(node)
