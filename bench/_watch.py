@@ -6,8 +6,8 @@ import re
 import threading
 
 import psutil
-import ray
 
+from pipelines.runtime.private_ray import ray_start
 from tests.support.processes import family
 
 OBJECT_STORE_BYTES = 300 * 10**6
@@ -15,8 +15,8 @@ SAMPLE_EVERY_S = 1.0
 
 
 def start_ray() -> None:
-    """A Ray of this process, with as many CPUs as a run's own, and an object store that a corpus doesn't fit into."""
-    ray.init(
+    """A run's private Ray, with an object store that a corpus doesn't fit into."""
+    ray_start.start_ray(
         address="local",
         num_cpus=max(2, os.cpu_count() or 2),
         object_store_memory=OBJECT_STORE_BYTES,
