@@ -72,8 +72,8 @@ def _index(found: Mapping[str, click.Command]) -> str:
         "# Command line",
         "`assay COMMAND --help-all` says the same in a terminal, and `--help` what matters most; `python -m pipelines` is "
         "another name of `assay`. Options of every command have the names of its settings in a recipe and in Python, with "
-        "`-` for `_`, but for three: `--for` is `trainer`, `--judge` of `sample` is `model` in a recipe, and `--no-X` is "
-        "`X: false`. How a command can end is on the page of [exit codes](../exit-codes.md).",
+        "`-` for `_`, but for four: `--for` is `trainer`, `--judge` of `sample` and `--select` of `refine` are `model` in a "
+        "recipe, and `--no-X` is `X: false`. How a command can end is on the page of [exit codes](../exit-codes.md).",
         table(("command", "what it does"), rows),
         heading(2, "Options of `assay` itself", "options"),
         _table(options),

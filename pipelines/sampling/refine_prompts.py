@@ -91,8 +91,6 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     """
     jobs = [*jobs_of_run(settings), *jobs]
     counting = UsageCounter(progress or Silent())
-    if settings.policy.policy is None:
-        raise SettingsError("--policy is missing; `refine` edits drafts that it generates, not responses that the rows hold")
     tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
     policies.check(settings, max(tree))
     check_loggers(settings.log, settings.output)

@@ -47,6 +47,7 @@ PATTERNS: Mapping[str, str] = {
 
 _MEANT: Mapping[str, tuple[str, ...]] = {
     "for": ("trainer",),
+    "select": ("model",),
     **dict.fromkeys(("filter", "condition", "where"), ("keep", "where")),
     "keep": ("filter", "where"),
 }

@@ -405,10 +405,19 @@ class RefiningSettings(Settings):
     )
 
 
+class DraftingSettings(PolicySettings):
+    """Which model drafts, and how. Feedback and edits are written in the same way."""
+
+    policy: str = Field(
+        description="model that drafts answers: a folder, a hub id, tiny-policy, or the URL of an OpenAI-compatible "
+        "endpoint (http://host:8000/v1)"
+    )
+
+
 class RefineSettings(JudgingSettings):
     """All settings of `refine`: three models that write, and a judge. The writers share the policy's engine options."""
 
-    policy: PolicySettings = PolicySettings()
+    policy: DraftingSettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     refining: RefiningSettings = RefiningSettings()
     choice: ChoiceOfCandidates = ChoiceOfCandidates()

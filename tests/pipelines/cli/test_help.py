@@ -116,6 +116,17 @@ def test_help_of_export_says_which_options_are_for_pairs_and_which_trainers_are_
     assert "trainers of pairs only" not in shown("pairs", "--help-all", width=10_000)
 
 
+def test_refine_needs_a_policy_and_takes_no_responses_of_rows() -> None:
+    output = shown("refine", "--help", width=10_000)
+    (policy,) = [line for line in output.splitlines() if line.strip().startswith("--policy ")]
+    assert policy.endswith("[required]")
+    assert "the rows' own responses" not in output
+    assert "--response-column" not in shown("refine", "--help-all", width=10_000)
+    done = CliRunner().invoke(cli, ["refine", "prompts.jsonl", "out", "--select", "tiny-attributes"])
+    assert done.exit_code == 2
+    assert "Missing option '--policy'" in done.output
+
+
 @pytest.mark.parametrize("name", sorted(OF_PAIRS))
 def test_what_is_for_pairs_only_is_refused_for_single_responses(name: str) -> None:
     given = {"per": "row", "spill": "s", "pairs": "all", "min_margin": 1.0, "length_balanced": True, "labels": "agree"}

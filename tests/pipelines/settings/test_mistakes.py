@@ -230,6 +230,8 @@ def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> Non
         ({"filter": {"scored": "a", "output": "b", "filter": "reward > 1"}}, "did you mean keep?"),
         ({"export": {"scored": "a", "output": "b", "trainer": "sft", "keep": "reward > 1"}}, "did you mean where?"),
         ({"keep": {"scored": "a"}}, "keep isn't a setting; did you mean filter?"),
+        ({"refine": {"inputs": "a", "output": "b", "policy": "p", "select": "m"}}, "did you mean model? Write `model: m`."),
+        ({"refine": {"inputs": "a", "output": "b", "model": "m"}}, "refine.policy is missing"),
     ],
 )
 def test_names_of_other_places_are_known(recipe: dict[str, Any], hint: str) -> None:
