@@ -122,11 +122,11 @@ class _Model:
 
 def _writers(settings: RefineSettings) -> tuple[_Model, _Model, _Model]:
     """The models that draft, criticise and edit. Roles with one model share the object. Raises `ModelError`."""
-    models: dict[str | None, _Model] = {}
+    models: dict[str, _Model] = {}
     drafter = settings.policy.policy
     names = (drafter, settings.refining.feedback or drafter, settings.refining.edit or drafter)
     for name in names:
-        changes = {"policy": name}
+        changes: dict[str, str | None] = {"policy": name}
         if name != drafter:  # --policy-revision, -adapter and -name are those of --policy, and mean nothing for another
             changes |= dict.fromkeys(("policy_revision", "policy_adapter", "policy_name"))
         model = settings.policy.model_copy(update=changes)
