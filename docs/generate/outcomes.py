@@ -102,8 +102,13 @@ REASONS: Mapping[Reason, Meaning] = {
         _REJECTED, "a candidate that hadn't ended when its tokens did: no judge sees it", "`--policy-max-tokens`"
     ),
     Reason.UNJUDGED: Meaning(_REJECTED, "a candidate whose turn to be judged comes when all are drawn (`--in-turns`)"),
-    Reason.ENDPOINT_FAILED: Meaning(_FAILED, "the policy's endpoint breaks on this prompt each time, and answers others"),
-    Reason.ENDPOINT_REFUSED: Meaning(_FAILED, "the policy's endpoint refuses this prompt each time, and answers others"),
+    Reason.ENDPOINT_FAILED: Meaning(
+        _FAILED,
+        "the endpoint (of a policy, or of `evaluate --endpoint`) breaks on this prompt each time, and answers others",
+    ),
+    Reason.ENDPOINT_REFUSED: Meaning(
+        _FAILED, "the endpoint (of a policy, or of `evaluate --endpoint`) refuses this prompt each time, and answers others"
+    ),
     Reason.NO_BASELINE: Meaning(
         _REJECTED,
         "of an ensemble: too few different responses to the prompt to make z-scores of",
@@ -126,7 +131,7 @@ def pages() -> Iterator[Page]:
             _reasons(_REJECTED),
             heading(2, "Failed", "failed"),
             _reasons(_FAILED),
-            "A prompt that the policy's endpoint calls too long is `failed: too_long`, and a response that was in no "
+            "A prompt that such an endpoint calls too long is `failed: too_long`, and a response that was in no "
             "comparison that could be read, `failed: no_opponent`. Of an ensemble, a response has the status and reason of "
             "the first model that gave it no reward. Online these are the `code` of an error, or stand beside the responses "
             "of `POST /v1/rewards`.",

@@ -1,9 +1,9 @@
 """The page of a scored corpus: the columns of its parts, and the manifest of a run that is settled and never started."""
 
-import dataclasses
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,7 @@ MANIFEST: Mapping[str, str] = {
     "reserved": "names that are kept free for a corpus that is going to be made of this one",
     "made_with": "what may change between runs into one folder; also in the metadata of every part (below)",
     "run": "the name of the run, with which the names of its parts end",
+    "retries": "after `assay retry`: of each retry when it began, its reasons and versions, and the counts before and after",
     "summary_of": "a hash of the names, sizes and times of the parts that the summary is of; there once it is complete",
     "summary": "what came of it (below); null until the run is complete",
 }
@@ -115,7 +116,7 @@ FILES: Mapping[str, str] = {
     "path": "where it was found",
     "kind": "how it is read",
     "size": "in bytes",
-    "fingerprint": "the store's tag, or a hash of the content; of a file above 64 MiB a hash of samples and the time",
+    "fingerprint": "the object store's tag, or a hash of the content; of a file above 64 MiB a hash of samples and the time",
     "extent": "where it ends: a number of bytes or rows; null where only reading it to its end tells",
     "modified": "when it was last written, in nanoseconds since 1970; no part of what the file is",
 }
@@ -150,18 +151,23 @@ SUMMARY: Mapping[str, str] = {
     "plan": "how that and the rest compare with the run's plan, if it had one",
     "left_out": "files in the input's folders that weren't read",
     "made": "what was chosen, paired or exported while the run went on",
+    "sampling": "of `sample`: prompts, candidates drawn and possible, their tokens, mean rewards of all and of each "
+    "prompt's best, tokens read by policy and judge, and what an endpoint refused",
+    "refining": "of `refine`: the same of drafts and edits",
+    "agreement": "of `ensemble`: how many prompts have z-scores, and of each two models how often they have the same best "
+    "response, and how their z-scores correlate",
 }
 
 
 @cache
 def manifest() -> Mapping[str, Any]:
-    """The manifest of a run by a built-in judge, as it is written: settled, and never started."""
+    """The manifest of a run by a built-in judge, as it is written: settled, never started, with the keys of later states."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus.jsonl")
         corpus.write_text('{"prompt": "What is 3 + 4?", "response": "7"}\n')
         flat = {"inputs": [str(corpus)], "output": folder, "model": "tiny-genrm", "trace": True, "reasoning": "strip"}
         settings = build(ScoreSettings, flat)
-        manifest_of(resolve(settings), settings).write(folder)
+        replace(manifest_of(resolve(settings), settings), retries=({},), summary_of="x").write(folder)
         written: Mapping[str, Any] = json.loads(Path(folder, NAME).read_text())
         return written
 
@@ -169,7 +175,7 @@ def manifest() -> Mapping[str, Any]:
 def pages() -> Iterator[Page]:
     """The page. Raises `KeyError` for a column or a key that nothing is said of here."""
     written = manifest()
-    summary = (field.name for field in dataclasses.fields(Summary))
+    summary = (*(field.name for field in fields(Summary)), "sampling", "refining", "agreement")
     yield Page(
         "scored-corpus.md",
         document(

@@ -91,6 +91,7 @@ def test_what_a_scored_corpus_holds_is_there(reference: Mapping[str, str]) -> No
     assert "| `reward` | `double` | yes |" in page
     assert "| `trace` | `list<" in page
     assert all(f"| `{key}` |" in page for key in ("identity", "judge", "fingerprint", "model_runner", "quantiles"))
+    assert all(f"| `{key}` |" in page for key in ("retries", "summary_of", "sampling", "refining", "agreement"))
 
 
 def test_all_that_python_users_call_is_there(reference: Mapping[str, str]) -> None:
