@@ -275,6 +275,18 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path, data: bytes) -> None:
         find([str(tmp_path)])
 
 
+def test_names_that_arent_utf8_are_refused_before_a_run_starts(tmp_path: Path) -> None:
+    """Linux allows them. Each row is named by its file, and a part can't hold such a name."""
+    corpus(tmp_path, "x.jsonl", os.fsdecode(b"caf\xe9.csv"))
+    assert [file.name for file in find([str(tmp_path)])] == ["x.jsonl"]
+    corpus(tmp_path, *(os.fsdecode(name) for name in (b"caf\xe9.jsonl", b"\xff/x.parquet")))
+    with pytest.raises(SourceError) as refused:
+        find([str(tmp_path)])
+    str(refused.value).encode()  # it can be printed
+    assert f"{tmp_path}/caf\\udce9.jsonl' isn't valid UTF-8" in str(refused.value)
+    assert f"{tmp_path}/\\udcff/x.parquet' isn't valid UTF-8, as the names of rows must be; rename it" in str(refused.value)
+
+
 def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
     memory = Path("/proc/self/mem")  # a file that even root can't read from its start
     if not memory.exists():
