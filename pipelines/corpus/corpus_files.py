@@ -180,7 +180,8 @@ def find_corpus(
 ) -> Corpus:
     """The files behind paths, globs and folders, sorted by path.
 
-    Raises `SourceError` for an input that matches nothing, and one for all files that can't be read.
+    Raises `SourceError` for an input that matches nothing, and one for all files that can't be read, or whose paths aren't
+    UTF-8: the parts of a run, which name each row by its file, hold no others.
 
     Files of a folder whose names begin with `.` or `_`, such as `_SUCCESS`, are skipped and not reported. `earlier` are the
     files of an earlier session by path: one that has the same tag in its store isn't opened again. `notify` receives a
@@ -189,6 +190,7 @@ def find_corpus(
     expanded = [_expand(text) for text in inputs]
     statuses = {path: status for expansion in expanded for path, status in expansion.statuses.items()}
     paths = sorted(_unique_paths([expansion.files for expansion in expanded]))
+    raise_problems([_no_utf8(path) for path in paths if not is_utf8(path)])
     unread_files = {path for expansion in expanded for path in expansion.left_out} - set(paths)
     left_out = sorted(unread_files | set(_unread_folders(expanded, paths)))
     lookups = (
@@ -213,6 +215,19 @@ def find_corpus(
             next_note = time.monotonic() + _NOTE_EVERY_S
     raise_problems(problems)
     return Corpus(files, left_out, schemas)
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name can be written as UTF-8: those of files and the keys in JSON may hold lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_utf8(path: str) -> SourceError:
+    return SourceError(f"the path {path!a} isn't valid UTF-8, as the names of rows must be; rename it")
 
 
 def _unique_paths(inputs: Sequence[Sequence[str]]) -> set[str]:

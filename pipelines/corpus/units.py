@@ -4,6 +4,9 @@ A large file is cut into several units, and many small files are read by one tas
 100 KB of rows are read. The number of tasks is bounded, as the driver holds all of them.
 """
 
+import itertools
+import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,8 +47,8 @@ def task_bytes(total_bytes: int, unit_bytes: int) -> int:
 def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range], unit_bytes: int) -> list[Unit]:
     """Cut what remains of a file into units of about `unit_bytes`; `remaining` is None while the file's end isn't known.
 
-    JSONL is cut by bytes and Parquet by row groups. Compressed files and arrays can only be read from their start, so each
-    of them is a single unit, which skips what is done.
+    JSONL is cut by bytes and Parquet between row groups, of which a single one may be larger. Compressed files and arrays
+    can only be read from their start, so each of them is a single unit, which skips what is done.
     """
     if remaining is None:
         return [Unit(file, None, tuple(done))]
@@ -53,9 +56,8 @@ def cut(file: InputFile, remaining: Sequence[Range] | None, done: Sequence[Range
         return [Unit(file, piece) for gap in remaining for piece in _pieces(gap, unit_bytes)]
     if file.kind is FileKind.PARQUET:
         # A small file isn't opened for its row groups: a corpus may have a million of them.
-        return [
-            Unit(file, piece) for gap in remaining for piece in ([gap] if file.size <= unit_bytes else row_groups(file, gap))
-        ]
+        pieces = remaining if file.size <= unit_bytes else _row_ranges(file, remaining, unit_bytes)
+        return [Unit(file, piece) for piece in pieces]
     return [Unit(file, None, tuple(done))] if remaining else []
 
 
@@ -79,13 +81,26 @@ def _pieces(gap: Range, size: int) -> Iterable[Range]:
         yield Range(start, min(start + size, gap.end))
 
 
-def row_groups(file: InputFile, gap: Range) -> Iterator[Range]:
-    """The ranges of rows of a Parquet file's row groups, as far as they are in `gap`."""
+def _row_ranges(file: InputFile, gaps: Iterable[Range], unit_bytes: int) -> Iterator[Range]:
+    """Cut gaps in a Parquet file where row groups end: after as many of them as `unit_bytes` hold, or a single larger one.
+
+    A range costs a footer to parse, which tells of every row group: with one range for each, a file took quadratic time.
+    """
+    groups = row_groups(file)
+    rows = unit_bytes * groups[-1].end // file.size if groups else 0
+    # Of a file that has lost rows meanwhile the gaps stay whole: that it has changed is noticed where they are read.
+    ends = [*(group.end for group in groups), sys.maxsize]
+    for start, gap_end in gaps:
+        while start < gap_end:
+            # The last row group that ends within so many rows, but not before the one that holds the first of them.
+            end = ends[max(bisect_right(ends, start + rows) - 1, bisect_right(ends, start))]
+            end = gap_end if gap_end <= max(end, start + rows) else end
+            yield Range(start, end)
+            start = end
+
+
+def row_groups(file: InputFile) -> list[Range]:
+    """The ranges of rows of a Parquet file's row groups that have any."""
     metadata = parquet_metadata(file.path, file.size)
-    start = 0
-    for number in range(metadata.num_row_groups):
-        end = start + metadata.row_group(number).num_rows
-        piece = Range(max(start, gap.start), min(end, gap.end))
-        if piece.start < piece.end:
-            yield piece
-        start = end
+    ends = itertools.accumulate(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+    return [Range(start, end) for start, end in itertools.pairwise((0, *ends)) if start < end]

@@ -4,11 +4,11 @@ import hashlib
 import logging
 import pickle
 from contextlib import ExitStack
-from typing import Any
 
 import pyarrow as pa
 import ray
 
+from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.score_rows import ROW_ID, conform, row_id
 from pipelines.prepare.identity import open_score_store
@@ -24,7 +24,7 @@ from pipelines.settings.run_settings import DatasetSampleSettings
 def prepare_prompt_rows(table: pa.Table, prompt_preparation: PromptPreparation) -> pa.Table:
     """Add to a block of the dataset a column of prepared prompts (pickled) and one of row ids."""
     table = conform(table, prompt_preparation.preparation.columns.carried)
-    rows: list[dict[str, Any]] = table.to_pylist()
+    rows = python_rows(table)
     preparation = prompt_preparation.preparation
     requests = [preparation.requests(row) for row in rows]
     blobs = pa.array([pickle.dumps(row) for row in prompt_preparation.rows(requests)], pa.large_binary())

@@ -22,6 +22,7 @@ from ray.data import Dataset
 
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.reward_model import resolve_model
+from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import PREPARED
 from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.parts_source import PartsSource
@@ -160,7 +161,7 @@ def read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
     except ValueError:  # Ray raises it for a dataset without rows
         return schema_of(dataset), []
     # Ray takes the schema from the first block or the files, where a column of only nulls has no type: rows may add types.
-    return _unify([schema_of(dataset), first.schema]), first.to_pylist()
+    return _unify([schema_of(dataset), first.schema]), python_rows(first)
 
 
 def check_names(schema: pa.Schema) -> None:

@@ -10,6 +10,7 @@ import ray
 from actors.errors import SourceError
 from actors.settings.replica import EngineSettings
 from actors.workers.batch_actor import BatchActor
+from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import PREPARED
 from pipelines.prepare.score_requests import Preparation, prepared_rows, render_table, with_shapes
 from pipelines.score_store.open_store import OpenStore
@@ -44,7 +45,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def prepare_rows(table: pa.Table, preparation: Preparation) -> pa.Table:
     """Add to a block of the dataset a column of `PreparedRow`s (pickled) and one of row ids."""
     table = conform(table, preparation.columns.carried)
-    rows: list[dict[str, Any]] = table.to_pylist()
+    rows = python_rows(table)
     requests = [preparation.requests(row) for row in rows]
     repeated = with_shapes(table, requests, preparation.columns)
     return repeated.append_column(PREPARED, render_table(requests, preparation)).append_column(

@@ -205,7 +205,7 @@ class BlockSampler:
         tables_by_block: dict[int, list[pa.Table]] = {number: [] for number in numbers}
         # A row group can only be decoded whole, so all of its blocks are read from one decoding; a block that crosses into
         # the next group gets a second table from that one.
-        for group in row_groups(file, Range(0, extent)):
+        for group in row_groups(file):
             inside = [block for block in ranges.values() if block.start < group.end and block.end > group.start]
             if inside:
                 stretch = Range(max(inside[0].start, group.start), min(inside[-1].end, group.end))

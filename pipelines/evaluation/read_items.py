@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.records import Reason, Status
+from pipelines.corpus.python_rows import python_rows
 from pipelines.evaluation.benchmark import Item
 from pipelines.run_folder.columns import (
     PROMPT_HASH,
@@ -50,7 +51,7 @@ def read_items(
 
 def _rows(table: pa.Table, ours: Sequence[str], carried: Sequence[str]) -> list[dict[str, Any]]:
     """The responses, by our names without the prefix. Carried fields have names of their own, under `fields`."""
-    return table.rename_columns([*ours, *(f"fields.{name}" for name in carried)]).to_pylist()
+    return python_rows(table.rename_columns([*ours, *(f"fields.{name}" for name in carried)]), unreadable=None)
 
 
 def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from actors.errors import OutputError, RunStopped
 from actors.records import Reason
 from pipelines import storage
+from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import RECORD
 from pipelines.filtering.json_splice import one_line, splice, wrap
 from pipelines.filtering.response_rows import ResponseRows
@@ -186,7 +187,7 @@ class _JsonlWriter:
 
     def _lines(self, table: pa.Table) -> Iterator[bytes]:
         columns = self._target.columns
-        rows = table.select(self._names).to_pylist()
+        rows = python_rows(table.select(self._names), unreadable=None)
         if not columns.is_json or self._target.responses is not None:
             yield from map(encode, rows)
             return

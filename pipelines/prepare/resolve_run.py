@@ -16,6 +16,7 @@ from actors.reward_model import RewardModel, resolve_model
 from actors.text.reasoning import count_reasoning
 from pipelines.corpus.assay_folders import repeated_rows
 from pipelines.corpus.corpus_files import FileKind, InputFile, find_corpus, limit_files
+from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.corpus.units import Unit
 from pipelines.formats import (
@@ -332,8 +333,7 @@ def _first_parquet_rows(file: InputFile) -> list[dict[str, Any]]:
             return []
         # Only from the first row group that has rows: pyarrow can't concatenate nested dictionary columns of two groups.
         batch = next(parquet.iter_batches(_SAMPLE_ROWS_PER_FILE, row_groups=[first]))
-        rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
+        return python_rows(batch)
 
 
 def _limited_extents(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iterator[int | None]:

@@ -15,6 +15,7 @@ from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
 from actors.text.reasoning import final_answer
+from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.formats import RowRequests, RowShape, parse
 from pipelines.run_folder.columns import SHAPE, Columns, scalar_column
@@ -203,7 +204,7 @@ def _json_requests(value: dict[str, Any] | Reason | None, reader: RowReader) -> 
 def _parquet_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
     carried = reader.columns.carried
     input_columns = table.select([name for name in table.column_names if name in carried.names])
-    rows: list[RowRequests | None] = [reader.requests(row) for row in input_columns.to_pylist()]
+    rows: list[RowRequests | None] = [reader.requests(row) for row in python_rows(input_columns)]
     columns = [
         input_columns.column(column.name).cast(column.type)
         if column.name in input_columns.column_names

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from actors.records import JudgeAnswer, Score
 from actors.scorers.policy import GeneratedCandidate
-from pipelines.corpus.corpus_files import FileKind, InputFile
+from pipelines.corpus.corpus_files import FileKind, InputFile, is_utf8
 from pipelines.corpus.readers import RECORD, RESERVED
 from pipelines.storage import open_read
 
@@ -346,12 +346,7 @@ def _types_by_name(sample: Sequence[Mapping[str, Any]]) -> dict[str, set[type]]:
 def _flat_scalars(sample: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
     typed = ((name, _arrow_type(types)) for name, types in _types_by_name(sample).items())
     excluded = {RECORD} | RESERVED
-    return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in excluded and _is_utf8(name)]
-
-
-def _is_utf8(name: str) -> bool:
-    """Whether a name is valid UTF-8, as a column's must be: keys in JSON may hold lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+    return [pa.field(name, kind) for name, kind in typed if kind is not None and name not in excluded and is_utf8(name)]
 
 
 def _arrow_type(types: set[type]) -> pa.DataType | None:

@@ -12,7 +12,8 @@ import pyarrow as pa
 def encode(row: Mapping[str, Any]) -> bytes:
     """Arrow's values (`to_pylist`) as a JSON object. Floats round-trip exactly; dates and times are ISO 8601; decimals text.
 
-    NaN and infinities become null: JSON has none, and most readers refuse a line with one.
+    NaN and infinities become null: JSON has none, and most readers refuse a line with one. So do callers make of values
+    that Python has no object for (`python_rows`), such as the infinities of times.
     """
     return orjson.dumps(row, _text, orjson.OPT_PASSTHROUGH_DATETIME)
 

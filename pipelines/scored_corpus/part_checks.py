@@ -4,12 +4,14 @@ A part is read at once and then taken apart, so that a storage that doesn't answ
 page has a checksum, which Arrow verifies; parts that the first versions of Assay wrote have none.
 """
 
+import functools
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -53,6 +55,26 @@ class CheckedParts:
         return [part for part in self.parts if part.problem is not None]
 
 
+@dataclass(frozen=True)
+class _Inputs:
+    """The files of a manifest, made ready for all parts at once: anew for each, it would take parts times files.
+
+    `extents` are by index, as `files` are. `mark` gives the `files_mark` of the first so many files.
+    """
+
+    files: Mapping[int, InputFile]
+    extents: Mapping[int, int | None]
+    mark: Callable[[int], str]
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        return cls(
+            {file.index: file for file in manifest.files},
+            {file.index: file.extent for file in manifest.files},
+            functools.cache(lambda count: files_mark(manifest.files[:count])),
+        )
+
+
 def check_parts(parts: Parts, manifest: Manifest) -> CheckedParts:
     """Check all parts of a run. Raises `SourceError` if the storage doesn't give them."""
     try:
@@ -68,12 +90,12 @@ def check_parts(parts: Parts, manifest: Manifest) -> CheckedParts:
 
 
 def _checked(parts: Parts, manifest: Manifest) -> Iterator[CheckedPart]:
-    files = {file.index: file for file in manifest.files}
+    inputs = _Inputs.of(manifest)
 
     def check(part: Part) -> CheckedPart:
         content = parts.parts_folder.read(part.name)
         try:
-            return _check(part, content, manifest, files)
+            return _check(part, content, manifest, inputs)
         except (OSError, ValueError, KeyError, MemoryError, OverflowError, pa.ArrowException) as error:
             first = str(error).splitlines()[0] if str(error) else type(error).__name__
             return CheckedPart(part, len(content), f"can't be read: {first}", True)
@@ -82,17 +104,17 @@ def _checked(parts: Parts, manifest: Manifest) -> Iterator[CheckedPart]:
         yield from threads.map(check, parts.listing())
 
 
-def _check(part: Part, content: bytes, manifest: Manifest, files: Mapping[int, InputFile]) -> CheckedPart:
+def _check(part: Part, content: bytes, manifest: Manifest, inputs: _Inputs) -> CheckedPart:
     with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
         problem = (
-            _foreign(part, parquet, manifest, files)
+            _foreign(part, parquet, manifest, inputs)
             or (None if is_whole(content, parquet.metadata) else "isn't as it was written: its checksum is another one")
-            or _contradiction(part, parquet, manifest, files)
+            or _contradiction(part, parquet, manifest.columns.prefix, inputs)
         )
         return CheckedPart(part, len(content), problem, has_checksums(content, parquet.metadata))
 
 
-def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Mapping[int, InputFile]) -> str | None:
+def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, inputs: _Inputs) -> str | None:
     """Whether a part is another run's, or another part of this run under this name."""
     schema = parquet.schema_arrow
     written = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
@@ -100,19 +122,18 @@ def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Map
         return f"is of another run, {run or 'of an earlier version'}, and is named as one of {manifest.run or 'this one'}"
     if not schema.remove_metadata().equals(manifest.columns.schema.remove_metadata()):
         return "has other columns than the manifest: another model's, or another version's"
-    if strangers := {part.file, part.last_file} - files.keys():
+    if strangers := {part.file, part.last_file} - inputs.files.keys():
         return f"is of file {min(strangers)}, which the manifest doesn't list"
     if (place := footer_note(parquet.metadata, PLACE_KEY) or part.place) != part.place:
         return f"was written as {place}, and has been renamed"
-    if (mark := written.get(FILES_KEY)) and mark != files_mark(manifest.files[: int(mark.partition(":")[0])]):
+    if (mark := written.get(FILES_KEY)) and mark != inputs.mark(int(mark.partition(":")[0])):
         return "was written for other input files than those of the manifest"
     return None
 
 
-def _contradiction(part: Part, parquet: pq.ParquetFile, manifest: Manifest, files: Mapping[int, InputFile]) -> str | None:
+def _contradiction(part: Part, parquet: pq.ParquetFile, prefix: str, inputs: _Inputs) -> str | None:
     """What the rows of a part say against its name; None if they agree. Reads every page."""
-    prefix = manifest.columns.prefix
-    covered = {files[index].name: piece for index, piece in part.pieces({index: files[index].extent for index in files})}
+    covered = {inputs.files[index].name: piece for index, piece in part.pieces(inputs.extents)}
     statuses, rows, last = Counter[str](), 0, None
     for batch in parquet.iter_batches():
         statuses.update(batch.column(prefix + STATUS).to_pylist())

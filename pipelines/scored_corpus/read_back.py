@@ -14,6 +14,7 @@ import pyarrow as pa
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reasoning
 from actors.text.reasoning import split_reasoning
+from pipelines.corpus.python_rows import Unreadable, python_rows
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_policy_system
 from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
@@ -154,7 +155,7 @@ class Reader:
         shapes = table.column(prefix + SHAPE).to_pylist() if self.columns.mixed else nothing
         drawn = table.column(prefix + CANDIDATE).to_pylist() if self.columns.drawn else nothing
         records = table.column(RECORD).to_pylist() if self.columns.is_json else nothing
-        inputs = table.select(self._inputs).to_pylist() if self._inputs else itertools.repeat(_NO_INPUTS)
+        inputs = python_rows(table.select(self._inputs)) if self._inputs else itertools.repeat(_NO_INPUTS)
         return map(_StoredResponse, *ours, shapes, drawn, records, inputs)
 
     def _evaluate(self, table: pa.Table, evaluate: Evaluator | None) -> Iterator[tuple[_StoredResponse, bool]]:
@@ -184,7 +185,8 @@ class Reader:
         assert context is not None
         assert text is not None  # both were judged
         answer = split_reasoning(text).answer if self.stripped else None
-        fields = {field: stored.inputs[field] for field in self.carried}
+        inputs = ((field, stored.inputs[field]) for field in self.carried)
+        fields = {field: None if value is Unreadable.VALUE else value for field, value in inputs}
         return Content(context, text, answer, fields, () if self.columns.drawn else _judged_before(context, requests))
 
     def _prompt(self, stored: _StoredResponse, requests: RowRequests) -> tuple[Message, ...]:

@@ -275,6 +275,18 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path, data: bytes) -> None:
         find([str(tmp_path)])
 
 
+def test_names_that_arent_utf8_are_refused_before_a_run_starts(tmp_path: Path) -> None:
+    """Linux allows them. Each row is named by its file, and a part can't hold such a name."""
+    corpus(tmp_path, "x.jsonl", os.fsdecode(b"caf\xe9.csv"))
+    assert [file.name for file in find([str(tmp_path)])] == ["x.jsonl"]
+    corpus(tmp_path, *(os.fsdecode(name) for name in (b"caf\xe9.jsonl", b"\xff/x.parquet")))
+    with pytest.raises(SourceError) as refused:
+        find([str(tmp_path)])
+    str(refused.value).encode()  # it can be printed
+    assert f"{tmp_path}/caf\\udce9.jsonl' isn't valid UTF-8" in str(refused.value)
+    assert f"{tmp_path}/\\udcff/x.parquet' isn't valid UTF-8, as the names of rows must be; rename it" in str(refused.value)
+
+
 def test_a_file_that_cant_be_read_is_named(tmp_path: Path) -> None:
     memory = Path("/proc/self/mem")  # a file that even root can't read from its start
     if not memory.exists():
@@ -413,6 +425,27 @@ def test_units_of_parquet_are_slices_of_row_groups(grouped: InputFile, remaining
     pieces = [unit.range for unit in cut(grouped, remaining, (), 1) if unit.range is not None]
     assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
     assert all(start // 30 == (end - 1) // 30 for start, end in pieces)
+
+
+@any_speed
+@given(GAPS, st.integers(1, 100))
+def test_units_of_parquet_hold_as_many_row_groups_as_their_size_allows(
+    grouped: InputFile, remaining: list[Range], unit_rows: int
+) -> None:
+    unit_bytes = grouped.size * unit_rows // 100
+    pieces = [unit.range for unit in cut(grouped, remaining, (), unit_bytes) if unit.range is not None]
+    assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
+    for start, end in pieces:
+        assert end - start <= unit_rows or start // 30 == (end - 1) // 30, "a larger unit is of a single row group"
+        next_end = next((min(end // 30 * 30 + 30, gap.end) for gap in remaining if gap.start < end < gap.end), None)
+        assert next_end is None or (end % 30 == 0 and next_end - start >= unit_rows), "another group would have fitted"
+
+
+def test_a_file_that_has_lost_rows_since_it_was_found_is_cut_to_be_refused_where_it_is_read(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "x.parquet", 100)
+    (file,) = find([str(path)])
+    parquet(path, 30)
+    assert [unit.range for unit in cut(file, [Range(20, 60), Range(70, 100)], (), 1)] == [(20, 30), (30, 60), (70, 100)]
 
 
 @pytest.mark.parametrize("kind", [FileKind.JSONL_GZIP, FileKind.JSONL_ZSTD, FileKind.ARRAY])

@@ -2,12 +2,15 @@
 
 import itertools
 from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines import storage
 from pipelines.corpus import readers
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, find
 from pipelines.corpus.readers import read, read_group
@@ -44,6 +47,27 @@ def test_a_small_parquet_file_is_not_opened_to_be_cut() -> None:
     file = InputFile(0, "x.parquet", "/isn't there.parquet", FileKind.PARQUET, 1000, "", 50)
     assert cut(file, [Range(0, 10), Range(30, 50)], (), MB) == [Unit(file, Range(0, 10)), Unit(file, Range(30, 50))]
     assert Unit(file, Range(30, 50)).size == 400
+
+
+def test_a_file_of_many_row_groups_is_opened_once_for_each_unit_and_not_for_each_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opening it parses a footer that tells of every group: a file of 2,000 groups took 56 s."""
+    rows = pa.table({"prompt": [f"{number} {'x' * 300}" for number in range(2000)]})
+    pq.write_table(rows, tmp_path / "x.parquet", row_group_size=2, compression="none", use_dictionary=False)
+    (file,) = find([str(tmp_path / "x.parquet")])
+    opened: list[str] = []
+
+    def open_read(path: str, size: int) -> IO[bytes]:
+        opened.append(path)
+        return storage.open_read(path, size)
+
+    monkeypatch.setattr(readers, "open_read", open_read)
+    units = cut(file, [Range(0, file.extent or 0)], (), file.size // 4)
+    assert len(units) == 5  # each ends where a group does, so the last one holds what the others had no place for
+    tables = list(read_group(units, MB, lambda file, extent: None))
+    assert pa.concat_tables(tables).select(["prompt"]).equals(rows)
+    assert len(opened) == 5
 
 
 @pytest.mark.parametrize("remote", [False, True], ids=["local", "store"])

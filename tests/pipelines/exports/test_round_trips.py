@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from actors.errors import NothingScored
-from pipelines import keep, score
+from pipelines import choose, keep, score
 from pipelines.formats import SHAPES
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -111,3 +111,41 @@ def test_parquet_comes_back_type_for_type(tmp_path: Path) -> None:
     found = pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names)
     assert found.schema.remove_metadata() == table.schema
     assert found.equals(table)
+
+
+def test_values_that_python_has_no_object_for_go_through(tmp_path: Path) -> None:
+    """They are carried as they are; where a row is read, they are no text, and in JSON null."""
+    never = 2**63 - 1  # the `infinity` of a database
+    turn = pa.struct([("role", pa.string()), ("content", pa.string()), ("at", pa.timestamp("us"))])
+    turns = [
+        [{"role": "user", "content": "p", "at": never}, {"role": "assistant", "content": f"r{at}", "at": 0}]
+        for at in range(60)
+    ]
+    texts = pa.array([*[b"s"] * 57, b"\xff", None, b"t"]).buffers()
+    table = pa.table(
+        {
+            "messages": pa.array(turns, pa.list_(turn)),
+            "created": pa.array([never, *range(57), -never, never], pa.timestamp("us")),  # seen at the start, and later
+            "zone": pa.array(range(60), pa.timestamp("us", "Mars/Olympus")),
+            "note": pa.Array.from_buffers(pa.string(), 60, texts),
+            "system": pa.Array.from_buffers(pa.string(), 60, texts),
+        }
+    )
+    pq.write_table(table, tmp_path / "c.parquet")
+    summary = score(str(tmp_path / "c.parquet"), str(tmp_path / "scored"), model="tiny-attributes", engine="fake")
+    # Not taken for a row without a system prompt, which would be scored.
+    assert (summary.rows, summary.scored, summary.reasons) == (60, 59, {"content_not_text": 1})
+    keep(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
+    assert pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names).equals(table)
+    keep(str(tmp_path / "scored"), str(tmp_path / "lines"), "true", format="jsonl")
+    choose(str(tmp_path / "scored"), str(tmp_path / "best"), keep="best", per="row")
+    kept, chosen = (
+        [json.loads(line) for path in sorted((tmp_path / name).glob("*.jsonl")) for line in path.read_bytes().splitlines()]
+        for name in ("lines", "best")
+    )
+    times = [None, *(f"1970-01-01T00:00:00.{at:06d}" if at else "1970-01-01T00:00:00" for at in range(57)), None, None]
+    assert [row["created"] for row in kept] == times
+    assert [row["created"] for row in chosen] == times[:57] + times[58:]  # the response without a reward isn't chosen
+    assert {row["zone"] for row in kept} == {row["zone"] for row in chosen} == {None}
+    assert [row["note"] for row in kept[56:]] == ["s", None, None, "t"]
+    assert kept[0]["messages"][0] == {"role": "user", "content": "p", "at": None}

@@ -1,0 +1,49 @@
+"""Rows of Arrow as objects of Python, also those with values that Python has no object for.
+
+Arrow's `to_pylist` raises for a whole table at a single one of them: a time outside of the years 1 to 9999 (such as the
+`infinity` of a database), one in a zone that this machine doesn't know, text that isn't UTF-8. No row may end a run.
+"""
+
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+
+class Unreadable(Enum):
+    """What stands for a value that Python has no object for: no text, and not null, or a row would be read without it."""
+
+    VALUE = "unreadable"
+
+
+_ERRORS = (OverflowError, ValueError)  # those of Arrow and of decoding text are ValueErrors
+
+
+def python_rows(table: pa.Table | pa.RecordBatch, unreadable: object = Unreadable.VALUE) -> list[dict[str, Any]]:
+    """The rows as `to_pylist` gives them, with `unreadable` in place of each value that Python has no object for."""
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
+    except _ERRORS:
+        columns = [_values(column, unreadable) for column in table.columns]
+        return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(column: pa.Array | pa.ChunkedArray, unreadable: object) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+        return values
+    except _ERRORS:
+        return [_value(scalar, unreadable) for scalar in column]
+
+
+def _value(scalar: pa.Scalar, unreadable: object) -> Any:
+    """The value of a scalar; of a list or a struct with an unreadable member, all others as they are."""
+    try:
+        return scalar.as_py()
+    except _ERRORS:
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(member, unreadable) for name, member in scalar.items()}
+        if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
+            return _values(scalar.values, unreadable)
+        return unreadable
