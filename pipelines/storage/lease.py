@@ -183,6 +183,8 @@ def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
             continue
         with suppress(FileNotFoundError):  # released between the two calls: try again
             other = Holder.read(place.read(LEASE))
+            if other.token == holder.token:  # the store's answer was lost, and the repeated request met the first one's file
+                return holder
             if not _is_stale(place, other, notify):
                 raise OutputError(
                     f"{place.path} is being written by another run: {other}. Wait for its end (`assay status {place.path}` "
@@ -258,13 +260,14 @@ class _Lease:
             if renewed.renewed - self._renewed > STALE_S:
                 self._taken_by = "one that has ended since"
                 return
-            if not self._place.create(LEASE, renewed.content):
+            if self._place.create(LEASE, renewed.content):
+                self._renewed = renewed.renewed
                 return
-        else:
-            if holder.token != self._holder.token:
-                self._taken_by = str(holder)
-                return
-            self._place.replace(LEASE, renewed.content)
+            holder = Holder.read(self._place.read(LEASE))
+        if holder.token != self._holder.token:
+            self._taken_by = str(holder)
+            return
+        self._place.replace(LEASE, renewed.content)
         self._renewed = renewed.renewed
 
     def check(self) -> None:
