@@ -26,7 +26,7 @@ from actors.errors import SourceError
 from pipelines import storage
 from pipelines.corpus.assay_folders import rows_of_result
 from pipelines.corpus.broken_files import check_compressed, raise_problems
-from pipelines.storage import FileStatus, error_text, is_remote
+from pipelines.storage import RESTORE, FileStatus, error_text, is_remote, written_to
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
 _START_BYTES = 65536  # read to tell a JSON array from lines: its first byte that isn't white space
@@ -40,7 +40,6 @@ _MOST_PROCESSES = 16  # of 150 MB each
 _PIECE = 500  # files that one of these processes opens at a time
 _NOTE_EVERY_S = 10.0
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
-_RESTORE = "restore the file and run the same command again to resume; --overwrite starts from scratch"
 
 
 class FileKind(StrEnum):
@@ -298,14 +297,14 @@ def check_same(file: InputFile) -> FileStatus:
     if now.size == file.size and unmodified:
         return now
     if changed := difference(file, _inspect(_Lookup(file.path, file.index, file.name)).file):
-        raise SourceError(f"{file.path} {changed}; {_RESTORE}")
+        raise SourceError(f"{file.path} {changed}; {RESTORE}")
     return now
 
 
 def check_untouched(before: FileStatus) -> None:
     """Raise `SourceError` if a file was written to since `before` was read, even if its content is the same again."""
     if _status(before.path) != before:
-        raise SourceError(f"{before.path} was written to while it was read; {_RESTORE}")
+        raise written_to(before.path)
 
 
 def difference(earlier: InputFile, now: InputFile) -> str | None:

@@ -57,23 +57,22 @@ EndSeen = Callable[[InputFile, int], None]
 def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
     """Read a unit into tables. Calls `end_seen` with the file's extent if that is known only from reading to the end.
 
-    Raises `SourceError` if the file is missing or has changed since it was found: no table of changed content is yielded
-    from a local file, and none from a store is followed by a normal end.
+    Raises `SourceError` if the file is missing or has changed since it was found: no table of changed content is yielded.
     """
     before = check_same(unit.file)
     if unit.file.kind is FileKind.PARQUET:
-        for table in _parquet_tables(unit):
-            yield _check_unchanged(table, before)
-        check_untouched(before)
+        for table in _parquet_tables(unit, before):
+            _check_unchanged(before)
+            yield table
         return
-    rows = raw_rows(unit, max_record_bytes)
+    rows = raw_rows(unit, max_record_bytes, before)
     extent = 0
     for table, end in _json_tables(unit, rows):
         extent = max(extent, end)
+        # Of an empty one, too: an extent that was read from a changed file would be recorded for good.
+        _check_unchanged(before)
         if table.num_rows:
-            yield _check_unchanged(table, before)
-    check_untouched(before)
-    # Only after the check: an extent that was read from a changed file would be recorded for good.
+            yield table
     if unit.file.extent is None:
         end_seen(unit.file, extent)
 
@@ -112,14 +111,10 @@ def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(joined)
 
 
-def _check_unchanged(table: pa.Table, before: FileStatus) -> pa.Table:
-    """The table, unless the file was written to while it was read.
-
-    A store is asked only once, at the end of the unit, because each request is a round trip.
-    """
+def _check_unchanged(before: FileStatus) -> None:
+    """Raise `SourceError` if a local file was written to while it was read. In a store, each read has been checked."""
     if not is_remote(before.path):
         check_untouched(before)
-    return table
 
 
 def bytes_per_position(file: InputFile) -> float:
@@ -137,11 +132,14 @@ def bytes_per_position(file: InputFile) -> float:
         return stream.tell() / unpacked if unpacked else 1.0
 
 
-def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
-    """All rows of a JSON unit in order, also those in `unit.done`. Raises `SourceError` if the file can't be read."""
+def raw_rows(unit: Unit, max_record_bytes: int, before: FileStatus | None = None) -> Iterator[RawRow]:
+    """All rows of a JSON unit in order, also those in `unit.done`; `before` is for `storage.open_read`.
+
+    Raises `SourceError` if the file can't be read.
+    """
     file, position = unit.file, 0
     try:
-        with open_read(file.path, file.size) as stream:
+        with open_read(file.path, file.size, before=before) as stream:
             if file.kind is FileKind.ARRAY:
                 yield from _array_elements(stream, max_record_bytes, file.extent)
             elif file.kind is FileKind.JSONL:
@@ -296,11 +294,11 @@ def _cut_array(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
         yield b""
 
 
-def _parquet_tables(unit: Unit) -> Iterator[pa.Table]:
+def _parquet_tables(unit: Unit, before: FileStatus) -> Iterator[pa.Table]:
     if unit.range is None:  # never from `cut`, since the extent of a Parquet file is known
         return
     start = unit.range.start
-    with open_read(unit.file.path, unit.file.size) as stream, pq.ParquetFile(stream) as parquet:
+    with open_read(unit.file.path, unit.file.size, before=before) as stream, pq.ParquetFile(stream) as parquet:
         for batch in _batches(parquet, unit.range):
             starts = pa.array(range(start, start + batch.num_rows), pa.int64())
             ends = pa.array(range(start + 1, start + batch.num_rows + 1), pa.int64())

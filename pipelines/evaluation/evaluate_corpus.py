@@ -52,7 +52,7 @@ from pipelines.run_folder.manifest import Manifest
 from pipelines.scored_corpus.scored_folder import open_scored
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.storage import error_text
-from pipelines.storage.lease import lease
+from pipelines.storage.lease import check_held, lease
 
 RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
 DISAGREEMENTS = "disagreements.parquet"
@@ -98,6 +98,7 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
     with tempfile.TemporaryDirectory() as local:
         scored = corpora()
         results = _evaluate_all(settings, scored, Path(local))
+        check_held()
         for file in sorted(Path(local).iterdir()):
             _write_file(output, file.name, file.read_bytes())
     results = replace(

@@ -280,6 +280,7 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
         step, written = begin(job, corpus)
         make = _make_buckets if job.per == "prompt" else _make_pieces
         pieces = make(step, corpus, written)
+        check_held()
         _delete_stale(job, pieces)
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error

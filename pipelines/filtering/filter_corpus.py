@@ -44,7 +44,7 @@ from pipelines.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, ope
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
 from pipelines.storage import Entry
-from pipelines.storage.lease import lease
+from pipelines.storage.lease import check_held, lease
 
 __all__ = ["KeepSummary", "keep"]
 
@@ -111,6 +111,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
         summary = replace(summary, selection=work.selection, made_up=made_up, left_fields=left_fields)
         if step.targets:
             # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
+            check_held()
             for target in step.targets:
                 folder, document = target.folder, documents[target.folder]
                 write_recipe(folder, filter=settings)

@@ -25,6 +25,7 @@ from pipelines.run_folder.part import RUN
 from pipelines.run_folder.parts import MANIFEST
 from pipelines.settings.run_settings import RunSettings
 from pipelines.storage import error_text
+from pipelines.storage.lease import check_holds
 
 NAME = MANIFEST
 _VERSION = 1
@@ -143,7 +144,10 @@ class Manifest:
         return replace(self, files=(*self.files, *numbered), summary=None)
 
     def write(self, folder: str) -> None:
-        """Write or replace the manifest in a single step. Raises `OutputError`."""
+        """Write or replace the manifest in a single step.
+
+        Raises `OutputError`, and `RunStopped` if this process held the lease of the folder and has lost it.
+        """
         document = {
             "assay": _VERSION,
             "identity": self.identity,
@@ -166,8 +170,11 @@ class Manifest:
             **({"summary_of": self.summary_of} if self.summary_of else {}),
             "summary": self.summary,
         }
+        content = _encode(document, self.files)
         try:
-            storage.folder(folder).replace(NAME, _encode(document, self.files))
+            # Directly before the write: another run may have taken the folder over while this one was summing up.
+            check_holds(folder)
+            storage.folder(folder).replace(NAME, content)
         except OSError as error:
             raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 

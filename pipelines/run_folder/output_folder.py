@@ -25,6 +25,7 @@ from pipelines import storage
 from pipelines.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
 from pipelines.run_folder.part import Part
 from pipelines.storage import Entry, Folder, error_text
+from pipelines.storage.lease import check_holds
 
 _DONE = "done"
 _MADE_OF, _FILES = "made_of", "files"
@@ -132,12 +133,16 @@ def finish(
 ) -> None:
     """Write the final document: the summary, the fingerprint of the parts, and the files with their sizes.
 
-    Half-written files are deleted first, which is safe since only the holder of the lease writes there.
+    Half-written files are deleted first, which is safe since only the holder of the lease writes there. Raises `RunStopped`
+    if this process held it and has lost it.
     """
     place = storage.folder(folder)
+    check_holds(folder)
     for written in (place, place.sub(SELECTION)):
         written.clear()
-    _write(folder, {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}, summary, kind)
+    full_document = {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}
+    check_holds(folder)  # again, as many files take long to list
+    _write(folder, full_document, summary, kind)
     place.sub(_DONE).delete_all()
 
 

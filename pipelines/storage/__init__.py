@@ -16,10 +16,11 @@ from pipelines.storage.files import (
     is_folder,
     open_read,
 )
-from pipelines.storage.protocol import LEASE, Entry, FileStatus, Folder
+from pipelines.storage.protocol import LEASE, RESTORE, Entry, FileStatus, Folder, written_to
 
 __all__ = [
     "LEASE",
+    "RESTORE",
     "Entry",
     "FileStatus",
     "Folder",
@@ -38,4 +39,5 @@ __all__ = [
     "open_read",
     "overlap",
     "real",
+    "written_to",
 ]

@@ -4,7 +4,8 @@ The lease is the file `lease.json` in the folder. It names the holder's process 
 `RENEW_S` = 5 s, and it is deleted at the end. While it is valid, another run of the folder is refused. It is stale, and may
 be taken over, once the holder's process is gone (if that is visible from here) or it wasn't renewed for `STALE_S` = 60 s. A
 holder that was suspended for that long notices the loss at its next `check_held` and ends. Its workers, which keep running
-while the driver is suspended, check before each part that they commit (`Ticket`).
+while the driver is suspended, check before each part that they commit (`Ticket`), and it does before it writes a manifest or
+finishes a folder (`check_holds`).
 
 Clocks of different machines are never compared: another machine's lease is watched for up to `STALE_S` to see whether its
 content changes.
@@ -171,6 +172,15 @@ def check_held() -> None:
         entry.check()
 
 
+def check_holds(path: str) -> None:
+    """Raise `RunStopped` if this process has lost the lease of a folder; nothing if it never held it.
+
+    For what is written into the folder once: reads one small file, which `check_held` mostly spares. Raises `OSError`.
+    """
+    if (held := ticket(path)) is not None:
+        held.check()
+
+
 def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
     """Create the lease file for this process. Raises `OutputError` if another run holds the folder."""
     for _ in range(_ATTEMPTS):
@@ -183,6 +193,8 @@ def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
             continue
         with suppress(FileNotFoundError):  # released between the two calls: try again
             other = Holder.read(place.read(LEASE))
+            if other.token == holder.token:  # the store's answer was lost, and the repeated request met the first one's file
+                return holder
             if not _is_stale(place, other, notify):
                 raise OutputError(
                     f"{place.path} is being written by another run: {other}. Wait for its end (`assay status {place.path}` "
@@ -258,13 +270,14 @@ class _Lease:
             if renewed.renewed - self._renewed > STALE_S:
                 self._taken_by = "one that has ended since"
                 return
-            if not self._place.create(LEASE, renewed.content):
+            if self._place.create(LEASE, renewed.content):
+                self._renewed = renewed.renewed
                 return
-        else:
-            if holder.token != self._holder.token:
-                self._taken_by = str(holder)
-                return
-            self._place.replace(LEASE, renewed.content)
+            holder = Holder.read(self._place.read(LEASE))
+        if holder.token != self._holder.token:
+            self._taken_by = str(holder)
+            return
+        self._place.replace(LEASE, renewed.content)
         self._renewed = renewed.renewed
 
     def check(self) -> None:

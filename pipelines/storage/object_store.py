@@ -8,13 +8,14 @@ import functools
 import glob
 import io
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches, written_to
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,13 +30,20 @@ MOST_CONNECTIONS = 32
 _IN_ONE_REQUEST = {"s3": {"max_concurrency": 1}}
 """Arguments of a file system's `cat_file`, by protocol: s3fs asks for the size first, to read large objects in pieces."""
 
+_CONDITION_FAILED = 412, "PreconditionFailed"
+_CONFLICT = 409, "ConditionalRequestConflict"
+"""What S3 answers a conditional request: the status, and the code."""
+
+_CONFLICT_WAITS_S = 0.1, 0.5, 2.0
+"""Before a conditional put is repeated that met another put or a deletion of the same object, in seconds."""
+
 
 class _RangeReader(io.RawIOBase):
-    """An object of a known size, read by ranges: every `readinto` is one request, and nothing else is."""
+    """An object of a known size, read by ranges: every `readinto` calls `read` once, with a start and an end."""
 
-    def __init__(self, system: Any, inner: str, size: int) -> None:
+    def __init__(self, read: Callable[[int, int], bytes], inner: str, size: int) -> None:
         super().__init__()
-        self._read = _as_os_error(system.cat_file)
+        self._read = read
         self._inner = inner
         self._size = size
         self._position = 0
@@ -67,19 +75,75 @@ class _RangeReader(io.RawIOBase):
     def _range(self, start: int, end: int) -> bytes:
         if start >= end:
             return b""
-        content = bytes(self._read(self._inner, start=start, end=end))
+        content = self._read(start, end)
         if len(content) != end - start:
             raise OSError(f"{self._inner} is shorter than it was when it was listed ({self._size:,} bytes)")
         return content
 
 
-def open_read(address: str, size: int | None = None, block_bytes: int = BLOCK_BYTES) -> IO[bytes]:
-    """See `files.open_read`. An object that isn't larger than a block is read whole, by one request, when it is opened."""
+def open_read(
+    address: str, size: int | None = None, block_bytes: int = BLOCK_BYTES, before: FileStatus | None = None
+) -> IO[bytes]:
+    """See `files.open_read`. An object that isn't larger than a block is read whole, by one request, when it is opened.
+
+    With `before`, each request of a store other than S3 is followed by one for the object's status.
+    """
     system, inner = _resolve(address)
     if size is None:
         size = int(_as_os_error(system.info)(inner)["size"])
-    reader = _RangeReader(system, inner, size)
+    reader = _RangeReader(_range_read(system, inner, before), inner, size)
     return io.BufferedReader(reader, block_bytes) if size > block_bytes else io.BytesIO(reader.whole())
+
+
+def _range_read(system: Any, inner: str, before: FileStatus | None) -> Callable[[int, int], bytes]:
+    """The function that reads an object from a start to an end; see `files.open_read` for `before`."""
+    if before is None:
+        return functools.partial(_read, system, inner)
+    read = _read_tagged if _protocol(system) == "s3" and before.tag else _read_and_look
+    return functools.partial(read, system, inner, before)
+
+
+def _read(system: Any, inner: str, start: int, end: int) -> bytes:
+    return bytes(_as_os_error(system.cat_file)(inner, start=start, end=end))
+
+
+def _read_tagged(system: Any, inner: str, before: FileStatus, start: int, end: int) -> bytes:
+    try:
+        content, tag = _as_os_error(_range_and_tag)(system, inner, before.tag, start, end)
+    except OSError as error:
+        if _is_answer(error, *_CONDITION_FAILED):
+            raise written_to(before.path) from error
+        raise
+    if tag != before.tag:  # of a store that passes over the condition
+        raise written_to(before.path)
+    return content
+
+
+def _read_and_look(system: Any, inner: str, before: FileStatus, start: int, end: int) -> bytes:
+    try:
+        return _read(system, inner, start, end)
+    finally:
+        # Also after an error: an object that is shorter by now refuses the range.
+        if _status(system, _as_os_error(system.info)(inner)) != before:
+            raise written_to(before.path)
+
+
+def _range_and_tag(system: Any, inner: str, tag: str | None, start: int, end: int) -> tuple[bytes, str]:
+    """A range of an object in S3 that must have a tag, and the tag that it has. s3fs's `cat_file` takes no condition."""
+    from fsspec.asyn import sync
+    from s3fs.core import _error_wrapper, version_id_kw
+
+    bucket, key, version = system.split_path(inner)
+    arguments = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{end - 1}", "IfMatch": tag, **version_id_kw(version)}
+
+    async def get() -> tuple[bytes, str]:
+        answer = await system._call_s3("get_object", **arguments)
+        async with answer["Body"] as body:
+            return await body.read(), answer["ETag"]
+
+    # As in `cat_file`: it tries again where a connection breaks within the body.
+    content_and_tag: tuple[bytes, str] = sync(system.loop, _error_wrapper, get, retries=system.retries)
+    return content_and_tag
 
 
 def file_status(address: str) -> FileStatus:
@@ -195,11 +259,21 @@ class StoreFolder:
 
     def create(self, name: str, content: bytes) -> bool:
         system, inner = _resolve(self.file(name))
-        try:
-            _as_os_error(system.pipe_file)(inner, content, mode="create")
-        except FileExistsError:
-            return False
-        return True
+        waits_s = iter(_CONFLICT_WAITS_S)
+        while True:
+            try:
+                _as_os_error(system.pipe_file)(inner, content, mode="create")
+                return True
+            except FileExistsError:
+                return False
+            except OSError as error:
+                # s3fs knows an object that exists by a field which AWS alone has in its answer.
+                if _is_answer(error, *_CONDITION_FAILED):
+                    return False
+                wait_s = next(waits_s, None) if _is_answer(error, *_CONFLICT) else None
+                if wait_s is None:
+                    raise
+                time.sleep(wait_s)
 
     def replace(self, name: str, content: bytes) -> None:
         system, inner = _resolve(self.file(name))
@@ -280,6 +354,12 @@ def _resolve(address: str) -> tuple[Any, str]:
 
 def _protocol(system: Any) -> str:
     return str(system.protocol if isinstance(system.protocol, str) else system.protocol[0])
+
+
+def _is_answer(error: OSError, status: int, code: str) -> bool:
+    """Whether an error is an answer of S3 with a status or, where an upload in pieces says it within its answer, a code."""
+    answer = getattr(error.__cause__, "response", {})
+    return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == status or answer.get("Error", {}).get("Code") == code
 
 
 def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:

@@ -7,6 +7,8 @@ wins.
 from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
+from actors.errors import SourceError
+
 WRITE_BYTES = 2**20
 """What is written to a file at a time: a call of the system for each few rows took a twentieth of an export's time."""
 
@@ -14,6 +16,9 @@ TEMPORARY = ".tmp"
 
 LEASE = "lease.json"
 """The file that says which process is writing a folder (`pipelines.storage.lease`). It doesn't count as content."""
+
+RESTORE = "restore the file and run the same command again to resume; --overwrite starts from scratch"
+"""What to do about a file that changed during a run."""
 
 
 class Entry(NamedTuple):
@@ -37,6 +42,11 @@ class FileStatus(NamedTuple):
     size: int
     tag: str | None
     modified: int | None = None
+
+
+def written_to(path: str) -> SourceError:
+    """The error for a file that changed while it was read."""
+    return SourceError(f"{path} was written to while it was read; {RESTORE}")
 
 
 class Folder(Protocol):

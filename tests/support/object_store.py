@@ -1,14 +1,20 @@
 """A real S3 server on loopback: moto's, in a process of its own."""
 
+import http.client
+import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 import fsspec
 import pytest
+from s3fs import S3FileSystem
 
 from tests.support.local_ray import use_ray
 
@@ -59,6 +65,71 @@ def s3(_server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any
     system.mkdir(BUCKET)
     yield system
     system.rm(BUCKET, recursive=True)
+
+
+class TerseStore(ThreadingHTTPServer):
+    """Stands before the server of `s3` and answers as MinIO does: what condition failed, it doesn't say.
+
+    It loses the answers of the next `lost` conditional puts, which are done, and answers the next `conflicts` with AWS' 409.
+    Headers of the names `ignored` it passes over.
+    """
+
+    daemon_threads = True
+    lost = conflicts = 0
+    ignored: Collection[str] = ()
+
+    def __init__(self, behind: str) -> None:
+        super().__init__(("127.0.0.1", 0), _TerseHandler)
+        self.behind = urlsplit(behind).netloc
+
+
+class _TerseHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: TerseStore
+
+    def _forward(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        is_conditional = self.command == "PUT" and "If-None-Match" in self.headers
+        if is_conditional and self.server.conflicts:
+            self.server.conflicts -= 1
+            self._answer(409, {}, b"<Error><Code>ConditionalRequestConflict</Code><Message>Again</Message></Error>")
+            return
+        connection = http.client.HTTPConnection(self.server.behind)
+        headers = {name: value for name, value in self.headers.items() if name not in self.server.ignored}
+        connection.request(self.command, self.path, body, {**headers, "Connection": "close"})
+        answer = connection.getresponse()
+        content = re.sub(rb"<Condition>.*</Condition>", b"", answer.read()) if answer.status >= 300 else answer.read()
+        connection.close()
+        if is_conditional and self.server.lost:
+            self.server.lost -= 1
+            self.close_connection = True
+            return
+        self._answer(answer.status, dict(answer.headers), content)
+
+    do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = _forward  # noqa: N815 - the names are the library's
+
+    def _answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+        self.send_response_only(status)
+        for name, value in {**headers, "Content-Length": length, "Connection": "keep-alive"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def terse_s3(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[TerseStore]:
+    """As `s3`, through a `TerseStore`."""
+    with TerseStore(s3.s3.meta.endpoint_url) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        S3FileSystem.clear_instance_cache()
+        yield server
+        S3FileSystem.clear_instance_cache()
+        server.shutdown()
 
 
 @pytest.fixture(scope="module")

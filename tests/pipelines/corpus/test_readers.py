@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,6 +26,7 @@ from pipelines.corpus.units import Unit, cut
 from pipelines.prepare.resolve_run import block_bytes
 from pipelines.run_folder.coverage import gaps
 from tests.support.examples import examples
+from tests.support.object_store import BUCKET
 
 any_speed = examples(60)
 PLENTY = 2**20
@@ -483,6 +485,54 @@ def test_no_row_comes_out_of_a_file_that_changes_while_it_is_read(tmp_path: Path
         SourceError, match="is missing; put it back" if change == "gone" else "was written to while it was read"
     ):
         next(tables)
+
+
+def in_format(name: str, texts: Sequence[str]) -> bytes:
+    """Rows with a text each, as the content of a file of this name."""
+    if name == "x.parquet":
+        stream = pa.BufferOutputStream()
+        pq.write_table(pa.table({"a": texts}), stream, row_group_size=1000, use_dictionary=False)
+        content: bytes = stream.getvalue().to_pybytes()
+        return content
+    rows = [json.dumps({"a": text}).encode() for text in texts]
+    lines = b"[" + b",".join(rows) + b"]" if name == "x.json" else b"\n".join(rows)
+    return gzip.compress(lines, 1) if name.endswith(".gz") else lines
+
+
+def random_texts(count: int) -> list[str]:
+    return [os.urandom(2000).hex() for _ in range(count)]
+
+
+@pytest.fixture(params=["memory://c", BUCKET])
+def store(request: pytest.FixtureRequest) -> str:
+    """A folder in a store: one that reads on a condition, and one that doesn't."""
+    if request.param == BUCKET:
+        request.getfixturevalue("s3")
+    return str(request.param)
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.json", "x.parquet"])
+@pytest.mark.parametrize("rows_then", [3000, 500], ids=["other", "shorter"])
+def test_no_row_comes_out_of_an_object_that_is_replaced_while_it_is_read(store: str, name: str, rows_then: int) -> None:
+    texts, path = random_texts(3000), f"{store}/{name}"
+    system = fsspec.filesystem(path.partition("://")[0])
+    system.pipe_file(path, in_format(name, texts))
+    (file,) = find([path])
+    tables = read(Unit(file, Range(0, file.extent) if file.extent else None), PLENTY, never)
+    rows = next(tables).to_pylist()
+    system.pipe_file(path, in_format(name, random_texts(rows_then)))
+    with pytest.raises(SourceError, match=rf"{file.path} was written to while it was read; restore the file"):
+        rows.extend(row for table in tables for row in table.to_pylist())
+    assert len(rows) < 3000
+    assert [row.get("a") or json.loads(row[RECORD])["a"] for row in rows] == texts[: len(rows)]
+
+
+def test_an_object_is_read_to_its_end_as_it_was_found(store: str) -> None:
+    texts, path = random_texts(3000), f"{store}/x.jsonl"
+    fsspec.filesystem(path.partition("://")[0]).pipe_file(path, in_format("x.jsonl", texts))
+    (file,) = find([path])
+    rows = [row for table in read(Unit(file, Range(0, file.size)), PLENTY, never) for row in table.to_pylist()]
+    assert [json.loads(row[RECORD])["a"] for row in rows] == texts
 
 
 def test_a_file_isnt_opened_that_isnt_what_it_was(tmp_path: Path) -> None:

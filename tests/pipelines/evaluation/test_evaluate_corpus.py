@@ -15,8 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 import pipelines
-from actors.errors import GateFailed, OutputError, SettingsError, SourceError
+from actors.errors import GateFailed, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.cli.app import cli
+from pipelines.evaluation import evaluate_corpus
 from pipelines.evaluation.evaluate_corpus import evaluate
 from pipelines.evaluation.gate import compare, junit
 from pipelines.evaluation.saved_results import read_results
@@ -27,6 +28,7 @@ from pipelines.settings.options import build
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import judged_corpus, scored_corpus
 from tests.support.corpora import lines, settings, write
+from tests.support.lost_leases import take_over
 
 Rewards = Sequence[Sequence[float | None]]
 
@@ -164,6 +166,23 @@ def test_a_benchmark_is_found_by_its_rows_or_named(tmp_path: Path) -> None:
     answers = judged_corpus(tmp_path / "a", [{"prompt": "p", "response": "r"}], [[1.0]], RowShape("prompt-response"))
     with pytest.raises(SettingsError, match=r"doesn't say which benchmark it is .*prompt-response.*give --as"):
         run(answers)
+
+
+def test_results_of_a_run_that_took_the_folder_over_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, out, others = preferences(tmp_path / "s", [(2.0, 1.0)]), tmp_path / "e", ("evaluate.json", "results.json")
+    evaluate_all = evaluate_corpus._evaluate_all
+
+    def suspended(*arguments: Any) -> Any:
+        results = evaluate_all(*arguments)
+        take_over(out)
+        for name in others:
+            (out / name).write_text("the other's")
+        return results
+
+    monkeypatch.setattr(evaluate_corpus, "_evaluate_all", suspended)
+    with pytest.raises(RunStopped, match="another run has taken"):
+        run(scored, output=str(out))
+    assert {(out / name).read_text() for name in others} == {"the other's"}
 
 
 def test_results_are_replaced_only_on_request(tmp_path: Path) -> None:

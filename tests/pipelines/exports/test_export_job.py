@@ -43,6 +43,7 @@ from tests.support.asked import said, user
 from tests.support.candidates import Given, drawn_corpus, files_in, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import lines, scored, settings, write
 from tests.support.deletions import die_in_start
+from tests.support.lost_leases import take_over
 
 PER = pytest.mark.parametrize("per", ["row", "prompt"])
 KIND = pytest.mark.parametrize("parquet", [False, True], ids=["jsonl", "parquet"])
@@ -500,6 +501,26 @@ def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, mo
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
         choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
     assert {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()} == {"README.md", "choose.json"}
+
+
+@pytest.mark.parametrize("moment", ["_make_pieces", "_write_card"])
+def test_a_run_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    folder, out, step = drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", getattr(export_job, moment)
+    others = {"choose.json": "its document", "chosen-00007.jsonl": "its rows", "half.tmp": "what it writes"}
+
+    def suspended(*arguments: Any) -> Any:
+        done = step(*arguments)
+        take_over(out)
+        for name, text in others.items():
+            (out / name).write_text(text)
+        return done
+
+    monkeypatch.setattr(export_job, moment, suspended)
+    with pytest.raises(RunStopped, match=r"another run has taken|isn't held by this run any more"):
+        choose(folder, out, keep="best", per="row")
+    assert {name: (out / name).read_text() for name in others} == others
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:

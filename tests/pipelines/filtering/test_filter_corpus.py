@@ -38,6 +38,7 @@ from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
 from pipelines.storage.lease import Ticket, lease
 from tests.support.deletions import die_in_start
+from tests.support.lost_leases import take_over
 
 Response = tuple[str, Score]
 Row = tuple[Any, Sequence[Response]]
@@ -669,3 +670,21 @@ def test_a_worker_of_a_filter_that_lost_its_folder_writes_no_file(tmp_path: Path
         with pytest.raises(RunStopped, match="isn't held by this run any more"), target.open(0) as file:
             file.write(table)
         assert [path.name for path in tmp_path.iterdir()] == [LEASE]
+
+
+def test_a_filter_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
+    four: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, write, others = tmp_path / "kept", filter_corpus._Work.write, ("filter.json", "recipe.yaml", "half.tmp")
+
+    def suspended(*arguments: Any) -> Any:
+        written = write(*arguments)
+        take_over(out)
+        for name in others:
+            (out / name).write_text("the other's")
+        return written
+
+    monkeypatch.setattr(filter_corpus._Work, "write", suspended)
+    with pytest.raises(RunStopped, match="another run has taken"):
+        run(four, "reward > 1", out)
+    assert {(out / name).read_text() for name in others} == {"the other's"}

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from actors.engine.protocol import Task
-from actors.errors import OutputError
+from actors.errors import OutputError, RunStopped
 from actors.reward_model import RewardModel
 from actors.settings.replica import ReadSettings
 from pipelines.corpus.corpus_files import FileKind, InputFile, find
@@ -28,6 +28,8 @@ from pipelines.run_folder.manifest import NAME, Manifest, files_mark, read_manif
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings, Turns
 from pipelines.storage import fingerprints
+from pipelines.storage.lease import lease
+from tests.support.lost_leases import take_over
 
 MODEL = RewardModel(
     "m",
@@ -126,6 +128,19 @@ def test_a_manifest_is_replaced_in_one_step_and_leaves_nothing_else(tmp_path: Pa
     found = read_manifest(str(tmp_path))
     assert found is not None
     assert found.files == (C,)
+
+
+def test_the_manifest_of_a_run_that_took_the_folder_over_stays(tmp_path: Path) -> None:
+    def work() -> None:
+        with lease(str(tmp_path)):
+            manifest().write(str(tmp_path))
+            take_over(tmp_path)
+            (tmp_path / NAME).write_text("the other's")
+            manifest().write(str(tmp_path))
+
+    with pytest.raises(RunStopped, match=r"isn't held by this run any more|another run has taken"):
+        work()
+    assert (tmp_path / NAME).read_text() == "the other's"
 
 
 def test_a_failed_write_leaves_the_old_manifest_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

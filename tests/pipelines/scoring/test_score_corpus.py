@@ -15,10 +15,14 @@ import pytest
 from actors.errors import AuditError, ModelError, OutputError, RunStopped, SourceError
 from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.manifest import read_manifest
-from pipelines.run_folder.parts import Parts
+from pipelines.run_folder.parts import MANIFEST, Parts
+from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring import score_corpus
 from pipelines.scoring.score_corpus import score
+from pipelines.storage import LEASE
+from pipelines.storage.lease import Holder
 from tests.support.corpora import Notes, chat, lines, outcome_of, rows, scored, settings, write
+from tests.support.lost_leases import take_over
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -108,6 +112,24 @@ def test_lost_parts_are_scored_again_and_no_others(tmp_path: Path) -> None:
     after = files_of(tmp_path / "out")
     assert {name: after[name] for name in kept} == kept
     assert scored(tmp_path / "out") == whole
+
+
+def test_a_run_that_was_suspended_as_it_summed_up_leaves_the_manifest_of_the_one_that_took_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, out = write(tmp_path / "c.jsonl", lines(rows(20))), tmp_path / "out"
+
+    def suspended(*arguments: Any) -> Summary:
+        summary = summarise(*arguments)
+        take_over(out)
+        (out / MANIFEST).write_text("the other's")
+        return summary
+
+    monkeypatch.setattr(score_corpus, "summarise", suspended)
+    with pytest.raises(RunStopped, match=r"isn't held by this run any more|another run has taken"):
+        score(settings(corpus, out))
+    assert (out / MANIFEST).read_text() == "the other's"
+    assert Holder.read((out / LEASE).read_bytes()).token == "another"
 
 
 def test_an_overlapping_part_of_a_dead_driver_is_dropped(tmp_path: Path) -> None:

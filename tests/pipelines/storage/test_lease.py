@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +21,9 @@ from pipelines.run_folder.parts import Parts
 from pipelines.storage import LEASE
 from pipelines.storage import lease as leases
 from pipelines.storage.lease import Holder, check_held, lease, ticket
+from pipelines.storage.local_files import LocalFolder
 from tests.conftest import REPOSITORY
-from tests.support.object_store import BUCKET
+from tests.support.object_store import BUCKET, TerseStore
 
 
 def take(folder: str) -> None:
@@ -160,3 +162,42 @@ def test_a_worker_writes_no_part_into_a_folder_that_its_run_has_lost(tmp_path: P
         parts.commit(second, table, {})
     assert [part.range for part in parts.listing()] == [first.range]
     assert ticket(str(tmp_path)) is None
+
+
+def test_what_a_dead_process_held_in_a_store_that_answers_as_minio_is_taken_over(terse_s3: TerseStore) -> None:
+    folder, living = storage.folder(f"{BUCKET}/out"), Holder.this_process()
+    folder.replace(LEASE, replace(living, start=(living.start or 0) - 1).content)
+    take(folder.path)
+    assert list(folder.entries()) == []
+
+
+def test_a_lease_is_held_although_the_answer_to_its_put_was_lost(terse_s3: TerseStore) -> None:
+    folder, terse_s3.lost = storage.folder(f"{BUCKET}/out"), 1
+    with lease(folder.path):
+        assert terse_s3.lost == 0
+        folder.delete(LEASE)
+        leases._leases[-1]._renewed -= leases.STALE_S * 0.75
+        terse_s3.lost = 1
+        check_held()
+        assert terse_s3.lost == 0
+        assert leases._leases[-1]._renewed > time.time() - leases.STALE_S / 2
+    assert list(folder.entries()) == []
+
+
+def test_a_holder_whose_lease_was_deleted_and_taken_meanwhile_sees_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_too_late(folder: LocalFolder, name: str, content: bytes) -> bool:
+        (tmp_path / name).write_bytes(replace(Holder.this_process(), token="another").content)
+        return False
+
+    def work() -> None:
+        with lease(str(tmp_path)):
+            (tmp_path / LEASE).unlink()
+            leases._leases[-1]._renewed -= leases.STALE_S * 0.75
+            monkeypatch.setattr(LocalFolder, "create", create_too_late)
+            check_held()
+            pytest.fail("it wasn't seen")
+
+    with pytest.raises(RunStopped, match="another run has taken"):
+        work()

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from s3fs import S3FileSystem
 
+from actors.errors import SourceError
 from bench._simulated_store import content_of, simulated_store
 from pipelines import storage
-from tests.support.object_store import BUCKET
+from pipelines.storage import object_store
+from tests.support.object_store import BUCKET, TerseStore
 
 
 def test_a_store_that_nobody_knows_is_an_os_error() -> None:
@@ -68,6 +70,24 @@ def test_an_object_of_known_size_that_fits_in_a_block_is_one_request(s3: Any, re
     assert requests == {"get_object": 2}
 
 
+def test_an_object_that_mustnt_have_changed_is_read_by_as_many_requests(s3: Any, requests: Counter[str]) -> None:
+    s3.pipe_file(f"{BUCKET}/a", bytes(100_000))
+    before = storage.file_status(f"{BUCKET}/a")
+    requests.clear()
+    for block_bytes in (100_000, 50_000):
+        with storage.open_read(before.path, before.size, block_bytes, before=before) as stream:
+            assert [len(stream.read(50_000)) for _ in range(2)] == [50_000, 50_000]
+    assert requests == {"get_object": 1 + 2}
+
+
+def test_a_store_that_passes_over_the_condition_of_a_read_is_noticed(terse_s3: TerseStore, s3: Any) -> None:
+    s3.pipe_file(f"{BUCKET}/a", b"before")
+    before, terse_s3.ignored = storage.file_status(f"{BUCKET}/a"), {"If-Match"}
+    s3.pipe_file(f"{BUCKET}/a", b"after!")
+    with pytest.raises(SourceError, match=r"a was written to while it was read"):
+        storage.open_read(before.path, before.size, before=before)
+
+
 def test_an_object_that_is_shorter_than_its_listing_said_is_an_error(s3: Any) -> None:
     s3.pipe_file(f"{BUCKET}/a", b"short")
     with pytest.raises(OSError, match=r"a is shorter than it was when it was listed \(100 bytes\)"):
@@ -94,3 +114,27 @@ def test_a_listing_of_several_pages_is_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert [(f"s3://simulated/in/{entry.name}", entry.size) for entry in entries] == expected
     assert [(file.path, file.size) for file in matches.files] == expected
     assert len({file.tag for file in matches.files}) == 2345
+
+
+def test_a_store_that_doesnt_say_which_condition_failed_creates_a_file_once(terse_s3: TerseStore) -> None:
+    folder = storage.folder(f"{BUCKET}/a")
+    assert folder.create("one", b"first")
+    assert not folder.create("one", b"second")
+    assert folder.read("one") == b"first"
+
+
+def test_a_file_is_there_once_whose_put_was_answered_too_late(terse_s3: TerseStore) -> None:
+    folder, terse_s3.lost = storage.folder(f"{BUCKET}/a"), 1
+    assert not folder.create("one", b"first"), "the client sent it again"
+    assert terse_s3.lost == 0
+    assert [(entry.name, entry.size) for entry in folder.entries()] == [("one", 5)]
+
+
+def test_a_put_that_met_another_one_is_sent_again(terse_s3: TerseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "_CONFLICT_WAITS_S", (0.0, 0.0))
+    folder, terse_s3.conflicts = storage.folder(f"{BUCKET}/a"), 2
+    assert folder.create("one", b"first")
+    terse_s3.conflicts = 3
+    with pytest.raises(OSError, match="Again"):
+        folder.create("two", b"")
+    assert [entry.name for entry in folder.entries()] == ["one"]
