@@ -141,7 +141,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
             "finish_reason": "length",
         }
         return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1) | _rewards(score))
-    _check_order(served, request)
+    _check_only_text(served, request)
     sampling = _sampling(body, served)
     if body.stream:
         return _events(_with_usage_if_requested(await _after_first(_streamed(head, served, request, sampling)), body))
@@ -193,13 +193,20 @@ def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
     return [ChatMessage(role=role, content=content) for role, content in contents.items() if content is not None]
 
 
-def _check_order(served: ServedModel, request: ScoreRequest) -> None:
-    """Raise `ApiError` for a judge that shows all responses in random orders: its text wouldn't tell which is the first."""
+def _check_only_text(served: ServedModel, request: ScoreRequest) -> None:
+    """Raise `ApiError` for a judge that writes several texts on a request, of which this answer would hold an arbitrary one.
+
+    One that shows all responses in random orders: its text wouldn't tell which is the first. Or one with several principles.
+    """
     judge = served.model.family
-    if isinstance(judge, Judge) and judge.shows is Shows.ALL and len(request.responses) > 1:
+    assert isinstance(judge, Judge)
+    elsewhere = "ask /v1/rewards, with `trace` for its texts"
+    if judge.shows is Shows.ALL and len(request.responses) > 1:
+        raise BadRequest(f"{served.name} is shown several responses in orders that are drawn: {elsewhere}", "messages")
+    if (count := len(judge.principles_of(request))) > 1:
         raise BadRequest(
-            f"{served.name} is shown several responses in orders that are drawn: ask /v1/rewards, with `trace` for its text",
-            "messages",
+            f"{served.name} goes by {count} principles, with a text for each, and this answer holds one text: {elsewhere}, "
+            "or serve the model with one principle"
         )
 
 

@@ -16,7 +16,7 @@ from actors.contracts.family import Question
 from actors.records import Message, Reason, Role
 from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
-from actors.settings.replica import ModelSettings, RenderSettings
+from actors.settings.replica import ModelSettings, ReadSettings, RenderSettings
 from deploy.api import chat
 from deploy.errors import no_score_error
 from deploy.wire.json_route import DEEPEST
@@ -129,6 +129,37 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
 def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
     turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]
     assert error(post(app, path, {"model": HEAD, "messages": turns}), 400)["code"] == "no_principles"
+
+
+def test_the_answers_to_several_principles_are_combined_or_refused() -> None:
+    """Each principle has a prompt and an output of its own: one of them alone would look like the answer."""
+    by_two = ReadSettings(principles={"a": "correctness", "b": "brevity"})
+    model = scorer("tiny-principle", read=by_two)
+    try:
+        app = application([model])
+        truth = asked(app, model="tiny-principle", conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+        assert truth["reward"] == pytest.approx((truth["scores"]["a"] + truth["scores"]["b"]) / 2)
+        assert post(app, "/classify", {"messages": ANSWERED}).json()["data"][0]["probs"] == [truth["reward"]]
+        assert post(app, "/v1/embeddings", {"messages": ANSWERED}).json()["data"][0]["embedding"] == [truth["reward"]]
+        for path, body in (
+            ("/pooling", {"messages": ANSWERED}),
+            ("/classify", {"messages": ANSWERED, "use_activation": True}),
+            ("/v1/embeddings", {"messages": ANSWERED, "use_activation": True}),
+            ("/pooling", {"input": "3 + 4"}),
+            ("/classify", {"input": "3 + 4"}),
+            ("/classify", {"text": "3 + 4"}),
+            ("/v1/embeddings", {"input": [1, 2]}),
+        ):
+            assert "goes by 2 principles" in error(post(app, path, body), 400)["message"], (path, body)
+    finally:
+        model.close()
+    judge = scorer("tiny-genrm-principle", read=by_two)
+    try:
+        for stream in (False, True):
+            refused = post(application([judge]), "/v1/chat/completions", {"messages": ANSWERED, "stream": stream})
+            assert "goes by 2 principles" in error(refused, 400)["message"]
+    finally:
+        judge.close()
 
 
 @pytest.mark.parametrize("principles", [["correctness", ""], [" "]])
