@@ -262,6 +262,47 @@ def test_runs_of_spaces_that_a_tokenizer_added_are_text(tmp_path: Path) -> None:
     assert reasons == [None, None, Reason.CONTROL_TOKEN]
 
 
+def knows_reasoning(path: Path, template: str = TEMPLATE) -> Renderer:
+    """Of a model whose template and tokenizer have the marks of reasoning, which is kept."""
+    made = tokenizer_with("<|end|>", normalizer=normalizers.NFKC(), normalized=True)
+    made.add_tokens([AddedToken(text, normalized=True) for text in ("<think>", "</think>")])
+    template = "{% if true %}{# <think> </think> #}{% endif %}" + template
+    return renderer(write_model(path, template=template, tokenizer=made), reasoning="keep")
+
+
+def test_marks_of_reasoning_that_is_kept_are_no_control_tokens_where_it_stands(tmp_path: Path) -> None:
+    keeping = knows_reasoning(tmp_path / "model")
+    thought = "<think>\nhm\n</think>\n\n7"
+    fine = (
+        request(user("Hi"), to=thought),
+        request(user("Hi"), to="hm\n</think>\n\n7"),
+        request(user("Hi"), to="<think>a</think><think>b</think>7"),
+        request(user("Hi"), assistant(thought), user("Sure?"), to=thought),
+    )
+    assert [reason_of(rendered) for rendered in keeping.render(fine)] == [None] * len(fine)
+    elsewhere = (
+        request(user("Hi"), to=f"{thought} <think>"),
+        request(user("Hi"), to=f"{thought}\n</think>"),
+        request(user("Hi"), to="<think>hm <think></think>7"),
+        request(user("Hi"), to="<think>hm <|end|></think>7"),
+        request(user("Hi"), to="<think>hm"),
+        request(user("Hi"), to="7 <think>hm</think>"),
+        request(user("Hi"), to=f"{thought} ＜think＞"),
+        request(user(thought), to="7"),
+        request(user("Hi"), assistant(thought), user("<think>"), to=thought),
+    )
+    assert [reason_of(rendered) for rendered in keeping.render(elsewhere)] == [Reason.CONTROL_TOKEN] * len(elsewhere)
+
+
+def test_reasoning_that_the_template_drops_makes_no_room_for_other_marks(tmp_path: Path) -> None:
+    last = "(message.content if loop.last else message.content.split('</think>')[-1])"
+    dropping = TEMPLATE.replace("message.content", last)
+    keeping = knows_reasoning(tmp_path / "model", dropping)
+    context = (user("Hi"), assistant("<think>hm</think>7"), user("Sure?"))
+    good, bad = keeping.render([request(*context, to=text) for text in ("Yes.", "Yes. ＜think＞ ＜/think＞")])
+    assert (reason_of(good), reason_of(bad)) == (None, Reason.CONTROL_TOKEN)
+
+
 # Roles and templates.
 
 
