@@ -8,7 +8,7 @@ import itertools
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -196,6 +196,15 @@ class Renderer:
             for label, label_ids in ids_by_label
         )
         return LabelPrompt(ids, tokens, is_open(opening))
+
+    def token_texts(self, ids: Collection[int]) -> dict[int, str]:
+        """The text of each token where it follows another one; of a part of a character, U+FFFD."""
+        # Behind a token: many tokenizers leave out the space with which a token begins, where a text begins with it.
+        before = self._tokenize([_PROBE])[0][-1:]
+        bare, *texts = self._tokenizer.batch_decode(
+            [before, *([*before, token] for token in ids)], clean_up_tokenization_spaces=False
+        )
+        return {token: text.removeprefix(bare) for token, text in zip(ids, texts, strict=True)}
 
     def _adds_exactly(self, token: int, ids: list[int], text: str) -> bool:
         """Whether a token after `ids` decodes to exactly `text`, as that of a label of several tokens doesn't."""

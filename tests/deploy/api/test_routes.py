@@ -11,6 +11,7 @@ from typing import Any, cast
 import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletion
 
 from actors.contracts.family import Question
 from actors.records import Message, Reason, Role
@@ -566,6 +567,32 @@ def test_what_a_judge_cant_do_is_refused(app: Any) -> None:
     assert error(post(app, "/v1/chat/completions", {**body, "tools": tools}), 400)["param"] == "tools"
     drawn = post(app, "/v1/chat/completions", {**body, "n": 3, "temperature": 0.7}).json()
     assert len(drawn["choices"]) == 3
+
+
+def test_log_probabilities_are_told_by_the_texts_of_their_tokens() -> None:
+    """As clients look for them that read a verdict themselves: " Yes" less " No"."""
+    judge = scorer("tiny-genrm-principle")
+    try:
+        app = application([judge])
+        asked = {"messages": [*ANSWERED, {"role": "principle", "content": "correctness"}]}
+        for top, count in ((None, 3), (20, 3), (1, 1), (0, 0)):
+            answer = post(app, "/v1/chat/completions", {**asked, "logprobs": True, "top_logprobs": top}).json()
+            for choice in ChatCompletion.model_validate(answer).choices:
+                tokens = (choice.logprobs and choice.logprobs.content) or []
+                assert len(tokens) > 1
+                for token in tokens:
+                    likeliest = [other.logprob for other in token.top_logprobs]
+                    assert likeliest == sorted(likeliest, reverse=True)
+                    assert len(likeliest) in {count, min(count, 2)}, "the token may be one of the verdict's"
+                    assert count < 3 or {" Yes", " No"} <= {other.token for other in token.top_logprobs}
+                    assert token.bytes is None or bytes(token.bytes).decode() == token.token
+        for wrong, field in (
+            ({"stream": True, "logprobs": True, "n": 1}, "logprobs"),
+            ({"top_logprobs": 2}, "top_logprobs"),
+        ):
+            assert error(post(app, "/v1/chat/completions", asked | wrong), 400)["param"] == field
+    finally:
+        judge.close()
 
 
 # vLLM's and SGLang's.
