@@ -6,8 +6,9 @@ prompt has exactly the special tokens that the template wrote: never a second BO
 
 import itertools
 import math
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -33,7 +34,7 @@ from actors.rendering.request_draft import RequestDraft
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
 from actors.text.delimiters import Delimiters
-from actors.text.reasoning import HandledReasoning, is_open, without_reasoning
+from actors.text.reasoning import HandledReasoning, cut_at_marks, is_open, without_reasoning
 from actors.text.stems import GoOn, Stems
 from actors.text.text_bound import TextBound
 
@@ -47,6 +48,8 @@ _CHUNK = 2**25
 """Characters of rendered prompts in memory at a time; `Stems` gives the tokenizer about a million of them in one call."""
 _PROBE = "assay probe text"
 """Stands for a user's text where a family and its template are tried out."""
+_WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
+"""All of a text but the white space around it."""
 _PROBE_CONTEXT = (Message(Role.USER, _PROBE),)
 
 
@@ -124,11 +127,14 @@ class Renderer:
 
     def _handle_reasoning(self, request: ScoreRequest) -> HandledReasoning:
         """The request as it is judged: its reasoning treated, and after the settings' system turn if it has none."""
-        handled, system = without_reasoning(request, request.reasoning or self._reasoning), self._settings.system
+        handled, system = without_reasoning(request, self._reasoning_of(request)), self._settings.system
         context = handled.request.context
         if system is None or (context and context[0].role is Role.SYSTEM):
             return handled
         return replace(handled, request=replace(handled.request, context=(Message(Role.SYSTEM, system), *context)))
+
+    def _reasoning_of(self, request: ScoreRequest) -> Reasoning:
+        return request.reasoning or self._reasoning
 
     def tokenize(self, text: str) -> list[int]:
         """The ids of a rendered text, and what stands around them."""
@@ -191,6 +197,15 @@ class Renderer:
         )
         return LabelPrompt(ids, tokens, is_open(opening))
 
+    def token_texts(self, ids: Collection[int]) -> dict[int, str]:
+        """The text of each token where it follows another one; of a part of a character, U+FFFD."""
+        # Behind a token: many tokenizers leave out the space with which a token begins, where a text begins with it.
+        before = self._tokenize([_PROBE])[0][-1:]
+        bare, *texts = self._tokenizer.batch_decode(
+            [before, *([*before, token] for token in ids)], clean_up_tokenization_spaces=False
+        )
+        return {token: text.removeprefix(bare) for token, text in zip(ids, texts, strict=True)}
+
     def _adds_exactly(self, token: int, ids: list[int], text: str) -> bool:
         """Whether a token after `ids` decodes to exactly `text`, as that of a label of several tokens doesn't."""
         texts = self._tokenizer.batch_decode([ids, [*ids, token]], clean_up_tokenization_spaces=False)
@@ -215,12 +230,14 @@ class Renderer:
             for at in responses:
                 draft.reject((at,), Reason.TOO_MANY_PROMPTS)
             return
-        among = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at, go_on)]
-        clean = _CleanTextCache(self._clean_text)
+        clean = clean_answer = _CleanTextCache(self._clean_text)
+        if self._reasoning_of(draft.request) is Reasoning.KEEP:
+            clean_answer = _CleanTextCache(self._clean_answer)
+        among = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at, clean_answer, go_on)]
         for question in self._family.questions(draft.request, among):
             go_on()
             try:
-                safe = self._make_safe(question, clean)
+                safe = self._make_safe(question, clean, clean_answer)
                 text = self._render_text(safe)
                 # Too long by its characters: tokenizing it may be gigabytes of ids.
                 if not self._cuts_left and self._is_surely_too_long(text):
@@ -231,22 +248,29 @@ class Renderer:
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
 
-    def _can_be_shown(self, draft: RequestDraft, at: int, go_on: GoOn) -> bool:
+    def _can_be_shown(self, draft: RequestDraft, at: int, clean_answer: Callable[[str], str], go_on: GoOn) -> bool:
         """Whether a response can be shown beside others. One that can't is left out, so that the others are still judged."""
         go_on()
         try:
-            self._check_encodable(self._clean_text(draft.request.responses[at].content))
+            self._check_encodable(clean_answer(draft.request.responses[at].content))
         except Rejected as rejected:
             draft.reject((at,), rejected.reason)
             return False
         return True
 
-    def _make_safe(self, question: Question, cached_clean: Callable[[str], str] | None = None) -> Question:
+    def _make_safe(
+        self,
+        question: Question,
+        cached_clean: Callable[[str], str] | None = None,
+        cached_clean_answer: Callable[[str], str] | None = None,
+    ) -> Question:
         """The question without control tokens or delimiters in its texts. Raises `Rejected` if they can't be removed.
 
-        `cached_clean` is `_clean_text` with a memory, for questions that share their texts.
+        `cached_clean` is `_clean_text` with a memory, for questions that share their texts, and `cached_clean_answer` the
+        same for what the assistant wrote.
         """
         clean = cached_clean or self._clean_text
+        clean_answer = cached_clean_answer or clean
         for message in question.context:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
@@ -256,10 +280,20 @@ class Renderer:
             raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, "a system turn after the first turn")
         return replace(
             question,
-            context=tuple(Message(message.role, clean(message.content)) for message in question.context),
-            responses=tuple(map(clean, question.responses)),
+            context=tuple(
+                Message(message.role, (clean_answer if message.role is Role.ASSISTANT else clean)(message.content))
+                for message in question.context
+            ),
+            responses=tuple(map(clean_answer, question.responses)),
             principle=question.principle and clean(question.principle),
         )
+
+    def _clean_answer(self, text: str) -> str:
+        """`_clean_text` for a text of the assistant's whose reasoning is kept: the marks of that may be control tokens.
+
+        A template that knows them is of a model that was trained with them in such places.
+        """
+        return "".join(piece if at % 2 else self._clean_text(piece) for at, piece in enumerate(cut_at_marks(text)))
 
     def _clean_text(self, text: str) -> str:
         """A row's text without control tokens. Raises `Rejected` if it has one and the settings say not to change it.
@@ -330,7 +364,8 @@ class Renderer:
             ids = self.tokenize(self._render_text(safe))
         # `_clean_text` looked for control tokens in the texts as they are written. The tokenizer may still make one when it
         # normalises (of a full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
-        if self._control.count(ids) > self._controls_of(self._family.blank(safe, _PROBE)):
+        keeps_reasoning = self._reasoning_of(prompt.draft.request) is Reasoning.KEEP
+        if self._control.count(ids) > self._controls_of(self._blank(safe, keeps_reasoning)):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         if self._is_doubled(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
@@ -339,6 +374,19 @@ class Renderer:
         if self._cuts_left and len(ids) > self._limit:  # after the checks: a cut takes control tokens out of the count
             ids = [*self._second_bos, *ids[len(ids) - self._limit + len(self._second_bos) :]]
         return ids
+
+    def _blank(self, question: Question, keeps_reasoning: bool) -> Question:
+        """The question with blank texts, where reasoning is kept behind the same marks of it."""
+        blank = self._family.blank(question, _PROBE)
+        if not keeps_reasoning:
+            return blank
+        context = tuple(
+            replace(blank_turn, content=_with_marks_of(turn.content, blank_turn.content))
+            if turn.role is Role.ASSISTANT
+            else blank_turn
+            for turn, blank_turn in zip(question.context, blank.context, strict=True)
+        )
+        return replace(blank, context=context, responses=tuple(map(_with_marks_of, question.responses, blank.responses)))
 
     def _step_positions(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Where steps end; empty for a family that judges whole responses."""
@@ -570,6 +618,16 @@ def special_tokens(model: RewardModel) -> Mapping[int, str]:
     tokenizer = _tokenizer(Checkpoint.find(model.model, model.revision), model.family)
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+
+
+def _with_marks_of(text: str, blank: str) -> str:
+    """A blank text behind the marks of the reasoning that `text` begins with, and the white space around them."""
+    *reasoning, answer = cut_at_marks(text)
+    if not reasoning:
+        return blank
+    # With other white space, a template that looks for the marks might write the reasoning anew, or leave it out.
+    blanks = (part if at % 2 else _WORDS.sub(_PROBE, part) for at, part in enumerate(reasoning))
+    return "".join(blanks) + _WORDS.sub(lambda _: blank, answer)
 
 
 def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:

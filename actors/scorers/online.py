@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import threading
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
@@ -90,10 +90,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class JudgeText:
-    """A judge's text, finished or so far, and how many tokens its prompt has."""
+    """A judge's text, finished or so far, and how many tokens its prompt has.
+
+    `token_texts` has the text of every token that `generation.logprobs` names; of a stream it has none.
+    """
 
     generation: Generation
     prompt_tokens: int
+    token_texts: Mapping[int, str]
 
 
 class OnlineScorer:
@@ -148,7 +152,9 @@ class OnlineScorer:
                 )
         except EngineError as error:
             return _refusal(error)
-        return [_judge_text(prompt, generation) for generation in generations]
+        tokens = {token for generation in generations for logprobs in generation.logprobs for token in logprobs}
+        texts = await self._run_in_thread(lambda go_on: self._renderer.token_texts(tokens)) if tokens else {}
+        return [_judge_text(prompt, generation, texts) for generation in generations]
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
         """One text while it is generated, each time with all of it so far. Closing the iterator aborts the generation."""
@@ -162,7 +168,7 @@ class OnlineScorer:
                 # Closed here and now. Left to the garbage collector, the engine would go on for a client that has left.
                 async with aclosing(states) as states:  # type: ignore[type-var]
                     async for generation in states:
-                        yield _judge_text(prompt, generation)
+                        yield _judge_text(prompt, generation, {})
         except EngineError as error:
             yield _refusal(error)
 
@@ -279,5 +285,5 @@ def _refusal(error: EngineError) -> Refused:
     return Refused(Reason.ENGINE_TIMEOUT if isinstance(error, EngineTimeout) else Reason.ENGINE_REFUSED)
 
 
-def _judge_text(prompt: Prompt, generation: Generation) -> JudgeText:
-    return JudgeText(replace(generation, text=prompt.opening + generation.text), len(prompt.ids))
+def _judge_text(prompt: Prompt, generation: Generation, token_texts: Mapping[int, str]) -> JudgeText:
+    return JudgeText(replace(generation, text=prompt.opening + generation.text), len(prompt.ids), token_texts)

@@ -6,8 +6,10 @@ something in brackets or angle brackets, or a heading, with at least eight lette
 """
 
 import re
+import sys
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 
 _LEAST_LETTERS = 8
 """A delimiter has so many letters and digits: `[A]`, `<b>` and `### Input` stand in ordinary texts."""
@@ -15,13 +17,6 @@ _PIECE = re.compile(r"\[[^\[\]\n]{1,80}\]|<[^<>\n]{1,80}>|【[^【】\n]{1,80}�
 _HEADING = re.compile(r"(#{2,6}|={3,}|-{3,}|\*{2,}) ?\w[^\n]{0,80}")
 _FILLERS = (0x115F, 0x1160, 0x2800, 0x3164)
 _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
-_UNSEEN = dict.fromkeys(
-    code
-    for code in (*range(0x10000), *range(0xE0000, 0xE0200))
-    if (character := chr(code)).isspace() or unicodedata.category(character) in ("Cc", "Cf", "Me", "Mn") or code in _FILLERS
-)
-"""White space of every kind, characters of no width, and marks on others."""
-_WIDTHLESS = {code: None for code in _UNSEEN if not chr(code).isspace()}
 
 
 class Delimiters:
@@ -66,7 +61,7 @@ def _bordering(lines: Iterable[str]) -> Iterator[str]:
 
 def _as_read(text: str) -> str:
     """A text with plain characters, spaces and line ends in place of others that a reader takes for them."""
-    plain = unicodedata.normalize("NFKD", _LINE_ENDS.sub("\n", text)).translate(_WIDTHLESS)
+    plain = unicodedata.normalize("NFKD", _LINE_ENDS.sub("\n", text)).translate(_widthless())
     return re.sub(r"[^\S\n]+", " ", plain)
 
 
@@ -75,5 +70,31 @@ def _is_distinctive(text: str) -> bool:
 
 
 def _plain(text: str) -> str:
-    """A text without white space, invisible characters and case, in its compatible form."""
-    return unicodedata.normalize("NFKD", text).casefold().translate(_UNSEEN)
+    """A text without white space, invisible characters and case, in its compatible form. Linear time in its length.
+
+    The marks on characters are removed first: `normalize` sorts those that follow one another, in quadratic time.
+    """
+    # And again, since compatible forms are made of a letter and its marks, or of spaces.
+    return unicodedata.normalize("NFKD", text.translate(_unseen())).translate(_unseen()).casefold()
+
+
+@cache
+def _unseen() -> dict[int, None]:
+    """White space of every kind, characters of no width, and marks on others, for `str.translate`.
+
+    Not made at import: looking at all of Unicode takes 0.2 s, and only judges need it.
+    """
+    return dict.fromkeys(
+        code
+        for code, character in enumerate(map(chr, range(sys.maxunicode + 1)))
+        if character.isspace()
+        or unicodedata.category(character) in ("Cc", "Cf", "Me", "Mn")
+        or unicodedata.combining(character)
+        or code in _FILLERS
+    )
+
+
+@cache
+def _widthless() -> dict[int, None]:
+    """The same without white space."""
+    return {code: None for code in _unseen() if not chr(code).isspace()}

@@ -101,6 +101,29 @@ def final_answer(text: str) -> str:
     return text if answer is None else answer
 
 
+def cut_at_marks(text: str) -> list[str]:
+    """The text in pieces, of which every second is a mark of the reasoning that it begins with.
+
+    A single piece if there is none, or no answer after it. Linear time in its length.
+    """
+    split = split_reasoning(text)
+    if not split.reasoned or split.answer is None:
+        return [text]
+    pieces: list[str] = []
+    at = 0
+    while (mark := _opening_mark(text, at)) is not None:
+        begin = text.index(mark.begin, at)
+        inside = begin + len(mark.begin)
+        end = text.index(mark.end, inside)
+        pieces += [text[at:begin], mark.begin, text[inside:end], mark.end]
+        at = end + len(mark.end)
+    if not at and (lone_end := _find_lone_end(text, at)) is not None:
+        lone = next(mark for mark in _BY_END if text.endswith(mark, 0, lone_end))
+        pieces += [text[: lone_end - len(lone)], lone]
+        at = lone_end
+    return [*pieces, text[at:]]
+
+
 def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning:
     """A request with the reasoning in its responses, and in the assistant's turns before them, rejected, removed or kept."""
     turns = [

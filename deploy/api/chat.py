@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 
 from actors.contracts.judge import Judge, Shows
-from actors.engine.protocol import Generation, Sampling
+from actors.engine.protocol import Sampling
 from actors.records import Score, ScoreRequest
 from actors.scorers.online import JudgeText, Refused
 from actors.text.reasoning import THINK
@@ -111,7 +111,13 @@ class ChatRequest(ClientBody):
     seed: int | None = Field(default=None, ge=0, lt=2**32)
     stop: StopText | Annotated[Listed[StopText], Field(max_length=_MOST_STOPS)] | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    top_logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=20,
+        description="of a judge: at most as many of the log-probabilities that there are at a token, which are that of the "
+        "token and those of the verdict's tokens; all of them if not given",
+    )
     metadata: dict[str, Any] | None = Field(
         default=None, description="`response_1`, `response_2` and `principle` may be here, as NeMo-Gym sends them"
     )
@@ -141,14 +147,14 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
             "finish_reason": "length",
         }
         return JSONResponse(head.whole([choice], score.prompt_tokens or 0, 1) | _rewards(score))
-    _check_order(served, request)
+    _check_only_text(served, request)
     sampling = _sampling(body, served)
     if body.stream:
         return _events(_with_usage_if_requested(await _after_first(_streamed(head, served, request, sampling)), body))
     written = await served.write(request, sampling)
     if isinstance(written, Refused):
         raise no_score_error(written.reason)
-    choices = [_choice(at, text, sampling) for at, text in enumerate(written)]
+    choices = [_choice(at, text, body) for at, text in enumerate(written)]
     tokens = sum(len(text.generation.token_ids) for text in written)
     return JSONResponse(head.whole(choices, written[0].prompt_tokens, tokens))
 
@@ -193,13 +199,20 @@ def _from_metadata(metadata: Mapping[str, Any] | None) -> Turns:
     return [ChatMessage(role=role, content=content) for role, content in contents.items() if content is not None]
 
 
-def _check_order(served: ServedModel, request: ScoreRequest) -> None:
-    """Raise `ApiError` for a judge that shows all responses in random orders: its text wouldn't tell which is the first."""
+def _check_only_text(served: ServedModel, request: ScoreRequest) -> None:
+    """Raise `ApiError` for a judge that writes several texts on a request, of which this answer would hold an arbitrary one.
+
+    One that shows all responses in random orders: its text wouldn't tell which is the first. Or one with several principles.
+    """
     judge = served.model.family
-    if isinstance(judge, Judge) and judge.shows is Shows.ALL and len(request.responses) > 1:
+    assert isinstance(judge, Judge)
+    elsewhere = "ask /v1/rewards, with `trace` for its texts"
+    if judge.shows is Shows.ALL and len(request.responses) > 1:
+        raise BadRequest(f"{served.name} is shown several responses in orders that are drawn: {elsewhere}", "messages")
+    if (count := len(judge.principles_of(request))) > 1:
         raise BadRequest(
-            f"{served.name} is shown several responses in orders that are drawn: ask /v1/rewards, with `trace` for its text",
-            "messages",
+            f"{served.name} goes by {count} principles, with a text for each, and this answer holds one text: {elsewhere}, "
+            "or serve the model with one principle"
         )
 
 
@@ -211,6 +224,12 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
     max_tokens = body.max_completion_tokens or body.max_tokens or longest
     if body.logprobs and not judge.verdict_ids:
         raise BadRequest(f"{served.name} isn't read by log-probabilities, and gives none", "logprobs")
+    if body.logprobs and body.stream:
+        raise BadRequest(
+            "a judge's stream has no log-probabilities: ask without `stream`, or without `logprobs`", "logprobs"
+        )
+    if body.top_logprobs and not body.logprobs:
+        raise BadRequest("`top_logprobs` needs `logprobs`", "top_logprobs")
     temperature = judge.card.temperature if body.temperature is None else body.temperature
     if body.n > 1 and not temperature:
         raise BadRequest("several texts at temperature 0 would all be the same", "n")
@@ -232,29 +251,33 @@ def _sampling(body: ChatRequest, served: ServedModel) -> Sampling:
     )
 
 
-def _choice(at: int, written: JudgeText, sampling: Sampling) -> dict[str, Any]:
+def _choice(at: int, written: JudgeText, body: ChatRequest) -> dict[str, Any]:
     reasoning, content = split_reasoning(written.generation.text, is_complete=True)
     message = {"role": "assistant", "content": content, "reasoning_content": reasoning}
     return {
         "index": at,
         "message": message,
-        "logprobs": _logprobs(written.generation) if sampling.verdict_ids else None,
+        "logprobs": _logprobs(written, body.top_logprobs) if body.logprobs else None,
         "finish_reason": written.generation.finish_reason,
     }
 
 
-def _logprobs(generation: Generation) -> dict[str, Any]:
-    """The log-probability of each written token, and of the verdict's tokens there.
-
-    Tokens are named by id, since one may be a part of a UTF-8 character, which has no text.
-    """
+def _logprobs(written: JudgeText, most: int | None) -> dict[str, Any]:
+    """The log-probability of each written token, and there of it and the verdict's tokens, the `most` likeliest first."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:
-        return {"token": f"token_id:{token}", "logprob": logprob, "bytes": None}
+        text = written.token_texts[token]
+        # The text of a part of a character stands for other bytes than its own.
+        return {"token": text, "logprob": logprob, "bytes": None if "\ufffd" in text else list(text.encode())}
 
+    def likeliest(logprobs: Mapping[int, float]) -> list[dict[str, Any]]:
+        ranked = sorted(logprobs.items(), key=lambda named: -named[1])
+        return [entry(token, logprob) for token, logprob in ranked[:most]]
+
+    generation = written.generation
     return {
         "content": [
-            entry(token, logprobs[token]) | {"top_logprobs": [entry(other, value) for other, value in logprobs.items()]}
+            entry(token, logprobs[token]) | {"top_logprobs": likeliest(logprobs)}
             for token, logprobs in zip(generation.token_ids, generation.logprobs, strict=True)
         ]
     }

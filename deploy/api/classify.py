@@ -49,7 +49,7 @@ async def classify_put(body: ClassifyRequest, service: Serving, request: Request
 
 async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
     served = service.find(body.model)
-    outputs = await read(served, await off_loop(lambda: body.prompts), body.place)
+    outputs = await read(served, await off_loop(lambda: body.prompts), body.place, raw=body.activated)
     data = [_class(at, output, body.activated) for at, output in enumerate(outputs)]
     return envelope("classify", served, data, outputs)
 
@@ -65,7 +65,7 @@ async def _sglang(body: ClassifyRequest, service: Service) -> dict[str, Any] | l
     if body.text is not None and body.input_ids is not None:
         raise BadRequest("give either `text` or `input_ids`", "text")
     prompts = [Rendered(prompt) for prompt in as_prompts(field)]
-    outputs = await read(service.find(body.model), prompts, "text" if body.text is not None else "input_ids")
+    outputs = await read(service.find(body.model), prompts, "text" if body.text is not None else "input_ids", raw=True)
     answers = [
         {
             "embedding": activated(output.rows[-1], body.activated),

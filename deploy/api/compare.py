@@ -1,23 +1,28 @@
 """NeMo-Gym's comparison of several responses by a GenRM: `POST /compare` of its `genrm_compare` server.
 
-Gym replaces a judge's text that it can't parse by the scores 3, 3 and the ranking 3.5, and makes a reward of that. Here such
-a response has none: its `reward` is null, its `mask` false, and `reasons` says why. Any served model answers this route;
-`comparison_results` has the verdicts of a judge that is shown two responses at a time, and is empty for others. Positions
-count from 0.
+The rewards of a judge that grades and ranks are Gym's, and so not always those of the other routes: between equal grades the
+ranking decides, and two responses are compared in both orders. Gym replaces a judge's text that it can't parse by the scores
+3, 3 and the ranking 3.5, and makes a reward of that. Here such a response has none: its `reward` is null, its `mask` false,
+and `reasons` says why. Any served model answers this route; `comparison_results` has the verdicts of a judge that is shown
+two responses at a time, and is empty for others. Positions count from 0.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, groupby
+from statistics import fmean
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from actors.contracts.judge import Judge
+from actors.contracts.judge import Judge, Verdict
 from actors.engine.protocol import Generation
 from actors.errors import Rejected, Unreadable
 from actors.models.genrm_boxed import EVEN
 from actors.records import JudgeAnswer, Message, Reason, Response, Score, ScoreRequest, Status
+from actors.settings.replica import Aggregate, Pairs
 from actors.text.reasoning import with_reasoning
 from deploy.errors import BadRequest
 from deploy.models.service import ServedModel
@@ -79,11 +84,9 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
     # Responses without a readable text are left out of the comparison, and put back at their positions as rejected.
     shown = {at: Response(_name(at), content) for at, content in enumerate(texts) if not isinstance(content, Reason)}
     context = await off_loop(lambda: _context(body.conversation_history))
-    request = ScoreRequest(context, tuple(shown.values()), principles)
-    shown_scores = (await served.score([request]))[0].scores if shown else ()
-    by_position = dict(zip(shown, shown_scores, strict=True))
+    by_name = await _score(served, ScoreRequest(context, tuple(shown.values()), principles)) if shown else {}
     scores = [
-        Score.rejected(content) if isinstance(content, Reason) else by_position[at] for at, content in enumerate(texts)
+        Score.rejected(content) if isinstance(content, Reason) else by_name[_name(at)] for at, content in enumerate(texts)
     ]
     return CompareResponse(
         rewards=[score.reward for score in scores],
@@ -141,6 +144,64 @@ def _part(part: object) -> object:
     return part.get("text") if isinstance(part, dict) else part
 
 
+async def _score(served: ServedModel, request: ScoreRequest) -> dict[str, Score]:
+    """The score of each response, by its name, with Gym's reward."""
+    if not _is_as_gyms(served):
+        (result,) = await served.score([request])
+        return {response.name: score for response, score in zip(request.responses, result.scores, strict=True)}
+    judge = served.model.family
+    assert isinstance(judge, Judge)
+    orders = [request.responses]
+    # Gym's circle is each response with the next: of two that is one pair in both orders, which `Judge` asks in one.
+    if len(request.responses) == 2 and judge.asks.pairs is Pairs.CIRCULAR and judge.votes == 1:
+        orders.append(request.responses[::-1])
+    results = await served.score([replace(request, responses=responses) for responses in orders])
+    by_name: dict[str, list[Score]] = defaultdict(list)
+    for responses, result in zip(orders, results, strict=True):
+        for response, score in zip(responses, result.scores, strict=True):
+            by_name[response.name].append(score)
+    return {name: _break_ties(served, name, _merge(scores)) for name, scores in by_name.items()}
+
+
+def _is_as_gyms(served: ServedModel) -> bool:
+    """Whether a judge grades and ranks two responses, and a reward is its mean grade: no settings say otherwise."""
+    judge = served.model.family
+    return (
+        isinstance(judge, Judge)
+        and "margin" in judge.own_outputs()
+        and judge.asks.aggregate in (None, Aggregate.MEAN)
+        and served.model.weights == judge.card_weights()
+    )
+
+
+def _merge(scores: Sequence[Score]) -> Score:
+    """The score of a response by all orders, each of which counts alike; without a reward if it lacks one in any."""
+    trace = tuple(chain.from_iterable(score.trace for score in scores))
+    rewards = [score.reward for score in scores if score.reward is not None]
+    if len(rewards) < len(scores):
+        return replace(next(score for score in scores if score.reward is None), trace=trace)
+    return replace(scores[0], reward=fmean(rewards), trace=trace)
+
+
+def _break_ties(served: ServedModel, name: str, score: Score) -> Score:
+    """The score with Gym's reward: to equal grades in a comparison, the margin by the ranking is added."""
+    margins: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for answer in score.trace:
+        if answer.reason is None:
+            margins[answer.shown, answer.principle].append(_tie_break(served, answer, name))
+    if score.reward is None or not margins:
+        return score
+    # All prompts count alike, as they do in the mean of the grades (`Judge.readings`), which this is added to.
+    return replace(score, reward=score.reward + fmean(map(fmean, margins.values())))
+
+
+def _tie_break(served: ServedModel, answer: JudgeAnswer, name: str) -> float:
+    verdict = _verdict(served, answer)
+    if verdict is None or len({outputs["score"] for outputs in verdict.scores}) > 1:
+        return 0.0
+    return verdict.scores[answer.shown.index(name)]["margin"]
+
+
 def _comparisons(served: ServedModel, scores: Mapping[str, Score]) -> Iterator[Comparison]:
     """A comparison for each vote about each pair of responses, in each order that was shown.
 
@@ -190,14 +251,21 @@ def _last_attempts(served: ServedModel, attempts: Iterable[JudgeAnswer]) -> Iter
 
 def _ranking(served: ServedModel, answer: JudgeAnswer | None) -> float | None:
     """Gym's ranking, from 1 (the first is much better) to 6 (the second is); None if the judge gives no margin."""
+    verdict = None if answer is None else _verdict(served, answer)
+    return None if verdict is None else EVEN - verdict.scores[0]["margin"]
+
+
+def _verdict(served: ServedModel, answer: JudgeAnswer) -> Verdict | None:
+    """The verdict in a text about two responses; None if it couldn't be read, or the judge gives no margin."""
     judge = served.model.family
-    if answer is None or answer.reason is not None or not isinstance(judge, Judge) or "margin" not in judge.own_outputs():
+    if answer.reason is not None or not isinstance(judge, Judge) or "margin" not in judge.own_outputs():
+        return None
+    if len(answer.shown) != 2:
         return None
     try:
-        verdict = judge.verdict(Generation(answer.text, (), answer.finish_reason, (), 0, 0), len(answer.shown))
+        return judge.verdict(Generation(answer.text, (), answer.finish_reason, (), 0, 0), len(answer.shown))
     except Unreadable:  # on the fake engine, whose verdicts don't come from its texts
         return None
-    return EVEN - verdict.scores[0]["margin"]
 
 
 def _metrics(scores: list[Score]) -> dict[str, float]:

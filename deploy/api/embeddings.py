@@ -26,7 +26,7 @@ class EmbeddingsRequest(PromptBody):
 async def embeddings(body: EmbeddingsRequest, service: Serving) -> dict[str, Any]:
     """The reward of a conversation, or of prompts that the client has rendered, in the place of an embedding."""
     served = service.find(body.model)
-    outputs = await read(served, await off_loop(lambda: body.prompts), body.place)
+    outputs = await read(served, await off_loop(lambda: body.prompts), body.place, raw=body.activated)
     data = [
         {
             "index": at,

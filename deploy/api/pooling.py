@@ -89,7 +89,7 @@ async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
     served = service.find(body.model)
     if body.task not in (None, "classify"):
         raise BadRequest("`task` can only be `classify`: the head is read where the model's authors read it", "task")
-    outputs = await read(served, await off_loop(lambda: body.prompts), body.place)
+    outputs = await read(served, await off_loop(lambda: body.prompts), body.place, raw=True)
     data = [
         {"index": at, "object": "pooling", "data": encode(_values(output, body.activated), body.encoding_format)}
         for at, output in enumerate(outputs)
@@ -97,9 +97,14 @@ async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
     return envelope("pooling", served, data, outputs)
 
 
-async def read(served: ServedModel, prompts: Sequence[Rendered | ScoreRequest], field: str) -> list[RawOutputs]:
-    """The outputs of all prompts in `field`. Raises `ApiError` if one has none: the format has no place for a reason."""
-    outputs = await served.read(prompts)
+async def read(
+    served: ServedModel, prompts: Sequence[Rendered | ScoreRequest], field: str, *, raw: bool
+) -> list[RawOutputs]:
+    """The outputs of all prompts in `field`, `raw` as in `ServedModel.read`.
+
+    Raises `ApiError` if one has none: the format has no place for a reason.
+    """
+    outputs = await served.read(prompts, raw=raw)
     for at, output in enumerate(outputs):
         if error := score_error(output.score, field if len(outputs) == 1 else f"{field}[{at}]"):
             raise error

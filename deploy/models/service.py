@@ -18,7 +18,7 @@ from actors.scorers.calls import Call, ChooseCall, ReadCall, ScoreCall, WriteCal
 from actors.scorers.head_scorer import gather
 from actors.scorers.online import Choice, JudgeText, RawOutputs, Refused, Rendered, RequestScores, Unfit
 from actors.settings.replica import RenderSettings
-from deploy.errors import UNKNOWN_MODEL, ApiError
+from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
 from deploy.metrics.counters import Meters
 from deploy.models.work import CharacterBudget, RequestWork, check_characters, work_of, work_of_texts
 from deploy.settings import LimitSettings
@@ -74,14 +74,22 @@ class ServedModel:
         self.meters.count_scores(self.name, [score for result in results for score in result.scores])
         return results
 
-    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
-        """A head's raw outputs for each prompt. Raises `ApiError`, also if the model is a judge."""
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest], *, raw: bool) -> list[RawOutputs]:
+        """A head's raw outputs for each prompt; `raw` if the caller shows these, and not only the reward made of them.
+
+        Raises `ApiError`, also if the model is a judge, or if several principles would have to answer as one.
+        """
         if not self.model.task.pools:
             raise ApiError(
                 400, f"{self.name} is a judge that writes, and has no reward head; use /v1/rewards or /v1/chat/completions"
             )
         self.check_count(len(prompts))
-        self._check_principles([prompt for prompt in prompts if isinstance(prompt, ScoreRequest)])
+        requests = [prompt for prompt in prompts if isinstance(prompt, ScoreRequest)]
+        self._check_principles(requests)
+        for request in requests if raw else ():
+            self._check_questions(len(request.principles))
+        if len(requests) < len(prompts):
+            self._check_questions(0)
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
             outputs = await self._await_answer(self.scoring.answer(ReadCall(prompts)))
         self.meters.count_scores(self.name, [output.score for output in outputs])
@@ -146,6 +154,14 @@ class ServedModel:
         if not self.model.family.takes_principles and any(request.principles for request in requests):
             raise ApiError(
                 400, f"{self.name} doesn't go by principles of a request", code="no_principles", param="principles"
+            )
+
+    def _check_questions(self, principles: int) -> None:
+        """Raise `ApiError` if a response is asked about in several prompts, each of which has outputs of its own."""
+        if (count := self.model.family.question_count(1, principles)) > 1:
+            raise BadRequest(
+                f"{self.name} goes by {count} principles, with a prompt and an output for each, and this answer has the "
+                "output of one prompt: ask /v1/rewards, or serve the model with one principle"
             )
 
     @property

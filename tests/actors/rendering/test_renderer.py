@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.checkpoint.checkpoint_files import Checkpoint, locate
@@ -260,6 +260,47 @@ def test_runs_of_spaces_that_a_tokenizer_added_are_text(tmp_path: Path) -> None:
     texts = ("some    spaces", "a <tool> unknown to the template", "a <think> that it knows")
     reasons = [reason_of(rendered) for rendered in careful.render([request(user("Hi"), to=text) for text in texts])]
     assert reasons == [None, None, Reason.CONTROL_TOKEN]
+
+
+def knows_reasoning(path: Path, template: str = TEMPLATE) -> Renderer:
+    """Of a model whose template and tokenizer have the marks of reasoning, which is kept."""
+    made = tokenizer_with("<|end|>", normalizer=normalizers.NFKC(), normalized=True)
+    made.add_tokens([AddedToken(text, normalized=True) for text in ("<think>", "</think>")])
+    template = "{% if true %}{# <think> </think> #}{% endif %}" + template
+    return renderer(write_model(path, template=template, tokenizer=made), reasoning="keep")
+
+
+def test_marks_of_reasoning_that_is_kept_are_no_control_tokens_where_it_stands(tmp_path: Path) -> None:
+    keeping = knows_reasoning(tmp_path / "model")
+    thought = "<think>\nhm\n</think>\n\n7"
+    fine = (
+        request(user("Hi"), to=thought),
+        request(user("Hi"), to="hm\n</think>\n\n7"),
+        request(user("Hi"), to="<think>a</think><think>b</think>7"),
+        request(user("Hi"), assistant(thought), user("Sure?"), to=thought),
+    )
+    assert [reason_of(rendered) for rendered in keeping.render(fine)] == [None] * len(fine)
+    elsewhere = (
+        request(user("Hi"), to=f"{thought} <think>"),
+        request(user("Hi"), to=f"{thought}\n</think>"),
+        request(user("Hi"), to="<think>hm <think></think>7"),
+        request(user("Hi"), to="<think>hm <|end|></think>7"),
+        request(user("Hi"), to="<think>hm"),
+        request(user("Hi"), to="7 <think>hm</think>"),
+        request(user("Hi"), to=f"{thought} ＜think＞"),
+        request(user(thought), to="7"),
+        request(user("Hi"), assistant(thought), user("<think>"), to=thought),
+    )
+    assert [reason_of(rendered) for rendered in keeping.render(elsewhere)] == [Reason.CONTROL_TOKEN] * len(elsewhere)
+
+
+def test_reasoning_that_the_template_drops_makes_no_room_for_other_marks(tmp_path: Path) -> None:
+    last = "(message.content if loop.last else message.content.split('</think>')[-1])"
+    dropping = TEMPLATE.replace("message.content", last)
+    keeping = knows_reasoning(tmp_path / "model", dropping)
+    context = (user("Hi"), assistant("<think>hm</think>7"), user("Sure?"))
+    good, bad = keeping.render([request(*context, to=text) for text in ("Yes.", "Yes. ＜think＞ ＜/think＞")])
+    assert (reason_of(good), reason_of(bad)) == (None, Reason.CONTROL_TOKEN)
 
 
 # Roles and templates.
@@ -536,6 +577,28 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
     ]
     assert [list(prompt.ids) for prompt in rendered.prompts] == [own for own in by_turns if max(map(len, own)) <= 200][-1]
     assert all(response.truncated for response in rendered.responses)
+
+
+def test_a_tokens_text_is_what_it_adds_to_a_text(tmp_path: Path) -> None:
+    alphabet = {"<unk>": 0, **{f"<0x{byte:02X}>": 1 + byte for byte in range(256)}}
+    words = ("▁", "▁Yes", "Yes", *"assay probe text".replace(" ", ""))
+    vocabulary = alphabet | {word: 257 + number for number, word in enumerate(dict.fromkeys(words))}
+    pieces = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
+    pieces.pre_tokenizer = pre_tokenizers.Metaspace()
+    stripping = decoders.Strip(content=" ", left=1)
+    pieces.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), stripping]  # as Llama 2's
+    )
+    made = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="<unk>")
+    texts = renderer(write_model(tmp_path / "pieces", template=TEMPLATE, tokenizer=made)).token_texts(
+        [vocabulary["▁Yes"], vocabulary["Yes"], vocabulary["<0x0A>"], vocabulary["<0xF0>"]]
+    )
+    assert list(texts.values()) == [" Yes", "Yes", "\n", "\ufffd"]
+    letters = tokenizer_with("<|end|>")
+    ids = letters.convert_tokens_to_ids(["Ġ", "a", "<|end|>", "ð"])
+    letters.backend_tokenizer.decoder = decoders.ByteLevel()
+    texts = renderer(write_model(tmp_path / "letters", template=TEMPLATE, tokenizer=letters)).token_texts(ids)
+    assert list(texts.values()) == [" ", "a", "<|end|>", "\ufffd"]
 
 
 def tokenizer_with(*special: str, normalizer: Any = None, normalized: bool = False) -> Any:

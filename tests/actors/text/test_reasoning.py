@@ -6,7 +6,7 @@ from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequ
 from actors.rendering.renderer import Renderer
 from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
-from actors.text.reasoning import MARKS, SplitText, mark_in, split_reasoning, with_reasoning, without_reasoning
+from actors.text.reasoning import MARKS, SplitText, cut_at_marks, mark_in, split_reasoning, with_reasoning, without_reasoning
 from tests.support.models import SCALAR, assistant, request, user
 
 HELD = [
@@ -65,11 +65,24 @@ def test_every_mark_is_known(mark: tuple[str, str]) -> None:
     assert (found.reasoned, found.answer) == (True, "yes")
 
 
+@pytest.mark.parametrize(("text", "answer"), HELD)
+def test_a_text_is_cut_at_the_marks_of_its_reasoning(text: str, answer: str | None) -> None:
+    pieces = cut_at_marks(text)
+    assert "".join(pieces) == text
+    if answer is None:
+        assert pieces == [text]
+    else:
+        assert pieces[-1].strip().startswith(answer.strip())
+        assert set(pieces[1::2]) <= {end for mark in MARKS for end in (mark.begin, mark.end)}
+        assert len(pieces) > 1
+
+
 @pytest.mark.parametrize(
     "text", ["<think></think>" * 100_000, "<think>" * 200_000, "`</think>` " * 100_000, "a </think> " * 100_000, " " * 2**20]
 )
 def test_looking_for_it_is_linear_in_the_text(text: str) -> None:
     assert split_reasoning(text) is not None  # would else take minutes
+    assert "".join(cut_at_marks(text)) == text
 
 
 def test_turns_before_a_response_are_treated_as_it_is() -> None:

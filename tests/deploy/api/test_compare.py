@@ -9,8 +9,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from actors.records import JudgeAnswer, Reading, Reason, Score, ScoreRequest
+from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer, RequestScores
-from actors.settings.replica import JudgeSettings
+from actors.settings.replica import EngineSettings, JudgeSettings, ModelSettings, RenderSettings
 from tests.support.endpoints import QUESTION, application, post, scorer
 from tests.support.models import user
 
@@ -67,7 +68,8 @@ def app(scorers: dict[str, OnlineScorer]) -> Any:
     return application(list(scorers.values()))
 
 
-def test_each_response_has_the_reward_of_our_own_format(app: Any) -> None:
+def test_each_response_has_the_reward_of_our_own_format_where_no_grades_are_equal(app: Any) -> None:
+    """As those aren't that the fake engine makes up."""
     own = {"messages": QUESTION, "responses": ["7", "9", "11"]}
     for model in (HEAD, JUDGE, BOXED):
         truth = post(app, "/v1/rewards", {"model": model, "conversations": [own]}).json()["data"][0]["responses"]
@@ -96,6 +98,13 @@ def test_a_judge_of_two_tells_every_comparison(app: Any) -> None:
         "mean_reward": pytest.approx(sum(body["rewards"]) / 3),
         "unreadable": 0.0,
     }
+
+
+def test_two_are_compared_in_both_orders(app: Any) -> None:
+    for model in (JUDGE, BOXED):
+        body = compared(app, "7", "9", model=model)
+        assert [(one["response_i"], one["response_j"]) for one in body["comparison_results"]] == [(0, 1), (1, 0)]
+        assert body["rewards"] == pytest.approx(gyms_rewards(body))
 
 
 def test_a_head_compares_nothing(app: Any) -> None:
@@ -173,7 +182,10 @@ def test_other_bodies_are_refused(app: Any, wrong: dict[str, Any]) -> None:
 
 
 class Recording:
-    """A scorer that tells what it was asked, and answers with the scores that it is given, or its own."""
+    """A scorer that tells what it was asked, and answers with the scores that it is given, or its own.
+
+    Where two are asked about in the other order as well, it says the same of them, without a text.
+    """
 
     def __init__(self, own: OnlineScorer, *scores: Score) -> None:
         self.model = own.model
@@ -182,7 +194,19 @@ class Recording:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         self.asked += requests
-        return [RequestScores("", self._scores)] if self._scores else await self._own.score(requests)
+        swapped = tuple(replace(score, trace=()) for score in self._scores[::-1])
+        given = [RequestScores("", scores) for scores in (self._scores, swapped)]
+        return given[: len(requests)] if self._scores else await self._own.score(requests)
+
+
+def gyms_rewards(body: Any) -> list[float]:
+    """As NeMo-Gym's `aggregate_scores` makes them of the comparisons, without bonuses."""
+    grades: dict[int, list[float]] = {}
+    for one in body["comparison_results"]:
+        tie_break = 3.5 - one["ranking"] if one["score_1"] == one["score_2"] else 0.0
+        grades.setdefault(one["response_i"], []).append(one["score_1"] + tie_break)
+        grades.setdefault(one["response_j"], []).append(one["score_2"] - tie_break)
+    return [sum(grades[at]) / len(grades[at]) for at in sorted(grades)]
 
 
 def recorded(*recordings: Any) -> Any:
@@ -222,6 +246,46 @@ def test_a_ranking_is_what_the_judge_wrote(scorers: dict[str, OnlineScorer]) -> 
     )
     body = told(scorers[BOXED], scored(4.0, said(boxed, 4.0, 0, 1)), scored(3.0, said(boxed, 3.0, 0, 1)))
     assert [tuple(one.values()) for one in body["comparison_results"]] == [(0, 1, 0, 4.0, 3.0, 2.0)]
+
+
+def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScorer]) -> None:
+    text = verdict(3, 3, 2)
+    body = told(scorers[JUDGE], scored(3.0, said(text, 3.0, 0, 1)), scored(3.0, said(text, 3.0, 0, 1)))
+    assert body["rewards"] == [4.5, 1.5] == gyms_rewards(body)
+    assert body["metrics"]["mean_reward"] == 3.0
+    around = [said(verdict(3, 3, 2), 3.0, 0, 1), said(verdict(4, 2, 1), 4.0, 1, 2), said(verdict(3, 3, 6), 3.0, 2, 0)]
+    body = told(
+        scorers[JUDGE],
+        scored(3.0, around[0], around[2]),
+        scored(3.5, around[0], around[1]),
+        scored(2.5, replace(around[1], vote=2.0), around[2]),
+    )
+    assert body["rewards"] == [5.0, 2.75, 1.25] == gyms_rewards(body)
+
+
+def test_weights_of_ones_own_are_left_to_break_ties() -> None:
+    model = ModelSettings(model=JUDGE, weights={"score": 1.0, "margin": 0.1})
+    own = OnlineScorer(resolve_model(model, RenderSettings()), RenderSettings(), EngineSettings(engine="fake"))
+    try:
+        recording, text = Recording(own), said(verdict(3, 3, 2), 3.15, 0, 1)
+        body = compared(recorded(recording), "7", "9")
+        assert len(recording.asked) == 1
+        assert [(one["response_i"], one["response_j"]) for one in body["comparison_results"]] == [(0, 1)]
+        assert told(own, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [3.15, 2.85]
+    finally:
+        own.close()
+
+
+def test_what_one_order_leaves_open_has_no_reward(scorers: dict[str, OnlineScorer]) -> None:
+    class Half(Recording):
+        async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
+            first, second = await super().score(requests)
+            return [first, replace(second, scores=(Score.failed(Reason.NO_VERDICT, 9),) * 2)]
+
+    text = verdict(5, 2, 1)
+    body = compared(recorded(Half(scorers[JUDGE], scored(5.0, said(text, 5.0, 0, 1)), scored(2.0))), "7", "9")
+    assert (body["rewards"], body["reasons"]) == ([None, None], ["no_verdict"] * 2)
+    assert [(one["response_i"], one["response_j"]) for one in body["comparison_results"]] == [(0, 1)]
 
 
 def test_what_cannot_be_read_is_null_and_counted_once_it_is_given_up(scorers: dict[str, OnlineScorer]) -> None:

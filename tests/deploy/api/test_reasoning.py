@@ -125,3 +125,14 @@ def test_a_request_in_our_own_format_may_say_it(unsaid: Any, stripping: Any) -> 
     assert asked(unsaid, THOUGHT, "strip") == asked(unsaid, "7", None)
     assert asked(stripping, THOUGHT, "reject") == [None]
     assert asked(stripping, THOUGHT, "keep") not in ([None], asked(unsaid, "7", None))
+
+
+def test_it_can_be_kept_for_a_model_that_knows_its_marks() -> None:
+    """They are control tokens of the judge's template, which begins its answer with one."""
+    model = scorer("tiny-rm-r1", reasoning="keep")
+    try:
+        conversation = {"messages": QUESTION, "responses": ["<think>\nhm\n</think>\n\n7", "9", "9 <think>"]}
+        answer = post(application([model]), "/v1/rewards", {"conversations": [conversation]}).json()
+        assert [response["reason"] for response in answer["data"][0]["responses"]] == [None, None, "control_token"]
+    finally:
+        model.close()

@@ -11,12 +11,13 @@ from typing import Any, cast
 import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletion
 
 from actors.contracts.family import Question
 from actors.records import Message, Reason, Role
 from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
-from actors.settings.replica import ModelSettings, RenderSettings
+from actors.settings.replica import ModelSettings, ReadSettings, RenderSettings
 from deploy.api import chat
 from deploy.errors import no_score_error
 from deploy.wire.json_route import DEEPEST
@@ -129,6 +130,37 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
 def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
     turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]
     assert error(post(app, path, {"model": HEAD, "messages": turns}), 400)["code"] == "no_principles"
+
+
+def test_the_answers_to_several_principles_are_combined_or_refused() -> None:
+    """Each principle has a prompt and an output of its own: one of them alone would look like the answer."""
+    by_two = ReadSettings(principles={"a": "correctness", "b": "brevity"})
+    model = scorer("tiny-principle", read=by_two)
+    try:
+        app = application([model])
+        truth = asked(app, model="tiny-principle", conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+        assert truth["reward"] == pytest.approx((truth["scores"]["a"] + truth["scores"]["b"]) / 2)
+        assert post(app, "/classify", {"messages": ANSWERED}).json()["data"][0]["probs"] == [truth["reward"]]
+        assert post(app, "/v1/embeddings", {"messages": ANSWERED}).json()["data"][0]["embedding"] == [truth["reward"]]
+        for path, body in (
+            ("/pooling", {"messages": ANSWERED}),
+            ("/classify", {"messages": ANSWERED, "use_activation": True}),
+            ("/v1/embeddings", {"messages": ANSWERED, "use_activation": True}),
+            ("/pooling", {"input": "3 + 4"}),
+            ("/classify", {"input": "3 + 4"}),
+            ("/classify", {"text": "3 + 4"}),
+            ("/v1/embeddings", {"input": [1, 2]}),
+        ):
+            assert "goes by 2 principles" in error(post(app, path, body), 400)["message"], (path, body)
+    finally:
+        model.close()
+    judge = scorer("tiny-genrm-principle", read=by_two)
+    try:
+        for stream in (False, True):
+            refused = post(application([judge]), "/v1/chat/completions", {"messages": ANSWERED, "stream": stream})
+            assert "goes by 2 principles" in error(refused, 400)["message"]
+    finally:
+        judge.close()
 
 
 @pytest.mark.parametrize("principles", [["correctness", ""], [" "]])
@@ -535,6 +567,32 @@ def test_what_a_judge_cant_do_is_refused(app: Any) -> None:
     assert error(post(app, "/v1/chat/completions", {**body, "tools": tools}), 400)["param"] == "tools"
     drawn = post(app, "/v1/chat/completions", {**body, "n": 3, "temperature": 0.7}).json()
     assert len(drawn["choices"]) == 3
+
+
+def test_log_probabilities_are_told_by_the_texts_of_their_tokens() -> None:
+    """As clients look for them that read a verdict themselves: " Yes" less " No"."""
+    judge = scorer("tiny-genrm-principle")
+    try:
+        app = application([judge])
+        asked = {"messages": [*ANSWERED, {"role": "principle", "content": "correctness"}]}
+        for top, count in ((None, 3), (20, 3), (1, 1), (0, 0)):
+            answer = post(app, "/v1/chat/completions", {**asked, "logprobs": True, "top_logprobs": top}).json()
+            for choice in ChatCompletion.model_validate(answer).choices:
+                tokens = (choice.logprobs and choice.logprobs.content) or []
+                assert len(tokens) > 1
+                for token in tokens:
+                    likeliest = [other.logprob for other in token.top_logprobs]
+                    assert likeliest == sorted(likeliest, reverse=True)
+                    assert len(likeliest) in {count, min(count, 2)}, "the token may be one of the verdict's"
+                    assert count < 3 or {" Yes", " No"} <= {other.token for other in token.top_logprobs}
+                    assert token.bytes is None or bytes(token.bytes).decode() == token.token
+        for wrong, field in (
+            ({"stream": True, "logprobs": True, "n": 1}, "logprobs"),
+            ({"top_logprobs": 2}, "top_logprobs"),
+        ):
+            assert error(post(app, "/v1/chat/completions", asked | wrong), 400)["param"] == field
+    finally:
+        judge.close()
 
 
 # vLLM's and SGLang's.
