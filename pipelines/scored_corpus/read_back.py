@@ -15,7 +15,7 @@ from actors.errors import Rejected, SourceError
 from actors.records import Message, Reasoning
 from actors.text.reasoning import split_reasoning
 from pipelines.corpus.readers import RECORD
-from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_policy_system
+from pipelines.formats import RowRequests, RowShape, parse, with_policy_system
 from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
 from pipelines.run_folder.json_lines import has_json
 from pipelines.run_folder.manifest import Manifest
@@ -79,10 +79,7 @@ class Reader:
         identities = [member["identity"] for member in members.values()] if members else [manifest.identity]
         identity = identities[0]  # all members of an ensemble read the same rows in the same way (`check_same_files`)
         stripped = all(member.get("reasoning") == Reasoning.STRIP for member in identities)
-        text, policy = identity["own_columns"], identity.get("policy") or {}
-        own_columns = text and OwnColumns.read(text)
-        principles, generated = identity.get("principle_column"), manifest.columns.drawn
-        shape = RowShape(identity["shape"], identity["turns"], own_columns, principles, generated)
+        policy, shape = identity.get("policy") or {}, RowShape.read(identity, unanswered=manifest.columns.drawn)
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
