@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message, Reasoning
+from actors.records import Message, Reasoning, ScoreRequest
 from actors.text.reasoning import split_reasoning
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import RowRequests, RowShape, parse, with_policy_system
@@ -266,9 +266,16 @@ def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResp
     """What was scored. Raises `SourceError` if the row has no such response to the recorded prompt."""
     for request in requests.requests:
         for response in request.responses:
-            if response.name == stored.name and request.prompt_hash == stored.prompt_hash:
+            if response.name == stored.name and _is_scored_request(request, stored.prompt_hash):
                 return ReadResponse(request.context, response.content)
     raise SourceError(
         f"{stored.name} of the row {stored.row} has changed since it was scored (prompt_hash {stored.prompt_hash}), or "
         "another version of Assay read it; score it again"
     )
+
+
+def _is_scored_request(request: ScoreRequest, prompt_hash: str | None) -> bool:
+    """Whether it is the request that has this hash, with its principles or, of a model that takes none, without them."""
+    if request.prompt_hash == prompt_hash:
+        return True
+    return bool(request.principles) and replace(request, principles=()).prompt_hash == prompt_hash
