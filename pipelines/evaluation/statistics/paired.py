@@ -190,8 +190,8 @@ def _difference(measure: Measure, value: float, draws: Array) -> Difference:
 def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], *, judged: bool) -> dict[str, Array]:
     """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1; NaN without these cells.
 
-    `judged`: by the headline of judges, whose tie may be half a credit. Subsets that the headline doesn't count are graded by
-    their first cell.
+    `judged`: by the headline of judges, whose tie may be half a credit. Subsets that the headline doesn't count are graded
+    by their first cell.
     """
     means = mean_cells(cells, judged)
     headline = benchmark.measures(means)[0].name
