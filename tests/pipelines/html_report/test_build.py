@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import math
 import random
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from pipelines.html_report.sections.groups import groups
 from pipelines.html_report.sections.judging import labels
 from pipelines.html_report.sections.outputs import outputs
 from pipelines.html_report.sections.overview import overview
-from pipelines.html_report.sections.sampling import sampling
+from pipelines.html_report.sections.sampling import best_of_n, sampling
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
@@ -332,6 +334,23 @@ def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> No
     assert drawn["finishes"] == [("stop", 16)]
     html_report.build(settings(tmp_path / "r.html", folder))
     assert "are distinct answers to their prompts" in (tmp_path / "r.html").read_text()
+
+
+def test_the_best_of_n_of_more_candidates_than_a_float_can_count_the_ways_of(tmp_path: Path) -> None:
+    """Rows with equal prompts are one prompt: 1,200 candidates have 10^360 ways to draw half of them."""
+    rng = random.Random(5)
+    rewards = [[rng.gauss(0, 3) for _ in range(400)] for _ in range(3)]
+    candidates = [[(f"text {at}", reward) for at, reward in enumerate(row)] for row in rewards]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}] * 3, candidates, prompts())
+    with open_all(folder) as responses:
+        best = best_of_n(responses)
+    assert best is not None
+    assert best["n"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1200]
+    ordered = sorted(map(Fraction, itertools.chain.from_iterable(rewards)))
+    for n, mean in zip(best["n"], best["means"], strict=True):
+        ways = [math.comb(at, n - 1) for at in range(1200)]
+        exact = sum(reward * times for reward, times in zip(ordered, ways, strict=True)) / math.comb(1200, n)
+        assert mean == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
 
 
 def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
