@@ -68,6 +68,20 @@ def check_same_files(files: Mapping[str, Sequence[InputFile]]) -> None:
                 )
 
 
+def check_same_prompts(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
+    """Raise `SettingsError` if only some members (by name) judge by the rows' principles.
+
+    Rows that differ in their principles alone are one prompt to the others, so that there is no common baseline.
+    """
+    by_principles = {name: plan.by_principles for name, plan in plans.items()}
+    if len(set(by_principles.values())) > 1:
+        judging, others = ([name for name, judges in by_principles.items() if judges is side] for side in (True, False))
+        raise SettingsError(
+            f"{', '.join(judging)} would judge by the principles of the rows, and {', '.join(others)} by none of them, so "
+            "that they wouldn't score the same prompts; score the corpus with each by itself"
+        )
+
+
 def score_fields(names: Sequence[str]) -> tuple[str, ...]:
     """The fields of `scores`: the members' rewards, their mean, min and spread; the same of z-scores; the disagreement."""
     return (*names, *_COMBINED[:3], *(f"z_{name}" for name in names), *_COMBINED[3:])

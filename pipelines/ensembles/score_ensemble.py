@@ -22,7 +22,7 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.ensembles.align import MemberRun, align_members
 from pipelines.ensembles.combine_step import CombineStep, write_parts
-from pipelines.ensembles.members import KEPT_FREE, Member, check_same_files, members, score_fields
+from pipelines.ensembles.members import KEPT_FREE, Member, check_same_files, check_same_prompts, members, score_fields
 from pipelines.ensembles.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
 from pipelines.prepare import resolve_run
 from pipelines.run_folder import earlier_run
@@ -98,6 +98,7 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
         earlier = None
     # All members before the first runs: else an error of the last one would show after days of the others' runs.
     plans = [member.check() for member in all_members]
+    check_same_prompts({member.name: plan for member, plan in zip(all_members, plans, strict=True)})
     if settings.append:
         check_same_files({member.name: member.files_after(plan) for member, plan in zip(all_members, plans, strict=True)})
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.

@@ -42,22 +42,32 @@ def games(rules: VoteRules, item: Item) -> tuple[float, ...]:
     if rules.votes == 1:
         return (_mean(leads),)
     places = _places(rules, len(leads))
-    by_outcome = {(_sign(ahead), _sign(behind)): (ahead, behind) for ahead, behind in (_split(leads, at) for at in places)}
+    if {0, len(leads)} & places:  # no vote of one game may have been read
+        return ()
+    by_outcome = {
+        (_sign(ahead), _sign(behind)): (ahead, behind) for ahead, behind in (_split(leads, at) for at in sorted(places))
+    }
     return next(iter(by_outcome.values())) if len(by_outcome) == 1 else ()
 
 
-def _places(rules: VoteRules, count: int) -> Iterable[int]:
-    """How many of `count` votes may be of the first order; those come first.
+def _places(rules: VoteRules, count: int) -> set[int]:
+    """How many of `count` readable votes may be of the first order; those come first.
 
-    With all votes read, or as many of each question, it is known: of 5 votes on 2 principles each, 6 of 10. A list of two is
-    shown in one order and then in the reverse; of an odd number of votes, one more is in either.
+    With all votes read it is known: of 5 votes on 2 principles each, 6 of 10. A response has a reward if half of the votes
+    on each question could be read (`JudgeScorer`), so 6 of 8 votes on a pair may be 2 and 4, 3 and 3, or 4 and 2. A list of
+    two is shown in one order and then in the reverse, both of which are one question; of an odd number of votes, one more is
+    in either. Where it isn't known by how many principles a row was judged, it is by as few as there can be.
     """
-    if rules.shows is Shows.TWO:
-        whole, part = divmod(count * rules.in_order, rules.votes)
-        return [whole] if part == 0 else range(1, count)
-    principles, part = divmod(count, rules.votes)
-    fewer = rules.votes - rules.in_order
-    return sorted({fewer * principles, rules.in_order * principles}) if part == 0 else range(1, count)
+    principles = rules.principles or -(-count // rules.votes)
+    fewer, is_pair = rules.votes - rules.in_order, rules.shows is Shows.TWO
+    orders = {(rules.in_order, fewer)} if is_pair else {(rules.in_order, fewer), (fewer, rules.in_order)}
+    places: set[int] = set()
+    for first, second in orders:
+        least, other_least = (first - first // 2, second - second // 2) if is_pair else (0, 0)
+        low = max(principles * least, count - principles * second)
+        high = min(principles * first, count - principles * other_least)
+        places.update(range(low, high + 1))
+    return places
 
 
 def _split(leads: Sequence[float], at: int) -> tuple[float, float]:

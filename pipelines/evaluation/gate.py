@@ -169,8 +169,8 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
     with connect() as connection:
         connection.register("now_items", now.items)
         connection.register("before_items", before.items)
-        connection.register("now_credits", credits_table(benchmark, now.items))
-        connection.register("before_credits", credits_table(benchmark, before.items))
+        connection.register("now_credits", credits_table(benchmark, now.items, judged=now.judged))
+        connection.register("before_credits", credits_table(benchmark, before.items, judged=before.judged))
         ((common, coverage),) = connection.execute(
             """select count(*) filter (n.row is not null and b.row is not null),
             avg((n.row is not null and n.reason is null)::int)

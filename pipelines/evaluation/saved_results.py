@@ -24,6 +24,8 @@ class SavedEvaluation:
     benchmark: str
     model: str
     is_made_up: bool
+    judged: bool
+    """Whether a judge scored it, whose ties may count otherwise."""
     figures: Sequence[Mapping[str, Any]]
     files: Sequence[Mapping[str, Any]]
     items: pa.Table
@@ -63,6 +65,7 @@ def _evaluation(folder: str, number: int, saved: Mapping[str, Any]) -> SavedEval
         saved["benchmark"],
         label_of(saved["model"], saved.get("preset") is not None),
         saved["identity"].get("engine") == "fake",
+        saved["identity"].get("judge") is not None,
         saved["figures"],
         saved["files"],
         _items(folder, number),

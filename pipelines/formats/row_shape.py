@@ -1,7 +1,8 @@
 """How the rows of a corpus are read, fixed once per run: a shape or the user's own columns, and further options."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from pipelines.formats.content import SYSTEMS
 from pipelines.formats.mixed import FORMATS, MIXED, PROMPT_FORMATS
@@ -23,6 +24,19 @@ class RowShape:
     own_columns: OwnColumns | None = None
     principle_column: str | None = None
     unanswered: bool = False
+
+    @classmethod
+    def read(cls, identity: Mapping[str, Any], *, unanswered: bool) -> Self:
+        """How the rows of a run were read, by its identity."""
+        # Of what was scored on an endpoint it has no entry of the user's own columns: there can't be any.
+        own_columns = identity.get("own_columns")
+        return cls(
+            identity["shape"],
+            identity["turns"],
+            own_columns and OwnColumns.read(own_columns),
+            identity.get("principle_column"),
+            unanswered,
+        )
 
     @property
     def fields(self) -> frozenset[str]:

@@ -71,6 +71,8 @@ class ResolvedRun:
     """Sentences for the user: the shape of the rows, how many of the sample have it, and which rows come several times."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
+    by_principles: bool = False
+    """Whether the model judges by principles that rows of the sample have."""
 
 
 def resolve(
@@ -125,7 +127,16 @@ def resolve(
     blocks = block_bytes(part_rows, row_bytes)
     left = left_in_record(objects, row_shape.fields) if columns.is_json else ""
     shape_found = ". ".join(filter(None, (explain_detection(shape, sample), left, *map(repeated_rows, corpus.inputs))))
-    return ResolvedRun(tuple(files), preparation, part_rows, blocks, row_bytes, shape_found, tuple(left_out))
+    return ResolvedRun(
+        tuple(files),
+        preparation,
+        part_rows,
+        blocks,
+        row_bytes,
+        shape_found,
+        tuple(left_out),
+        judges_by_principles(preparation, sample),
+    )
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
@@ -224,14 +235,17 @@ def check_principles(preparation: Preparation, sample: Sequence[object]) -> None
         return
     if principle_column is not None:
         check_column(sample, principle_column)
-    if not preparation.model.family.needs_principles:
-        return
-    requests = (request for row in sample for request in preparation.requests(row).requests)
-    if not any(request.principles for request in requests):
+    if preparation.model.family.needs_principles and not judges_by_principles(preparation, sample):
         raise SettingsError(
             f"{preparation.model.model} judges responses by a principle, and none of the {len(sample)} rows looked at has "
             "one; give --principles NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --principle-column"
         )
+
+
+def judges_by_principles(preparation: Preparation, sample: Sequence[object]) -> bool:
+    """Whether the model judges by principles of the rows, and a sampled row has one."""
+    requests = (request for row in sample for request in preparation.requests(row).requests)
+    return preparation.model.family.takes_principles and any(request.principles for request in requests)
 
 
 def _rows_and_bytes(files: Sequence[InputFile], first_rows: "FirstRows") -> tuple[float, float]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from actors.errors import OutputError, SettingsError
 from actors.reward_model import resolve_model
 from pipelines import storage
-from pipelines.formats import OwnColumns, RowShape
+from pipelines.formats import RowShape
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun, block_bytes
 from pipelines.prepare.score_requests import Preparation
@@ -49,7 +49,8 @@ def reopen(folder: str, manifest: Manifest, engines: EnginesAgainSettings) -> Re
     model = resolve_model(
         settings.model, settings.render, settings.corpus.turns is Turns.ALL, settings.engine.tensor_parallel
     )
-    preparation = Preparation(model, settings.render, _row_shape(manifest), manifest.columns)
+    row_shape = RowShape.read(manifest.identity, unanswered=False)
+    preparation = Preparation(model, settings.render, row_shape, manifest.columns)
     now = manifest_of(ResolvedRun(manifest.files, preparation, _PART_ROWS, 0), settings)
     if differ := differences(manifest.identity, now.identity):
         raise OutputError(
@@ -84,11 +85,3 @@ def _with_engines(settings: ScoreSettings, engines: EnginesAgainSettings) -> Sco
     if engines.request_timeout_s is not None:
         engine = engine.model_copy(update={"request_timeout_s": engines.request_timeout_s})
     return settings.model_copy(update={"work": work, "engine": engine})
-
-
-def _row_shape(manifest: Manifest) -> RowShape:
-    identity = manifest.identity
-    text = identity["own_columns"]
-    return RowShape(
-        identity["shape"], identity["turns"], text and OwnColumns.read(text), identity.get("principle_column"), False
-    )

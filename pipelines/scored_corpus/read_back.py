@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message, Reasoning
+from actors.records import Message, Reasoning, ScoreRequest
 from actors.text.reasoning import split_reasoning
 from pipelines.corpus.python_rows import Unreadable, python_rows
 from pipelines.corpus.readers import RECORD
-from pipelines.formats import OwnColumns, RowRequests, RowShape, parse, with_policy_system
+from pipelines.formats import RowRequests, RowShape, parse, with_policy_system
 from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
 from pipelines.run_folder.json_lines import has_json
 from pipelines.run_folder.manifest import Manifest
@@ -80,10 +80,7 @@ class Reader:
         identities = [member["identity"] for member in members.values()] if members else [manifest.identity]
         identity = identities[0]  # all members of an ensemble read the same rows in the same way (`check_same_files`)
         stripped = all(member.get("reasoning") == Reasoning.STRIP for member in identities)
-        text, policy = identity["own_columns"], identity.get("policy") or {}
-        own_columns = text and OwnColumns.read(text)
-        principles, generated = identity.get("principle_column"), manifest.columns.drawn
-        shape = RowShape(identity["shape"], identity["turns"], own_columns, principles, generated)
+        policy, shape = identity.get("policy") or {}, RowShape.read(identity, unanswered=manifest.columns.drawn)
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
@@ -271,9 +268,16 @@ def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResp
     """What was scored. Raises `SourceError` if the row has no such response to the recorded prompt."""
     for request in requests.requests:
         for response in request.responses:
-            if response.name == stored.name and request.prompt_hash == stored.prompt_hash:
+            if response.name == stored.name and _is_scored_request(request, stored.prompt_hash):
                 return ReadResponse(request.context, response.content)
     raise SourceError(
         f"{stored.name} of the row {stored.row} has changed since it was scored (prompt_hash {stored.prompt_hash}), or "
         "another version of Assay read it; score it again"
     )
+
+
+def _is_scored_request(request: ScoreRequest, prompt_hash: str | None) -> bool:
+    """Whether it is the request that has this hash, with its principles or, of a model that takes none, without them."""
+    if request.prompt_hash == prompt_hash:
+        return True
+    return bool(request.principles) and replace(request, principles=()).prompt_hash == prompt_hash

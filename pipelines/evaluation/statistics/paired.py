@@ -145,7 +145,9 @@ def _compare(
         second.name,
         sum(map(len, cells.values())),
         differences,
-        _splits(benchmark, of_first, of_second),
+        _splits(
+            item_credits(benchmark, of_first, judged=first.judged), item_credits(benchmark, of_second, judged=second.judged)
+        ),
         f"differences: paired bootstrap of {DRAWS} draws within subsets, seed {seed}, or Wilson's bound where no item "
         "differs; p: exact McNemar (sign test), not corrected for the number of comparisons",
     )
@@ -185,10 +187,11 @@ def _difference(measure: Measure, value: float, draws: Array) -> Difference:
     return Difference(measure.name, value, low - least, high + least)
 
 
-def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], *, judged: bool = False) -> dict[str, Array]:
+def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], *, judged: bool) -> dict[str, Array]:
     """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1; NaN without these cells.
 
-    Subsets that the headline doesn't count are graded by their first cell.
+    `judged`: by the headline of judges, whose tie may be half a credit. Subsets that the headline doesn't count are graded
+    by their first cell.
     """
     means = mean_cells(cells, judged)
     headline = benchmark.measures(means)[0].name
@@ -204,8 +207,7 @@ def _credit(values: Array, weights: Array | None) -> Array:
     return np.where(np.isnan(values[:, used]).all(1), np.nan, credit)
 
 
-def _splits(benchmark: Benchmark, first: Mapping[str, Array], second: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
-    first_credits, second_credits = item_credits(benchmark, first), item_credits(benchmark, second)
+def _splits(first_credits: Mapping[str, Array], second_credits: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
     signs_by_subset = {
         subset: np.sign(np.round(first_credits[subset] - second_credits[subset], 9)) for subset in first_credits
     }
@@ -226,7 +228,8 @@ def _write_disagreements(
     """Write the items that some models have more credit for than others; models without a grade for one don't count."""
     columns = ["row", "subset", "reason", *benchmark.cells]
     for name, model in enumerate(models):
-        connection.register(f"credits{name}", credits_table(benchmark, pq.read_table(model.items, columns=columns)))
+        items = pq.read_table(model.items, columns=columns)
+        connection.register(f"credits{name}", credits_table(benchmark, items, judged=model.judged))
     union = " union all ".join(f"select {at} as model, row, subset, credit from credits{at}" for at in range(len(models)))
     rows = connection.sql(
         f"""select row, subset, list({{'model': model, 'credit': credit}} order by model) as credits from ({union})
@@ -245,14 +248,14 @@ def _write_disagreements(
         writer.write_table(pa.Table.from_pylist(lines, _SCHEMA))
 
 
-def credits_table(benchmark: Benchmark, items: pa.Table) -> pa.Table:
-    """The row, the subset and the credit of each item that has one; of `items.parquet`."""
+def credits_table(benchmark: Benchmark, items: pa.Table, *, judged: bool) -> pa.Table:
+    """The row, the subset and the credit of each item that has one; of `items.parquet`. `judged`: as `item_credits`."""
     table = items.filter(pa.compute.is_null(items.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
     subsets = table.column("subset").to_numpy(zero_copy_only=False).astype(str)
     values = np.stack([table.column(cell).to_numpy(zero_copy_only=False) for cell in benchmark.cells], axis=1).astype(float)
     names, starts = np.unique(subsets, return_index=True)
     cells = dict(zip(map(str, names), np.split(values, starts[1:]), strict=True)) if len(names) else {}
-    credit = item_credits(benchmark, cells) if cells else {}
+    credit = item_credits(benchmark, cells, judged=judged) if cells else {}
     credits_in_order = np.concatenate([credit[name] for name in cells]) if cells else np.zeros(0)
     table = table.select(["row", "subset"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
     return table.filter(pa.array(~np.isnan(credits_in_order)))

@@ -30,12 +30,14 @@ Sums = Mapping[int, int]
 class VoteRules(NamedTuple):
     """How a run's judge voted: what its prompts show, and how many votes each question has, both orders together.
 
-    `counts_wins`: a vote counts by who wins in it, not by how far (win rates, Bradley-Terry).
+    `counts_wins`: a vote counts by who wins in it, not by how far (win rates, Bradley-Terry). `principles`: on how many each
+    item is judged, with as many votes for each; None if they are those of the rows, which may have any number.
     """
 
     shows: Shows
     votes: int
     counts_wins: bool
+    principles: int | None = None
 
     @property
     def in_order(self) -> int:
@@ -87,7 +89,10 @@ def judge_rules(identity: Mapping[str, Any]) -> VoteRules | None:
     judge, recorded = _judge(identity), identity.get("judge")
     if judge is None or recorded is None:
         return None
-    return VoteRules(judge.shows, recorded["votes"], recorded["aggregate"] != "mean")
+    votes, principles = recorded["votes"], len(judge.way.principles or ()) or (None if judge.takes_principles else 1)
+    if judge.shows is Shows.ALL and recorded.get("temperature") == 0:
+        votes = min(votes, 2)  # it is asked once in each order, and two responses have two
+    return VoteRules(judge.shows, votes, recorded["aggregate"] != "mean", principles)
 
 
 def _judge(identity: Mapping[str, Any]) -> Judge | None:

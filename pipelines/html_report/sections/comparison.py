@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.html_report.responses import Responses
+from pipelines.html_report.responses import TEXT_MARK, Responses
 from pipelines.html_report.sections.correlations import spearman
 from pipelines.html_report.sections.outputs import distribution
-from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, REWARD, ROW
+from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, REWARD, ROW, WITHIN_ROW
 
 _POINTS = 2_000
 _KEYS = (ROW, RESPONSE, PROMPT_HASH)
@@ -16,30 +16,46 @@ _KEYS = (ROW, RESPONSE, PROMPT_HASH)
 def comparison(first: Responses, second: Responses) -> dict[str, Any]:
     """Distributions of both rewards over common bins, and the rank correlation over the responses that both scored.
 
-    A response is the same if its row, its name and its prompt are; `same_files` says whether the input files are, too.
+    A response is the same if its row, its name and its prompt are, and what a policy drew if its text is, too (`by_text`).
+    `unmatched` says why responses can't be compared one by one, if they can't; `same_files` whether the input files are the
+    same.
     """
     sides = [distribution(side, side.folder, side.name(REWARD)) for side in (first, second)]
     ends = [side["ends"] for side in sides if side["count"]]
     if ends:
         common = min(low for low, _ in ends), max(high for _, high in ends)
         sides = [distribution(side, side.folder, side.name(REWARD), common) for side in (first, second)]
-    pairs = _pairs(first, second)
+    unmatched, by_text = _why_unmatched(first, second), first.columns.drawn
+    pairs = _pairs(first, second, by_text=by_text) if unmatched is None else np.empty((0, 2))
     return {
         "sides": sides,
         "common": len(pairs),
         "rho": spearman(pairs[:, 0], pairs[:, 1]) if len(pairs) else None,
         "points": pairs[:_POINTS].T.tolist(),
+        "unmatched": unmatched,
+        "by_text": by_text,
         "same_files": _contents(first) == _contents(second),
     }
 
 
-def _pairs(first: Responses, second: Responses) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _why_unmatched(first: Responses, second: Responses) -> str | None:
+    if first.columns.within_row or second.columns.within_row:
+        return WITHIN_ROW
+    if first.columns.drawn != second.columns.drawn:
+        return "a policy drew those of one folder, and those of the other may be others under the same names"
+    return None
+
+
+def _pairs(first: Responses, second: Responses, *, by_text: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The rewards of the responses that both scored, in an order of their hash; shape (responses, 2)."""
-    keys = ", ".join(f"{second.name(key)} as key_{key}" for key in _KEYS)
+    keys = {f"key_{key}": [side.name(key) for side in (first, second)] for key in _KEYS}
+    if by_text:
+        keys["key_text"] = [TEXT_MARK, TEXT_MARK]
+    selected = ", ".join(f"{theirs} as {key}" for key, (_, theirs) in keys.items())
     first.connection.register(
-        "others", second.connection.sql(f"select {keys}, {second.name(REWARD)} as other from parts").to_arrow_table()
+        "others", second.connection.sql(f"select {selected}, {second.name(REWARD)} as other from parts").to_arrow_table()
     )
-    joined = " and ".join(f"parts.{first.name(key)} = others.key_{key}" for key in _KEYS)
+    joined = " and ".join(f"parts.{ours} = others.{key}" for key, (ours, _) in keys.items())
     reward = f"parts.{first.name(REWARD)}"
     columns = first.connection.sql(
         f"select {reward} as first, others.other as second from parts join others on {joined} "

@@ -3,9 +3,15 @@
 import math
 from typing import Any
 
+import numpy as np
+
+from pipelines.evaluation.statistics.votes import counted
 from pipelines.html_report.responses import TEXT_MARK, Responses
 from pipelines.html_report.sections.outputs import distribution
 from pipelines.run_folder.columns import CANDIDATE_TOKENS, FINISH_REASON, PROMPT_HASH, REWARD
+
+_EVERY_N = 64
+"""Of more candidates, not every n is shown."""
 
 
 def sampling(responses: Responses) -> dict[str, Any] | None:
@@ -30,26 +36,28 @@ def sampling(responses: Responses) -> dict[str, Any] | None:
 def best_of_n(responses: Responses) -> dict[str, Any] | None:
     """The mean best reward of n candidates drawn without replacement from those of a prompt, for each n; exact.
 
-    It is over the prompts that have as many scored candidates as most have, or more; n goes up to that number. With k
-    rewards in ascending order, the i-th is the best of n in C(i-1, n-1) of C(k, n) draws.
+    It is over the prompts that have as many scored candidates as most have, or more; n goes up to that number, of many in
+    powers of two. With k rewards in ascending order, the i-th is the best of n in C(i-1, n-1) of C(k, n) draws.
     """
     reward, prompt = responses.name(REWARD), responses.name(PROMPT_HASH)
-    rows = responses.query(
+    columns = responses.connection.sql(
         f"with ranked as (select {reward} as reward, row_number() over (partition by {prompt} order by {reward}) as i, "
         f"count(*) over (partition by {prompt}) as k from parts where {reward} is not null) "
-        "select k, i, avg(reward), count(*) from ranked group by all order by all"
-    )
-    prompts = {k: count for k, _, _, count in rows}
-    if not prompts:
+        "select k, i, sum(reward) as total, count(*) as prompts from ranked group by all order by all"
+    ).fetchnumpy()
+    k, i, totals = (np.asarray(columns[name]) for name in ("k", "i", "total"))
+    if not len(k):
         return None
-    most = max(prompts, key=lambda k: (prompts[k], k))
-    counted = {k: count for k, count in prompts.items() if k >= most}
-    total = sum(counted.values())
-    means = [
-        sum(
-            mean * count * math.comb(i - 1, n - 1) / math.comb(k, n) for k, i, mean, count in rows if k in counted and i >= n
-        )
-        / total
-        for n in range(1, most + 1)
-    ]
-    return {"n": list(range(1, most + 1)), "means": means, "prompts": total, "left_out": sum(prompts.values()) - total}
+    prompts = {int(of): int(count) for of, count in zip(k[i == 1], columns["prompts"][i == 1], strict=True)}
+    most = max(prompts, key=lambda of: (prompts[of], of))
+    total = sum(count for of, count in prompts.items() if of >= most)
+    k, i, totals = k[k >= most], i[k >= most], totals[k >= most]
+    # Logarithms of the factorials: binomials of a thousand candidates are beyond what a float can hold.
+    log = np.array([math.lgamma(number + 1) for number in range(k.max() + 1)])
+    shown = range(1, most + 1) if most <= _EVERY_N else counted(most)
+    means = []
+    for n in shown:
+        best = i >= n
+        weights = n * np.exp(log[i[best] - 1] - log[i[best] - n] + log[k[best] - n] - log[k[best]])
+        means.append(float((totals[best] * weights).sum() / total))
+    return {"n": list(shown), "means": means, "prompts": total, "left_out": sum(prompts.values()) - total}

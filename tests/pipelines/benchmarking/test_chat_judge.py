@@ -19,9 +19,14 @@ from actors.rendering.chat_renderer import ChatRenderer, messages_of
 from pipelines.benchmarking.chat_judge import judge_of
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.results import Results
+from pipelines.exports.export_commands import make_pairs
+from pipelines.html_report.build import build as build_report
 from pipelines.runtime.progress import Silent
 from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.export_settings import PairSettings
 from pipelines.settings.options import build
+from pipelines.settings.report_settings import ReportSettings
+from tests.support.candidates import rows_in
 from tests.support.corpora import Notes, lines, scored, write
 from tests.support.endpoints import listening
 
@@ -198,6 +203,17 @@ def test_what_is_known_of_the_model_is_said_and_decides_whether_a_run_goes_on(tm
             run(corpus, address, tmp_path / "out", overwrite=True, votes=2)
         chat.lists = False
         run(corpus, address, tmp_path / "unlisted")
+
+
+def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Path) -> None:
+    corpus, folder = write(tmp_path / "pairs.jsonl", pairs(3)), str(tmp_path / "out" / "scored" / "pairs" / "judge")
+    with serving(Chat()) as address:
+        run(corpus, address, tmp_path / "out")
+    build_report(build(ReportSettings, {"scored": (folder,), "output": str(tmp_path / "report.html")}))
+    assert "0 xxxxxxxxx" in (tmp_path / "report.html").read_text(), "an example's text"
+    make_pairs(build(PairSettings, {"scored": folder, "output": str(tmp_path / "pairs"), "per": "row"}))
+    rows = rows_in(tmp_path / "pairs")
+    assert sorted(row["chosen"][0]["content"] for row in rows) == [f"{at} {'x' * 9}" for at in range(3)]
 
 
 REASONED = "<think>A long, long chain of thought.</think>\n\n7"

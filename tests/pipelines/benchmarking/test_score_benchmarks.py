@@ -18,10 +18,15 @@ from pipelines.evaluation.gate import compare
 from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.results import Results
 from pipelines.evaluation.saved_results import read_results
+from pipelines.exports.export_commands import export
+from pipelines.html_report.build import build as build_report
 from pipelines.runtime.progress import Silent
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.export_settings import ExportSettings
 from pipelines.settings.options import build
+from pipelines.settings.report_settings import ReportSettings
+from tests.support.candidates import rows_in
 from tests.support.corpora import lines, scored, settings, write
 from tests.support.endpoints import application, listening, scorer
 
@@ -144,6 +149,18 @@ def test_mistakes_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run(corpus, "http://127.0.0.1:9/v1", tmp_path / "d", model=())
     with pytest.raises(SettingsError, match="leave out settings of engine"):
         run(corpus, "http://127.0.0.1:9/v1", tmp_path / "e", engine="fake")
+
+
+def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Path) -> None:
+    corpus, folder = write(tmp_path / "pairs.jsonl", pairs(3)), str(tmp_path / "out" / "scored" / "pairs" / MODEL)
+    with endpoint() as (address, _):
+        run(corpus, address, tmp_path / "out")
+    build_report(build(ReportSettings, {"scored": (folder,), "output": str(tmp_path / "report.html")}))
+    assert "It is 3." in (tmp_path / "report.html").read_text(), "an example's text"
+    flat = {"scored": folder, "output": str(tmp_path / "sft"), "trainer": "sft", "fake_ok": True}
+    export(build(ExportSettings, flat))
+    texts = {row["messages"][-1]["content"] for row in rows_in(tmp_path / "sft")}
+    assert texts == {"It is 1.", "It is 2.", "It is 3.", "0", "1", "2", "x"}
 
 
 def test_another_model_under_the_same_name_is_another_run(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.status import status
 from pipelines.corpus.corpus_files import FileKind, InputFile
-from pipelines.ensembles.members import check_same_files, members, score_fields
+from pipelines.ensembles.members import check_same_files, check_same_prompts, members, score_fields
 from pipelines.ensembles.score_ensemble import EnsembleSummary, ensemble
 from pipelines.filtering.filter_corpus import keep
 from pipelines.run_folder.manifest import read_manifest
@@ -244,6 +244,19 @@ def test_members_that_have_taken_in_other_files_are_told_before_any_model_runs()
     check_same_files({"a": [first, second], "b": [second, first]})
     with pytest.raises(OutputError, match=r"^b has yet to take in what a has: /in/1.jsonl\. Give it with --append, too"):
         check_same_files({"a": [first, second, third], "b": [first, third]})
+
+
+def test_a_judge_by_the_rows_principles_beside_a_model_without_is_refused_before_any_model_runs(tmp_path: Path) -> None:
+    prompt = {"domain": "general", "language": "english", "context": [{"role": "user", "content": "What is 1 + 1?"}]}
+    rows = [{**prompt, "response": "2", "principle": name, "fulfilment": "Yes"} for name in ("correctness", "brevity")]
+    corpus = write(tmp_path / "c.jsonl", lines(rows))
+    judge: dict[str, Any] = {"model": "tiny-principle"}
+    with pytest.raises(SettingsError, match=r"^tiny_principle would judge .* rows, and tiny_scalar by none"):
+        run(corpus, tmp_path / "out", models=("tiny-scalar", judge))
+    assert not written(tmp_path)
+    settled = {**judge, "read": {"principles": {"right": "correctness"}}}
+    plans = {member.name: member.check() for member in members(settings(corpus, tmp_path, models=("tiny-scalar", settled)))}
+    check_same_prompts(plans)
 
 
 @pytest.mark.usefixtures("local_ray")

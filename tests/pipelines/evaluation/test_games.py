@@ -43,6 +43,12 @@ def voted(first: Sequence[float], second: Sequence[float]) -> Item:
         (VoteRules(Shows.TWO, 4, False), [5.0, 4.0, 5.0], [1.0, 1.0, 1.0], (3.5, 4.0)),  # one can't be read: no matter
         (VoteRules(Shows.TWO, 4, False), [2.0, 1.0, 3.0], [1.0, 4.0, 1.0], ()),  # which it was decides here
         (PAIRS, [1.0, 2.0], [1.0], ()),
+        # Two votes of each order may be lost, or one of either and three of none, or any between: 2 and 4, 3 and 3, 4 and 2.
+        (VoteRules(Shows.TWO, 8, False), [1.0, 1.0, 5.0, 2.0, 2.0, 2.0], [2.0, 2.0, 1.0, 1.0, 1.0, 1.0], ()),
+        (VoteRules(Shows.TWO, 8, False), [5.0, 5.0, 5.0, 1.0, 1.0, 1.0], [2.0] * 6, ()),
+        # Wherever it ends, the first order is won and the second lost.
+        (VoteRules(Shows.TWO, 8, False), [5.0, 5.0, 2.0, 2.0, 1.0, 1.0], [2.0] * 6, (1.5, -1.0)),
+        (VoteRules(Shows.TWO, 4, False, 2), [5.0, 5.0, 1.0, 1.0], [2.0] * 4, (3.0, -1.0)),  # half of each question
         # A list of two is shown in one order and in the reverse, as often; of an odd number of votes, one more in either.
         (VoteRules(Shows.ALL, 1, False), [4.0], [2.0], (2.0,)),
         (VoteRules(Shows.ALL, 2, False), [5.0, 2.0], [2.0, 3.0], (3.0, -1.0)),
@@ -50,6 +56,8 @@ def voted(first: Sequence[float], second: Sequence[float]) -> Item:
         (VoteRules(Shows.ALL, 3, False), [2.0, 1.0, 3.0], [1.0, 4.0, 1.0], ()),
         (VoteRules(Shows.ALL, 2, False), [5.0, 4.0, 1.0, 2.0], [1.0, 1.0, 2.0, 2.0], (3.5, -0.5)),  # of two principles
         (VoteRules(Shows.ALL, 2, False), [4.0], [2.0], ()),  # one order could be read
+        (VoteRules(Shows.ALL, 4, False), [4.0, 4.0], [2.0, 2.0], ()),  # or both votes may be of one
+        (VoteRules(Shows.ALL, 8, False), [1.0, 1.0, 5.0, 2.0, 2.0, 2.0], [2.0, 2.0, 1.0, 1.0, 1.0, 1.0], ()),
     ],
 )
 def test_a_game_is_the_mean_of_the_votes_in_its_order(

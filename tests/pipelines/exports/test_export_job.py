@@ -36,6 +36,7 @@ from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.shuffle import Shuffle
 from pipelines.scored_corpus.summary import summarise
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.options import build
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
 from pipelines.storage.lease import Ticket, lease
@@ -380,6 +381,19 @@ def test_a_response_that_was_scored_as_another_is_refused(
         assert choose(folder, tmp_path / "earlier", keep="best").rows == 1
     with pytest.raises(SourceError, match=r"response\[\d\] of the row c:0 has changed since it was scored .*score it again"):
         choose(folder, tmp_path / "out", keep="best")
+
+
+@pytest.mark.parametrize("model", ["tiny-scalar", "tiny-principle"])
+def test_rows_with_principles_come_back_whether_the_model_is_shown_them_or_not(tmp_path: Path, model: str) -> None:
+    """The prompt of a model that takes none is hashed without them."""
+    row = {"domain": "general", "language": "english", "context": [user("1 + 1?")], "response": "2", "fulfilment": "Yes"}
+    rows = [{**row, "principle": name} for name in ("correctness", "brevity")]
+    corpus = write(tmp_path / "c.jsonl", lines(rows))
+    folder = scored_corpus(settings(corpus, tmp_path / "in", model=model))
+    assert len({row["prompt_hash"] for row in scored(Path(folder))}) == (1 if model == "tiny-scalar" else 2)
+    flat = {"scored": folder, "output": str(tmp_path / "out"), "trainer": "sft", "fake_ok": True, "partial": True}
+    export_commands.export(build(ExportSettings, flat))
+    assert [row["messages"] for row in rows_in(tmp_path / "out")] == [[user("1 + 1?"), said("2")]] * 2
 
 
 # --- trainers --------------------------------------------------------------------------------------------------------

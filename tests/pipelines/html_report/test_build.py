@@ -2,7 +2,10 @@
 
 import itertools
 import json
+import math
 import random
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import OutputError, SettingsError, SourceError
-from pipelines.formats import RowShape
+from pipelines.formats import OwnColumns, RowShape
 from pipelines.html_report import build as html_report
 from pipelines.html_report.features import features, script_of
 from pipelines.html_report.responses import Responses, opened
@@ -23,7 +26,8 @@ from pipelines.html_report.sections.groups import groups
 from pipelines.html_report.sections.judging import labels
 from pipelines.html_report.sections.outputs import outputs
 from pipelines.html_report.sections.overview import overview
-from pipelines.html_report.sections.sampling import sampling
+from pipelines.html_report.sections.sampling import best_of_n, sampling
+from pipelines.run_folder.manifest import read_manifest
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts
@@ -332,6 +336,23 @@ def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> No
     assert "are distinct answers to their prompts" in (tmp_path / "r.html").read_text()
 
 
+def test_the_best_of_n_of_more_candidates_than_a_float_can_count_the_ways_of(tmp_path: Path) -> None:
+    """Rows with equal prompts are one prompt: 1,200 candidates have 10^360 ways to draw half of them."""
+    rng = random.Random(5)
+    rewards = [[rng.gauss(0, 3) for _ in range(400)] for _ in range(3)]
+    candidates = [[(f"text {at}", reward) for at, reward in enumerate(row)] for row in rewards]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}] * 3, candidates, prompts())
+    with open_all(folder) as responses:
+        best = best_of_n(responses)
+    assert best is not None
+    assert best["n"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1200]
+    ordered = sorted(map(Fraction, itertools.chain.from_iterable(rewards)))
+    for n, mean in zip(best["n"], best["means"], strict=True):
+        ways = [math.comb(at, n - 1) for at in range(1200)]
+        exact = sum(reward * times for reward, times in zip(ordered, ways, strict=True)) / math.comb(1200, n)
+        assert mean == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
+
+
 def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
     rows = [{"prompt": f"q{at}", "chosen": f"good {at}", "rejected": f"bad {at}"} for at in range(4)]
     folder = judged_corpus(tmp_path / "s", rows, [[2, 1], [1, 2], [3, 1], [1, None]], RowShape("preference"))
@@ -380,6 +401,46 @@ def test_rows_with_other_prompts_are_not_the_same_responses(tmp_path: Path) -> N
     with open_all(corpus(tmp_path / "a", [1.0, 2.0, 3.0])) as one, open_all(other) as two:
         found = comparison(one, two)
     assert (found["common"], found["rho"]) == (0, None)
+
+
+def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
+    """Candidates of one prompt by a policy."""
+    candidates = [list(zip(texts, rewards, strict=True))]
+    return drawn_corpus(folder, [{"prompt": "q"}], candidates, prompts())
+
+
+def test_what_a_policy_drew_is_the_same_only_if_its_text_is(tmp_path: Path) -> None:
+    first = drawn(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
+    second = drawn(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
+    with open_all(first) as one, open_all(second) as other:
+        found = comparison(one, other)
+    assert sorted(zip(*found["points"], strict=True)) == [(1.0, 3.0), (3.0, 2.0), (4.0, 1.0)]
+    assert (found["common"], found["rho"]) == (3, pytest.approx(-1))
+    html_report.build(settings(tmp_path / "r.html", first, second))
+    assert "only equal texts under the same name are compared" in (tmp_path / "r.html").read_text()
+
+
+def test_what_one_folder_drew_is_not_compared_with_what_another_holds(tmp_path: Path) -> None:
+    rows = [{"prompt": "q", "candidates": ["one", "two"]}]
+    shape = RowShape("columns", own_columns=OwnColumns("prompt", "candidates"))
+    folders = drawn(tmp_path / "a", ["one", "two"], [1.0, 2.0]), judged_corpus(tmp_path / "b", rows, [[1.0, 2.0]], shape)
+    for first, second in (folders, folders[::-1]):
+        html_report.build(settings(tmp_path / "r.html", first, second))
+        page = (tmp_path / "r.html").read_text()
+        assert "There is no rank correlation: a policy drew those of one folder" in page
+        assert 'id="rho"' not in page
+
+
+def test_rewards_that_compare_the_responses_of_a_row_have_no_rank_among_all(tmp_path: Path) -> None:
+    first, second = corpus(tmp_path / "a", [1.0, 2.0, 3.0]), corpus(tmp_path / "b", [1.0, 2.0, 3.0])
+    manifest = read_manifest(second)
+    assert manifest is not None
+    replace(manifest, columns=replace(manifest.columns, within_row=True)).write(second)
+    with open_all(first) as one, open_all(second) as other:
+        found = comparison(one, other)
+    assert (found["common"], found["rho"], found["points"]) == (0, None, [[], []])
+    html_report.build(settings(tmp_path / "r.html", first, second))
+    assert "There is no rank correlation: the rewards here are of a judge that compares" in (tmp_path / "r.html").read_text()
 
 
 # --- Folders of every kind ------------------------------------------------------------------------------------------

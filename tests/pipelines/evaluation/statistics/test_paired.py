@@ -8,9 +8,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.evaluation.benchmarks.reward_bench import _EXPECTED
+from pipelines.evaluation.gate import compare
 from pipelines.evaluation.results import Results
+from pipelines.evaluation.saved_results import read_results
 from pipelines.evaluation.statistics.paired import exact_p
+from pipelines.formats import RowShape
 from tests.pipelines.evaluation.test_evaluate_corpus import preferences, run
+from tests.support.candidates import judged_corpus
 
 RIGHT, WRONG = (2.0, 1.0), (1.0, 2.0)
 
@@ -62,6 +67,26 @@ def test_models_that_never_differ_may_still_do_so(tmp_path: Path) -> None:
     assert (accuracy.value, comparison.splits[0].p) == (0.0, 1.0)
     assert accuracy.high == pytest.approx(0.1611, abs=1e-4)
     assert pq.read_table(tmp_path / "e" / "disagreements.parquet").num_rows == 0
+
+
+def test_a_tie_of_a_judge_is_half_a_credit_in_all_that_is_made_of_credits(tmp_path: Path) -> None:
+    row = {"chosen": "good", "rejected": "bad", "chosen_model": "m"}
+    rows = [{**row, "prompt": f"{subset} {at}", "subset": subset} for subset in _EXPECTED for at in range(2)]
+    judge = {"judge": {"votes": 1, "aggregate": "mean", "rubric": None}}
+    folders = [
+        judged_corpus(tmp_path / name, rows, [(reward, 3.0)] * len(rows), RowShape("preference"), parquet=True, **judge)
+        for name, reward in (("level", 3.0), ("behind", 2.0))
+    ]
+    results = run(*folders, benchmark="reward-bench", output=str(tmp_path / "e"))
+    assert [evaluation.figures[0].value for evaluation in results] == [0.5, 0.0]
+    split = results.paired[0].splits[0]
+    assert (split.first_ahead, split.second_ahead, split.p) == (len(rows), 0, exact_p(len(rows), 0))
+    lines = pq.read_table(tmp_path / "e" / "disagreements.parquet").to_pylist()
+    assert [[credit for _, credit in line["credits"]] for line in lines] == [[0.5, 0.0]] * len(rows)
+    level, behind = read_results(str(tmp_path / "e"))
+    (comparison,) = compare([behind], [level])
+    assert {(flip["before"], flip["now"]) for flip in comparison.flips} == {(0.5, 0.0)}
+    assert len(comparison.flips) == len(rows)
 
 
 def test_one_model_has_no_pair(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,16 @@ import pytest
 from actors.contracts.judge import Shows
 from pipelines.evaluation.benchmark import Item
 from pipelines.evaluation.benchmarks import benchmarks
-from pipelines.evaluation.statistics.votes import VoteReport, VoteRules, Votes, counted, drawn_sums, vote_rules, win_chance
+from pipelines.evaluation.statistics.votes import (
+    VoteReport,
+    VoteRules,
+    Votes,
+    counted,
+    drawn_sums,
+    judge_rules,
+    vote_rules,
+    win_chance,
+)
 from tests.support.evaluation import item
 
 Ballots = tuple[Sequence[float], Sequence[float]]
@@ -126,14 +136,20 @@ def test_the_curve_counts_in_powers_of_two_up_to_all() -> None:
 
 def test_rules_are_those_of_the_run() -> None:
     judge = {"votes": 4, "aggregate": "win-rate", "rubric": None}
-    assert vote_rules({"family": "rm-r1", "judge": judge}) == VoteRules(Shows.TWO, 4, True)
+    assert vote_rules({"family": "rm-r1", "judge": judge}) == VoteRules(Shows.TWO, 4, True, 1)
     pointwise = {
         "family": "r3",
         "read": {"rating": "pointwise", "principles": {"short": "brevity"}},
         "judge": judge | {"aggregate": "mean"},
     }
-    assert vote_rules(pointwise) == VoteRules(Shows.ONE, 4, False)
+    assert vote_rules(pointwise) == VoteRules(Shows.ONE, 4, False, 1)
     assert vote_rules({"family": "scalar"}) is None
     assert vote_rules({"family": "reward-anything", "judge": judge}) is None, "principles of the rows share its votes"
     principles = {"principles": {"short": "brevity"}}
-    assert vote_rules({"family": "reward-anything", "judge": judge, "read": principles}) == VoteRules(Shows.ALL, 4, True)
+    listing: dict[str, Any] = {"family": "reward-anything", "judge": judge, "read": principles}
+    assert vote_rules(listing) == VoteRules(Shows.ALL, 4, True, 1)
+    greedy = {**listing, "judge": {**judge, "temperature": 0.0}}
+    assert vote_rules(greedy) == VoteRules(Shows.ALL, 2, True, 1), "a greedy judge is asked once in each order"
+    several = {**listing, "read": {"principles": {"right": "correctness", "short": "brevity"}}}
+    assert judge_rules(several) == VoteRules(Shows.ALL, 4, True, 2)
+    assert judge_rules({"family": "reward-anything", "judge": judge}) == VoteRules(Shows.ALL, 4, True, None)
