@@ -21,11 +21,13 @@ from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.results import Results
 from pipelines.exports.export_commands import make_pairs
 from pipelines.html_report.build import build as build_report
+from pipelines.rescoring.retry_rows import retry
 from pipelines.runtime.progress import Silent
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
+from pipelines.settings.rescore_settings import RetrySettings
 from tests.support.candidates import rows_in
 from tests.support.corpora import Notes, lines, scored, write
 from tests.support.endpoints import listening
@@ -214,6 +216,8 @@ def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Pat
     make_pairs(build(PairSettings, {"scored": folder, "output": str(tmp_path / "pairs"), "per": "row"}))
     rows = rows_in(tmp_path / "pairs")
     assert sorted(row["chosen"][0]["content"] for row in rows) == [f"{at} {'x' * 9}" for at in range(3)]
+    with pytest.raises(SettingsError, match="was scored by an endpoint"):
+        retry(build(RetrySettings, {"scored": folder}))
 
 
 REASONED = "<think>A long, long chain of thought.</think>\n\n7"
