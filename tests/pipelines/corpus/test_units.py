@@ -2,7 +2,7 @@
 
 import itertools
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,9 +58,9 @@ def test_a_file_of_many_row_groups_is_opened_once_for_each_unit_and_not_for_each
     (file,) = find([str(tmp_path / "x.parquet")])
     opened: list[str] = []
 
-    def open_read(path: str, size: int) -> IO[bytes]:
+    def open_read(path: str, size: int, **options: Any) -> IO[bytes]:
         opened.append(path)
-        return storage.open_read(path, size)
+        return storage.open_read(path, size, **options)
 
     monkeypatch.setattr(readers, "open_read", open_read)
     units = cut(file, [Range(0, file.extent or 0)], (), file.size // 4)
