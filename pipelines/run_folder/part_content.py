@@ -6,7 +6,8 @@ SHA-256 with its own 64 digits taken as zeros. Files of earlier versions have th
 
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +21,10 @@ _I32 = 0x15
 """In Thrift's compact protocol: a field whose number is one more than that of the field before, and which is an i32."""
 
 
+class DamagedPart(Exception):
+    """The bytes of a part, read in full, aren't a Parquet file, or not as it was written; the message is one line."""
+
+
 def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
     """A table as the bytes of a part, with `metadata` in place of its own."""
     content = io.BytesIO()
@@ -31,6 +36,22 @@ def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
     # The footer comes last, and in it these keys after all others, whatever the columns hold.
     at = zeroed.index(_ZEROS.encode(), zeroed.rindex(SHA_KEY.encode()))
     return zeroed[:at] + _digest(zeroed) + zeroed[at + len(_ZEROS) :]
+
+
+@contextmanager
+def opened(content: bytes) -> Iterator[pq.ParquetFile]:
+    """Open the bytes of a part, which the caller has read in full: storage that doesn't answer is no damage.
+
+    The checksum of every page read is verified. Raises `DamagedPart`, also for what is read of it in the block, and
+    `MemoryError`, which says nothing of the part.
+    """
+    try:
+        with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
+            yield parquet
+    except MemoryError:  # before the others, since Arrow's is an `ArrowException` as well
+        raise
+    except (OSError, ValueError, KeyError, OverflowError, pa.ArrowException) as error:
+        raise DamagedPart(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
 
 
 def _digest(content: bytes) -> bytes:

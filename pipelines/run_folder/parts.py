@@ -213,13 +213,13 @@ def read_table(path: str) -> pa.Table:
 
 
 @contextmanager
-def open_part(path: str, size: int | None = None) -> Iterator[pq.ParquetFile]:
-    """Open a part; the checksum of every page read is verified. Raises `SourceError` if it can't be read.
+def open_part(path: str) -> Iterator[pq.ParquetFile]:
+    """Open a part; the checksum of every page read is verified.
 
-    `size` is its size in bytes if a listing has told it, which spares a request to a store.
+    Raises `SourceError` if it can't be read, whether it is damaged or the storage doesn't give it.
     """
     try:
-        with open_read(path, size) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
+        with open_read(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
             yield parquet
     except (OSError, pa.ArrowException, KeyError) as error:
         raise unreadable(path, error) from error

@@ -5,7 +5,6 @@ page has a checksum, which Arrow verifies; parts that the first versions of Assa
 """
 
 import functools
-import io
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import AuditError, SourceError
@@ -24,7 +22,7 @@ from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.earlier_run import FILES_KEY
 from pipelines.run_folder.manifest import Manifest, files_mark
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.part_content import PLACE_KEY, footer_note, has_checksums, is_whole
+from pipelines.run_folder.part_content import PLACE_KEY, DamagedPart, footer_note, has_checksums, is_whole, opened
 from pipelines.run_folder.parts import RUN_KEY, Parts
 from pipelines.storage import error_text
 
@@ -76,12 +74,14 @@ class _Inputs:
 
 
 def check_parts(parts: Parts, manifest: Manifest) -> CheckedParts:
-    """Check all parts of a run. Raises `SourceError` if the storage doesn't give them."""
+    """Check all parts of a run. Raises `SourceError` if the storage doesn't give them, or there is no memory for them."""
     try:
         checked = tuple(_checked(parts, manifest))
         strays, extents = tuple(parts.strays()), parts.extents(manifest.files)
     except OSError as error:
         raise SourceError(f"{parts.folder} can't be read: {error_text(error)}") from error
+    except MemoryError as error:
+        raise SourceError(f"{parts.folder} can't be read: there is too little memory for its parts") from error
     try:
         audit(manifest.files, extents, [part.part for part in checked if part.problem is None])
     except AuditError as error:
@@ -96,16 +96,15 @@ def _checked(parts: Parts, manifest: Manifest) -> Iterator[CheckedPart]:
         content = parts.parts_folder.read(part.name)
         try:
             return _check(part, content, manifest, inputs)
-        except (OSError, ValueError, KeyError, MemoryError, OverflowError, pa.ArrowException) as error:
-            first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            return CheckedPart(part, len(content), f"can't be read: {first}", True)
+        except DamagedPart as error:
+            return CheckedPart(part, len(content), f"can't be read: {error}", True)
 
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         yield from threads.map(check, parts.listing())
 
 
 def _check(part: Part, content: bytes, manifest: Manifest, inputs: _Inputs) -> CheckedPart:
-    with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
+    with opened(content) as parquet:
         problem = (
             _foreign(part, parquet, manifest, inputs)
             or (None if is_whole(content, parquet.metadata) else "isn't as it was written: its checksum is another one")

@@ -1,8 +1,9 @@
-"""Parts as Parquet files: finds those that can't be read, and gives all of them as one table for SQL.
+"""Parts as Parquet files: finds those that are damaged, and gives all of them as one table for SQL.
 
 Arrow verifies the checksum of each page. DuckDB's own Parquet reader doesn't, so DuckDB gets what Arrow has read.
 """
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,46 +15,62 @@ import pyarrow.dataset as ds
 from actors.errors import SourceError
 from pipelines import storage
 from pipelines.run_folder.part import Part
-from pipelines.run_folder.parts import Parts, open_part
+from pipelines.run_folder.part_content import DamagedPart, is_whole, opened
+from pipelines.run_folder.parts import Parts
 from pipelines.scored_corpus.scored_folder import ResponsesOf
+from pipelines.storage import error_text
 
 PART_AT, ROW_AT = "part_at", "row_at"
 """Columns of `in_order`: the index of a row's part in the listing, and of the row in the part."""
 
+_GONE = "it was there when they were listed, and isn't any more"
 _THREADS = 8
+"""Parts that are read concurrently, each as a whole."""
 _OPEN_AT_A_TIME = 256
 """Parts of which Arrow reads some while others are computed on."""
 
 
 def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
-    """Read every part, delete those that can't be read or contradict their names, and return them.
+    """Read every part, delete those that are damaged or contradict their names, and return them with those that are gone.
 
-    Each leaves a gap, which the next pass fills. `notify` gets a message for each.
+    Each leaves a gap, which the next pass fills. `notify` gets a message for each. Raises as `unreadable_parts` does; then
+    the part that the storage didn't give is still there.
     """
     dropped: list[Part] = []
     for part, reason in unreadable_parts(parts):
         notify(f"{parts.path(part)} is dropped, and its rows are scored again: {reason}")
-        parts.parts_folder.delete(part.name)
+        if reason != _GONE:
+            parts.parts_folder.delete(part.name)
         dropped.append(part)
     return dropped
 
 
 def unreadable_parts(parts: Parts) -> Iterator[tuple[Part, str]]:
-    """The parts that can't be read to the end, each with the reason. Reads every page of every part."""
-    entries = parts.entries()
+    """The parts that are damaged, contradict their names or are gone, each with the reason. Reads every page of every part.
+
+    Raises `SourceError` if the storage doesn't give a part, or there is no memory for it: that says nothing of the part.
+    """
+    listed = parts.listing()
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        reasons = threads.map(lambda entry: _why_unreadable(parts.path(entry[0]), entry[0], entry[1].size), entries)
-        yield from ((part, reason) for (part, _), reason in zip(entries, reasons, strict=True) if reason is not None)
+        reasons = threads.map(functools.partial(_why_unreadable, parts), listed)
+        yield from ((part, reason) for part, reason in zip(listed, reasons, strict=True) if reason is not None)
 
 
-def _why_unreadable(path: str, part: Part, size: int) -> str | None:
-    responses = 0
+def _why_unreadable(parts: Parts, part: Part) -> str | None:
     try:
-        with open_part(path, size) as parquet:
-            for batch in parquet.iter_batches():
-                responses += batch.num_rows
-    except SourceError as error:
-        return str(error.__cause__)
+        content = parts.parts_folder.read(part.name)
+        with opened(content) as parquet:
+            if not is_whole(content, parquet.metadata):
+                return "it isn't as it was written: its checksum is another one"
+            responses = sum(batch.num_rows for batch in parquet.iter_batches())
+    except DamagedPart as error:
+        return str(error)
+    except FileNotFoundError:
+        return _GONE
+    except OSError as error:
+        raise SourceError(f"{parts.path(part)} can't be read: {error_text(error)}") from error
+    except MemoryError as error:
+        raise SourceError(f"{parts.path(part)} can't be read: there is too little memory") from error
     if responses != part.counts.responses:
         return f"it holds {responses} responses, and its name says {part.counts.responses}"
     return None

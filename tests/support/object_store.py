@@ -71,11 +71,13 @@ class TerseStore(ThreadingHTTPServer):
     """Stands before the server of `s3` and answers as MinIO does: what condition failed, it doesn't say.
 
     It loses the answers of the next `lost` conditional puts, which are done, and answers the next `conflicts` with AWS' 409.
-    Headers of the names `ignored` it passes over.
+    Headers of the names `ignored` it passes over. Reads of objects whose keys end with `refused` it answers with `refusal`.
     """
 
     daemon_threads = True
     lost = conflicts = 0
+    refused: str | None = None
+    refusal = 503
     ignored: Collection[str] = ()
 
     def __init__(self, behind: str) -> None:
@@ -93,6 +95,10 @@ class _TerseHandler(BaseHTTPRequestHandler):
         if is_conditional and self.server.conflicts:
             self.server.conflicts -= 1
             self._answer(409, {}, b"<Error><Code>ConditionalRequestConflict</Code><Message>Again</Message></Error>")
+            return
+        if self.command == "GET" and self.server.refused and urlsplit(self.path).path.endswith(self.server.refused):
+            code = {404: b"NoSuchKey", 503: b"ServiceUnavailable"}[self.server.refusal]
+            self._answer(self.server.refusal, {}, b"<Error><Code>%s</Code><Message>No</Message></Error>" % code)
             return
         connection = http.client.HTTPConnection(self.server.behind)
         headers = {name: value for name, value in self.headers.items() if name not in self.server.ignored}

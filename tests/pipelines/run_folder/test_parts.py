@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 import random
+import resource
 import shutil
 import time
 from collections import Counter
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from s3fs import S3FileSystem
 
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
@@ -26,6 +28,7 @@ from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, read_tables, strays_message
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import PartRows, readable
+from tests.support.object_store import BUCKET, TerseStore
 
 any_speed = settings(deadline=None)
 TABLE = pa.table({"x": [1, 2, 3]})
@@ -339,6 +342,66 @@ def test_a_part_of_other_rows_than_its_name_says_is_dropped(tmp_path: Path) -> N
     parts.create()
     commit(parts, part(0, 10, rows=3, scored=4))
     assert len(drop_unreadable(parts, lambda told: None)) == 1
+
+
+@pytest.fixture
+def stored(terse_s3: TerseStore, monkeypatch: pytest.MonkeyPatch) -> Parts:
+    """Three parts in a store, of which the second is damaged. Its client asks once."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(S3FileSystem, "retries", 1)
+    parts = Parts(f"{BUCKET}/run", RUN)
+    parts.create()
+    for start in (0, 10, 20):
+        assert parts.commit(part(start, start + 10, rows=3, scored=3), TABLE, {})
+    damaged = parts.listing()[1].name
+    parts.parts_folder.replace(damaged, parts.parts_folder.read(damaged)[:-20])
+    return parts
+
+
+def test_a_part_that_a_store_refuses_isnt_dropped(stored: Parts, terse_s3: TerseStore) -> None:
+    first, second, third = stored.listing()
+    for refused in (first, second, third):
+        terse_s3.refused = refused.name
+        with pytest.raises(SourceError, match=f"{BUCKET}/run/parts/{refused.name} can't be read: .*No"):
+            drop_unreadable(stored, lambda told: None)
+        assert set(stored.listing()) >= {first, third, refused}
+    terse_s3.refused = None
+    assert stored.listing() == [first, third], "the damaged one has been read before the third"
+
+
+def test_a_part_that_is_gone_is_scored_again_and_isnt_deleted(stored: Parts, terse_s3: TerseStore) -> None:
+    first, second, third = stored.listing()
+    terse_s3.refused, terse_s3.refusal = first.name, 404
+    told: list[str] = []
+    assert drop_unreadable(stored, told.append) == [first, second]
+    assert "isn't any more" in told[0]
+    assert stored.listing() == [first, third]  # it was only away: what isn't missing isn't scored again
+
+
+def test_a_part_isnt_dropped_for_want_of_file_descriptors(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(parts, *(part(at, at + 10, rows=3, scored=3) for at in (0, 10)))
+    listed = parts.listing()
+    monkeypatch.setattr(Parts, "listing", lambda parts: listed)  # the shortage begins after it
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        with pytest.raises(SourceError, match="Too many open files"):
+            drop_unreadable(parts, lambda told: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(Path(parts.path(part)).exists() for part in listed)
+
+
+def test_a_part_isnt_dropped_for_want_of_memory(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(parts, part(0, 10, rows=3, scored=3))
+
+    def no_memory(*arguments: Any, **named: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc of size 2147483648 failed")
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", no_memory)
+    with pytest.raises(SourceError, match="too little memory"):
+        drop_unreadable(parts, lambda told: None)
+    assert len(parts.listing()) == 1
 
 
 # --- listing -------------------------------------------------------------------------------------------------------

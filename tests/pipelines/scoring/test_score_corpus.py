@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from s3fs import S3FileSystem
 
 from actors.errors import AuditError, ModelError, OutputError, RunStopped, SourceError
 from pipelines.run_folder.coverage import audit
@@ -21,8 +22,10 @@ from pipelines.scoring import score_corpus
 from pipelines.scoring.score_corpus import score
 from pipelines.storage import LEASE
 from pipelines.storage.lease import Holder
+from tests.support.candidates import scored_corpus
 from tests.support.corpora import Notes, chat, lines, outcome_of, rows, scored, settings, write
 from tests.support.lost_leases import take_over
+from tests.support.object_store import BUCKET, TerseStore
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -98,6 +101,31 @@ def test_a_part_that_was_touched_has_all_of_them_read_again(tmp_path: Path) -> N
     assert score(settings(corpus, tmp_path / "out"), notes) == first
     assert f"{part.name}" in "\n".join(notes.all)
     assert "there; checking" in "\n".join(notes.all)
+
+
+def test_a_store_that_refuses_while_a_run_is_summed_up_costs_it_no_part(
+    tmp_path: Path, terse_s3: TerseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # an outage that its client doesn't wait for
+    monkeypatch.setattr(S3FileSystem, "retries", 1)
+    corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
+    run = settings(corpus, tmp_path, part_rows=20).model_copy(update={"output": f"{BUCKET}/out"})
+    parts = Parts(scored_corpus(run))
+    before = parts.entries()
+
+    def summed_up_in_an_outage(*arguments: Any) -> Summary:
+        terse_s3.refused = ".parquet"
+        return summarise(*arguments)
+
+    monkeypatch.setattr(score_corpus, "summarise", summed_up_in_an_outage)
+    with pytest.raises(SourceError, match=r"out/parts/.*parquet can't be read: .*No"):
+        score(run)
+    with pytest.raises(SourceError, match=r"out/parts/.*parquet can't be read: .*No"):
+        score(run)  # whose parts are checked first, in the same outage
+    terse_s3.refused = None
+    monkeypatch.setattr(score_corpus, "summarise", summarise)
+    assert score(run).rows == 100
+    assert list(parts.entries()) == list(before)
 
 
 def test_lost_parts_are_scored_again_and_no_others(tmp_path: Path) -> None:
