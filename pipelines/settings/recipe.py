@@ -1,7 +1,6 @@
 """A recipe: one YAML file with the settings of several commands, which run one after another."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -54,11 +53,12 @@ def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
 
 @setting_names()
 def read_recipe(path: str) -> Recipe:
-    """Read and check a recipe. Raises one `SettingsError` that lists every mistake with its path."""
+    """Read and check a recipe, from this machine or a store. Raises one `SettingsError` with every mistake and its path."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with storage.open_read(path) as stream:
+            text = stream.read().decode()
     except OSError as error:
-        raise SettingsError(f"the recipe {path} can't be read: {error.strerror}") from error
+        raise SettingsError(f"the recipe {path} can't be read: {error_text(error)}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"the recipe {path} isn't valid YAML: it isn't UTF-8 text") from error
     document = from_yaml(text, f"the recipe {path}")
