@@ -182,7 +182,7 @@ def _reasons_text(run: RunStatus) -> str:
 
 
 def _resume_text(state: Status) -> str:
-    again = "To resume, run the same command again"
+    again = "To resume, run the same command again without `overwrite`"
     # An evaluation has no recipe of its own, and takes seconds.
     return (
         again

@@ -10,7 +10,14 @@ from actors.settings.base import Settings
 from pipelines import storage
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import from_yaml, validate
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    EnsembleSettings,
+    FilterSettings,
+    RefineSettings,
+    RunSettings,
+    SampleSettings,
+    ScoreSettings,
+)
 from pipelines.settings.setting_names import setting_names
 from pipelines.storage import error_text
 
@@ -31,6 +38,14 @@ class Recipe(Settings):
     def steps(self) -> dict[str, Any]:
         """The settings of the steps that the recipe has, by name."""
         return {name: step for name in type(self).model_fields if (step := getattr(self, name)) is not None}
+
+    @property
+    def starting_anew(self) -> list[str]:
+        """The names of the steps that delete their parts when the recipe runs again, instead of resuming.
+
+        `overwrite` of a filter or an export isn't among them: it replaces a finished result, and resumes an unfinished one.
+        """
+        return [name for name, step in self.steps.items() if isinstance(step, RunSettings) and step.overwrite]
 
 
 NAME = "recipe.yaml"
