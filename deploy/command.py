@@ -27,7 +27,8 @@ def serve(model: str | None, names: tuple[str, ...], file: str | None, **options
     set_options = given_options(options)
     address_options = {name: set_options.pop(name) for name in AddressSettings.model_fields if name in set_options}
     address = build_from(AddressSettings, address_options)
-    settings = _from_file(file, model, set_options) if file else _one_model(model, names, set_options)
+    beside_file = set_options | {"name": names} if names else set_options
+    settings = _from_file(file, model, beside_file) if file else _one_model(model, names, set_options)
 
     from deploy.local import run
 

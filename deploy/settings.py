@@ -1,8 +1,8 @@
 """Settings of an endpoint, the same for `assay serve`, for serve.yaml and for Python. Imports nothing heavy."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from actors.settings.base import MATTERS, Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
@@ -34,6 +34,15 @@ class ScalingSettings(Settings):
     downscale_delay_s: float = Field(
         default=300.0, ge=0, description="seconds for which the load must be below the targets before a replica is removed"
     )
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Self:
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(
+                f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}: "
+                f"give --max-replicas {self.min_replicas} or more"
+            )
+        return self
 
 
 class LimitSettings(Settings):

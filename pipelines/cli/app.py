@@ -94,11 +94,14 @@ def _is_full(error: BaseException | None) -> bool:
 
 
 def _how_to_resume() -> str:
-    """The command that resumes this one: the same without --overwrite, which would delete what is written."""
+    """The command that resumes this one, and what must be left out of it, since it would delete what is written."""
+    from pipelines.cli.resuming import change_of_command
+
+    change = change_of_command(sys.argv[1:])
     if is_in_job():
-        return "submit the same job again to resume"
+        return f"submit the same job again to resume{change}"
     program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m pipelines"
-    return f"to resume:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
+    return f"to resume{change}:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
 
 
 def _fail(message: str, code: int) -> None:

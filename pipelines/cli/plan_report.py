@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.capacity.throughputs import PEAK_SOURCE
+from pipelines.cli.plain_console import plain_console
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.estimate.forecast import CorpusPlan
 from pipelines.estimate.intervals import Estimate
@@ -53,7 +54,7 @@ class TokenisingProgress:
 
 def show_plan(plan: CorpusPlan) -> None:
     """Print a plan."""
-    console = Console(highlight=False)
+    console = plain_console()
     size = sum(file.size for file in plan.files)
     tokenised = (
         f"all {plan.looked['rows']:,} rows" if plan.looked["exact"] else f"{plan.looked['rows']:,} rows drawn at random"

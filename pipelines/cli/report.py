@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from actors.records import Reason, Reasoning
+from pipelines.cli.plain_console import plain_console
 from pipelines.cli.plan_report import show_facts
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
@@ -32,7 +33,7 @@ _REASONED = {Reasoning.STRIP: "the final answers were judged", Reasoning.KEEP: "
 
 def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     """Print the closing tables of a scored corpus."""
-    console = Console(highlight=False)
+    console = plain_console()
     _show_summary(console, summary, settings.render.reasoning)
     _show_repeats(console, summary, settings.output)
     if summary.plan:
@@ -44,7 +45,7 @@ def show_scored(summary: Summary, settings: ScoreSettings) -> None:
 
 def show_ensemble(summary: EnsembleSummary, settings: EnsembleSettings) -> None:
     """Print the closing tables of an ensemble: those of the combined corpus, and how far its members agree."""
-    console = Console(highlight=False)
+    console = plain_console()
     _show_summary(console, summary.combined)
     for name, member in summary.members.items():
         if FROM_STORE in member.flags:
@@ -163,7 +164,7 @@ def _input_lines(summary: Summary) -> Iterator[str]:
 
 def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
     """Print the closing tables of a sampled corpus."""
-    console = Console(highlight=False)
+    console = plain_console()
     _show_summary(console, summary.scored, settings.render.reasoning)
     saved = summary.possible - summary.drawn
     fewer = f", {saved:,} ({saved / summary.possible:.0%}) fewer than {settings.draw.n} each" if saved else ""
@@ -177,7 +178,7 @@ def show_sampled(summary: SampleSummary, settings: SampleSettings) -> None:
 
 def show_refined(summary: RefineSummary, settings: RefineSettings) -> None:
     """Print the closing tables of a refined corpus."""
-    console = Console(highlight=False)
+    console = plain_console()
     _show_summary(console, summary.scored, settings.render.reasoning)
     console.print(f"{summary.drafts:,} drafts and {summary.edits:,} edits for {summary.prompts:,} prompts")
     rewards = {
@@ -220,7 +221,7 @@ class Counted(NamedTuple):
 
 def show_exported(output: str, summary: ExportSummary, counted: Counted, *, inside_run: bool = False) -> None:
     """Print the summary of an export. `inside_run`: it is that of --keep."""
-    console = Console(highlight=False)
+    console = plain_console()
     in_rows = f", in {summary.rows:,} rows," if counted.rows_each > 1 else ""
     console.print(
         f"{summary.rows // counted.rows_each:,} {counted.noun}{in_rows} of {summary.candidates:,} scored {counted.of} in "
@@ -278,7 +279,7 @@ def _show_scale(
 
 def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
     """Print what a filter kept."""
-    console = Console(highlight=False)
+    console = plain_console()
     share = summary.kept / summary.responses if summary.responses else 0.0
     console.print(f"Kept {summary.kept:,} of {summary.responses:,} responses ({share:.1%})")
     if summary.not_kept:
@@ -298,7 +299,7 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
 def show_strays(scored: str) -> None:
     """Print to standard error the files among the parts of a scored folder that aren't parts, if there are any."""
     if strays := Parts(absolute(scored)).strays():
-        Console(stderr=True, highlight=False).print(strays_message(strays), soft_wrap=True)
+        plain_console(stderr=True).print(strays_message(strays), soft_wrap=True)
 
 
 def _written_lines(summary: KeepSummary, settings: FilterSettings) -> Iterator[str]:

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
 import click
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from pipelines.cli.plain_console import plain_console
 from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunHolder, RunState, RunStatus
@@ -40,9 +40,9 @@ def read_status(folder: str) -> Status:
 
 def show_status(state: Status) -> None:
     """Print the state of a folder."""
-    console = Console(highlight=False)
+    console = plain_console()
     for line in status_lines(state):
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
 
 
 def watch(folder: str, interval: float, as_json: bool) -> int:
@@ -68,7 +68,7 @@ def _display(as_json: bool) -> AbstractContextManager[Show]:
 @contextmanager
 def _redraw_screen() -> Iterator[Show]:
     """One screen, which is drawn over; the last state stays."""
-    with Live(console=Console(highlight=False), auto_refresh=False) as live:
+    with Live(console=plain_console(), auto_refresh=False) as live:
         yield lambda state: live.update(Text("\n".join([*status_lines(state), _time_text()])), refresh=True)
 
 
@@ -182,7 +182,7 @@ def _reasons_text(run: RunStatus) -> str:
 
 
 def _resume_text(state: Status) -> str:
-    again = "To resume, run the same command again"
+    again = "To resume, run the same command again without `overwrite`"
     # An evaluation has no recipe of its own, and takes seconds.
     return (
         again

@@ -1,7 +1,6 @@
 """A recipe: one YAML file with the settings of several commands, which run one after another."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,7 +10,14 @@ from actors.settings.base import Settings
 from pipelines import storage
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import from_yaml, validate
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import (
+    EnsembleSettings,
+    FilterSettings,
+    RefineSettings,
+    RunSettings,
+    SampleSettings,
+    ScoreSettings,
+)
 from pipelines.settings.setting_names import setting_names
 from pipelines.storage import error_text
 
@@ -32,6 +38,14 @@ class Recipe(Settings):
     def steps(self) -> dict[str, Any]:
         """The settings of the steps that the recipe has, by name."""
         return {name: step for name in type(self).model_fields if (step := getattr(self, name)) is not None}
+
+    @property
+    def starting_anew(self) -> list[str]:
+        """The names of the steps that delete their parts when the recipe runs again, instead of resuming.
+
+        `overwrite` of a filter or an export isn't among them: it replaces a finished result, and resumes an unfinished one.
+        """
+        return [name for name, step in self.steps.items() if isinstance(step, RunSettings) and step.overwrite]
 
 
 NAME = "recipe.yaml"
@@ -54,11 +68,12 @@ def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
 
 @setting_names()
 def read_recipe(path: str) -> Recipe:
-    """Read and check a recipe. Raises one `SettingsError` that lists every mistake with its path."""
+    """Read and check a recipe, from this machine or a store. Raises one `SettingsError` with every mistake and its path."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with storage.open_read(path) as stream:
+            text = stream.read().decode()
     except OSError as error:
-        raise SettingsError(f"the recipe {path} can't be read: {error.strerror}") from error
+        raise SettingsError(f"the recipe {path} can't be read: {error_text(error)}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"the recipe {path} isn't valid YAML: it isn't UTF-8 text") from error
     document = from_yaml(text, f"the recipe {path}")

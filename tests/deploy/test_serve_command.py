@@ -29,6 +29,8 @@ BODY = {"conversations": [{"messages": QUESTION, "responses": ["7", "9"]}]}
         (["--model", "tiny-attributes", "--engine-args", "max_num_seq=3"], "did you mean 'max_num_seqs'"),
         (["--model", "tiny-attributes", "--engine-args", "dtype=half"], "engine_args can't hold 'dtype'"),
         (["--model", "tiny-attributes", "--cors-origins", "labels.example.com"], "must be an origin, https://HOST"),
+        (["--model", "tiny-attributes", "--min-replicas", "2"], "than --max-replicas 1: give --max-replicas 2 or more"),
+        (["--file", "f.yaml", "--name", "reward", "--open"], "sets everything but the address: leave out --name, --open"),
     ],
 )
 def test_a_mistake_is_told_before_ray_starts(monkeypatch: pytest.MonkeyPatch, options: list[str], message: str) -> None:

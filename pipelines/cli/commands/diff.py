@@ -43,11 +43,10 @@ def diff(as_json: bool, **options: Any) -> None:
 
 
 def _show(differences: "Differences") -> None:
-    from rich.console import Console
-
+    from pipelines.cli.plain_console import plain_console
     from pipelines.cli.report import MADE_UP
 
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = plain_console(soft_wrap=True)
     _show_sides(console, differences)
     _show_statuses(console, differences)
     _show_numbers(console, differences)

@@ -110,16 +110,16 @@ def _write_file(path: Path, content: bytes) -> None:
 
 
 def _show_comparison(comparison: "BaselineComparison") -> None:
-    from rich.console import Console
     from rich.table import Table
 
+    from pipelines.cli.plain_console import plain_console
     from pipelines.evaluation.results import MADE_UP
 
-    console = Console()
+    console = plain_console()
     table = Table("measure", "before", "now", "points", title_justify="left")
     table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
     if comparison.is_gone:
-        console.print(f"{table.title}: it isn't in these results", soft_wrap=True, markup=False)
+        console.print(f"{table.title}: it isn't in these results", soft_wrap=True)
         return
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
@@ -129,17 +129,16 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(
             f"{name} isn't the file of the baseline, but another one of that name: items are matched by their place in it",
             soft_wrap=True,
-            markup=False,
         )
     if comparison.drift is not None:
         drift = comparison.drift
         console.print(f"Rewards of {_moved(drift, ':')}", soft_wrap=True)
         for part in drift.subsets if len(drift.subsets) > 1 else ():
-            console.print(f"  {part.subset}: {_moved(part, ',')}", soft_wrap=True, markup=False)
+            console.print(f"  {part.subset}: {_moved(part, ',')}", soft_wrap=True)
     console.print(f"{len(comparison.flips):,} items have another grade")
     for flip in comparison.flips[:_SHOWN_FLIPS]:
         before, now = ("no grade" if cell is None else f"{cell:g}" for cell in (flip["before"], flip["now"]))
-        console.print(f"  {flip['row']} ({flip['subset']}): {before} to {now}", soft_wrap=True, markup=False)
+        console.print(f"  {flip['row']} ({flip['subset']}): {before} to {now}", soft_wrap=True)
     if (more := len(comparison.flips) - _SHOWN_FLIPS) > 0:
         console.print(f"  and {more:,} more; --json has all of them", soft_wrap=True)
     if comparison.is_made_up:
@@ -154,10 +153,11 @@ def _moved(drift: "Drift | SubsetDrift", mark: str) -> str:
 
 
 def _show_sections(sections: "Sequence[Section]") -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from pipelines.cli.plain_console import plain_console
+
+    console = plain_console()
     for section in sections:
         table = Table(*section.columns, title=section.title, title_justify="left")
         for row in section.rows:
@@ -167,10 +167,11 @@ def _show_sections(sections: "Sequence[Section]") -> None:
 
 
 def _show(results: "Results") -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from pipelines.cli.plain_console import plain_console
+
+    console = plain_console()
     for evaluation in results:
         table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
         table.title = f"{evaluation.label} on {evaluation.benchmark}"
@@ -179,18 +180,18 @@ def _show(results: "Results") -> None:
             table.add_row(figure.name, figure.shown(figure.value), figure.interval, chance, f"{figure.n:,}")
         console.print(table)
         for convention, names in evaluation.conventions.items():
-            console.print(f"{convention}: {', '.join(names)}", soft_wrap=True, markup=False, style="dim")
+            console.print(f"{convention}: {', '.join(names)}", soft_wrap=True, style="dim")
         for comparison in evaluation.published:
             for line in comparison.lines():
-                console.print(line, soft_wrap=True, markup=False)
+                console.print(line, soft_wrap=True)
         for file in evaluation.files:
             if file["published"]:
-                console.print(f"{file['name']} is {file['published']}", soft_wrap=True, markup=False)
+                console.print(f"{file['name']} is {file['published']}", soft_wrap=True)
         for caveat in evaluation.caveats:
-            console.print(caveat, soft_wrap=True, markup=False)
+            console.print(caveat, soft_wrap=True)
         console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
         for subset, counts in evaluation.subsets.items():
             for reason, count in counts.reasons.items():
-                console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True, markup=False)
+                console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True)
         _show_sections(evaluation.sections)
     _show_sections(results.sections)

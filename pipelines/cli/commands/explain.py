@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from actors.checkpoint.checkpoint_files import Checkpoint
@@ -11,6 +10,7 @@ from actors.contracts.family import Family, KnownModel
 from actors.contracts.judge import Judge
 from actors.errors import ModelError
 from actors.reward_model import families, family_known, family_of
+from pipelines.cli.plain_console import plain_console
 
 
 def explanation(model: str, family: str | None = None) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _family_facts(model: str, kind: Family, card: KnownModel | None) -> dict[str
 
 def show_models() -> None:
     """Print the known reward models, and the families for others."""
-    console = Console(highlight=False)
+    console = plain_console()
     width = max(len(model.id) for family in families().values() for model in family.models)
     name_width = max(map(len, families()))
     for family in families().values():
@@ -83,4 +83,4 @@ def show_explained(facts: Mapping[str, Any]) -> None:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-    Console(highlight=False).print(table)
+    plain_console().print(table)

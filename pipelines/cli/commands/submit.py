@@ -33,6 +33,7 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     node must have them. Prints the job's log to standard output, and exits with the job's exit code. Ctrl-C stops following
     the job, which goes on.
     """
+    from pipelines.cli.resuming import change_of_recipe
     from pipelines.runtime import submit_job
     from pipelines.runtime.job_package import job_package
     from pipelines.settings.recipe import read_recipe
@@ -61,15 +62,16 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
         sys.exit(3)
     code = submit_job.exit_code(end)
     if code:
-        _tell(_how_it_ended(job, end, code, ["assay", "submit", recipe, *(["--address", address] if address else [])]))
+        again = ["assay", "submit", recipe, *(["--address", address] if address else [])]
+        _tell(_how_it_ended(job, end, code, again, change_of_recipe(package.recipe)))
     sys.exit(code)
 
 
-def _how_it_ended(job: str, end: "JobDetails", code: int, again: list[str]) -> str:
+def _how_it_ended(job: str, end: "JobDetails", code: int, again: list[str], change: str) -> str:
     if end.driver_exit_code is not None:
         what = f"ended with exit code {end.driver_exit_code}"
     else:
         what = "was stopped" if code == 130 else f"failed: {end.message}"
     if code in (1, 2, 4):  # errors that submitting again doesn't mend: a defect, wrong settings, a failed audit
         return f"assay: the job {job} {what}; its log says why"
-    return f"assay: the job {job} {what}. What is written stays. To resume:\n  {shlex.join(again)}"
+    return f"assay: the job {job} {what}. What is written stays. To resume{change}:\n  {shlex.join(again)}"

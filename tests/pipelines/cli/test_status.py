@@ -108,6 +108,7 @@ def test_a_run_whose_holder_is_gone_is_dead_and_says_how_to_resume(
     shown = capsys.readouterr().out
     assert shown.startswith("dead, 75.0% done: ")
     assert ("; that process is gone" in shown) is is_gone
+    assert "To resume, run the same command again without `overwrite`, or, from" in shown
     assert f"assay run {folder}/recipe.yaml" in shown
 
 

@@ -13,8 +13,9 @@ from actors.settings.base import Settings
 from actors.settings.replica import EngineSettings, JudgeSettings
 from deploy.command import _from_file
 from pipelines.cli.flags import given_options, settings_options
+from pipelines.cli.status import read_recipe_path
 from pipelines.settings.options import build, from_yaml, leaves, validate
-from pipelines.settings.recipe import Recipe, read_recipe
+from pipelines.settings.recipe import Recipe, read_recipe, write_recipe
 from pipelines.settings.run_settings import FilterSettings, ScoreSettings, Turns
 
 NEEDED: dict[str, Any] = {"inputs": ("a", "b"), "output": "out", "model": "m"}
@@ -281,6 +282,17 @@ def test_a_recipe_is_a_mapping(tmp_path: Path, text: str) -> None:
 
 def test_a_recipe_asks_for_something(tmp_path: Path) -> None:
     assert "has no steps; it needs one or more of sample, refine" in refusal(tmp_path, "{}")
+
+
+def test_a_recipe_in_a_store_is_read() -> None:
+    """As `status` names it, of a folder there."""
+    settings = FilterSettings(scored="memory://recipes/scored", output="memory://recipes/kept", keep="reward > 1")
+    write_recipe("memory://recipes/kept", filter=settings)
+    path = read_recipe_path("memory://recipes/kept")
+    assert path is not None
+    assert read_recipe(path).steps == {"filter": settings}
+    with pytest.raises(SettingsError, match=r"the recipe memory://recipes/none\.yaml can't be read: .*none\.yaml"):
+        read_recipe("memory://recipes/none.yaml")
 
 
 def test_a_recipe_that_isnt_there_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,76 @@
+"""No way to resume that is named deletes what is written: what would is to be left out."""
+
+from pathlib import Path
+
+import pytest
+from ray.job_submission import JobDetails, JobStatus
+
+from actors.errors import RunStopped
+from pipelines.cli.app import _stop_message
+from pipelines.cli.commands.submit import _how_it_ended
+from pipelines.cli.resuming import change_of_recipe
+from pipelines.settings.recipe import read_recipe
+
+RUN = "score: {inputs: c.jsonl, output: out, model: tiny-scalar, overwrite: %s}"
+LATER = "filter: {scored: out, output: kept, keep: reward > 1, overwrite: true}"
+"""It replaces a finished result only, so it resumes as it is; without, an older result would be in its way."""
+ANEW, RESUMING = f"{RUN % 'true'}\n{LATER}\n", f"{RUN % 'false'}\n{LATER}\n"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def message(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    monkeypatch.setattr("sys.argv", ["assay", *words])
+    return _stop_message(RunStopped("why"))[0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "change"),
+    [(RESUMING, ""), (ANEW, ", without `overwrite` in score"), (None, ", without `overwrite`")],
+    ids=["resumes", "starts anew", "is gone"],
+)
+def test_a_recipe_must_lose_the_overwrite_of_its_run(
+    recipe: str | None, change: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if recipe is not None:
+        (here / "r.yaml").write_text(recipe)
+    told = message(monkeypatch, "run", "--json", "r.yaml")
+    assert told == f"why\nWhat is written stays, and to resume{change}:\n  assay run --json r.yaml"
+
+
+def test_a_command_is_named_without_its_overwrite(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = message(monkeypatch, "score", "c.jsonl", "out", "--overwrite")
+    assert told.endswith(", and to resume, without --overwrite:\n  assay score c.jsonl out")
+    assert message(monkeypatch, "score", "c.jsonl", "out").endswith(", and to resume:\n  assay score c.jsonl out")
+
+
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        (("score", "c.jsonl", "out", "--overwrite"), ", without --overwrite"),
+        (("score", "c.jsonl", "out"), ""),
+        (("run", "recipe.yaml"), ", without `overwrite` in score"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_job_isnt_submitted_again_as_it_is(
+    words: tuple[str, ...], change: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = here / "runtime_resources" / "working_dir_files" / "job"
+    job.mkdir(parents=True)
+    (job / "recipe.yaml").write_text(ANEW)
+    monkeypatch.chdir(job)
+    assert message(monkeypatch, *words).endswith(f", and submit the same job again to resume{change}")
+
+
+@pytest.mark.parametrize(("recipe", "change"), [(RESUMING, ""), (ANEW, ", without `overwrite` in score")])
+def test_who_submits_a_recipe_reads_what_it_must_lose(recipe: str, change: str, here: Path) -> None:
+    (here / "r.yaml").write_text(recipe)
+    stopped = JobDetails(type="SUBMISSION", status=JobStatus.STOPPED, entrypoint="")
+    told = _how_it_ended("job", stopped, 130, ["assay", "submit", "r.yaml"], change_of_recipe(read_recipe("r.yaml")))
+    assert told == f"assay: the job job was stopped. What is written stays. To resume{change}:\n  assay submit r.yaml"
