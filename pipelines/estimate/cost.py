@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ray._private.accelerators import NvidiaGPUAcceleratorManager
 
-from actors.capacity.layout import Layout, Size
+from actors.capacity.layout import Layout, Size, precision_of
 from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
@@ -32,6 +32,11 @@ class CostBasis:
     card: CardSettings
     layout: Layout | None
     size: Size | None
+
+    @property
+    def precision(self) -> str:
+        """The precision of the weights, a key of `BYTES` and of `PEAK`."""
+        return self.card.precision or precision_of(self.model.dtype)
 
     @property
     def engine_layout(self) -> Layout:
@@ -142,7 +147,7 @@ def bill(
     least = None
     if basis.size is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
-        least = passed.times(least_seconds(basis.size, basis.card.precision, 1, engines * engine_gpus))
+        least = passed.times(least_seconds(basis.size, basis.precision, 1, engines * engine_gpus))
     return Bill(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
 
 
@@ -170,7 +175,7 @@ def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
         return _measured_speed(earlier, str(settings.like), basis.engine_layout)
-    published = published_throughput(basis.size, basis.card.gpu, basis.card.precision) if basis.size else None
+    published = published_throughput(basis.size, basis.card.gpu, basis.precision) if basis.size else None
     if published is None:
         return None
     # Published throughputs are per GPU.

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
-from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
 from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
 
 
@@ -15,7 +15,9 @@ class CardSettings(Settings):
     gpu: Literal["80GB", "141GB"] = Field(
         default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)", json_schema_extra=MATTERS
     )
-    precision: Literal["bfloat16", "fp8"] = Field(default="bfloat16", description="precision of the weights in GPU memory")
+    precision: Literal["bfloat16", "fp8"] | None = Field(
+        default=None, description="precision of the weights in GPU memory; default: the one that --dtype says"
+    )
     gpus_per_node: int = Field(default=8, ge=1, description="number of GPUs in a node")
     context: int | None = Field(
         default=None,
@@ -37,6 +39,7 @@ class ModelName(Settings):
     """The model that is laid out. A separate base class, so that the model is the first option in --help."""
 
     model: str | None = Field(default=None, description="local folder, or hub id of a model that `assay models` lists")
+    dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the model runs in; auto: the checkpoint's")
 
 
 class LayoutSettings(CardSettings, ModelName):

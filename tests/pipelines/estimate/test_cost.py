@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ TOKENS = {
     "responses": Estimate(500, 500, 500),
 }
 LAYOUT = Layout(8, 2)
+CARD = CardSettings()
 LARGE = SIZES["nvidia/Nemotron-4-340B-Reward"]
 IDENTITY = {"model": "m", "revision": None, "weights": "w", "dtype": "bfloat16", "turns": "final"}
 MADE_WITH = {"tensor_parallel": 8, "pipeline_parallel": 2}
@@ -31,7 +33,7 @@ MADE_WITH = {"tensor_parallel": 8, "pipeline_parallel": 2}
 
 @pytest.fixture(scope="module")
 def head() -> RewardModel:
-    return resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
+    return replace(resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings()), dtype="bfloat16")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +41,14 @@ def judge() -> RewardModel:
     return resolve_model(ModelSettings(model="tiny-genrm", judge=JudgeSettings(max_tokens=400)), RenderSettings())
 
 
-def billed(model: RewardModel, layout: Layout | None = LAYOUT, known: bool = True, **settings: Any) -> Bill:
-    ground = CostBasis(model, IDENTITY, CardSettings(), layout, LARGE if known else None)
+def billed(
+    model: RewardModel,
+    layout: Layout | None = LAYOUT,
+    known: bool = True,
+    card: CardSettings = CARD,
+    **settings: Any,
+) -> Bill:
+    ground = CostBasis(model, IDENTITY, card, layout, LARGE if known else None)
     return bill(TOKENS, ground, BillSettings(**settings))
 
 
@@ -65,6 +73,20 @@ def test_a_published_speed_is_of_forward_passes_and_of_all_gpus_of_an_engine(hea
     assert found.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 989.4e12))
     assert found.least_s.value < found.work_s.value
     assert found.cost is None
+
+
+def test_the_precision_that_the_model_runs_in_decides_its_speed_and_its_bound(head: RewardModel) -> None:
+    single = replace(head, dtype="float32")
+    assert billed(replace(head, dtype="float16")) == billed(head)
+    exact = billed(single, gpus=16)
+    assert (exact.speed, exact.work_s) == (None, None), "nothing is published of float32"
+    assert exact.least_s is not None
+    assert exact.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 66.9e12))
+    assert billed(single, card=CardSettings(precision="bfloat16")) == billed(head)
+    quick, usual = billed(single, card=CardSettings(precision="fp8")), billed(head)
+    assert quick.speed is not None
+    assert usual.speed is not None
+    assert quick.speed.read == pytest.approx(2 * usual.speed.read, rel=0.001)
 
 
 def test_where_nothing_is_known_there_is_no_time(head: RewardModel) -> None:

@@ -243,6 +243,18 @@ def test_the_command_tells_a_person_and_a_program(tmp_path: Path) -> None:
     assert found["cost"]["value"] == pytest.approx(seconds * 4 / 3600 * 2.5)
 
 
+def test_the_precision_that_the_model_runs_in_decides_its_layout(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.jsonl", lines(mixed(60)))
+    exact, half = (planned(path, dtype=dtype, gpus=1) for dtype in ("float32", "bfloat16"))
+    assert exact.layout is not None
+    assert half.layout is not None
+    assert (exact.layout.weights, exact.layout.cache) == (2 * half.layout.weights, 2 * half.layout.cache)
+    auto = json.loads(run(path, "--model", "tiny-attributes", "--gpus", 1, "--json")[1])
+    assert (auto["precision"], auto["layout"]["arithmetic"]) == ("float32", str(exact.layout)), "as its checkpoint says"
+    shown = run(path, "--model", "tiny-attributes", "--gpus", 1)[1]
+    assert "No throughput is published for this size in float32, so no time: --probe measures it" in shown
+
+
 def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", lines(mixed()))
     recipe = tmp_path / "recipe.yaml"
