@@ -148,7 +148,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     size = _size(settings.model.model)
     layout, advice = _layout(settings, size, context, longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
-    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size)
+    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.pool)
     return CorpusPlan(
         shape_found=plan.shape_found,
         model=model.model,

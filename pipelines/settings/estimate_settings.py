@@ -6,7 +6,7 @@ from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
-from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
+from pipelines.settings.run_settings import CorpusSettings, Prefix, ReplicaSettings, ScoreSettings, WorkSettings
 
 
 class CardSettings(Settings):
@@ -62,7 +62,9 @@ class BillSettings(Settings):
     """The hardware of the run, its price, and its throughput."""
 
     gpus: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="number of GPUs in the cluster; default: the GPUs of one engine", json_schema_extra=MATTERS
+        default=None,
+        description="number of GPUs in the cluster; default: those of the run's engines (--replicas), or of one",
+        json_schema_extra=MATTERS,
     )
     gpu_price: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=MATTERS
@@ -97,6 +99,7 @@ class PlanSettings(Settings):
     part_rows: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="maximum number of input rows in a part, as for `score`"
     )
+    pool: ReplicaSettings = ReplicaSettings()
     card: CardSettings = CardSettings()
     look: LookSettings = LookSettings()
     bill: BillSettings = BillSettings()

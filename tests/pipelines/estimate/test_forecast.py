@@ -271,8 +271,32 @@ def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:
     assert found["part_rows"] == 70
     assert "says what is scored and how" in run(recipe, "--turns", "final")[2]
     assert "by itself" in run(recipe, path)[2]
+    assert "says what is scored and how" in run(recipe, "--replicas", 2)[2]
     recipe.write_text("filter: {scored: out}\n")
     assert "has no step `score`" in run(recipe)[2]
+
+
+def test_a_recipe_is_planned_with_its_engines(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.jsonl", lines(mixed(60)))
+    recipe, words = tmp_path / "recipe.yaml", ("--gpu", "80GB", "--tokens-per-s", 10)
+
+    def planned_with(work: str, *more: object) -> dict[str, Any]:
+        recipe.write_text(
+            f"score:\n  corpus: {{inputs: [{path}]}}\n  output: {tmp_path}/out\n"
+            f"  model: {{model: tiny-scalar}}\n  work: {work}\n"
+        )
+        plan: dict[str, Any] = json.loads(run(recipe, "--json", *words, *more)[1])
+        return plan
+
+    single, eight = planned_with("{}"), planned_with("{replicas: 8}")
+    assert (single["engines"], eight["engines"], eight["gpus"]) == (1, 8, 8)
+    assert eight["work_s"]["value"] == pytest.approx(single["work_s"]["value"] / 8)
+    assert eight == json.loads(run(path, "--model", "tiny-scalar", "--replicas", 8, "--json", *words)[1])
+    growing = planned_with("{max_replicas: 8}", "--gpus", 4)
+    assert growing["engines"] == 4
+    assert "the pool has 4 engines from its start to its end (--max-replicas 8)" in growing["assumptions"]
+    recipe.write_text(recipe.read_text().replace("max_replicas", "replicas"))
+    assert run(recipe, "--gpus", 4)[2] == "--gpus 4: 8 engines take 8 (TP 1)"
 
 
 @pytest.mark.parametrize("words", [("--limit", 5), ("--out", "plan.json"), ("--tokens-per-s", 5)])
