@@ -14,7 +14,7 @@ from actors.errors import SettingsError
 GIB = 2**30
 GPUS = {"80GB": 81_559 * 2**20, "141GB": 143_771 * 2**20}
 """Bytes of a card's memory, as nvidia-smi reports an H100 and an H200; an A100 of 80 GB has 0.4 % more."""
-BYTES = {"bfloat16": 2.0, "fp8": 1.0}
+BYTES = {"float32": 4.0, "bfloat16": 2.0, "fp8": 1.0}
 """Bytes of a parameter. What quantised checkpoints keep in 16 bits (norms, embeddings) fits into the spare room."""
 
 _USED = 0.9
@@ -41,6 +41,8 @@ class Size:
     source: str
     active: float | None = None
     """Parameters that one token uses, in a mixture of experts; None if it uses all."""
+    dtype: str = "bfloat16"
+    """The precision that the checkpoint names."""
 
 
 class Layout(NamedTuple):
@@ -91,17 +93,23 @@ class Need:
         return f"{self.layout}: {terms} = {self.total / GIB:.1f} of {self.room / GIB:.1f} GiB a GPU"
 
 
+def precision_of(dtype: str) -> str:
+    """The precision, a key of `BYTES`, of weights in a `dtype`: float16 takes the memory and the time of bfloat16."""
+    return "float32" if dtype == "float32" else "bfloat16"
+
+
 def need(size: Size, layout: Layout, context: int, *, parameter_bytes: float, gpu_bytes: float) -> Need:
     """What a GPU must hold in a layout, for prompts with their answers of up to `context` tokens."""
     tensor, pipeline = layout
     layers = math.ceil(size.layers / pipeline)  # in the stage with the most
     cached = max(_FEWEST_CONTEXTS * context, _FEWEST_CACHED)
     kv_heads = max(1, size.kv_heads / tensor)  # with fewer heads than GPUs, every GPU has a copy of one
+    value_bytes = max(2.0, parameter_bytes)  # keys, values and activations have 16 bits also where the weights have 8
     return Need(
         layout,
         weights=size.parameters * parameter_bytes * layers / size.layers / tensor,
-        cache=2 * 2.0 * cached * layers * kv_heads * size.head_dim,
-        activations=2.0 * _STEP_TOKENS * (4 * size.hidden + 2 * size.intermediate / tensor),
+        cache=2 * value_bytes * cached * layers * kv_heads * size.head_dim,
+        activations=value_bytes * _STEP_TOKENS * (4 * size.hidden + 2 * size.intermediate / tensor),
         room=_USED * gpu_bytes,
         cached_tokens=cached,
     )

@@ -86,6 +86,7 @@ def size_of(checkpoint: Checkpoint) -> Size:
             head_dim=int(config.get("head_dim") or hidden // heads),
             source=str(checkpoint.folder),
             active=_active(checkpoint, config),
+            dtype=checkpoint.dtype,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{checkpoint.folder}/config.json doesn't tell the model's size: {error!r}") from error

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from actors.capacity.layout import Size
 
-PEAK = {"bfloat16": 989.4e12, "fp8": 1978.9e12}
+# float32 is computed without tensor cores: NVIDIA's data sheets give it 67 TFLOPS on H100 SXM and H200 SXM, 19.5 on A100.
+PEAK = {"float32": 66.9e12, "bfloat16": 989.4e12, "fp8": 1978.9e12}
 """Operations of a card per second, without sparsity: an H100 and an H200 alike; an A100 does fewer."""
 PEAK_SOURCE = "the card's peak without sparsity, https://glennklockwood.com/garden/processors/h100"
 _MOST_SCALED = 3.0
@@ -59,8 +60,11 @@ PUBLISHED = (
 def published_throughput(size: Size, gpu: str, precision: str) -> Speed | None:
     """The figure of the model nearest in size, scaled to this one's size and precision; None if none is near.
 
-    A mixture of experts is only compared with one of the same size (within 5 %): the cost of routing doesn't scale.
+    None in float32: tensor cores don't compute in it, and all figures are theirs. A mixture of experts is only
+    compared with one of the same size (within 5 %): the cost of routing doesn't scale.
     """
+    if precision == "float32":
+        return None
     dense = size.active is None
     near = [
         figure

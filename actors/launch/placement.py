@@ -23,7 +23,7 @@ from ray._private.state import state as ray_state
 from ray.util import placement_group, placement_group_table, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 
-from actors.capacity.layout import GPUS, Layout, need, smallest_layout
+from actors.capacity.layout import BYTES, GPUS, Layout, need, precision_of, smallest_layout
 from actors.capacity.sizes import size_of_model
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.engine import fork_server
@@ -120,7 +120,7 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
     except (SettingsError, ModelError):
         return
     per_node = int(max(node["GPU"] for node in nodes))
-    parameter_bytes = 4.0 if model.dtype == "float32" else 2.0
+    parameter_bytes = BYTES[precision_of(model.dtype)]
     usual = max(GPUS[_CARDS[card]] for card in cards)
     largest = max(_LARGEST.get(card, usual) for card in cards)
     of_layout = functools.partial(need, size, _layout(settings), model.context, parameter_bytes=parameter_bytes)

@@ -132,8 +132,8 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     yield f"{_count(bill.engines, 'engine')} on {where}; {parts}"
     if bill.speed is None:
         yield (
-            "Throughput unknown, so no time: --probe measures it on this machine, --like FOLDER takes that of an earlier "
-            "run, and --tokens-per-s is what you know of an engine"
+            f"No throughput is published for this size in {plan.basis.precision}, so no time: --probe measures it on this "
+            "machine, --like FOLDER takes that of an earlier run, and --tokens-per-s is what you know of an engine"
         )
     else:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
@@ -142,7 +142,8 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         yield f"Its start comes on top: {'minutes, if the model is large' if start is None else f'{duration(start)} there'}"
     if bill.least_s is not None and bill.least_s.value >= 1:
         bound = duration(bill.least_s.value)
-        yield f"Less than {bound} it can't be on these cards, unless they have prefixes cached: {PEAK_SOURCE}"
+        where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
+        yield f"Less than {bound} it can't be {where}: {PEAK_SOURCE}"
     yield from (f"Assumed: {assumption}" for assumption in bill.assumptions)
 
 

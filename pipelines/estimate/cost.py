@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ray._private.accelerators import NvidiaGPUAcceleratorManager
 
-from actors.capacity.layout import Layout, Size
+from actors.capacity.layout import Layout, Size, precision_of
 from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
@@ -18,6 +18,7 @@ from pipelines.estimate.intervals import Estimate
 from pipelines.run_folder.columns import FROM_STORE
 from pipelines.run_folder.manifest import Manifest, differences, read_manifest
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
+from pipelines.settings.run_settings import ReplicaSettings
 
 _SAME = ("model", "revision", "weights", "dtype", "judge", "turns")
 """Identity fields that two runs must share for the speed of one to hold for the other."""
@@ -25,13 +26,19 @@ _SAME = ("model", "revision", "weights", "dtype", "judge", "turns")
 
 @dataclass(frozen=True)
 class CostBasis:
-    """Model, card and layout, on which the speed of a run depends. `layout` and `size` are None if the size isn't known."""
+    """Model, card, layout and number of engines: what a run's speed depends on. No `layout` if the `size` isn't known."""
 
     model: RewardModel
     identity: Mapping[str, Any]
     card: CardSettings
     layout: Layout | None
     size: Size | None
+    pool: ReplicaSettings
+
+    @property
+    def precision(self) -> str:
+        """The precision of the weights, a key of `BYTES` and of `PEAK`."""
+        return self.card.precision or precision_of(self.model.dtype)
 
     @property
     def engine_layout(self) -> Layout:
@@ -105,22 +112,20 @@ class Bill:
 def bill(
     tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings, measured: EngineSpeed | None = None
 ) -> Bill:
-    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for an engine, or `like` is unusable.
+    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for the engines, or `like` is unusable.
 
     `measured` is the speed of an engine on this machine (`probe`).
     """
     if settings.probe and (settings.tokens_per_s or settings.like):
         raise SettingsError("--probe measures what --tokens-per-s and --like say; give one of the three")
-    engine_gpus = basis.gpus
-    gpus = settings.gpus or engine_gpus
-    if gpus < engine_gpus:
-        raise SettingsError(f"--gpus {gpus}: an engine takes {engine_gpus} ({basis.engine_layout})")
-    engines = gpus // engine_gpus
+    engine_gpus, engines = basis.gpus, _count_engines(basis, settings.gpus)
     earlier = _earlier(settings.like, basis.identity) if settings.like else None
     speed = measured or _speed(settings, basis, earlier)
     # A published speed is a GPU's, whatever this machine has.
     cpus = _cpus(settings, basis.card, earlier) if speed is None or not speed.passes else None
     assumptions = []
+    if most := basis.pool.max_replicas:
+        assumptions.append(f"the pool has {engines} engines from its start to its end (--max-replicas {most})")
     written = None
     if basis.writes:
         written, assumption = _written_tokens(tokens, basis.model, settings, earlier)
@@ -131,8 +136,10 @@ def bill(
         work = tokens["read_tokens" if speed.passes else "tokens"].times(1 / speed.read)
         if written is not None and speed.written is not None:
             work = work.plus(written.times(1 / speed.written))
-        work = work.times(1 / engines)
-        several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
+        # The engine of --probe had all CPUs of this machine, which several would share.
+        faster = 1 if measured is not None and cpus is not None else engines
+        work = work.times(1 / faster)
+        several = f", and {engines} are {faster} times as fast as one" if faster > 1 else ""
         assumptions.append(f"engines are kept busy to the end{several}")
     if cpus is not None:
         cpu_hours = work and work.times(cpus / 3600)
@@ -142,8 +149,21 @@ def bill(
     least = None
     if basis.size is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
-        least = passed.times(least_seconds(basis.size, basis.card.precision, 1, engines * engine_gpus))
+        least = passed.times(least_seconds(basis.size, basis.precision, 1, engines * engine_gpus))
     return Bill(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
+
+
+def _count_engines(basis: CostBasis, gpus: int | None) -> int:
+    """The engines of the run on so many GPUs; all that it may have if None. Raises `SettingsError` if they don't fit."""
+    pool = basis.pool
+    least, most = pool.replicas or pool.min_replicas or 1, pool.replicas or pool.max_replicas
+    if gpus is None:
+        return most or 1
+    if gpus < least * basis.gpus:
+        takes = "an engine takes" if least == 1 else f"{least} engines take"
+        raise SettingsError(f"--gpus {gpus}: {takes} {least * basis.gpus} ({basis.engine_layout})")
+    room = gpus // basis.gpus
+    return min(room, most or room)
 
 
 def _cpus(settings: BillSettings, card: CardSettings, earlier: Manifest | None) -> int | None:
@@ -170,7 +190,7 @@ def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -
         raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
         return _measured_speed(earlier, str(settings.like), basis.engine_layout)
-    published = published_throughput(basis.size, basis.card.gpu, basis.card.precision) if basis.size else None
+    published = published_throughput(basis.size, basis.card.gpu, basis.precision) if basis.size else None
     if published is None:
         return None
     # Published throughputs are per GPU.

@@ -99,6 +99,7 @@ class CorpusPlan:
             "lengths": {f"{quantile:g}": tokens for quantile, tokens in self.lengths.items()} | {"longest": self.longest},
             "max_model_len": self.identity["max_model_len"],
             "context": self.context,
+            "precision": self.basis.precision,
             "part_rows": self.part_rows,
             "parts": self.parts._asdict(),
             "layout": layout and {**layout.layout._asdict(), "gpus": layout.layout.gpus, "arithmetic": str(layout)},
@@ -145,9 +146,9 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     # The layout needs memory for a whole prompt and its answer: for the context that was trained, not for what was sampled.
     context = settings.card.context or model.context
     size = _size(settings.model.model)
-    layout, advice = _layout(settings, size, context, longest + model.answer_tokens)
+    layout, advice = _layout(settings, size, context, longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
-    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size)
+    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.pool)
     return CorpusPlan(
         shape_found=plan.shape_found,
         model=model.model,
@@ -237,15 +238,17 @@ def _size(model: str) -> Size | None:
         return None
 
 
-def _layout(settings: PlanSettings, size: Size | None, context: int, longest: int) -> tuple[Need | None, str | None]:
+def _layout(
+    settings: PlanSettings, size: Size | None, context: int, longest: int, dtype: str
+) -> tuple[Need | None, str | None]:
     """The layout, if the model's size is known; and advice, if the longest prompt seen would fit on fewer GPUs."""
     if size is None:
         return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"
-    need = layout_for(size, settings.card, context)
+    need = layout_for(size, settings.card, context, dtype)
     # No advice if the layout was given, or nothing shorter was seen.
     if settings.card.tensor_parallel is not None or not longest or longest >= context:
         return need, None
-    shorter = layout_for(size, settings.card, longest)
+    shorter = layout_for(size, settings.card, longest, dtype)
     if shorter.layout.gpus == need.layout.gpus:
         return need, None
     verb = "is" if settings.look.full else "that was seen is"

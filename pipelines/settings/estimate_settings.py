@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from actors.settings.base import MATTERS, Settings
-from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
-from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
+from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
+from pipelines.settings.run_settings import CorpusSettings, Prefix, ReplicaSettings, ScoreSettings, WorkSettings
 
 
 class CardSettings(Settings):
@@ -15,7 +15,9 @@ class CardSettings(Settings):
     gpu: Literal["80GB", "141GB"] = Field(
         default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)", json_schema_extra=MATTERS
     )
-    precision: Literal["bfloat16", "fp8"] = Field(default="bfloat16", description="precision of the weights in GPU memory")
+    precision: Literal["bfloat16", "fp8"] | None = Field(
+        default=None, description="precision of the weights in GPU memory; default: the one that --dtype says"
+    )
     gpus_per_node: int = Field(default=8, ge=1, description="number of GPUs in a node")
     context: int | None = Field(
         default=None,
@@ -37,6 +39,7 @@ class ModelName(Settings):
     """The model that is laid out. A separate base class, so that the model is the first option in --help."""
 
     model: str | None = Field(default=None, description="local folder, or hub id of a model that `assay models` lists")
+    dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the model runs in; auto: the checkpoint's")
 
 
 class LayoutSettings(CardSettings, ModelName):
@@ -59,7 +62,9 @@ class BillSettings(Settings):
     """The hardware of the run, its price, and its throughput."""
 
     gpus: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="number of GPUs in the cluster; default: the GPUs of one engine", json_schema_extra=MATTERS
+        default=None,
+        description="number of GPUs in the cluster; default: those of the run's engines (--replicas), or of one",
+        json_schema_extra=MATTERS,
     )
     gpu_price: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=MATTERS
@@ -94,6 +99,7 @@ class PlanSettings(Settings):
     part_rows: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="maximum number of input rows in a part, as for `score`"
     )
+    pool: ReplicaSettings = ReplicaSettings()
     card: CardSettings = CardSettings()
     look: LookSettings = LookSettings()
     bill: BillSettings = BillSettings()

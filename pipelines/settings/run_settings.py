@@ -83,8 +83,8 @@ class CorpusSettings(RowSettings, InputSettings):
     )
 
 
-class PoolSettings(Settings):
-    """Number of engines, and the limit on their crashes."""
+class ReplicaSettings(Settings):
+    """Number of engines."""
 
     replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -99,7 +99,6 @@ class PoolSettings(Settings):
     min_replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="minimum number of engines, with --max-replicas; default: 1"
     )
-    max_engine_deaths: int = Field(default=6, ge=1, description="number of consecutive engine crashes that ends the run")
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -112,6 +111,12 @@ class PoolSettings(Settings):
         if self.min_replicas is not None and self.max_replicas is not None and self.min_replicas > self.max_replicas:
             raise ValueError(f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}")
         return self
+
+
+class PoolSettings(ReplicaSettings):
+    """Number of engines, and the limit on their crashes."""
+
+    max_engine_deaths: int = Field(default=6, ge=1, description="number of consecutive engine crashes that ends the run")
 
 
 class WorkSettings(PoolSettings):

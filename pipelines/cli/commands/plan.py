@@ -79,6 +79,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
         render=step.render,
         prefix=step.prefix,
         part_rows=step.work.part_rows,
+        pool=step.work,
         card=build_from(CardSettings, {name: options[name] for name in CardSettings.model_fields if name in options}),
         look=build_from(LookSettings, {name: options[name] for name in LookSettings.model_fields if name in options}),
         bill=build_from(BillSettings, {name: options[name] for name in BillSettings.model_fields if name in options}),

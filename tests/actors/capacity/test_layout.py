@@ -29,6 +29,13 @@ def test_the_arithmetic_by_hand() -> None:
     assert str(found).endswith(f" of {90e9 / GIB:.1f} GiB a GPU")
 
 
+@pytest.mark.parametrize(("precision", "value_bytes"), [("float32", 4), ("bfloat16", 2), ("fp8", 2)])
+def test_values_have_the_precision_of_the_weights_and_16_bits_at_least(precision: str, value_bytes: int) -> None:
+    computed = need(SIMPLE, Layout(1), 1000, parameter_bytes=BYTES[precision], gpu_bytes=100e9)
+    assert computed.cache == 65_536 * 2 * value_bytes * 10 * 4 * 64
+    assert computed.activations == 16_384 * value_bytes * (4 * 1000 + 2 * 4000)
+
+
 def test_the_fullest_stage_and_the_longest_contexts_count() -> None:
     uneven = need(SIMPLE, Layout(1, 4), 50_000, parameter_bytes=2.0, gpu_bytes=100e9)
     assert uneven.weights == 10e9 * 2 * 3 / 10  # ten layers in four stages: three, three, two, two

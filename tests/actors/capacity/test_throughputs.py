@@ -23,6 +23,13 @@ def test_what_is_published_of_the_model_itself() -> None:
     assert "halved for 16 bits" in halved.source
 
 
+def test_nothing_is_published_of_float32() -> None:
+    size = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"]
+    assert published_throughput(size, SMALL, "float32") is None
+    slower = least_seconds(size, "float32", 1, 1) / least_seconds(size, "bfloat16", 1, 1)
+    assert slower == pytest.approx(989.4 / 66.9)
+
+
 def test_what_is_scaled_says_so() -> None:
     size = SIZES["nvidia/Nemotron-4-340B-Reward"]
     found = published_throughput(size, BIG, "fp8")

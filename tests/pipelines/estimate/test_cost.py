@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
 from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
 from pipelines.estimate.intervals import Estimate
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
+from pipelines.settings.run_settings import ReplicaSettings
 
 TOKENS = {
     "tokens": Estimate(1e9, 0.9e9, 1.2e9),
@@ -24,6 +26,7 @@ TOKENS = {
     "responses": Estimate(500, 500, 500),
 }
 LAYOUT = Layout(8, 2)
+CARD, POOL = CardSettings(), ReplicaSettings()
 LARGE = SIZES["nvidia/Nemotron-4-340B-Reward"]
 IDENTITY = {"model": "m", "revision": None, "weights": "w", "dtype": "bfloat16", "turns": "final"}
 MADE_WITH = {"tensor_parallel": 8, "pipeline_parallel": 2}
@@ -31,7 +34,7 @@ MADE_WITH = {"tensor_parallel": 8, "pipeline_parallel": 2}
 
 @pytest.fixture(scope="module")
 def head() -> RewardModel:
-    return resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
+    return replace(resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings()), dtype="bfloat16")
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,15 @@ def judge() -> RewardModel:
     return resolve_model(ModelSettings(model="tiny-genrm", judge=JudgeSettings(max_tokens=400)), RenderSettings())
 
 
-def billed(model: RewardModel, layout: Layout | None = LAYOUT, known: bool = True, **settings: Any) -> Bill:
-    ground = CostBasis(model, IDENTITY, CardSettings(), layout, LARGE if known else None)
+def billed(
+    model: RewardModel,
+    layout: Layout | None = LAYOUT,
+    known: bool = True,
+    card: CardSettings = CARD,
+    pool: ReplicaSettings = POOL,
+    **settings: Any,
+) -> Bill:
+    ground = CostBasis(model, IDENTITY, card, layout, LARGE if known else None, pool)
     return bill(TOKENS, ground, BillSettings(**settings))
 
 
@@ -55,6 +65,35 @@ def test_the_bounds_of_the_tokens_go_through_to_the_price(head: RewardModel) -> 
     assert any("2 are 2 times as fast" in assumption for assumption in found.assumptions)
 
 
+@pytest.mark.parametrize(
+    ("pool", "gpus", "engines"),
+    [
+        ({"replicas": 8}, None, 8),
+        ({"replicas": 2}, 40, 2),
+        ({"replicas": 1}, 40, 1),  # the others are idle in the run as well
+        ({"max_replicas": 8}, None, 8),
+        ({"max_replicas": 8, "min_replicas": 2}, 40, 2),
+        ({"max_replicas": 1}, 40, 1),
+    ],
+)
+def test_the_engines_are_those_that_the_run_has(
+    head: RewardModel, pool: dict[str, int], gpus: int | None, engines: int
+) -> None:
+    planned = billed(head, pool=ReplicaSettings(**pool), gpus=gpus, tokens_per_s=10_000, gpu_price=1.0)
+    assert (planned.engines, planned.gpus) == (engines, 16 * engines)
+    assert planned.work_s is not None
+    assert planned.work_s.value == pytest.approx(1e9 / 10_000 / engines)
+    most = pool.get("max_replicas")
+    named = f"the pool has {engines} engines from its start to its end (--max-replicas {most})"
+    assert (named in planned.assumptions) == (most is not None)
+
+
+@pytest.mark.parametrize("pool", [{"replicas": 3}, {"min_replicas": 3, "max_replicas": 8}])
+def test_gpus_that_dont_hold_the_engines_are_refused(head: RewardModel, pool: dict[str, int]) -> None:
+    with pytest.raises(SettingsError, match=r"--gpus 40: 3 engines take 48 \(TP 8 x PP 2\)"):
+        billed(head, pool=ReplicaSettings(**pool), gpus=40)
+
+
 def test_a_published_speed_is_of_forward_passes_and_of_all_gpus_of_an_engine(head: RewardModel) -> None:
     found = billed(head)
     assert found.speed is not None
@@ -65,6 +104,20 @@ def test_a_published_speed_is_of_forward_passes_and_of_all_gpus_of_an_engine(hea
     assert found.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 989.4e12))
     assert found.least_s.value < found.work_s.value
     assert found.cost is None
+
+
+def test_the_precision_that_the_model_runs_in_decides_its_speed_and_its_bound(head: RewardModel) -> None:
+    single = replace(head, dtype="float32")
+    assert billed(replace(head, dtype="float16")) == billed(head)
+    exact = billed(single, gpus=16)
+    assert (exact.speed, exact.work_s) == (None, None), "nothing is published of float32"
+    assert exact.least_s is not None
+    assert exact.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 66.9e12))
+    assert billed(single, card=CardSettings(precision="bfloat16")) == billed(head)
+    quick, usual = billed(single, card=CardSettings(precision="fp8")), billed(head)
+    assert quick.speed is not None
+    assert usual.speed is not None
+    assert quick.speed.read == pytest.approx(2 * usual.speed.read, rel=0.001)
 
 
 def test_where_nothing_is_known_there_is_no_time(head: RewardModel) -> None:
@@ -212,10 +265,20 @@ def test_a_machine_without_gpus_is_billed_in_cpu_hours_and_one_with_them_in_thei
     on_cpus = billed(head, layout=None, known=False, tokens_per_s=10_000)
     assert (on_cpus.cpus, on_cpus.gpus, on_cpus.gpu_hours, on_cpus.least_s) == (4, 0, None, None)
     assert on_cpus.cpu_hours is not None
+    assert on_cpus.work_s is not None
     assert on_cpus.cpu_hours.value == pytest.approx(1e9 / 10_000 * 4 / 3600)
     for options in ({"gpus": 16}, {"gpu_price": 2.0}):
         assert billed(head, tokens_per_s=10_000, **options).cpus is None, "whoever names GPUs plans for some"
     assert billed(head).cpus is None, "a published speed is a GPU's"
+    several = ReplicaSettings(replicas=2)
+    assert billed(head, layout=None, known=False, pool=several, tokens_per_s=10_000).work_s == on_cpus.work_s.times(1 / 2)
+    probed = bill(
+        TOKENS,
+        CostBasis(head, IDENTITY, CARD, None, None, several),
+        BillSettings(probe=True),
+        EngineSpeed(10_000, None, "measured by --probe"),
+    )
+    assert (probed.engines, probed.work_s) == (2, on_cpus.work_s), "two share the CPUs that the measured one had"
     machine(monkeypatch, gpus=1)
     on_gpus = billed(head, layout=None, known=False, tokens_per_s=10_000)
     assert (on_gpus.cpus, on_gpus.cpu_hours, on_gpus.gpus) == (None, None, 1)
@@ -233,7 +296,7 @@ def test_an_earlier_run_says_what_it_ran_on(
 
 def test_a_speed_that_was_measured_here_goes_before_a_published_one(head: RewardModel) -> None:
     speed = EngineSpeed(500.0, None, "measured by --probe")
-    ground = CostBasis(head, IDENTITY, CardSettings(), LAYOUT, LARGE)
+    ground = CostBasis(head, IDENTITY, CARD, LAYOUT, LARGE, POOL)
     measured = bill(TOKENS, ground, BillSettings(probe=True, gpus=16), speed)
     assert measured.speed == speed
     assert measured.work_s is not None

@@ -243,6 +243,18 @@ def test_the_command_tells_a_person_and_a_program(tmp_path: Path) -> None:
     assert found["cost"]["value"] == pytest.approx(seconds * 4 / 3600 * 2.5)
 
 
+def test_the_precision_that_the_model_runs_in_decides_its_layout(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.jsonl", lines(mixed(60)))
+    exact, half = (planned(path, dtype=dtype, gpus=1) for dtype in ("float32", "bfloat16"))
+    assert exact.layout is not None
+    assert half.layout is not None
+    assert (exact.layout.weights, exact.layout.cache) == (2 * half.layout.weights, 2 * half.layout.cache)
+    auto = json.loads(run(path, "--model", "tiny-attributes", "--gpus", 1, "--json")[1])
+    assert (auto["precision"], auto["layout"]["arithmetic"]) == ("float32", str(exact.layout)), "as its checkpoint says"
+    shown = run(path, "--model", "tiny-attributes", "--gpus", 1)[1]
+    assert "No throughput is published for this size in float32, so no time: --probe measures it" in shown
+
+
 def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", lines(mixed()))
     recipe = tmp_path / "recipe.yaml"
@@ -259,8 +271,32 @@ def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:
     assert found["part_rows"] == 70
     assert "says what is scored and how" in run(recipe, "--turns", "final")[2]
     assert "by itself" in run(recipe, path)[2]
+    assert "says what is scored and how" in run(recipe, "--replicas", 2)[2]
     recipe.write_text("filter: {scored: out}\n")
     assert "has no step `score`" in run(recipe)[2]
+
+
+def test_a_recipe_is_planned_with_its_engines(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.jsonl", lines(mixed(60)))
+    recipe, words = tmp_path / "recipe.yaml", ("--gpu", "80GB", "--tokens-per-s", 10)
+
+    def planned_with(work: str, *more: object) -> dict[str, Any]:
+        recipe.write_text(
+            f"score:\n  corpus: {{inputs: [{path}]}}\n  output: {tmp_path}/out\n"
+            f"  model: {{model: tiny-scalar}}\n  work: {work}\n"
+        )
+        plan: dict[str, Any] = json.loads(run(recipe, "--json", *words, *more)[1])
+        return plan
+
+    single, eight = planned_with("{}"), planned_with("{replicas: 8}")
+    assert (single["engines"], eight["engines"], eight["gpus"]) == (1, 8, 8)
+    assert eight["work_s"]["value"] == pytest.approx(single["work_s"]["value"] / 8)
+    assert eight == json.loads(run(path, "--model", "tiny-scalar", "--replicas", 8, "--json", *words)[1])
+    growing = planned_with("{max_replicas: 8}", "--gpus", 4)
+    assert growing["engines"] == 4
+    assert "the pool has 4 engines from its start to its end (--max-replicas 8)" in growing["assumptions"]
+    recipe.write_text(recipe.read_text().replace("max_replicas", "replicas"))
+    assert run(recipe, "--gpus", 4)[2] == "--gpus 4: 8 engines take 8 (TP 1)"
 
 
 @pytest.mark.parametrize("words", [("--limit", 5), ("--out", "plan.json"), ("--tokens-per-s", 5)])

@@ -38,6 +38,20 @@ def test_a_checkpoint_that_is_here() -> None:
     assert run("--model", "tiny-attributes", "--gpu", "141GB").splitlines()[0] == "TP 1: 1 GPU for an engine"
 
 
+def test_a_model_in_float32_takes_twice_the_memory() -> None:
+    words = ("--model", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--context", 8192)
+    assert run(*words).startswith("TP 4: 4 GPUs for an engine\nTP 4: 32.9 weights + 5.0 cache")
+    assert run(*words, "--dtype", "float16") == run(*words)
+    exact = run(*words, "--dtype", "float32")
+    assert exact.startswith("TP 8: 8 GPUs for an engine\nTP 8: 32.9 weights + 5.0 cache")
+    assert run(*words, "--dtype", "float32", "--precision", "bfloat16") == run(*words)
+
+
+def test_a_checkpoint_that_is_here_is_laid_out_in_its_precision() -> None:
+    exact, half = (layout_of(LayoutSettings(model="tiny-attributes", dtype=dtype)) for dtype in ("auto", "bfloat16"))
+    assert (exact.weights, exact.cache) == (2 * half.weights, 2 * half.cache)
+
+
 def test_a_longer_context_takes_more() -> None:
     judge = "nvidia/Qwen3-Nemotron-32B-GenRM-Principle"
     usual, long = (layout_of(LayoutSettings(model=judge, context=tokens)) for tokens in (None, 131_072))
