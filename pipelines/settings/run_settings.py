@@ -99,7 +99,9 @@ class PoolSettings(Settings):
     min_replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="minimum number of engines, with --max-replicas; default: 1"
     )
-    max_engine_deaths: int = Field(default=6, ge=1, description="number of consecutive engine crashes that ends the run")
+    max_engine_deaths: int = Field(
+        default=6, ge=1, description="number of crashes of an engine, with no work done in between, that ends the run"
+    )
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
