@@ -6,13 +6,13 @@ from typing import Any
 
 from actors.engine.protocol import Engine
 from actors.launch.start_engine import Report, start_engine
-from actors.records import Reason, RenderedRequest, Score
+from actors.records import Reason, RenderedRequest, Score, Status
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.head_scorer import ScoreBlock, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings
-from actors.workers.engine_process import EngineProcess
+from actors.workers.engine_process import Computation, EngineProcess
 
 Remember = Callable[[ScoreBlock, Report], ScoreBlock]
 """Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
@@ -26,7 +26,8 @@ class BatchActor:
         score_block = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake").score_block
         # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it: what
         # is remembered may have grown in between.
-        self._score_block = remember(score_block, self._process.warn) if remember is not None else score_block
+        remembered = remember(score_block, self._process.warn) if remember is not None else score_block
+        self._computation = Computation(remembered, score_block, _is_answer, _fail_killer)
 
     @property
     def runner(self) -> str:
@@ -40,7 +41,7 @@ class BatchActor:
 
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block of work. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, requests, self._score_block, _fail_killer)
+        return self._process.run(work, requests, self._computation)
 
 
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
@@ -49,6 +50,15 @@ def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) 
         report(f"testing {model.model}")
         self_test(model, engine)
     return engine
+
+
+def _is_answer(scores: Scores) -> bool:
+    return any(
+        score.status is not Status.REJECTED
+        and score.reason not in (Reason.ENGINE_TIMEOUT, Reason.ENGINE_REFUSED)
+        and not score.from_store
+        for score in scores
+    )
 
 
 def _fail_killer(request: RenderedRequest) -> Scores:

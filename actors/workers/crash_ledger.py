@@ -3,7 +3,11 @@
 A block of work is entered before an engine gets it, and left when its scores are returned. A block that is entered again
 without having been left has killed an engine. After two deaths it is a suspect: its requests run alone, one by one, until
 the killer is found. Their results are kept here, so that the engine after a death goes on with the request that killed the
-last one. Engines that die `max_deaths` times in a row, without any work done in between, end the run.
+last one. An engine that dies `max_deaths` times in a row, without any work done in between, ends the run.
+
+Killers are often neighbours: the turns of a conversation, the longest rows of a sorted corpus. So before a request is called
+a killer, the engine answers one that was answered before (the witness, kept here): that ends the row of deaths if it is the
+request that kills, and goes on with it if it is the engine that dies of everything.
 
 An engine that is lost with its node isn't counted, neither against its work nor in a row: spot nodes come and go.
 
@@ -79,7 +83,8 @@ class Ledger:
         self._start_steps: dict[str, str] = {}  # of engines that aren't ready yet
         self._first_ready_at: float | None = None
         self._results: dict[str, list[Any]] = {}
-        self._deaths_in_row = 0
+        self._witness: Any = None
+        self._deaths_in_row: Counter[str] = Counter()  # of each engine
         self._restarts = 0
         self._last_error = ""
         self._warnings: dict[str, None] = {}  # as an ordered set
@@ -87,13 +92,14 @@ class Ledger:
     def note_start(self, holder: str, process: str, node: str, alive: Collection[str]) -> bool:
         """Note that a process of an engine starts on a node; returns whether it is a restart, after a death.
 
-        `alive` are the nodes of the cluster. Raises `CrashLoop` after `max_deaths` deaths without any work in between.
+        `alive` are the nodes of the cluster. Raises `CrashLoop` after `max_deaths` deaths of the engine without any work, by
+        whichever engine, in between.
         """
         previous = self._processes.get(holder)
         if previous is None or previous.id != process:
             self._count_start(holder, node, alive)
             self._processes[holder] = _Process(process, is_restart=previous is not None)
-        if self._deaths_in_row >= self._max_deaths:
+        if self._deaths_in_row[holder] >= self._max_deaths:
             raise CrashLoop(self._last_error)
         return self._processes[holder].is_restart
 
@@ -104,15 +110,16 @@ class Ledger:
             self._entries = {work: entry for work, entry in self._entries.items() if entry.holder != holder}
             self._last_error = "its node went away"
         else:
-            # Of all engines together: `leave`, by whichever of them, sets it to 0.
-            self._deaths_in_row += is_restart
+            # Of each engine by itself: where killers are neighbours, all engines may die of some at the same time.
+            self._deaths_in_row[holder] += is_restart
         self._restarts += is_restart
         self._nodes[holder] = node
         self._start_steps[holder] = ""
-        if self._deaths_in_row >= self._max_deaths:
+        if self._deaths_in_row[holder] >= self._max_deaths:
             cause = self._last_error or _WORDLESS
             self._last_error = (
-                f"engines died {self._deaths_in_row} times with no work done in between. The last error: {cause}"
+                f"an engine died {self._deaths_in_row[holder]} times with no work done in between. If it is the first "
+                f"rows that kill it, a higher --max-engine-deaths gets past them. The last error: {cause}"
             )
 
     def note_start_step(self, holder: str, step: str) -> None:
@@ -152,11 +159,20 @@ class Ledger:
             self._deaths[work] += 1
         self._entries[work] = entry
 
-    def leave(self, work: str) -> None:
-        """Note that the work is done: the engine lives, so the row of deaths ends."""
+    def leave(self, work: str, answered: Any = None) -> None:
+        """Note that the work is done. `answered` is an item of it that the engine itself has answered; None: there is none.
+
+        With one, the rows of deaths end, of all engines: what the work needs is there, and the model can do it.
+        """
         self._entries.pop(work, None)
         self._results.pop(work, None)
-        self._deaths_in_row = 0
+        if answered is not None:
+            self._deaths_in_row.clear()
+            self._witness = answered if self._witness is None else self._witness
+
+    def witness(self) -> Any:
+        """The first item that an engine has answered; None if there is none yet."""
+        return self._witness
 
     def results(self, work: str) -> list[Any]:
         """The results of a suspect's first requests, in their order, from this or an earlier process."""

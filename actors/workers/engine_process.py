@@ -8,7 +8,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import ray
 
@@ -20,6 +21,21 @@ from actors.workers.crash_ledger import SUSPECT, name_item
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Computation(Generic[Item, Result]):
+    """What an engine does with items.
+
+    `compute` returns the results of several items, and raises `EngineDead` if the engine dies; `compute_anew` does it
+    without what a store remembers. `is_answer` says whether the engine itself answered: a result from a store, a rejection
+    and the engine's time-outs and refusals are no answers. `killer` gives the result of an item that kills engines.
+    """
+
+    compute: Callable[[Sequence[Item]], list[Result]]
+    compute_anew: Callable[[Sequence[Item]], list[Result]]
+    is_answer: Callable[[Result], bool]
+    killer: Callable[[Item], Result]
 
 
 class EngineProcess:
@@ -48,56 +64,59 @@ class EngineProcess:
         # daemon thread would be frozen already.
         atexit.register(self.engine.close)
 
-    def run(
-        self,
-        work: str,
-        items: Sequence[Item],
-        compute: Callable[[Sequence[Item]], list[Result]],
-        killer: Callable[[Item], Result],
-    ) -> list[Result]:
-        """The result of each item. `work` names the block, the same in every process that ever gets it.
-
-        `compute` returns the results of several items, and raises `EngineDead` if the engine dies; `killer` gives the result
-        of an item that kills engines.
-        """
+    def run(self, work: str, items: Sequence[Item], computation: Computation[Item, Result]) -> list[Result]:
+        """The result of each item. `work` names the block, the same in every process that ever gets it."""
         if self._call("deaths", work) < SUSPECT:
             with self._gate.share():
-                return self._enter(work, items, compute)
+                return self._enter(work, items, computation)
         with self._gate.exclude_others():
-            return self._one_by_one(work, items, compute, killer)
+            return self._one_by_one(work, items, computation)
 
     def warn(self, text: str) -> None:
         """Have the driver tell the user something, once however often it is said."""
         self._call("warn", text)
 
-    def _one_by_one(
-        self,
-        work: str,
-        items: Sequence[Item],
-        compute: Callable[[Sequence[Item]], list[Result]],
-        killer: Callable[[Item], Result],
-    ) -> list[Result]:
+    def _one_by_one(self, work: str, items: Sequence[Item], computation: Computation[Item, Result]) -> list[Result]:
         """Each item by itself, from the first without a result: a suspect block whose killer has to be found."""
         # The block itself isn't entered again, and so stays open from its second death on: `deaths` says 2 in every further
         # process, which comes here, too, and goes on behind the results that are there, until `leave`.
         results: list[Result] = self._call("results", work)
         for number, item in enumerate(items[len(results) :], len(results)):
             item_work = name_item(work, number)
-            is_killer = self._call("deaths", item_work) >= SUSPECT
-            results.append(killer(item) if is_killer else self._enter(item_work, [item], compute)[0])
+            if self._call("deaths", item_work) >= SUSPECT:
+                self._answer_witness(work, items, number, computation)
+                results.append(computation.killer(item))
+            else:
+                results += self._enter(item_work, [item], computation)
             self._call("add_result", work, number, results[-1])
         self._call("leave", work)
         return results
 
-    def _enter(self, work: str, items: Sequence[Item], compute: Callable[[Sequence[Item]], list[Result]]) -> list[Result]:
+    def _answer_witness(self, work: str, items: Sequence[Item], killer: int, computation: Computation[Item, Result]) -> None:
+        """Do a harmless item, which a sound engine answers: so it was the item of the number `killer` that has killed.
+
+        Before anything was answered, a later item of the block may be harmless: the last ones first, since killers are
+        neighbours. If none is, nothing tells the killers from a broken engine, and the row of deaths goes on.
+        """
+        anew = replace(computation, compute=computation.compute_anew)
+        if (witness := self._call("witness")) is not None:
+            self._enter(f"{self._holder}/witness", [witness], anew)
+            return
+        for number in range(len(items) - 1, killer, -1):
+            item_work = name_item(work, number)
+            if not self._call("deaths", item_work) and computation.is_answer(*self._enter(item_work, [items[number]], anew)):
+                return
+
+    def _enter(self, work: str, items: Sequence[Item], computation: Computation[Item, Result]) -> list[Result]:
         """Do items as one entered work. A death ends the process: Ray then starts the actor again and repeats the call."""
         self._call("enter", work, self._holder)
         try:
-            results = compute(items)
+            results = computation.compute(items)
         except EngineDead as error:
             self._call("note_error", str(error))
             os._exit(1)
-        self._call("leave", work)
+        answered = (item for item, result in zip(items, results, strict=True) if computation.is_answer(result))
+        self._call("leave", work, next(answered, None))
         return results
 
     def _call(self, method: str, *arguments: Any) -> Any:

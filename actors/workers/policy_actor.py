@@ -8,7 +8,7 @@ from actors.records import Reason
 from actors.rendering.renderer import special_tokens
 from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, Policy, PolicyWriter, failed_candidate
 from actors.settings.replica import EngineSettings
-from actors.workers.engine_process import EngineProcess
+from actors.workers.engine_process import Computation, EngineProcess
 
 
 class PolicyActor:
@@ -16,11 +16,16 @@ class PolicyActor:
 
     def __init__(self, policy: Policy, settings: EngineSettings, ledger: Any) -> None:
         self._process = EngineProcess(ledger, lambda report: start_engine(policy, settings, report=report))
-        self._writer = PolicyWriter(policy.sampling, self._process.engine, special_tokens(policy))
+        writer = PolicyWriter(policy.sampling, self._process.engine, special_tokens(policy))
+        self._computation = Computation(writer.draw_block, writer.draw_block, _is_answer, _fail_killer)
 
     def draw(self, work: str, draws: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
         """Generate candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, draws, self._writer.draw_block, _fail_killer)
+        return self._process.run(work, draws, self._computation)
+
+
+def _is_answer(candidates: tuple[GeneratedCandidate, ...]) -> bool:
+    return any(candidate.finish_reason is not None for candidate in candidates)
 
 
 def _fail_killer(draw: CandidatePrompt) -> tuple[GeneratedCandidate, ...]:

@@ -47,8 +47,8 @@ def reopen(folder: str, manifest: Manifest, engines: EnginesAgainSettings) -> Re
     """
     if manifest.identity.get("endpoint"):
         raise SettingsError(
-            f"{folder} was scored by an endpoint, and only what `score` wrote can be scored again; run `evaluate --endpoint` "
-            "with another --out"
+            f"{folder} was scored by an endpoint, and only what `score` wrote can be scored again; run "
+            "`evaluate --endpoint` with another --out"
         )
     settings = _with_engines(_settings(folder), engines)
     model = resolve_model(

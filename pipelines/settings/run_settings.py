@@ -116,7 +116,9 @@ class ReplicaSettings(Settings):
 class PoolSettings(ReplicaSettings):
     """Number of engines, and the limit on their crashes."""
 
-    max_engine_deaths: int = Field(default=6, ge=1, description="number of consecutive engine crashes that ends the run")
+    max_engine_deaths: int = Field(
+        default=6, ge=1, description="number of crashes of an engine, with no work done in between, that ends the run"
+    )
 
 
 class WorkSettings(PoolSettings):

@@ -1,23 +1,30 @@
 """Engines that die: whose fault it was, how often they may, and that a suspect runs alone."""
 
+import functools
 import itertools
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
+from actors.engine.protocol import Engine
 from actors.errors import CrashLoop
-from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
-from actors.reward_model import families
-from actors.scorers.head_scorer import HeadScorer
-from actors.workers.batch_actor import BatchActor, _fail_killer
+from actors.launch.start_engine import Report
+from actors.records import Prompt, Reading, Reason, RenderedRequest, RenderedResponse, Score, Status
+from actors.reward_model import RewardModel, resolve_model
+from actors.scorers.head_scorer import ScoreBlock, Scores
+from actors.scorers.policy import CandidatePrompt, resolve_policy
+from actors.settings.replica import EngineSettings, ModelSettings, PolicySettings, RenderSettings
+from actors.workers import batch_actor, policy_actor
+from actors.workers.batch_actor import BatchActor, Remember, _fail_killer, _is_answer
 from actors.workers.crash_ledger import SUSPECT, Ledger, name_item
 from actors.workers.engine_process import EngineProcess, _Gate
+from actors.workers.policy_actor import PolicyActor
 
 PATIENCE = 30.0  # seconds, for a thread that should come at once
 
@@ -73,13 +80,14 @@ def test_engines_that_die_without_work_done_end_the_run() -> None:
     for _ in range(3):
         starts(ledger, "actor-1")
         ledger.note_error("out of memory on device 3")
-    with pytest.raises(CrashLoop, match=r"engines died 3 times with no work done .* out of memory on device 3"):
+    with pytest.raises(CrashLoop, match=r"an engine died 3 times with no work done .* out of memory on device 3"):
         starts(ledger, "actor-1")
 
 
-def test_deaths_of_all_actors_count_together() -> None:
+def test_deaths_of_each_actor_count_by_themselves() -> None:
+    """All of them may have met killers at a time; a broken cluster takes no more rounds of deaths than a broken machine."""
     ledger = Ledger(max_deaths=2)
-    for actor in ("actor-1", "actor-2", "actor-1"):
+    for actor in ("actor-1", "actor-2", "actor-3") * 2:
         starts(ledger, actor)
     with pytest.raises(CrashLoop, match="may have killed them"):
         starts(ledger, "actor-2")
@@ -96,7 +104,34 @@ def test_work_done_in_between_forgives() -> None:
     for number in range(20):
         starts(ledger, "actor-1")
         ledger.enter(f"part-{number}", "actor-1")
+        ledger.leave(f"part-{number}", "a request")
+
+
+def test_work_of_any_actor_forgives_all() -> None:
+    ledger = Ledger(max_deaths=2)
+    for number in range(20):
+        starts(ledger, "actor-1")
+        starts(ledger, "actor-2")
+        ledger.leave(f"part-{number}", "a request")
+
+
+def test_work_that_no_engine_answered_forgives_nothing() -> None:
+    """All of it killed, or a score store had it."""
+    ledger = Ledger(max_deaths=2)
+    for number in range(2):
+        starts(ledger, "actor-1")
+        ledger.enter(f"part-{number}", "actor-1")
         ledger.leave(f"part-{number}")
+    with pytest.raises(CrashLoop):
+        starts(ledger, "actor-1")
+
+
+def test_the_first_item_that_was_answered_is_the_witness() -> None:
+    ledger = Ledger(max_deaths=2)
+    assert ledger.witness() is None
+    for answered in (None, "first", "second", None):
+        ledger.leave("part-1", answered)
+    assert ledger.witness() == "first"
 
 
 def test_what_a_suspect_came_to_is_kept_until_its_work_is_done() -> None:
@@ -131,7 +166,7 @@ def test_the_start_that_ends_a_run_does_so_again_when_it_is_repeated() -> None:
     starts(ledger, "actor-1")
     ledger.note_error("out of memory")
     for _ in range(2):
-        with pytest.raises(CrashLoop, match=r"^engines died 1 times .* The last error: out of memory$"):
+        with pytest.raises(CrashLoop, match=r"^an engine died 1 times .* The last error: out of memory$"):
             ledger.note_start("actor-1", "process-2", "node-1", ["node-1"])
 
 
@@ -343,12 +378,13 @@ class ProcessEnded(Exception):
 class Process(EngineProcess):
     """An engine's process without Ray."""
 
-    def __init__(self, ledger: Ledger, engine: FakeEngine) -> None:
-        starts(ledger, "actor-1")
+    def __init__(self, ledger: Ledger, start: Callable[[Report], Engine], holder: str) -> None:
+        starts(ledger, holder)
         self._ledger = ledger
         self._gate = _Gate()
-        self._holder = "actor-1"
-        self.engine = engine
+        self._holder = holder
+        self.engine = start(print)
+        ledger.note_ready(holder)
 
     def _call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._ledger, method)(*arguments)
@@ -357,14 +393,28 @@ class Process(EngineProcess):
 class Actor(BatchActor):
     """A batch actor without Ray."""
 
-    def __init__(self, ledger: Ledger, die_after: int | None) -> None:
-        family = families()["scalar"]
-        engine = FakeEngine(1, 100, faults=Faults({DEADLY: FakeFault.DIE}, die_after))
-        self._process = Process(ledger, engine)
-        self._score_block = HeadScorer(family, family.card_weights(), engine).score_block
+    def __init__(
+        self, ledger: Ledger, die_after: int | None, holder: str = "actor-1", remember: Remember | None = None
+    ) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batch_actor, "EngineProcess", functools.partial(Process, holder=holder))
+            super().__init__(scalar_model(), fake_engine(die_after), ledger, remember)
 
     def stop(self) -> None:
         self._process.engine.close()
+
+
+@functools.cache
+def scalar_model() -> RewardModel:
+    return resolve_model(ModelSettings(model="tiny-scalar"), RenderSettings())
+
+
+def fake_engine(die_after: int | None = None) -> EngineSettings:
+    """A fake engine that dies of the token `DEADLY`, and after so many answers."""
+    return EngineSettings(engine="fake", engine_args={"at": {str(DEADLY): "die"}, "die_after": die_after})
+
+
+MAX_DEATHS = 6  # the default of --max-engine-deaths
 
 
 @pytest.fixture(autouse=True)
@@ -376,11 +426,15 @@ def _no_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def score(
-    ledger: Ledger, work: str, requests: list[RenderedRequest], die_after: int | None = None
+    ledger: Ledger,
+    work: str,
+    requests: list[RenderedRequest],
+    die_after: int | None = None,
+    remember: Remember | None = None,
 ) -> tuple[list[tuple[Score, ...]], int]:
     """Score a block, starting actors as Ray does; and how many of them died."""
     for deaths in range(100):
-        actor = Actor(ledger, die_after)
+        actor = Actor(ledger, die_after, remember=remember)
         try:
             return actor.score(work, requests), deaths
         except ProcessEnded:
@@ -448,3 +502,206 @@ def test_what_a_response_was_before_it_killed_an_engine_is_kept() -> None:
 def test_an_engine_that_dies_of_everything_ends_the_run() -> None:
     with pytest.raises(CrashLoop, match="a prompt killed it"):
         score(Ledger(3), "part-1", block(DEADLY, DEADLY))
+
+
+# Killers that are neighbours.
+
+
+def reasons(scores: list[tuple[Score, ...]]) -> list[Reason | None]:
+    return [score.reason for (score,) in scores]
+
+
+def block_with_killers(*killers: int) -> list[RenderedRequest]:
+    """A block of 8 requests, of which those of these numbers kill."""
+    return block(*[DEADLY if number in killers else 20 + number for number in range(8)])
+
+
+@pytest.mark.parametrize(
+    ("killers", "expected_deaths"),
+    [
+        ([3], 4),
+        ([3, 4], 6),
+        ([1, 3, 5, 7], 10),
+        ([0, 1], 6),
+        ([0, 7], 6),
+        ([3, 4, 5], 8),
+        ([5, 6, 7], 8),
+        ([1, 2, 3, 4, 5, 6, 7], 16),
+        ([0, 1, 2, 3, 4, 5, 6], 16),
+    ],
+)
+def test_killers_that_are_neighbours_are_all_found(killers: list[int], expected_deaths: int) -> None:
+    scores, deaths = score(Ledger(MAX_DEATHS), "part-1", block_with_killers(*killers))
+    assert reasons(scores) == [Reason.ENGINE_KILLER if number in killers else None for number in range(8)]
+    assert deaths == expected_deaths, "two of the block, and two of each killer"
+
+
+def test_blocks_full_of_killers_are_found_after_one_that_was_scored() -> None:
+    ledger = Ledger(MAX_DEATHS)
+    score(ledger, "part-1", block(1, 2, 3))
+    for part in ("part-2", "part-3"):
+        assert reasons(score(ledger, part, block(*[DEADLY] * 8))[0]) == [Reason.ENGINE_KILLER] * 8
+        assert ledger.engine_health(["node-1"]) == ((), ()), "nobody is busy with what is done"
+    assert reasons(score(ledger, "part-4", block(1, 2, 3))[0]) == [None] * 3
+
+
+def test_a_first_block_full_of_killers_is_found_only_with_a_higher_bound() -> None:
+    """Nothing tells it from a machine on which every request kills."""
+    killers = block(*[DEADLY] * 8)
+    with pytest.raises(CrashLoop, match=r"an engine died 6 times .* --max-engine-deaths"):
+        score(Ledger(MAX_DEATHS), "part-1", killers)
+    ledger = Ledger(SUSPECT + 8 * SUSPECT + 2)  # the next block is scored by another process, too
+    assert reasons(score(ledger, "part-1", killers)[0]) == [Reason.ENGINE_KILLER] * 8
+    assert score(ledger, "part-2", block(1, 2, 3))[1] == 0
+
+
+@pytest.mark.parametrize("items", [1, 2, 8])
+@pytest.mark.parametrize("scored_before", [True, False])
+def test_a_machine_that_breaks_ends_the_run_however_small_the_blocks_are(items: int, scored_before: bool) -> None:
+    ledger = Ledger(MAX_DEATHS)
+    if scored_before:
+        score(ledger, "part-0", block(1, 2, 3))
+    scored = list[str]()
+
+    def score_all() -> None:
+        for part in map("part-{}".format, range(1, 100)):
+            score(ledger, part, block(*range(20, 20 + items)), die_after=0)
+            scored.append(part)
+
+    with pytest.raises(CrashLoop, match=r"an engine died 6 times .* it had answered 0 requests"):
+        score_all()
+    # A block of one request, and nothing scored before: nothing could show that it isn't the request that kills.
+    assert scored == (["part-1"] if items == 1 and not scored_before else [])
+
+
+def test_a_frail_engine_is_blamed_itself_though_a_request_was_scored_before() -> None:
+    ledger = Ledger(MAX_DEATHS)
+    score(ledger, "part-1", block(1, 2, 3))
+    scores, _ = score(ledger, "part-2", block(*range(20, 40)), die_after=1)
+    assert reasons(scores) == [None] * 20
+
+
+def turns_of_engines(ledger: Ledger, blocks: dict[str, list[RenderedRequest]], die_after: int | None = None) -> list[int]:
+    """Each engine scores a block of its name, and all die in turns. How many killers each block has."""
+    killers: dict[str, int] = {}
+    for _ in range(100):
+        waiting = [name for name in blocks if name not in killers]
+        if not waiting:
+            return list(killers.values())
+        actors = {name: Actor(ledger, die_after, name) for name in waiting}
+        for name, actor in actors.items():
+            try:
+                killers[name] = reasons(actor.score(f"part of {name}", blocks[name])).count(Reason.ENGINE_KILLER)
+            except ProcessEnded:
+                continue
+            finally:
+                actor.stop()
+    raise AssertionError("they died for ever")
+
+
+@pytest.mark.parametrize("engines", [2, 8])
+def test_engines_that_all_meet_killers_at_a_time_find_them(engines: int) -> None:
+    ledger = Ledger(MAX_DEATHS)
+    score(ledger, "part-1", block(1, 2, 3))
+    blocks = {f"engine-{number}": block(*[DEADLY] * 4) for number in range(engines)}
+    assert turns_of_engines(ledger, blocks) == [4] * engines
+
+
+def test_engines_that_all_die_of_everything_end_the_run() -> None:
+    ledger = Ledger(MAX_DEATHS)
+    score(ledger, "part-1", block(1, 2, 3))
+    with pytest.raises(CrashLoop):
+        turns_of_engines(ledger, {f"engine-{number}": block(*range(20, 28)) for number in range(4)}, die_after=0)
+    assert ledger.restarts()[0] <= 4 * MAX_DEATHS
+
+
+class Memory:
+    """A store around a scorer, of all that it has scored."""
+
+    def __init__(self) -> None:
+        self._scores: dict[str, Scores] = {}
+
+    def __call__(self, score_block: ScoreBlock, report: Report) -> ScoreBlock:
+        def compute(requests: Sequence[RenderedRequest]) -> list[Scores]:
+            keys = [repr(request.prompts) for request in requests]
+            new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._scores}
+            fresh = dict(zip(new, score_block(list(new.values())), strict=True)) if new else {}
+            self._scores |= {key: tuple(replace(one, from_store=True) for one in scores) for key, scores in fresh.items()}
+            return [fresh.get(key, self._scores[key]) for key in keys]
+
+        return compute
+
+
+def score_once(ledger: Ledger, work: str, requests: list[RenderedRequest], remember: Remember) -> list[Scores]:
+    """Score a block on a broken engine, in one process."""
+    actor = Actor(ledger, 0, remember=remember)
+    try:
+        return actor.score(work, requests)
+    finally:
+        actor.stop()
+
+
+def test_what_a_store_answers_shows_nothing_of_the_engine() -> None:
+    ledger, memory = Ledger(8), Memory()
+    stored = block(1, 2, 3)
+    score(ledger, "part-0", stored, remember=memory)
+    for _ in range(SUSPECT + SUSPECT):
+        with pytest.raises(ProcessEnded):
+            score_once(ledger, "part-1", block(20), memory)
+    assert score_once(ledger, "part-2", stored, memory), "a store needs no engine"
+    for _ in range(2):
+        with pytest.raises(ProcessEnded):
+            score_once(ledger, "part-1", block(20), memory)
+    with pytest.raises(CrashLoop):  # six deaths, and the ends of two processes that did all their work
+        score_once(ledger, "part-1", block(20), memory)
+
+
+SCORED, REFUSED = Score.scored(Reading(1.0, {}), 3), Score.rejected(Reason.TOO_LONG)
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_answer"),
+    [
+        ((SCORED,), True),
+        ((REFUSED, SCORED), True),
+        ((Score.failed(Reason.NO_VERDICT),), True),
+        ((REFUSED,), False),
+        ((Score.failed(Reason.ENGINE_TIMEOUT), Score.failed(Reason.ENGINE_REFUSED)), False),
+        ((replace(SCORED, from_store=True),), False),
+        ((), False),
+    ],
+)
+def test_only_what_the_engine_did_is_an_answer(scores: Scores, is_answer: bool) -> None:
+    assert _is_answer(scores) is is_answer
+
+
+# A policy.
+
+
+class Drawer(PolicyActor):
+    """A policy's actor without Ray."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(policy_actor, "EngineProcess", functools.partial(Process, holder="actor-1"))
+            super().__init__(resolve_policy(PolicySettings(policy="tiny-policy")), fake_engine(), ledger)
+
+    def stop(self) -> None:
+        self._process.engine.close()
+
+
+def test_prompts_that_kill_a_policy_are_found_though_they_are_neighbours() -> None:
+    ledger = Ledger(MAX_DEATHS)
+    prompts = [CandidatePrompt([token], (0, 1)) for token in (DEADLY, DEADLY, DEADLY, 1, 2)]
+    for _ in range(100):
+        actor = Drawer(ledger)
+        try:
+            candidates = actor.draw("part-1", prompts)
+            break
+        except ProcessEnded:
+            continue
+        finally:
+            actor.stop()
+    killers = [[candidate.reason is Reason.ENGINE_KILLER for candidate in of_prompt] for of_prompt in candidates]
+    assert killers == [[True, True]] * 3 + [[False, False]] * 2
+    assert ledger.restarts()[0] == SUSPECT + 3 * SUSPECT

@@ -342,6 +342,14 @@ def test_a_row_that_kills_engines_is_found_and_set_aside(tmp_path: Path) -> None
     assert any(killer in prompt for prompt in json.loads(aside.read_text())["prompts"])
 
 
+@pytest.mark.long  # kills engines
+def test_rows_that_kill_engines_are_found_though_they_are_neighbours(tmp_path: Path) -> None:
+    bells = [chat("ring", f"the \x07 bell of {number}") for number in range(4)]
+    corpus = write(tmp_path / "c.jsonl", lines([*rows(20), *bells, *rows(20)]))
+    summary = score(settings(corpus, tmp_path / "out", engine_args={"at": {str(_token("\x07")): "die"}}))
+    assert (summary.scored, summary.reasons) == (40, {"engine_killer": 4})
+
+
 @pytest.mark.long
 def test_a_process_that_ends_without_a_word_loses_nothing(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([*rows(30), chat("ring", "the \x07 bell")]))
@@ -363,7 +371,7 @@ def test_an_engine_that_dies_now_and_then_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.long  # kills engines
 def test_an_engine_that_always_dies_ends_the_run_with_its_own_error(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(30)))
-    with pytest.raises(RunStopped, match=r"engines died 3 times .* the engine is gone"):
+    with pytest.raises(RunStopped, match=r"an engine died 3 times .* the engine is gone"):
         score(settings(corpus, tmp_path / "out", engine_args={"die_after": 0}, max_engine_deaths=3))
     assert score(settings(corpus, tmp_path / "out")).scored == 30
 
