@@ -195,7 +195,8 @@ async def _score_missing(run: _EndpointRun, progress: Progress) -> None:
         for unit in _missing(run):
             for table in read(unit, run.max_record_bytes, run.parts.end_seen):
                 rows, repeated = parse_rows(table, run.reader)
-                for stretch in stretches(ranges_and_repeated(table, repeated), _PART_ROWS, rows):
+                responses = [0 if row is None else len(row.names) for row in rows]
+                for stretch in stretches(ranges_and_repeated(table, repeated), _PART_ROWS, rows, responses=responses):
                     check_held()
                     progress.part_done(await _commit(run, unit.file, stretch))
     finally:
