@@ -60,6 +60,7 @@ class Chat:
         self.asked = 0
         self.root = "/weights/judge"
         self.lists = True
+        self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.app = FastAPI()
         self.app.get("/v1/models")(self.models)
         self.app.post("/v1/chat/completions")(self.complete)
@@ -85,8 +86,8 @@ class Chat:
         if shown:
             self.bodies.append(body)
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice], "usage": usage}
+        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}
+        return {**answer, "usage": self.usage}
 
 
 @contextmanager
@@ -161,6 +162,19 @@ def test_what_cant_be_read_has_a_typed_reason_and_is_asked_again(tmp_path: Path)
     seeds = Counter(body["temperature"] == 0 for body in chat.bodies if "seed" not in body)
     assert seeds == {True: 4}, "greedy at first"
     assert len({body["seed"] for body in chat.bodies if "seed" in body}) == 3, "and sampled when it is asked again"
+
+
+def test_a_text_that_the_server_aborted_is_asked_for_again(tmp_path: Path) -> None:
+    finishes = ["abort", "error"]
+
+    def judge(first: str, second: str) -> Reply:
+        text, finish = longer(first, second)
+        return text, finishes.pop() if finishes else finish
+
+    corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat(judge)
+    with serving(chat) as address:
+        (evaluation,) = run(corpus, address, tmp_path / "out", reask=0)
+    assert (evaluation.coverage, len(chat.bodies)) == (1.0, 3 + 2)
 
 
 def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ class Endpoint:
         self.refuses = ""
         """A text: only prompts that hold it are refused."""
         self.refused = 0
+        self.finishes: list[str] = []
+        """Why the first texts ended."""
+        self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.name, self.root, self.started = "parrot", "models/parrot", 0
         self._at_a_time = 0
         self.app = FastAPI()
@@ -69,10 +72,10 @@ class Endpoint:
             return JSONResponse({"error": {"message": "busy"}}, 429 if body["seed"] % 2 else 503, {"Retry-After": "0"})
         self.asked.append(body)
         said = f"{body['messages'][-1]['content']} {body['seed']}"
-        finish = "length" if body["seed"] % 5 == 0 else "stop"
+        finish = self.finishes.pop(0) if self.finishes else "length" if body["seed"] % 5 == 0 else "stop"
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": finish}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        return {"id": "x", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice], "usage": usage}
+        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice]}
+        return {**answer, "usage": self.usage}
 
 
 @pytest.fixture
@@ -243,6 +246,13 @@ def test_a_prompt_that_is_refused_beside_others_has_that_outcome(endpoint: Endpo
     assert "no such talk" in refused.cause
     assert refused.retries == 1, "one refusal may be temporary"
     assert [one.reason for (one,) in answered(address, "bad alone")] == [Reason.ENDPOINT_REFUSED], "the last of a run"
+
+
+@pytest.mark.parametrize("finish", ["abort", "error"])
+def test_a_text_that_the_server_aborted_is_drawn_again(endpoint: Endpoint, address: str, finish: str) -> None:
+    endpoint.finishes = ["stop", finish, finish]  # the first is the probe's
+    ((candidate,),) = answered(address, "good")
+    assert (candidate.text, candidate.reason, candidate.retries) == ("good 1", None, 2)
 
 
 def test_nobody_there_is_told() -> None:
