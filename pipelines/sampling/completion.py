@@ -29,5 +29,9 @@ def read_completion(answer: Any) -> Completion:
         raise TypeError(f"a completion without text: {text!r}")
     if finish in _ABORTED:
         raise EndpointFault(FaultKind.BUSY, "aborted the request")
-    cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", None) or 0
-    return Completion(text, finish, usage.prompt_tokens if usage else 0, usage.completion_tokens if usage else 0, cached)
+    cached_tokens = _count(getattr(usage, "prompt_tokens_details", None), "cached_tokens")
+    return Completion(text, finish, _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"), cached_tokens)
+
+
+def _count(usage: Any, name: str) -> int:
+    return getattr(usage, name, None) or 0

@@ -177,6 +177,15 @@ def test_a_text_that_the_server_aborted_is_asked_for_again(tmp_path: Path) -> No
     assert (evaluation.coverage, len(chat.bodies)) == (1.0, 3 + 2)
 
 
+@pytest.mark.parametrize("usage", [{}, {"total_tokens": 8}, {"prompt_tokens": None, "completion_tokens": None}])
+def test_a_judge_whose_tokens_arent_counted_is_read(tmp_path: Path, usage: Any) -> None:
+    corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat()
+    chat.usage = usage
+    with serving(chat) as address:
+        (evaluation,) = run(corpus, address, tmp_path / "out")
+    assert (evaluation.coverage, evaluation.work["completion_tokens"]) == (1.0, 0)
+
+
 def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(150))
     stormy = Chat(fault=lambda number: {0: 503, 1: 429, 2: 500}.get(number % 6) if number < 60 else None)

@@ -255,6 +255,24 @@ def test_a_text_that_the_server_aborted_is_drawn_again(endpoint: Endpoint, addre
     assert (candidate.text, candidate.reason, candidate.retries) == ("good 1", None, 2)
 
 
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        (None, (0, 0)),
+        ({}, (0, 0)),
+        ({"total_tokens": 8}, (0, 0)),
+        ({"prompt_tokens": None, "completion_tokens": None}, (0, 0)),
+        ({"completion_tokens": 3}, (0, 3)),
+    ],
+)
+def test_counts_that_an_endpoint_doesnt_give_are_0(
+    endpoint: Endpoint, address: str, usage: Any, counts: tuple[int, int]
+) -> None:
+    endpoint.usage = usage
+    ((candidate,),) = answered(address, "good")
+    assert (candidate.reason, candidate.prompt_tokens, candidate.tokens) == (None, *counts)
+
+
 def test_nobody_there_is_told() -> None:
     port = free_port()
     with pytest.raises(EngineError, match=rf"^the endpoint http://127.0.0.1:{port}/v1 can't be reached: connection refused"):
