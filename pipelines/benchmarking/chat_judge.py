@@ -84,6 +84,11 @@ class ChatJudge:
             "engine": "chat completions",
         }
 
+    @property
+    def takes_principles(self) -> bool:
+        """Whether it judges by the principles of a request."""
+        return self.judge.takes_principles
+
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
         """The columns of what it scores."""
         judge = self.judge

@@ -243,6 +243,22 @@ def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Pat
         retry(build(RetrySettings, {"scored": folder}))
 
 
+@pytest.mark.parametrize("principle", ["", "{{ principle }}"])
+def test_principles_are_those_that_the_judge_goes_by(tmp_path: Path, principle: str) -> None:
+    """A prompt's hash is without those that aren't shown, as in a batch run."""
+    row = {"domain": "stem", "context": [{"role": "user", "content": "1 + 1?"}], "response": "2", "fulfilment": "Yes"}
+    corpus = write(tmp_path / "principle.jsonl", lines([{**row, "principle": "correctness"}]))
+    shown = "[The First Response]\n{{ response }}\n[The Second Response]\n{{ response }}\nBetter?"
+    rubric = {"prompt": f"{principle} {shown}", "pattern": r"Score: (?P<score>\d)", "low": 0, "high": 9}
+    chat = Chat(lambda first, second: ("Score: 7", "stop"))
+    with serving(chat) as address:
+        run(corpus, address, tmp_path / "out", scored=f"helpsteer3={corpus}", partial=True, rubric=rubric)
+    (scored_row,) = scored(tmp_path / "out" / "scored" / "helpsteer3" / "judge")
+    principles = ("correctness",) if principle else ()
+    expected = ScoreRequest((Message(Role.USER, "1 + 1?"),), (), principles)
+    assert (scored_row["status"], scored_row["prompt_hash"]) == ("scored", expected.prompt_hash)
+
+
 REASONED = "<think>A long, long chain of thought.</think>\n\n7"
 
 
