@@ -319,18 +319,12 @@ def test_causes_are_told_apart() -> None:
         error.__cause__, cause.__cause__ = cause, deeper
         return fault_of(error)
 
-    kinds = {code: status(code).kind for code in (400, 401, 403, 404, 408, 413, 422, 429, 500, 503)}
+    kinds = {code: status(code).kind for code in (*range(400, 430), 431, 451, 500, 503)}
     assert kinds == {
-        400: FaultKind.REFUSED,
-        401: FaultKind.UNUSABLE,
-        403: FaultKind.REFUSED,
-        404: FaultKind.UNUSABLE,
-        408: FaultKind.BUSY,
-        413: FaultKind.REFUSED,
-        422: FaultKind.REFUSED,
-        429: FaultKind.BUSY,
-        500: FaultKind.FAILED,
-        503: FaultKind.FAILED,
+        **dict.fromkeys((*range(400, 430), 431, 451), FaultKind.REFUSED),
+        **dict.fromkeys((401, 402, 404, 405), FaultKind.UNUSABLE),
+        **dict.fromkeys((408, 409, 425, 429), FaultKind.BUSY),
+        **dict.fromkeys((500, 503), FaultKind.FAILED),
     }
     assert (status(503, retry_after="7").kind, status(503, retry_after="7").retry_after_s) == (FaultKind.BUSY, 7.0)
     assert status(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT").retry_after_s == 0
