@@ -119,7 +119,7 @@ class Breaker:
         self._failing_since, self._failures, self._probes = None, 0, 0
 
     def record_failure(self, now: float) -> None:
-        """Record that a request failed; opens the breaker after 16 failures in a row, or failures for half of `patience_s`."""
+        """Record that a request failed; opens the breaker after 16 failures in a row, or failures for half the patience."""
         self._failing_since = now if self._failing_since is None else self._failing_since
         self._failures += 1
         # By time as well: a few requests that all get 429 may take very long to come to 16 failures in a row. The other half
