@@ -85,7 +85,7 @@ class Reason(StrEnum):
     OUT_OF_RANGE = "out_of_range"  # or one that isn't on the scale
     UNFINISHED = "unfinished"  # a candidate that hadn't ended when its tokens did
     UNJUDGED = "unjudged"  # a candidate whose turn to be judged comes when all are drawn
-    ENDPOINT_FAILED = "endpoint_failed"  # a prompt on which the policy's endpoint breaks each time, and answers others
+    ENDPOINT_FAILED = "endpoint_failed"  # a prompt on which an endpoint breaks each time, or never takes, and answers others
     ENDPOINT_REFUSED = "endpoint_refused"  # a prompt that the policy's endpoint refuses each time, and answers others
     NO_BASELINE = "no_baseline"  # of an ensemble: too few different responses to the prompt to make z-scores of
 

@@ -563,7 +563,7 @@ DEFECTS = (
     ),
     Defect(
         "a chat judge's answer that was cut off counts",
-        "pipelines/benchmarking/chat_judge.py",
+        "pipelines/sampling/completion.py",
         'choice.finish_reason or ""',
         '"stop"',
         "tests/pipelines/benchmarking/test_chat_judge.py::test_what_cant_be_read_has_a_typed_reason_and_is_asked_again",

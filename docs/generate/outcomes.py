@@ -104,7 +104,8 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.UNJUDGED: Meaning(_REJECTED, "a candidate whose turn to be judged comes when all are drawn (`--in-turns`)"),
     Reason.ENDPOINT_FAILED: Meaning(
         _FAILED,
-        "the endpoint (of a policy, or of `evaluate --endpoint`) breaks on this prompt each time, and answers others",
+        "the endpoint (of a policy, or of `evaluate --endpoint`) breaks on this prompt each time, or never takes it, and "
+        "answers others",
     ),
     Reason.ENDPOINT_REFUSED: Meaning(
         _FAILED, "the endpoint (of a policy, or of `evaluate --endpoint`) refuses this prompt each time, and answers others"

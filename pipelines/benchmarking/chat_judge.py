@@ -23,6 +23,7 @@ from actors.text.reasoning import final_answer
 from pipelines.benchmarking.endpoint_connection import NOT_OURS, http_client, retrying_client, within_patience
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
+from pipelines.sampling.completion import read_completion
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import CHAT, display_url, fault_of, is_about_length
 from pipelines.settings.evaluate_settings import EvaluateSettings
@@ -82,6 +83,11 @@ class ChatJudge:
             "reasoning": (judge.reasoning or Reasoning.REJECT).value,
             "engine": "chat completions",
         }
+
+    @property
+    def takes_principles(self) -> bool:
+        """Whether it judges by the principles of a request."""
+        return self.judge.takes_principles
 
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
         """The columns of what it scores."""
@@ -178,14 +184,10 @@ class ChatJudge:
 
 
 def _generation(answer: Any) -> Generation:
-    """The text in a chat completion. Raises `ValueError`, `TypeError` or `AttributeError` if it is none.
+    """The text in a chat completion; raises as `read_completion`.
 
     Reasoning that the endpoint has taken out of the text isn't looked at, as verdicts stand after it.
     """
-    (choice,) = answer.choices
-    text, usage = choice.message.content or "", answer.usage
-    if not isinstance(text, str):
-        raise TypeError(f"a completion without text: {text!r}")
-    written = usage.completion_tokens if usage else 0
+    text, finish, prompt_tokens, tokens, _ = read_completion(answer)
     # Which tokens they were isn't said: as many as were written, for the counts.
-    return Generation(text, (0,) * written, choice.finish_reason or "", (), 0, usage.prompt_tokens if usage else 0)
+    return Generation(text, (0,) * tokens, finish, (), 0, prompt_tokens)

@@ -51,6 +51,10 @@ class EndpointModel(Protocol):
     def identity(self) -> dict[str, Any]:
         """What is known of what decides its numbers."""
 
+    @property
+    def takes_principles(self) -> bool:
+        """Whether it judges by the principles of a request."""
+
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
         """The columns of what it scores."""
 
@@ -195,7 +199,8 @@ async def _score_missing(run: _EndpointRun, progress: Progress) -> None:
         for unit in _missing(run):
             for table in read(unit, run.max_record_bytes, run.parts.end_seen):
                 rows, repeated = parse_rows(table, run.reader)
-                for stretch in stretches(ranges_and_repeated(table, repeated), _PART_ROWS, rows):
+                responses = [0 if row is None else len(row.names) for row in rows]
+                for stretch in stretches(ranges_and_repeated(table, repeated), _PART_ROWS, rows, responses=responses):
                     check_held()
                     progress.part_done(await _commit(run, unit.file, stretch))
     finally:
@@ -228,8 +233,11 @@ async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outc
     if row is None:
         return []
     by_name = {refused.name: Outcome(refused.name, None, Score.rejected(refused.reason)) for refused in row.rejected}
-    answers = await asyncio.gather(*map(client.score, row.requests))
-    for request, scores in zip(row.requests, answers, strict=True):
+    requests = row.requests
+    if not client.takes_principles:  # as a batch run: the endpoint would refuse them, and hashes of prompts would differ
+        requests = tuple(replace(request, principles=()) for request in requests)
+    answers = await asyncio.gather(*map(client.score, requests))
+    for request, scores in zip(requests, answers, strict=True):
         for response, score in zip(request.responses, scores, strict=True):
             text = client.judged_text(response.content)
             by_name[response.name] = Outcome(response.name, request.prompt_hash, score, text)

@@ -44,6 +44,11 @@ class RewardsClient:
             **{name: served[name] for name in ("render", "reasoning") if name in served},  # an older endpoint says neither
         }
 
+    @property
+    def takes_principles(self) -> bool:
+        """Whether it judges by the principles of a request; the endpoint refuses those that it doesn't go by."""
+        return bool(self.card["takes_principles"])
+
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
         """The columns of what it scores."""
         served, is_judge = self.card["identity"], self.card["kind"] == "judge"

@@ -6,7 +6,7 @@ SHA-256 with its own 64 digits taken as zeros. Files of earlier versions have th
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -15,6 +15,9 @@ import pyarrow.parquet as pq
 SHA_KEY, PLACE_KEY = "assay_sha256", "assay_place"
 """Keys in the footer: of the checksum, and of the part's file and range, so that a part under another's name is noticed."""
 
+_GROUP_BYTES = 2**28
+"""Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group."""
+_BATCH_ROWS = 4096
 _ZEROS = "0" * 64
 _PAGE_HEADER_BYTES = 64
 _I32 = 0x15
@@ -30,7 +33,7 @@ def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
     content = io.BytesIO()
     marked = table.replace_schema_metadata(metadata)
     with pq.ParquetWriter(content, marked.schema, compression="zstd", write_page_checksum=True) as writer:
-        writer.write_table(marked)
+        writer.write_table(marked, max(1, marked.num_rows * _GROUP_BYTES // max(marked.nbytes, 1)))
         writer.add_key_value_metadata({PLACE_KEY: place, SHA_KEY: _ZEROS})
     zeroed = content.getvalue()
     # The footer comes last, and in it these keys after all others, whatever the columns hold.
@@ -52,6 +55,12 @@ def opened(content: bytes) -> Iterator[pq.ParquetFile]:
         raise
     except (OSError, ValueError, KeyError, OverflowError, pa.ArrowException) as error:
         raise DamagedPart(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+
+def batches(parquet: pq.ParquetFile, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """Some columns of a part, or all, in batches of up to 4,096 rows, each within a row group (`_GROUP_BYTES`)."""
+    for group in range(parquet.num_row_groups):
+        yield from parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names)
 
 
 def _digest(content: bytes) -> bytes:

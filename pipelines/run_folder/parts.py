@@ -32,7 +32,7 @@ from actors.errors import OutputError, SourceError
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.part import RUN, Part, run_suffix
-from pipelines.run_folder.part_content import encode
+from pipelines.run_folder.part_content import batches, encode
 from pipelines.run_folder.part_list import PackedEntries, PartList
 from pipelines.storage import Entry, Folder, error_text, open_read
 from pipelines.storage.lease import Ticket
@@ -42,7 +42,6 @@ RUN_KEY = "assay_run"
 """The key of the run's name in the metadata of a part."""
 
 _END_NAME = re.compile(rf"(\d+)-(\d+)(?:-({RUN}))?")
-_BATCH_ROWS = 4096
 _LEAST_BYTES = 12
 """Of a Parquet file: two magic numbers of 4 bytes, and the 4-byte length of its footer."""
 _MARK_VERSION = 2
@@ -202,14 +201,14 @@ class Parts:
 def read_tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
     """Some columns of a part, in tables of up to 4,096 rows. Raises `SourceError` if it can't be read."""
     with open_part(path) as parquet:
-        for batch in parquet.iter_batches(_BATCH_ROWS, columns=names):
+        for batch in batches(parquet, names):
             yield pa.Table.from_batches([batch]).select(names)
 
 
 def read_table(path: str) -> pa.Table:
     """A whole part as one table. Raises `SourceError` if it can't be read."""
     with open_part(path) as parquet:
-        return parquet.read()
+        return pa.Table.from_batches(batches(parquet), parquet.schema_arrow)
 
 
 @contextmanager

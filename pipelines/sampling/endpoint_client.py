@@ -8,17 +8,20 @@ a wait that doubles each time, and not earlier than the endpoint's Retry-After. 
     closed    once anything was answered: all requests are sent, up to a limit at a time
     ended     once probes have failed for `patience_s`: every waiting request raises
 
-Some requests fail by themselves: the endpoint refuses them, or breaks on them. That is an outcome, but only if another
-request that was sent later is answered; a probe is sent to find out, if need be.
+Some requests fail by themselves: the endpoint refuses them, breaks on them, or has no room for them however long they wait.
+That is an outcome, but only if another request that was sent later is answered; a probe is sent to find out, if need be. And
+a request on which a server breaks takes those down with it that are under way: where others fail as well, it isn't known
+which it was, so each is sent once more with nothing else under way, and is blamed if it fails then.
 """
 
 import asyncio
 import contextlib
+import math
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from enum import Enum
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from actors.errors import EndpointError, EngineError
 
@@ -32,7 +35,7 @@ _LONGEST_BUSY_S = 60.0
 _FEWEST_PROBES = 3
 """Failed probes before the endpoint is given up, even if `patience_s` is over: one slow time-out can use all of it."""
 _MOST_FAILURES, _A_TIMEOUT = 20, 7
-"""Failures after which a request is blamed rather than the endpoint. A time-out weighs 7: three of them are enough."""
+"""Failures after which a request is suspected rather than the endpoint. A time-out weighs 7: three of them are enough."""
 _SLOW_S = 30.0
 """A failure that took as long weighs as a time-out: a server that hangs a minute and closes would hold a row 20 times."""
 
@@ -41,7 +44,7 @@ class FaultKind(Enum):
     """Who may be at fault: the endpoint, this request, or the settings."""
 
     BUSY = "busy"
-    """The endpoint: it isn't reachable, or is overloaded (429)."""
+    """The endpoint: it isn't reachable, or is overloaded (429). This request, if it never gets another answer."""
     FAILED = "failed"
     """The endpoint, or this request, which makes it answer 5xx or drop the connection."""
     TIMED_OUT = "timed out"
@@ -51,7 +54,7 @@ class FaultKind(Enum):
     REFUSED = "refused"
     """This request. Before any good answer: the settings that all requests share."""
     UNUSABLE = "unusable"
-    """The address, the key or the model's name. After good answers: the endpoint changed, and may change back."""
+    """The address, the key or the model's name. After good answers: as `BUSY`, since the endpoint may change back."""
 
 
 _NOTED_FROM = 100
@@ -116,12 +119,17 @@ class Breaker:
         self._failing_since, self._failures, self._probes = None, 0, 0
 
     def record_failure(self, now: float) -> None:
-        """Record that a request failed; opens the breaker after 16 failures in a row, or failures for `patience_s`."""
+        """Record that a request failed; opens the breaker after 16 failures in a row, or failures for half the patience."""
         self._failing_since = now if self._failing_since is None else self._failing_since
         self._failures += 1
-        # By time as well: a few requests that all get 429 may take very long to come to 16 failures in a row.
-        if not self.is_open and (self._failures >= OPENS_AT or self._failing_for_s(now) >= self._patience_s):
-            self.is_open, self._probes, self.probe_at = True, 0, now
+        # By time as well: a few requests that all get 429 may take very long to come to 16 failures in a row. The other half
+        # is for probes: a request that ends the server each time may be the only one.
+        if not self.is_open and (self._failures >= OPENS_AT or self._failing_for_s(now) >= self._patience_s / 2):
+            self.open(now)
+
+    def open(self, now: float) -> None:
+        """Open the breaker: a probe is due, and until something is answered nothing else is sent."""
+        self.is_open, self._probes, self.probe_at = True, 0, now
 
     def record_failed_probe(self, now: float, retry_after_s: float, jitter: float) -> bool:
         """Record that a probe failed; returns whether another one is due, at `probe_at`."""
@@ -138,16 +146,66 @@ class Breaker:
 
 
 class _RequestFailures:
-    """The failures of one request so far."""
+    """The failures of one request so far. Times are seconds of the loop's clock."""
 
     def __init__(self) -> None:
         self.waits = 0
+        self.began_at = math.inf
+        """When it failed first."""
         self.weight = 0
         """Failures that the request itself may have caused, a time-out as 7."""
-        self.failed_at = 0
-        """The number under which it failed last in such a way."""
         self.refused_at: int | None = None
         """The number under which it was refused, until a second refusal decides."""
+
+
+class _Sent(NamedTuple):
+    """A request under way, with its number."""
+
+    number: int
+    at: float
+    breaks: int
+    """Failures by then that a request may have caused."""
+    is_alone: bool
+
+
+class _Gate:
+    """Lets many requests go together, or one alone: others must not fail with a suspect, and be taken for the cause.
+
+    Suspects go first, one after another, so that the others wait only once for those that are under way to end.
+    """
+
+    def __init__(self) -> None:
+        self._suspects = self._sharing = 0
+        self._no_suspect, self._empty = asyncio.Event(), asyncio.Event()
+        self._empty.set()
+        self._turn = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def share(self) -> AsyncIterator[None]:
+        while self._suspects:
+            await self._no_suspect.wait()
+        self._sharing += 1
+        self._empty.clear()
+        try:
+            yield
+        finally:
+            self._sharing -= 1
+            if not self._sharing:
+                self._empty.set()
+
+    @contextlib.asynccontextmanager
+    async def exclude_others(self) -> AsyncIterator[None]:
+        # Closed first, and only then empty: requests that come and go without a pause would never leave it empty.
+        self._suspects += 1
+        self._no_suspect.clear()
+        try:
+            async with self._turn:
+                await self._empty.wait()
+                yield
+        finally:
+            self._suspects -= 1
+            if not self._suspects:
+                self._no_suspect.set()
 
 
 class _Silence:
@@ -227,6 +285,11 @@ class EndpointClient:
         self._silence = _Silence(self._note_silence)
         self._breaker = Breaker(patience_s)
         self._places = asyncio.Semaphore(at_a_time)
+        self._gate = _Gate()
+        self._breaks = 0
+        """Failures that a request may have caused."""
+        self._answered_at = -math.inf
+        """When something other than a probe was answered last."""
         self._closed = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[tuple[int, EndpointFault | None]] | None = None
@@ -240,48 +303,79 @@ class EndpointClient:
         failures = _RequestFailures()
         async with self._places:  # kept through the waits too: a request that waits for its retry still counts as one
             while True:
-                await self._wait_until_closed()
-                number, sent_at = self._breaker.send(), self._now()
-                try:
-                    with self._silence.watched():
-                        answer = await send()
-                except EndpointFault as fault:
-                    self._note(fault)
-                    await self._record_or_raise(fault, number, failures, self._now() - sent_at)
-                    longest = _LONGEST_BUSY_S if fault.kind is FaultKind.BUSY else _LONGEST_WAIT_S
-                    wait = max(wait_s(failures.waits, self._jitter(), longest), fault.retry_after_s)
-                else:
-                    self._record_answer(number)
-                    return answer
+                is_alone = self._is_suspect(failures)
+                async with self._gate.exclude_others() if is_alone else self._gate.share():
+                    if is_alone and not self._is_suspect(failures):
+                        continue  # others were answered while it waited for its turn
+                    await self._wait_until_closed()
+                    sent = _Sent(self._breaker.send(), self._now(), self._breaks, is_alone)
+                    try:
+                        with self._silence.watched():
+                            answer = await send()
+                    except EndpointFault as error:
+                        fault = error
+                    else:
+                        self._record_answer(sent.number)
+                        self._answered_at = self._now()
+                        return answer
+                self._note(fault)
+                await self._record_or_raise(fault, sent, failures)
+                longest = _LONGEST_BUSY_S if fault.kind is FaultKind.BUSY else _LONGEST_WAIT_S
+                wait = max(wait_s(failures.waits, self._jitter(), longest), fault.retry_after_s)
                 failures.waits += 1
                 await asyncio.sleep(min(wait, self._patience_s))  # a Retry-After of a day isn't waited for
 
-    async def _record_or_raise(self, fault: EndpointFault, number: int, failures: _RequestFailures, seconds: float) -> None:
+    async def _record_or_raise(self, fault: EndpointFault, sent: _Sent, failures: _RequestFailures) -> None:
         """Record a failure of a request that is to be sent again, or raise it as the request's outcome.
-
-        The failure came after `seconds`.
 
         A request is blamed only if the endpoint answered something that was sent after it: an endpoint that fails everything
         must not reject rows one by one.
         """
+        failures.began_at = min(failures.began_at, self._now())
         if fault.kind is FaultKind.REFUSED:
             if failures.refused_at is None:  # one refusal may be temporary: a second one decides
-                failures.refused_at = number
+                failures.refused_at = sent.number
                 return
             if await self._fault_since(failures.refused_at) is None:
                 raise fault
             failures.refused_at = None  # the probe failed as well: it is the endpoint, and the request starts anew
         elif fault.kind in _FAILURE_WEIGHT:
-            failures.weight += _A_TIMEOUT if seconds >= _SLOW_S else _FAILURE_WEIGHT[fault.kind]
-            # 20 failures at once, or 3 time-outs (3 x 7): a row that breaks a server costs it no more than that.
-            if failures.weight >= _MOST_FAILURES:
-                if await self._fault_since(failures.failed_at) is None:
-                    raise fault
-                failures.weight = 0
-            failures.failed_at = number
+            await self._weigh_or_raise(fault, sent, failures)
+        elif sent.is_alone and self._waits_in_vain(failures) and await self._fault_since(sent.number) is None:
+            raise fault
         self._breaker.record_failure(self._now())
         if self._breaker.is_open:
             self._closed.clear()
+
+    async def _weigh_or_raise(self, fault: EndpointFault, sent: _Sent, failures: _RequestFailures) -> None:
+        """Weigh a failure that the request may have caused, or raise it.
+
+        20 failures at once, or 3 time-outs (3 x 7), are enough: a row that breaks a server costs it one more at most.
+        """
+        self._breaks += 1
+        failures.weight += _A_TIMEOUT if self._now() - sent.at >= _SLOW_S else _FAILURE_WEIGHT[fault.kind]
+        if failures.weight < _MOST_FAILURES:
+            return
+        if sent.is_alone:
+            self._breaker.open(self._now())
+            self._closed.clear()
+            await self._wait_until_closed()  # a server that it ended has to start again
+            raise fault
+        # By the time that a probe is answered, what a crash took down has failed too, and the request is then sent alone.
+        if await self._fault_since(self._breaker.sent) is None and self._breaks == sent.breaks + 1:
+            raise fault
+
+    def _is_suspect(self, failures: _RequestFailures) -> bool:
+        """Whether a request is to be sent alone, to find out whether its failures are due to itself."""
+        return failures.weight >= _MOST_FAILURES or self._waits_in_vain(failures)
+
+    def _waits_in_vain(self, failures: _RequestFailures) -> bool:
+        """Whether a request has failed for `patience_s`, in which no other was answered.
+
+        As one above a limit of tokens per minute, which gets 429 for ever. While others are answered, the endpoint may just
+        be busy with them.
+        """
+        return self._now() - max(failures.began_at, self._answered_at) >= self._patience_s
 
     def _note(self, fault: EndpointFault) -> None:
         """Say of the first temporary fault of each kind, and at 100, 1,000 ... how many there were."""

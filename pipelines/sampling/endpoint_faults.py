@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 
-_REFUSED = (400, 403, 413, 422)
+_BUSY = (408, 409, 425, 429)
 _UNUSABLE = (401, 402, 404, 405)
-_SERVER_ERROR = 500  # the first status of the 5xx
+_CLIENT_ERROR, _SERVER_ERROR = 400, 500  # the first status of the 4xx and of the 5xx
 _MOST_TEXT = 500  # characters of an error's text that a message quotes
 KEY = "OPENAI_API_KEY"
 
@@ -63,11 +63,11 @@ def _of_status(status: int, message: str, headers: Mapping[str, str], route: Rou
     if status == 404:
         text += f"; the address should end where {route.path} follows (/v1), and {route.option} be a model that is there"
     wait = _retry_after_s(headers)
-    if status in _REFUSED:
-        return EndpointFault(FaultKind.REFUSED, text, wait)
     if status in _UNUSABLE:
         return EndpointFault(FaultKind.UNUSABLE, text, wait)
-    # 408 and 429 are BUSY; so is a 5xx with Retry-After, by which a server says that it is overloaded.
+    if _CLIENT_ERROR <= status < _SERVER_ERROR and status not in _BUSY:
+        return EndpointFault(FaultKind.REFUSED, text, wait)
+    # A 5xx with Retry-After is BUSY as well: by that a server says that it is overloaded.
     return EndpointFault(FaultKind.FAILED if status >= _SERVER_ERROR and not wait else FaultKind.BUSY, text, wait)
 
 

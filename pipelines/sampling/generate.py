@@ -19,6 +19,7 @@ from pipelines.corpus.corpus_files import Range
 from pipelines.prepare.policy_prompts import PromptRow
 from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
 from pipelines.run_folder.parts import Parts, read_tables
+from pipelines.sampling.completion import read_completion
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import display_url, fault_of, is_about_length
 from pipelines.sampling.engine_actors import Pool
@@ -209,16 +210,10 @@ def _refused(fault: EndpointFault) -> GeneratedCandidate:
 
 
 def _read_candidate(answer: Any) -> GeneratedCandidate:
-    """The candidate in a chat completion. Raises `ValueError`, `TypeError` or `AttributeError` if it is none."""
-    (choice,) = answer.choices
-    text = choice.message.content or ""
-    finish, usage = choice.finish_reason or "", answer.usage
+    """The candidate in a chat completion; raises as `read_completion`."""
+    text, finish, prompt_tokens, tokens, cached_tokens = read_completion(answer)
     reason = Reason.UNFINISHED if finish != "stop" else Reason.EMPTY_CONTENT if not text.strip() else None
-    details = getattr(usage, "prompt_tokens_details", None)
-    cached = getattr(details, "cached_tokens", None) or 0
-    return GeneratedCandidate(
-        text, finish, usage.completion_tokens if usage else 0, usage.prompt_tokens if usage else 0, cached, reason
-    )
+    return GeneratedCandidate(text, finish, tokens, prompt_tokens, cached_tokens, reason)
 
 
 @dataclass(frozen=True)

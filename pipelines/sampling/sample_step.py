@@ -29,7 +29,7 @@ from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
 from pipelines.sampling.generate import CandidateRequest, CandidateSource, FirstPassCandidates, batches, calls_prefix
 from pipelines.scoring.file_table import FileTable
-from pipelines.scoring.score_step import StepSettings, Stretch, part_report, stretches
+from pipelines.scoring.score_step import StepSettings, Stretch, part_report, repeat_rows, stretches
 
 _ROWS_PER_CALL = 8
 _STRETCHES_AT_ONCE = 16
@@ -200,12 +200,10 @@ class CandidateSampler:
         None in `rows` stands for a piece of the file without a row, such as blank lines, and gives none.
         """
         columns = self._preparation.columns
-        responses = [
-            (position, row, *response) for position, row in enumerate(rows) if row is not None for response in row.responses
-        ]
-        positions = pa.array([position for position, *_ in responses], pa.int64())
-        repeated = block.select(columns.repeated.names).take(positions)
-        scored = [(row.row, name, row.prompt_hash, score) for _, row, name, score, _ in responses]
+        responses = [(row, *response) for row in rows if row is not None for response in row.responses]
+        counts = [0 if row is None else len(row.responses) for row in rows]
+        repeated = repeat_rows(block.select(columns.repeated.names), counts)
+        scored = [(row.row, name, row.prompt_hash, score) for row, name, score, _ in responses]
         candidates = [candidate for *_, candidate in responses]
         table = columns.table(repeated, scored, candidates, list(map(self._judged_text, candidates)))
         return table, [score for *_, score in scored]
@@ -232,7 +230,8 @@ class SampleStep(CandidateSampler):
         rows = read_prompt_rows(block)
         # A stretch becomes a part. A thread for each lets the engines work on some while others wait or are written.
         with ThreadPoolExecutor(_STRETCHES_AT_ONCE) as threads:
-            parts = stretches(block, self._settings.step.part_rows, rows)
+            most = [self._settings.budget.settings.n] * len(rows)
+            parts = stretches(block, self._settings.step.part_rows, rows, responses=most)
             return pa.Table.from_pylist(list(threads.map(self._commit, parts)))
 
     def _commit(self, stretch: Stretch[PromptRow]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.earlier_run import FILES_KEY
 from pipelines.run_folder.manifest import Manifest, files_mark
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.part_content import PLACE_KEY, DamagedPart, footer_note, has_checksums, is_whole, opened
+from pipelines.run_folder.part_content import PLACE_KEY, DamagedPart, batches, footer_note, has_checksums, is_whole, opened
 from pipelines.run_folder.parts import RUN_KEY, Parts
 from pipelines.storage import error_text
 
@@ -134,7 +134,7 @@ def _contradiction(part: Part, parquet: pq.ParquetFile, prefix: str, inputs: _In
     """What the rows of a part say against its name; None if they agree. Reads every page."""
     covered = {inputs.files[index].name: piece for index, piece in part.pieces(inputs.extents)}
     statuses, rows, last = Counter[str](), 0, None
-    for batch in parquet.iter_batches():
+    for batch in batches(parquet):
         statuses.update(batch.column(prefix + STATUS).to_pylist())
         for row in batch.column(prefix + ROW).to_pylist():
             if row == last:

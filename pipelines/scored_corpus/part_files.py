@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from actors.errors import SourceError
 from pipelines import storage
 from pipelines.run_folder.part import Part
-from pipelines.run_folder.part_content import DamagedPart, is_whole, opened
+from pipelines.run_folder.part_content import DamagedPart, batches, is_whole, opened
 from pipelines.run_folder.parts import Parts
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 from pipelines.storage import error_text
@@ -62,7 +62,7 @@ def _why_unreadable(parts: Parts, part: Part) -> str | None:
         with opened(content) as parquet:
             if not is_whole(content, parquet.metadata):
                 return "it isn't as it was written: its checksum is another one"
-            responses = sum(batch.num_rows for batch in parquet.iter_batches())
+            responses = sum(batch.num_rows for batch in batches(parquet))
     except DamagedPart as error:
         return str(error)
     except FileNotFoundError:

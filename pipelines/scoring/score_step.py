@@ -1,8 +1,9 @@
 """The pipeline step that scores and commits. What is committed doesn't depend on how Ray Data cuts its blocks.
 
-Every row carries its file and range. A block is cut where neighbouring rows' ranges don't touch, and where it is longer than
-a part may be. Each piece (`Stretch`) becomes a part. Small files that follow each other share one: with ten rows a part an
-engine would wait, and the folder fill with files. The driver receives one row of counts per part.
+Every row carries its file and range. A block is cut where neighbouring rows' ranges don't touch, and where it is longer or,
+with its rows repeated for their responses, larger than a part may be. Each piece (`Stretch`) becomes a part. Small files
+that follow each other share one: with ten rows a part an engine would wait, and the folder fill with files. The driver
+receives one row of counts per part.
 """
 
 import itertools
@@ -25,7 +26,7 @@ from actors.timeline import mark
 from actors.workers.batch_actor import BatchActor
 from pipelines import storage
 from pipelines.corpus.corpus_files import Range
-from pipelines.corpus.readers import END, FILE, START
+from pipelines.corpus.readers import END, FILE, RESERVED, START
 from pipelines.prepare.score_requests import Outcome, Preparation, PreparedRow, prepared_rows
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.part import Counts, Part
@@ -36,6 +37,9 @@ from pipelines.scoring.file_table import FileTable
 
 _THREADS = 16
 """Stretches of a block that are scored concurrently."""
+_MOST_REPEATED_BYTES = 2**28
+"""Bytes of a part's rows, each times its responses, for each of which its table repeats it. While a part is written it takes
+several times as much, in some threads at once; a column of strings holds 2 GiB at most."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +90,22 @@ def outcomes_of(rows: Sequence[PreparedRow | None], scores: Sequence[Scores]) ->
 
 def scored_table(columns: Columns, table: pa.Table, rows: Sequence[str], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:
     """One row per response: the columns of its row in `table`, repeated, and ours. `rows` are the rows' names."""
-    row_indices = [i for i, row_outcomes in enumerate(outcomes) for _ in row_outcomes]
-    repeated = table.select(columns.repeated.names).take(pa.array(row_indices, pa.int64()))
+    repeated = repeat_rows(table.select(columns.repeated.names), list(map(len, outcomes)))
     scored = [(row, outcome) for row, row_outcomes in zip(rows, outcomes, strict=True) for outcome in row_outcomes]
     return columns.table(
         repeated,
         [(row, outcome.response, outcome.prompt_hash, outcome.score) for row, outcome in scored],
         texts=[outcome.text for _, outcome in scored],
     )
+
+
+def repeat_rows(table: pa.Table, counts: Sequence[int]) -> pa.Table:
+    """Each row of `table` as often as `counts` says."""
+    positions = [position for position, count in enumerate(counts) for _ in range(count)]
+    if table.nbytes * max(counts, default=0) <= _MOST_REPEATED_BYTES:
+        return table.take(pa.array(positions, pa.int64()))
+    # `take` copies each column into a single chunk, which fails beyond 2 GiB of strings. Slices aren't copies.
+    return pa.concat_tables(table.slice(position, 1) for position in positions)
 
 
 class ScoreStep:
@@ -115,7 +127,9 @@ class ScoreStep:
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score and commit a block; returns one row per part."""
         with ThreadPoolExecutor(_THREADS) as threads:  # a block of many small files must keep the engine busy too
-            cut = stretches(block, self._settings.part_rows, prepared_rows(block), self._files.small_extents)
+            rows = prepared_rows(block)
+            responses = [0 if row is None else len(row.names) for row in rows]
+            cut = stretches(block, self._settings.part_rows, rows, self._files.small_extents, responses)
             return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
 
     def _commit(self, stretch: Stretch[PreparedRow]) -> dict[str, Any]:
@@ -161,12 +175,18 @@ def part_report(part: Part, scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def stretches(
-    block: pa.Table, most_rows: int, rows: Sequence[Row | None], small_extents: Mapping[int, int] = MappingProxyType({})
+    block: pa.Table,
+    most_rows: int,
+    rows: Sequence[Row | None],
+    small_extents: Mapping[int, int] = MappingProxyType({}),
+    responses: Sequence[int] = (),
 ) -> Iterator[Stretch[Row]]:
     """Cut a block where the ranges of neighbouring rows don't touch, and pieces longer than `most_rows` into equal ones.
 
     The end of a file in `small_extents` touches the start of the next file of them; there may be empty ones between.
+    `responses` is the number of each row's: pieces that would be too large with that many copies of each row are halved.
     """
+    repeated = block.select([name for name in block.column_names if name not in RESERVED])
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
 
     def touches(at: int) -> bool:
@@ -182,7 +202,8 @@ def stretches(
         )
 
     edges = [0, *(at for at in range(1, len(files)) if not touches(at)), len(files)]
-    for first, last in itertools.chain.from_iterable(_pieces(*edge, most_rows) for edge in itertools.pairwise(edges)):
+    pieces = itertools.chain.from_iterable(_pieces(*edge, most_rows) for edge in itertools.pairwise(edges))
+    for first, last in itertools.chain.from_iterable(_halved(*piece, repeated, responses) for piece in pieces):
         place = Range(starts[first], ends[last - 1])
         further = files[last - 1] - files[first]
         yield Stretch(files[first], place, block.slice(first, last - first), rows[first:last], further)
@@ -192,3 +213,14 @@ def _pieces(first: int, last: int, max_rows: int) -> Iterator[tuple[int, int]]:
     """Cut a range into as few pieces of at most `max_rows` as possible, whose sizes differ by at most one."""
     count = max(1, math.ceil((last - first) / max_rows))
     return itertools.pairwise(first + (last - first) * i // count for i in range(count + 1))
+
+
+def _halved(first: int, last: int, table: pa.Table, responses: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Halve a range until each piece is a single row, or small enough if all of its rows had the most responses."""
+    size = table.slice(first, last - first).nbytes * max(responses[first:last], default=0)
+    if last - first == 1 or size <= _MOST_REPEATED_BYTES:
+        yield first, last
+    else:
+        middle = (first + last) // 2
+        yield from _halved(first, middle, table, responses)
+        yield from _halved(middle, last, table, responses)

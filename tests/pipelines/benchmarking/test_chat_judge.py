@@ -60,6 +60,7 @@ class Chat:
         self.asked = 0
         self.root = "/weights/judge"
         self.lists = True
+        self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.app = FastAPI()
         self.app.get("/v1/models")(self.models)
         self.app.post("/v1/chat/completions")(self.complete)
@@ -85,8 +86,8 @@ class Chat:
         if shown:
             self.bodies.append(body)
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice], "usage": usage}
+        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}
+        return {**answer, "usage": self.usage}
 
 
 @contextmanager
@@ -163,6 +164,28 @@ def test_what_cant_be_read_has_a_typed_reason_and_is_asked_again(tmp_path: Path)
     assert len({body["seed"] for body in chat.bodies if "seed" in body}) == 3, "and sampled when it is asked again"
 
 
+def test_a_text_that_the_server_aborted_is_asked_for_again(tmp_path: Path) -> None:
+    finishes = ["abort", "error"]
+
+    def judge(first: str, second: str) -> Reply:
+        text, finish = longer(first, second)
+        return text, finishes.pop() if finishes else finish
+
+    corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat(judge)
+    with serving(chat) as address:
+        (evaluation,) = run(corpus, address, tmp_path / "out", reask=0)
+    assert (evaluation.coverage, len(chat.bodies)) == (1.0, 3 + 2)
+
+
+@pytest.mark.parametrize("usage", [{}, {"total_tokens": 8}, {"prompt_tokens": None, "completion_tokens": None}])
+def test_a_judge_whose_tokens_arent_counted_is_read(tmp_path: Path, usage: Any) -> None:
+    corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat()
+    chat.usage = usage
+    with serving(chat) as address:
+        (evaluation,) = run(corpus, address, tmp_path / "out")
+    assert (evaluation.coverage, evaluation.work["completion_tokens"]) == (1.0, 0)
+
+
 def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(150))
     stormy = Chat(fault=lambda number: {0: 503, 1: 429, 2: 500}.get(number % 6) if number < 60 else None)
@@ -218,6 +241,22 @@ def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Pat
     assert sorted(row["chosen"][0]["content"] for row in rows) == [f"{at} {'x' * 9}" for at in range(3)]
     with pytest.raises(SettingsError, match="was scored by an endpoint"):
         retry(build(RetrySettings, {"scored": folder}))
+
+
+@pytest.mark.parametrize("principle", ["", "{{ principle }}"])
+def test_principles_are_those_that_the_judge_goes_by(tmp_path: Path, principle: str) -> None:
+    """A prompt's hash is without those that aren't shown, as in a batch run."""
+    row = {"domain": "stem", "context": [{"role": "user", "content": "1 + 1?"}], "response": "2", "fulfilment": "Yes"}
+    corpus = write(tmp_path / "principle.jsonl", lines([{**row, "principle": "correctness"}]))
+    shown = "[The First Response]\n{{ response }}\n[The Second Response]\n{{ response }}\nBetter?"
+    rubric = {"prompt": f"{principle} {shown}", "pattern": r"Score: (?P<score>\d)", "low": 0, "high": 9}
+    chat = Chat(lambda first, second: ("Score: 7", "stop"))
+    with serving(chat) as address:
+        run(corpus, address, tmp_path / "out", scored=f"helpsteer3={corpus}", partial=True, rubric=rubric)
+    (scored_row,) = scored(tmp_path / "out" / "scored" / "helpsteer3" / "judge")
+    principles = ("correctness",) if principle else ()
+    expected = ScoreRequest((Message(Role.USER, "1 + 1?"),), (), principles)
+    assert (scored_row["status"], scored_row["prompt_hash"]) == ("scored", expected.prompt_hash)
 
 
 REASONED = "<think>A long, long chain of thought.</think>\n\n7"

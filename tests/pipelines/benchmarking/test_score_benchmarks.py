@@ -12,6 +12,7 @@ import pytest
 
 from actors.checkpoint.checkpoint_files import locate
 from actors.errors import EndpointError, OutputError, RunStopped, SettingsError, SourceError
+from actors.records import Message, Role, ScoreRequest
 from actors.settings.replica import ReadSettings, RenderSettings
 from pipelines.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.evaluation.gate import compare
@@ -161,6 +162,17 @@ def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Pat
     export(build(ExportSettings, flat))
     texts = {row["messages"][-1]["content"] for row in rows_in(tmp_path / "sft")}
     assert texts == {"It is 1.", "It is 2.", "It is 3.", "0", "1", "2", "x"}
+
+
+def test_principles_are_left_out_for_a_model_that_takes_none(tmp_path: Path) -> None:
+    """As in a batch run, whose hashes of prompts are without them, too."""
+    row = {"domain": "stem", "context": [{"role": "user", "content": "1 + 1?"}], "response": "2", "fulfilment": "Yes"}
+    corpus = write(tmp_path / "principle.jsonl", lines([{**row, "principle": "correctness"}]))
+    with endpoint() as (address, _):
+        run(corpus, address, tmp_path / "out", scored=f"helpsteer3={corpus}", partial=True)
+    (scored_row,) = scored(tmp_path / "out" / "scored" / "helpsteer3" / MODEL)
+    question = ScoreRequest((Message(Role.USER, "1 + 1?"),), ())
+    assert (scored_row["status"], scored_row["prompt_hash"]) == ("scored", question.prompt_hash)
 
 
 def test_another_model_under_the_same_name_is_another_run(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ from s3fs import S3FileSystem
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.run_folder import part_content
 from pipelines.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts, read_tables, strays_message
+from pipelines.run_folder.parts import Parts, read_table, read_tables, strays_message
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import PartRows, readable
 from tests.support.object_store import BUCKET, TerseStore
@@ -402,6 +403,20 @@ def test_a_part_isnt_dropped_for_want_of_memory(parts: Parts, monkeypatch: pytes
     with pytest.raises(SourceError, match="too little memory"):
         drop_unreadable(parts, lambda told: None)
     assert len(parts.listing()) == 1
+
+
+def test_a_large_part_is_written_and_read_in_groups_of_rows(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow reads no lists of strings that hold over 2 GiB in one batch, even if each row is small."""
+    monkeypatch.setattr(part_content, "_GROUP_BYTES", 10_000)
+    table = pa.table({"responses": [[str(number), "x" * 1000] for number in range(95)]})
+    assert parts.commit(part(0, 95, rows=95, scored=95), table, {})
+    path = parts.path(parts.listing()[0])
+    with pq.ParquetFile(path) as parquet:
+        sizes = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
+    assert (sum(sizes), max(sizes)) == (95, 9)
+    assert [len(some) for some in read_tables(path, ["responses"])] == sizes
+    assert read_table(path).equals(table)
+    assert drop_unreadable(parts, lambda told: None) == []
 
 
 # --- listing -------------------------------------------------------------------------------------------------------

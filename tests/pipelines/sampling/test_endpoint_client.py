@@ -16,6 +16,7 @@ from pipelines.sampling.endpoint_client import OPENS_AT, EndpointClient, Endpoin
 T = TypeVar("T")
 
 DEAD = EndpointFault(FaultKind.BUSY, "can't be reached: connection refused")
+BUSY = EndpointFault(FaultKind.BUSY, "answers 429: Request too large")
 BROKEN = EndpointFault(FaultKind.FAILED, "answers 500: oh")
 FORBIDDEN = EndpointFault(FaultKind.REFUSED, "answers 403: no")
 KEYLESS = EndpointFault(FaultKind.UNUSABLE, "answers 401: no such key")
@@ -318,3 +319,97 @@ def test_a_request_on_which_the_server_hangs_and_closes_is_blamed_after_three_ti
     assert isinstance(outcomes[0], EndpointFault)
     assert outcomes[1:] == [1] * 20
     assert count == 3
+
+
+@dataclass
+class Crashing:
+    """A server that the request 0 ends, a second after it came, with all that is under way; it starts again by itself."""
+
+    restart_s: float
+    latency_s: float
+    starts_at: float = 0.0
+    crashes: int = 0
+    under_way: set[asyncio.Future[None]] = field(default_factory=set)
+
+    async def answer(self, request: int) -> int:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self.starts_at:
+            raise EndpointFault(DEAD.kind, DEAD.text)
+        crash = loop.create_future()
+        self.under_way.add(crash)
+        if request == 0:
+            loop.call_later(1.0, self._end)
+        done, _ = await asyncio.wait([crash], timeout=0.5 if request == PROBE else self.latency_s)
+        self.under_way.discard(crash)
+        if done:
+            raise EndpointFault(FaultKind.FAILED, "can't be reached: Server disconnected")
+        return request
+
+    def _end(self) -> None:
+        self.crashes += 1
+        self.starts_at = asyncio.get_running_loop().time() + self.restart_s
+        for crash in self.under_way:
+            if not crash.done():
+                crash.set_result(None)
+
+
+@pytest.mark.parametrize("restart_s", [0.0, 5.0, 60.0])
+@pytest.mark.parametrize(("others", "latency_s"), [(0, 60.0), (31, 60.0), (31, 20.0), (100, 2.0)])
+def test_a_request_that_ends_the_server_takes_no_other_with_it(others: int, latency_s: float, restart_s: float) -> None:
+    server = Crashing(restart_s, latency_s)
+
+    async def ask_all() -> list[Any]:
+        client = EndpointClient("http://there/v1", lambda: server.answer(PROBE), at_a_time=64, patience_s=PATIENCE_S)
+        work = (client.ask(lambda number=number: server.answer(number)) for number in range(1 + others))  # type: ignore[misc]
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    (culprit, *rest), took = virtually(ask_all())
+    assert isinstance(culprit, EndpointFault)
+    assert rest == list(range(1, 1 + others))
+    assert server.crashes <= 21
+    assert took < 21 * (restart_s + 30) + others * latency_s + 60
+
+
+@pytest.mark.parametrize("others", [0, 1, 300])
+@pytest.mark.parametrize("fault", [BUSY, KEYLESS], ids=["429", "401"])
+def test_a_request_that_is_never_taken_has_an_outcome(fault: EndpointFault, others: int) -> None:
+    """OpenAI answers a prompt above the tokens of a minute with 429, however often it comes."""
+    endpoint = Endpoint(lambda request, *_: fault if request == 0 else None)
+    (first, *rest), took = virtually(asked(endpoint, 1 + others))
+    assert isinstance(first, EndpointFault)
+    assert first.text == fault.text
+    assert rest == list(range(1, 1 + others))
+    assert PATIENCE_S <= took < 2 * PATIENCE_S
+
+
+def test_many_that_are_never_taken_wait_together() -> None:
+    endpoint = Endpoint(lambda request, *_: BUSY if request != PROBE and request % 2 else None)
+    outcomes, took = virtually(asked(endpoint, 40))
+    assert [isinstance(outcome, EndpointFault) for outcome in outcomes] == [False, True] * 20
+    assert took < 2 * PATIENCE_S
+
+
+@pytest.mark.parametrize("latency_s", [60.0, 400.0])
+def test_an_endpoint_that_takes_few_at_a_time_loses_nothing(latency_s: float) -> None:
+    """Also where a request is refused for much longer than patience lasts, and where nothing is answered for as long."""
+    under_way = 0
+
+    async def answer(number: int) -> int:
+        nonlocal under_way
+        if number == PROBE:
+            return number
+        if under_way >= 10:
+            raise EndpointFault(FaultKind.BUSY, "answers 429: too many at a time")
+        under_way += 1
+        await asyncio.sleep(latency_s)
+        under_way -= 1
+        return number
+
+    async def ask_all() -> list[Any]:
+        client = EndpointClient("http://there/v1", lambda: answer(PROBE), at_a_time=128, patience_s=PATIENCE_S)
+        work = (client.ask(lambda number=number: answer(number)) for number in range(200))  # type: ignore[misc]
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    outcomes, took = virtually(ask_all())
+    assert outcomes == list(range(200))
+    assert took < 2 * 200 / 10 * latency_s

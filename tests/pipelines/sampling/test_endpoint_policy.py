@@ -43,6 +43,9 @@ class Endpoint:
         self.refuses = ""
         """A text: only prompts that hold it are refused."""
         self.refused = 0
+        self.finishes: list[str] = []
+        """Why the first texts ended."""
+        self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.name, self.root, self.started = "parrot", "models/parrot", 0
         self._at_a_time = 0
         self.app = FastAPI()
@@ -69,10 +72,10 @@ class Endpoint:
             return JSONResponse({"error": {"message": "busy"}}, 429 if body["seed"] % 2 else 503, {"Retry-After": "0"})
         self.asked.append(body)
         said = f"{body['messages'][-1]['content']} {body['seed']}"
-        finish = "length" if body["seed"] % 5 == 0 else "stop"
+        finish = self.finishes.pop(0) if self.finishes else "length" if body["seed"] % 5 == 0 else "stop"
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": finish}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        return {"id": "x", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice], "usage": usage}
+        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice]}
+        return {**answer, "usage": self.usage}
 
 
 @pytest.fixture
@@ -245,6 +248,31 @@ def test_a_prompt_that_is_refused_beside_others_has_that_outcome(endpoint: Endpo
     assert [one.reason for (one,) in answered(address, "bad alone")] == [Reason.ENDPOINT_REFUSED], "the last of a run"
 
 
+@pytest.mark.parametrize("finish", ["abort", "error"])
+def test_a_text_that_the_server_aborted_is_drawn_again(endpoint: Endpoint, address: str, finish: str) -> None:
+    endpoint.finishes = ["stop", finish, finish]  # the first is the probe's
+    ((candidate,),) = answered(address, "good")
+    assert (candidate.text, candidate.reason, candidate.retries) == ("good 1", None, 2)
+
+
+@pytest.mark.parametrize(
+    ("usage", "counts"),
+    [
+        (None, (0, 0)),
+        ({}, (0, 0)),
+        ({"total_tokens": 8}, (0, 0)),
+        ({"prompt_tokens": None, "completion_tokens": None}, (0, 0)),
+        ({"completion_tokens": 3}, (0, 3)),
+    ],
+)
+def test_counts_that_an_endpoint_doesnt_give_are_0(
+    endpoint: Endpoint, address: str, usage: Any, counts: tuple[int, int]
+) -> None:
+    endpoint.usage = usage
+    ((candidate,),) = answered(address, "good")
+    assert (candidate.reason, candidate.prompt_tokens, candidate.tokens) == (None, *counts)
+
+
 def test_nobody_there_is_told() -> None:
     port = free_port()
     with pytest.raises(EngineError, match=rf"^the endpoint http://127.0.0.1:{port}/v1 can't be reached: connection refused"):
@@ -291,18 +319,12 @@ def test_causes_are_told_apart() -> None:
         error.__cause__, cause.__cause__ = cause, deeper
         return fault_of(error)
 
-    kinds = {code: status(code).kind for code in (400, 401, 403, 404, 408, 413, 422, 429, 500, 503)}
+    kinds = {code: status(code).kind for code in (*range(400, 430), 431, 451, 500, 503)}
     assert kinds == {
-        400: FaultKind.REFUSED,
-        401: FaultKind.UNUSABLE,
-        403: FaultKind.REFUSED,
-        404: FaultKind.UNUSABLE,
-        408: FaultKind.BUSY,
-        413: FaultKind.REFUSED,
-        422: FaultKind.REFUSED,
-        429: FaultKind.BUSY,
-        500: FaultKind.FAILED,
-        503: FaultKind.FAILED,
+        **dict.fromkeys((*range(400, 430), 431, 451), FaultKind.REFUSED),
+        **dict.fromkeys((401, 402, 404, 405), FaultKind.UNUSABLE),
+        **dict.fromkeys((408, 409, 425, 429), FaultKind.BUSY),
+        **dict.fromkeys((500, 503), FaultKind.FAILED),
     }
     assert (status(503, retry_after="7").kind, status(503, retry_after="7").retry_after_s) == (FaultKind.BUSY, 7.0)
     assert status(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT").retry_after_s == 0

@@ -9,7 +9,8 @@ import pytest
 
 from pipelines.corpus.readers import END, FILE, PREPARED, START
 from pipelines.prepare.score_requests import prepared_rows
-from pipelines.scoring.score_step import stretches
+from pipelines.scoring import score_step
+from pipelines.scoring.score_step import repeat_rows, stretches
 
 
 def block(ranges: Sequence[tuple[int, int, int]]) -> pa.Table:
@@ -70,3 +71,41 @@ def test_a_stretch_of_several_files_is_cut_within_them() -> None:
     found = list(stretches(table, 4, prepared_rows(table), {0: 3, 1: 3, 2: 2}))
     assert [(one.file, one.range.start, one.further, one.range.end) for one in found] == [(0, 0, 1, 1), (1, 1, 1, 2)]
     assert found[1].row_names({1: "b", 2: "c"}) == ["b:1", "b:2", "c:0", "c:1"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
+def test_a_stretch_is_cut_where_its_rows_would_take_too_much_once_they_are_repeated(
+    kind: pa.DataType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with best of 256: a few small rows were gigabytes."""
+    monkeypatch.setattr(score_step, "_MOST_REPEATED_BYTES", 100_000)
+    sizes = [100] * 20 + [10_000] + [100] * 20 + [2000] * 8
+    responses = [100] * 20 + [256] + [1] * 20 + [10] * 8
+    carried = pa.array(["x" * size for size in sizes], pa.string()).cast(kind)
+    table = block(neighbours(len(sizes))).append_column("carried", carried)
+    found = list(stretches(table, 1000, prepared_rows(table), responses=responses))
+    edges = [(one.range.start, one.range.end) for one in found]
+    assert [0, *(end for _, end in edges)] == [*(start for start, _ in edges), len(sizes)], "they touch"
+    for start, end in edges:
+        repeated = sum(size * count for size, count in zip(sizes[start:end], responses[start:end], strict=True))
+        assert repeated <= 100_000 or end - start == 1
+    assert (20, 21) in edges
+    assert len(edges) < 16, "and it is cut nowhere else"
+    assert len(list(stretches(table, 1000, prepared_rows(table)))) == 1
+
+
+def test_a_row_whose_copies_are_more_than_a_column_of_strings_holds_is_repeated() -> None:
+    texts = [str(number) * 100_000 for number in range(100, 164)]  # 19 MB in all
+    carried = pa.schema([("prompt", pa.string()), ("responses", pa.list_(pa.string()))])
+    table = pa.table([["p", "q"], [["r"], texts]], carried)
+    repeated = repeat_rows(table, [2, 128])
+    assert repeated.schema == carried
+    assert repeated.nbytes > 2**31
+    assert repeated.column("prompt").to_pylist() == ["p"] * 2 + ["q"] * 128
+    assert repeated.column("responses")[1].as_py() == ["r"]
+    assert repeated.column("responses")[129].as_py() == texts
+
+
+def test_nothing_repeated_is_an_empty_table() -> None:
+    table = pa.table({"prompt": ["p", "q"]})
+    assert repeat_rows(table, [0, 0]).equals(table.slice(0, 0))
