@@ -101,6 +101,8 @@ def resolve_model(
     family = _apply_judge_settings(family_of(name, checkpoint, named).reading_by(settings.read), settings)
     published = family.knows(checkpoint.known_as(name))
     family.check(checkpoint, published, tensor_parallel)
+    if settings.adapter is not None:
+        Adapter.find(settings.adapter).check_template(checkpoint)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
     if render.too_long is TooLong.CUT_LEFT:
