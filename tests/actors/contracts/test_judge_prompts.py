@@ -431,6 +431,25 @@ def test_a_template_that_ignores_a_principle_rejects_the_row_that_has_one(folder
     assert reasons(rendered(model, asked)[0]) == [Reason.TEMPLATE_REFUSED] * 2
 
 
+@pytest.mark.parametrize(("name", "takes"), [("GenRM", False), ("GenRM-2603", True)])
+def test_a_published_model_without_principles_is_given_none(tmp_path: Path, name: str, takes: bool) -> None:
+    deaf = "for message in messages if message.role != 'principle'"
+    template = ANY_ROLE if takes else ANY_ROLE.replace("for message in messages", deaf)
+    judge = judge_folder(tmp_path / f"Qwen3-Nemotron-235B-A22B-{name}", template)
+    model = judge_model(judge)
+    assert model.family.takes_principles is takes
+    without, plain_texts = rendered(model, request(QUESTION, to=("7", "9")))
+    found, texts = rendered(model, request(QUESTION, to=("7", "9"), principles=("brevity",)))
+    assert reasons(found) == reasons(without) == [None, None]
+    assert ((texts, found.prompt_hash) == (plain_texts, without.prompt_hash)) is not takes
+    run = {"principles": {"brevity": "brevity"}}
+    if takes:
+        assert not judge_model(judge, read=run).family.takes_principles, "the run's principles stand for the rows'"
+        return
+    with pytest.raises(SettingsError, match="--principles: the family genrm-json doesn't take these options"):
+        judge_model(judge, read=run)
+
+
 @pytest.mark.parametrize("stored", ["lm_head.weight", "lm_head.qweight", "lm_head.weight_packed"])
 def test_an_output_embedding_may_be_quantised(tmp_path: Path, stored: str) -> None:
     weights = {"model.embed_tokens.weight": 10, stored: 10}
