@@ -67,7 +67,7 @@ class RewardModel:
     @property
     def family(self) -> Family:
         """The family, with this model's settings."""
-        family = families()[self.family_name].reading_by(self.read)
+        family = families()[self.family_name].of_model(self.known_as).reading_by(self.read)
         return family.with_settings(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
 
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
@@ -98,9 +98,13 @@ def resolve_model(
     checkpoint = Checkpoint.find(settings.model, settings.revision)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
     name = settings.adapter or settings.model  # an adapter decides how the model is read
-    family = _apply_judge_settings(family_of(name, checkpoint, named).reading_by(settings.read), settings)
-    published = family.knows(checkpoint.known_as(name))
+    known_as = checkpoint.known_as(name)
+    family = family_of(name, checkpoint, named).of_model(known_as).reading_by(settings.read)
+    family = _apply_judge_settings(family, settings)
+    published = family.knows(known_as)
     family.check(checkpoint, published, tensor_parallel)
+    if settings.adapter is not None:
+        Adapter.find(settings.adapter).check_template(checkpoint)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
     if render.too_long is TooLong.CUT_LEFT:
@@ -135,7 +139,7 @@ def resolve_model(
         template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
         tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
         config_hash=checkpoint.hash_of("config.json"),
-        known_as=checkpoint.known_as(name),
+        known_as=known_as,
         judge=settings.judge,
         answer_tokens=answer_tokens,
         verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),

@@ -105,6 +105,20 @@ class Checkpoint:
         return len(self.config.get("id2label") or (0, 1))
 
     @property
+    def chat_template(self) -> str | None:
+        """The chat template that its tokenizer has in transformers, where chat_template.jinja comes first; None if none."""
+        template, config = self.folder / "chat_template.jinja", self.folder / "tokenizer_config.json"
+        try:
+            if template.is_file():
+                return template.read_text(encoding="utf-8")
+            stored = json.loads(config.read_text(encoding="utf-8")).get("chat_template") if config.is_file() else None
+            if isinstance(stored, list):  # several, of which transformers takes the one called so
+                stored = {entry["name"]: entry["template"] for entry in stored}.get("default")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"the chat template in {self.folder} can't be read: {error!r}") from error
+        return stored
+
+    @property
     def dtype(self) -> str:
         """The precision that the checkpoint names; float32 if it names none, as transformers does."""
         return str(self.config.get("dtype") or self.config.get("torch_dtype") or "float32")
@@ -228,11 +242,23 @@ class Adapter:
 
     @property
     def rank(self) -> int:
-        """The rank of its matrices, for which the engine must have room."""
+        """The largest rank of its matrices, for which the engine must have room."""
         try:
-            return int(json.loads((self.folder / "adapter_config.json").read_text())["r"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{self.folder / 'adapter_config.json'} has no valid rank `r`: {error!r}") from error
+            config = json.loads((self.folder / "adapter_config.json").read_text())
+            return max(map(int, (config["r"], *(config.get("rank_pattern") or {}).values())))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{self.folder / 'adapter_config.json'} has no valid ranks: {error!r}") from error
+
+    def check_template(self, base: Checkpoint) -> None:
+        """Raise `ModelError` if it has a chat template of its own: prompts are rendered with that of its base model."""
+        template = Checkpoint(self.folder, None).chat_template
+        if template not in (None, base.chat_template):
+            raise ModelError(
+                f"{self.folder} holds another chat template than {base.folder}, whose template renders the prompts. If the "
+                "adapter was trained with its own, give as the model a copy of the base's folder with that template in it; "
+                "if it wasn't, take the template (chat_template.jinja, or chat_template in tokenizer_config.json) out of "
+                "the adapter's folder"
+            )
 
     def fingerprint(self) -> str:
         """Tells two adapters apart: by their weights, and by their configurations, which scale them."""

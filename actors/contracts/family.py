@@ -84,6 +84,8 @@ class KnownModel:
     context: int | None = None
     card: str = ""
     golden: tuple[Golden, ...] = ()
+    takes_principles: bool = True
+    """Whether it can be asked about principles, if its family can."""
     token_ids: Mapping[str, int] = field(default_factory=dict)
     """The tokens whose logits or log-probabilities are read, with the ids in its own tokenizer."""
 
@@ -116,7 +118,7 @@ class Family(ABC):
     """The token at each of whose positions the outputs are read, if every step of a response has a reward."""
     begins: ClassVar[int | None] = None
     """How many BOS tokens a prompt has, if the family says so and not the tokenizer."""
-    ways: ClassVar[frozenset[str]] = frozenset()
+    ways: frozenset[str] = frozenset()
     """The fields of `ReadSettings` that apply to it."""
     way: ReadSettings = AS_PUBLISHED
     skips_padding: ClassVar[bool] = False
@@ -240,6 +242,15 @@ class Family(ABC):
 
     def register(self) -> None:  # noqa: B027  most need nothing
         """Register a configuration class that transformers lacks. Called before it looks up the model's type."""
+
+    def of_model(self, model: str) -> Self:
+        """The family as it reads a model: without principles, if that is a published one that takes none."""
+        known = self.knows(model)
+        if known is None or known.takes_principles:
+            return self
+        family = copy.copy(self)
+        family.ways -= {"principles"}
+        return family
 
     def reading_by(self, settings: ReadSettings) -> Self:
         """A copy of the family with these settings. Raises `SettingsError` for one that doesn't apply to it."""

@@ -63,7 +63,6 @@ class Judge(Family):
 
     task = Task.GENERATE
     probes_delimiters = True
-    head = "lm_head.weight"
     card: ClassVar[Sampling]
     """How its authors sample a single verdict."""
     card_of: ClassVar[str] = "its card"
@@ -274,9 +273,14 @@ class Judge(Family):
         return tuple(_only_id(checkpoint, mark) for mark in self.marks)
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
-        # Tied embeddings have no `lm_head.weight` in the files. Without the key, the default of the class decides.
-        if checkpoint.config.get("tie_word_embeddings") is False:
-            super().check(checkpoint, published, tensor_parallel)
+        # Tied embeddings have no `lm_head` in the files. Without the key, the default of the class decides. A quantised one
+        # is several tensors, `lm_head.qweight` and others.
+        is_stored = any(name.startswith("lm_head.") for name in checkpoint.tensors)
+        if checkpoint.config.get("tie_word_embeddings") is False and checkpoint.tensors and not is_stored:
+            raise ModelError(
+                f"{checkpoint.folder} has no lm_head: it is a {checkpoint.architecture} without its output embedding, which "
+                "would be filled with random numbers. Give a complete checkpoint"
+            )
         ids = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
         if published is not None and published.token_ids and ids != published.token_ids:
             raise ModelError(

@@ -290,6 +290,11 @@ class VllmEngine:
             async for output in outputs:
                 yield _samples(output)[0]
 
+    async def load_adapter(self, path: str) -> None:
+        """Load a LoRA adapter, which its first request would do else. Raises `EngineError` with vLLM's own message."""
+        async with self._admitted(f"adapter {path}"):
+            await self._load_adapter(path)
+
     async def abort(self, request_id: str) -> None:
         """Give up on a request, which fails with `EngineError`; unknown ids are fine."""
         self._admission.abort(request_id)
@@ -423,9 +428,11 @@ class VllmEngine:
                 self._cold.add(path)
                 try:
                     await self._engine.add_lora(adapter)
-                except BaseException:
+                except BaseException as error:
                     self._cold.discard(path)
-                    raise
+                    if isinstance(error, EngineDeadError) or not isinstance(error, Exception):
+                        raise
+                    raise EngineError(f"the adapter {path} can't be loaded: {_root_message(error)}") from error
                 self._adapters[path] = adapter
             return self._adapters[path]
 

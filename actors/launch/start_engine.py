@@ -40,7 +40,7 @@ def start_engine(
     report(f"loading {model.model}")
     mark("vLLM's configuration, and the look at the model's class")
     try:
-        return VllmEngine(
+        engine = VllmEngine(
             locate(model.model),
             revision=model.revision,
             task=model.task,
@@ -56,6 +56,14 @@ def start_engine(
         if placement is not None:
             placement.release()
         raise
+    if model.adapter:
+        # Here, where an error ends the run: at the first request it would be the reason of one row, and so of every row.
+        try:
+            engine.submit(engine.load_adapter(locate(model.adapter))).result()
+        except BaseException:
+            engine.close()
+            raise
+    return engine
 
 
 def _placement(settings: EngineSettings) -> "Placement | None":

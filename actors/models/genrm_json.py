@@ -39,7 +39,7 @@ class GenrmJson(Judge):
             "Apache-2.0",
             golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
         ),
-        KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle"),
+        KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle", takes_principles=False),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603", "with a principle or without"),
         KnownModel("nvidia/*Nemotron-3-*GenRM*", "with a principle or without"),
     )
@@ -54,7 +54,7 @@ class GenrmJson(Judge):
 
     @property
     def takes_principles(self) -> bool:
-        return self.way.principles is None
+        return "principles" in self.ways and self.way.principles is None
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")

@@ -197,6 +197,8 @@ def resolve_policy(settings: PolicySettings) -> Policy:
             f"--policy-max-tokens {settings.policy_max_tokens} leaves no room for a prompt: {settings.policy} takes {limit}"
         )
     adapter = settings.policy_adapter
+    if adapter is not None:
+        Adapter.find(adapter).check_template(checkpoint)
     fingerprint = checkpoint.fingerprint()
     return Policy(
         model=settings.policy,

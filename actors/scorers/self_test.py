@@ -5,9 +5,9 @@ as the family reads, they are raw and finite, each token has its own, and conver
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Golden
@@ -110,9 +110,11 @@ def _check_head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[i
 
 def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
     """Check that outputs are raw: an activation that is requested must change them as the activation does."""
-    identity = Checkpoint.find(model.model, model.revision).config.get("problem_type") == "regression"
+    activate = _default_activation(Checkpoint.find(model.model, model.revision).config)
+    if activate is None:
+        return "outputs: asked for without an activation; the one that config.json names isn't known here, so not compared"
     raw, activated = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))
-    expected = [values if identity else activation(values) for values in raw]
+    expected = list(map(activate, raw))
     if any(
         abs(value - engine_value) > _SAME
         for values, engine_values in zip(expected, activated, strict=True)
@@ -123,6 +125,25 @@ def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[in
             f"the engine makes {activated} of them"
         )
     return "outputs: raw, without an activation"
+
+
+def _default_activation(config: Mapping[str, Any]) -> Callable[[Sequence[float]], Sequence[float]] | None:
+    """The activation that vLLM applies by default to the outputs of a model with this config.json; None if not known here.
+
+    By the same keys, in the same order, as vLLM's `get_act_fn` (vllm/model_executor/layers/pooler/activations.py).
+    """
+    problem = config.get("problem_type")
+    named = (config.get("sentence_transformers") or {}).get(
+        "activation_fn", config.get("sbert_ce_default_activation_function")
+    )
+    if problem == "regression":
+        return tuple
+    if problem == "multi_label_classification":
+        return lambda values: [activation((value,))[0] for value in values]
+    # vLLM chooses between the two by the number of labels, whichever of them is named.
+    if problem == "single_label_classification" or named is None or named.endswith((".Sigmoid", ".Softmax")):
+        return activation
+    return tuple if named.endswith(".Identity") else None
 
 
 def _check_golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> _TestResult:

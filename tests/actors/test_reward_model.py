@@ -340,6 +340,14 @@ def test_a_model_without_its_head_is_refused(tmp_path: Path, config: Mapping[str
     assert "random numbers" in message
 
 
+def test_the_rows_of_a_quantised_output_embedding_are_no_head(tmp_path: Path) -> None:
+    config = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}
+    write_model(tmp_path / "model", config=config, weights={"lm_head.qweight": 10})
+    settings = ModelSettings(model=str(tmp_path / "model"), family="first-logit")
+    with pytest.raises(ModelError, match=r"has no lm_head\.weight, whose rows are the reward head"):
+        resolve_model(settings, RenderSettings())
+
+
 def test_an_attribute_head_without_its_bias_is_refused(tmp_path: Path) -> None:
     weights = {name: size for name, size in ATTRIBUTES_WEIGHTS.items() if name != "score.bias"}
     message = refusal(tmp_path, ATTRIBUTES_CONFIG, weights)

@@ -2,13 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint, locate
+from actors.checkpoint.checkpoint_files import BUILT_IN, Adapter, Checkpoint, locate
 from actors.errors import ModelError
+from actors.reward_model import RewardModel, resolve_model
+from actors.scorers.policy import resolve_policy
+from actors.settings.replica import ModelSettings, PolicySettings, RenderSettings
 from tests.support.models import ATTRIBUTES_CONFIG, ATTRIBUTES_WEIGHTS, reward_model, write_model, write_weights
 
 
@@ -145,3 +148,75 @@ def test_another_template_or_tokenizer_is_seen(folder: Path, file: str) -> None:
     (folder / file).unlink()
     missing = reward_model(folder)
     assert len({(model.template_hash, model.tokenizer_hash) for model in (before, after, missing)}) == 3
+
+
+# Adapters.
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    """A copy of tiny-r3-lora, an adapter of tiny-genrm-principle."""
+    return Path(shutil.copytree(BUILT_IN / "r3-lora", tmp_path / "adapter"))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "largest"), [({}, 16), ({"q_proj": 32}, 32), ({"q_proj": 4, "k_proj": 8}, 16), (None, 16)]
+)
+def test_an_adapters_rank_is_the_largest_of_its_matrices(adapter: Path, ranks: object, largest: int) -> None:
+    config = adapter / "adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "rank_pattern": ranks}))
+    assert Adapter.find(str(adapter)).rank == largest
+
+
+@pytest.mark.parametrize("rank", ["r", "rank_pattern"])
+def test_a_rank_that_is_no_number_is_refused(adapter: Path, rank: str) -> None:
+    config = adapter / "adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), rank: ["x"]}))
+    with pytest.raises(ModelError, match=r"adapter_config\.json has no valid ranks"):
+        _ = Adapter.find(str(adapter)).rank
+
+
+JUDGE = BUILT_IN / "genrm-principle"
+TEMPLATE = (JUDGE / "chat_template.jinja").read_text()
+
+
+def named(template: str) -> str:
+    return json.dumps({"chat_template": [{"name": "tool_use", "template": ""}, {"name": "default", "template": template}]})
+
+
+@pytest.mark.parametrize(
+    ("files", "fits"),
+    [
+        ({}, True),
+        ({"tokenizer_config.json": "{}"}, True),
+        ({"chat_template.jinja": TEMPLATE}, True),
+        ({"tokenizer_config.json": json.dumps({"chat_template": TEMPLATE})}, True),
+        ({"tokenizer_config.json": named(TEMPLATE)}, True),
+        ({"chat_template.jinja": TEMPLATE, "tokenizer_config.json": json.dumps({"chat_template": "other"})}, True),
+        ({"chat_template.jinja": TEMPLATE + "."}, False),
+        ({"tokenizer_config.json": json.dumps({"chat_template": "other"})}, False),
+        ({"tokenizer_config.json": named("other")}, False),
+        ({"chat_template.jinja": "other", "tokenizer_config.json": json.dumps({"chat_template": TEMPLATE})}, False),
+    ],
+)
+def test_an_adapter_with_a_template_of_its_own_is_refused(adapter: Path, files: Mapping[str, str], fits: bool) -> None:
+    """Prompts are rendered with its base's template: with the one it was trained with, its scores would be others."""
+    for name, text in files.items():
+        (adapter / name).write_text(text)
+    resolutions: tuple[Callable[[], RewardModel], ...] = (
+        lambda: resolve_model(ModelSettings(model=str(JUDGE), adapter=str(adapter), family="r3"), RenderSettings()),
+        lambda: resolve_policy(PolicySettings(policy=str(JUDGE), policy_adapter=str(adapter))),
+    )
+    for resolve in resolutions:
+        if fits:
+            assert resolve().adapter == str(adapter)
+            continue
+        with pytest.raises(ModelError, match=r"holds another chat template than .*genrm-principle"):
+            resolve()
+
+
+@pytest.mark.parametrize("written", ["[]", "{", "\udcff"])
+def test_a_template_that_cant_be_read_is_refused(adapter: Path, written: str) -> None:
+    (adapter / "tokenizer_config.json").write_text(written, errors="surrogateescape")
+    with pytest.raises(ModelError, match=r"the chat template in .* can't be read"):
+        _ = Checkpoint(adapter, None).chat_template

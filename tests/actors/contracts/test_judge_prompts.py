@@ -14,8 +14,8 @@ from actors.rendering.renderer import Renderer
 from actors.reward_model import families, resolve_model
 from actors.settings.replica import AS_ITS_CARD, JudgeSettings, ModelSettings, RenderSettings
 from actors.text.reasoning import MARKS
-from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered, request
-from tests.support.models import assistant, system, user
+from tests.support.judges import ANY_ROLE, CONFIG, judge_folder, judge_model, rendered, request
+from tests.support.models import assistant, system, user, write_model
 
 QUESTION = user("What is 3 + 4?")
 
@@ -429,6 +429,43 @@ def test_a_template_that_ignores_a_principle_rejects_the_row_that_has_one(folder
     assert reasons(rendered(model, request(QUESTION, to=("7", "9")))[0]) == [None, None]
     asked = request(QUESTION, to=("7", "9"), principles=("brevity",))
     assert reasons(rendered(model, asked)[0]) == [Reason.TEMPLATE_REFUSED] * 2
+
+
+@pytest.mark.parametrize(("name", "takes"), [("GenRM", False), ("GenRM-2603", True)])
+def test_a_published_model_without_principles_is_given_none(tmp_path: Path, name: str, takes: bool) -> None:
+    deaf = "for message in messages if message.role != 'principle'"
+    template = ANY_ROLE if takes else ANY_ROLE.replace("for message in messages", deaf)
+    judge = judge_folder(tmp_path / f"Qwen3-Nemotron-235B-A22B-{name}", template)
+    model = judge_model(judge)
+    assert model.family.takes_principles is takes
+    without, plain_texts = rendered(model, request(QUESTION, to=("7", "9")))
+    found, texts = rendered(model, request(QUESTION, to=("7", "9"), principles=("brevity",)))
+    assert reasons(found) == reasons(without) == [None, None]
+    assert ((texts, found.prompt_hash) == (plain_texts, without.prompt_hash)) is not takes
+    run = {"principles": {"brevity": "brevity"}}
+    if takes:
+        assert not judge_model(judge, read=run).family.takes_principles, "the run's principles stand for the rows'"
+        return
+    with pytest.raises(SettingsError, match="--principles: the family genrm-json doesn't take these options"):
+        judge_model(judge, read=run)
+
+
+@pytest.mark.parametrize("stored", ["lm_head.weight", "lm_head.qweight", "lm_head.weight_packed"])
+def test_an_output_embedding_may_be_quantised(tmp_path: Path, stored: str) -> None:
+    weights = {"model.embed_tokens.weight": 10, stored: 10}
+    judge = write_model(tmp_path / "judge", config=CONFIG, weights=weights, template=ANY_ROLE)
+    assert judge_model(judge, "genrm-boxed").family_name == "genrm-boxed"
+
+
+@pytest.mark.parametrize("tied", [True, False, None])
+def test_a_judge_without_an_output_embedding_of_its_own_must_be_tied(tmp_path: Path, tied: bool | None) -> None:
+    config = {**CONFIG, "tie_word_embeddings": tied}
+    judge = write_model(tmp_path / "judge", config=config, weights={"model.embed_tokens.weight": 10}, template=ANY_ROLE)
+    if tied is not False:
+        assert judge_model(judge, "genrm-boxed").family_name == "genrm-boxed"
+        return
+    with pytest.raises(ModelError, match=r"has no lm_head: it is a LlamaForCausalLM without its output embedding"):
+        judge_model(judge, "genrm-boxed")
 
 
 def test_a_verdict_must_be_one_token(folder: Path) -> None:

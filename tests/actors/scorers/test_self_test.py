@@ -1,18 +1,22 @@
 """What is checked of a model on its engine before its first row; each check refuses what it is there for."""
 
+import json
 import math
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
 from actors.contracts.family import Golden, KnownModel
 from actors.engine.fake_engine import FakeEngine
 from actors.engine.protocol import Generation, Pooled, Sampling
 from actors.errors import ModelError
-from actors.reward_model import families, resolve_model
+from actors.reward_model import RewardModel, families, resolve_model
 from actors.scorers.alignment import logprobs_are_their_tokens
 from actors.scorers.self_test import self_test
 from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
@@ -83,6 +87,109 @@ def test_an_activation_that_is_always_there_is_refused(engine: Any, change: Chan
     engine.ignores_activation, engine.change = True, change
     with pytest.raises(ModelError, match="the outputs aren't raw logits"):
         self_test(engine.model, engine)
+
+
+class Activating(FakeEngine):
+    """An engine that activates outputs by a function of its own."""
+
+    activation: Change
+
+    async def pool(
+        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+    ) -> Pooled:
+        raw = await super().pool(ids, request_id, at)
+        return replace(raw, rows=tuple(map(self.activation, raw.rows))) if activated else raw
+
+
+def identity(values: tuple[float, ...]) -> tuple[float, ...]:
+    return values
+
+
+def tanh(values: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(map(math.tanh, values))
+
+
+def classify(values: tuple[float, ...]) -> tuple[float, ...]:
+    return softmax(values) if len(values) > 1 else sigmoid(values)
+
+
+TORCH = "torch.nn.modules"
+OTHERS: dict[str, tuple[dict[str, Any], Change]] = {
+    "regression": ({"problem_type": "regression"}, identity),
+    "one of several": ({"problem_type": "single_label_classification"}, classify),
+    "several at a time": ({"problem_type": "multi_label_classification"}, sigmoid),
+    "none": ({"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity", "version": "5"}}, identity),
+    "softmax": ({"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Softmax"}}, classify),
+    "sigmoid": ({"sbert_ce_default_activation_function": f"{TORCH}.activation.Sigmoid"}, classify),
+    "none, of old": ({"sbert_ce_default_activation_function": f"{TORCH}.linear.Identity"}, identity),
+    "not named": ({"sentence_transformers": {"version": "5"}, "problem_type": None}, classify),
+    "the problem before the name": (
+        {"problem_type": "multi_label_classification", "sbert_ce_default_activation_function": f"{TORCH}.linear.Identity"},
+        sigmoid,
+    ),
+    "the new name before the old": (
+        {
+            "sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"},
+            "sbert_ce_default_activation_function": f"{TORCH}.activation.Sigmoid",
+        },
+        identity,
+    ),
+    "another": ({"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Tanh"}}, tanh),
+}
+"""What of a config.json names an activation, and the one that vLLM's `get_act_fn` makes of it."""
+
+
+def activating(folder: Path, name: str, config: dict[str, Any], function: Change) -> tuple[RewardModel, Activating]:
+    """A built-in model with more in its config.json, and an engine with an activation."""
+    shutil.copytree(BUILT_IN / name, folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **config}))
+    model = reward_model(folder)
+    engine = Activating(model.labels, model.max_model_len)
+    engine.activation = staticmethod(function)
+    return model, engine
+
+
+@pytest.mark.parametrize("name", ["scalar", "attributes"])
+@pytest.mark.parametrize("activation", OTHERS)
+def test_the_activation_that_a_config_names_is_expected(tmp_path: Path, name: str, activation: str) -> None:
+    model, engine = activating(tmp_path / "model", name, *OTHERS[activation])
+    passed: list[str] = []
+    self_test(model, engine, passed.append)
+    engine.close()
+    (outputs,) = (check for check in passed if check.startswith("outputs: "))
+    assert ("isn't known here" in outputs) == (activation == "another")
+
+
+@pytest.mark.parametrize("activation", OTHERS)
+def test_the_activations_are_those_of_vllm(activation: str) -> None:
+    import torch
+    from vllm.model_executor.layers.pooler.activations import get_act_fn
+
+    config, function = OTHERS[activation]
+    for values in ((1.5,), (1.5, -0.25, 3.0)):
+        theirs = get_act_fn(SimpleNamespace(num_labels=len(values), **config))(torch.tensor([values]))
+        assert theirs[0].tolist() == pytest.approx(function(values))
+
+
+@pytest.mark.parametrize(
+    ("name", "activation", "function"),
+    [
+        ("attributes", "several at a time", softmax),
+        ("attributes", "one of several", identity),
+        ("attributes", "softmax", sigmoid),
+        ("scalar", "sigmoid", identity),
+        ("scalar", "none", sigmoid),
+        ("scalar", "regression", sigmoid),
+    ],
+)
+def test_another_activation_than_the_config_names_is_refused(
+    tmp_path: Path, name: str, activation: str, function: Change
+) -> None:
+    model, engine = activating(tmp_path / "model", name, OTHERS[activation][0], function)
+    with pytest.raises(ModelError, match="the outputs aren't raw logits"):
+        self_test(model, engine)
+    engine.close()
 
 
 def test_weights_that_came_after_the_run_was_settled_are_checked(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,29 @@
+"""What ends a start, so that no row is tried on an engine that can do none."""
+
+import gc
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import psutil
+import pytest
+
+from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.errors import EngineError
+from actors.launch.start_engine import start_engine
+from actors.reward_model import resolve_model
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+
+
+def test_an_adapter_that_vllm_refuses_ends_the_start_with_its_words(tmp_path: Path) -> None:
+    adapter = Path(shutil.copytree(BUILT_IN / "r3-lora", tmp_path / "adapter"))
+    config = adapter / "adapter_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "use_dora": True}))
+    model = resolve_model(ModelSettings(model="tiny-genrm-principle", adapter=str(adapter), family="r3"), RenderSettings())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # vLLM leaves a ZeroMQ context open
+        with pytest.raises(EngineError, match=f"the adapter {adapter} can't be loaded: .*does not yet support DoRA"):
+            start_engine(model, EngineSettings())
+        gc.collect()
+    assert not [child for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name()]
