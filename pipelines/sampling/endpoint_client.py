@@ -361,8 +361,10 @@ class EndpointClient:
             self._closed.clear()
             await self._wait_until_closed()  # a server that it ended has to start again
             raise fault
+        # A server that hangs answers nobody: where others were answered to the end, a time-out is the request's.
+        is_slow = fault.kind is FaultKind.TIMED_OUT and self._now() - self._answered_at < _SILENT_S
         # By the time that a probe is answered, what a crash took down has failed too, and the request is then sent alone.
-        if await self._fault_since(self._breaker.sent) is None and self._breaks == sent.breaks + 1:
+        if await self._fault_since(self._breaker.sent) is None and (is_slow or self._breaks == sent.breaks + 1):
             raise fault
 
     def _is_suspect(self, failures: _RequestFailures) -> bool:

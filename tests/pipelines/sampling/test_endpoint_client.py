@@ -413,3 +413,26 @@ def test_an_endpoint_that_takes_few_at_a_time_loses_nothing(latency_s: float) ->
     outcomes, took = virtually(ask_all())
     assert outcomes == list(range(200))
     assert took < 2 * 200 / 10 * latency_s
+
+
+def test_requests_that_time_out_beside_others_hold_nobody_up() -> None:
+    """To send each of them alone would cost everybody a time-out."""
+    came = Counter[int]()
+
+    async def answer(number: int) -> int:
+        came[number] += 1
+        if number in range(5):
+            await asyncio.sleep(600.0 + number)
+            raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time")
+        await asyncio.sleep(20.0)
+        return number
+
+    async def ask_all() -> list[Any]:
+        client = EndpointClient("http://there/v1", lambda: answer(PROBE), at_a_time=64, patience_s=PATIENCE_S)
+        work = (client.ask(lambda number=number: answer(number)) for number in range(7000))  # type: ignore[misc]
+        return await asyncio.gather(*work, return_exceptions=True)
+
+    outcomes, took = virtually(ask_all())
+    assert [isinstance(outcome, EndpointFault) for outcome in outcomes[:6]] == [True] * 5 + [False]
+    assert {came[number] for number in range(5)} == {3}
+    assert took < 1.2 * 7000 / 59 * 20
