@@ -199,7 +199,7 @@ def test_several_responses_of_a_row(tmp_path: Path) -> None:
 
 
 def test_original_bytes_once_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.run_folder.parts._BATCH_ROWS", 2)  # a row's responses then lie in two batches
+    monkeypatch.setattr("pipelines.run_folder.part_content._BATCH_ROWS", 2)  # a row's responses then lie in two batches
     both: Row = (b'{"p":1,  "n": 1.50}  ', [("chosen", scored(2.0)), ("A", scored(-1.0)), ("rejected", scored(1.0))])
     folder = json_corpus(tmp_path / "scored", [both, one(b'{"p": 2}', scored(-1.0)), both])
     summary = run(folder, "reward > 0", tmp_path / "kept", fields=False, rest=str(tmp_path / "rest"))

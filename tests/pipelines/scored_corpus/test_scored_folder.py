@@ -22,7 +22,7 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, files_in, judged_corpus, prompts, rows_in
 
-BATCHES = "pipelines.run_folder.parts._BATCH_ROWS"
+BATCHES = "pipelines.run_folder.part_content._BATCH_ROWS"
 SFT: Mapping[str, Any] = {"trainer": "sft", "fake_ok": True}
 
 Key = tuple[str, str]
