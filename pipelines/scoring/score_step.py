@@ -129,7 +129,7 @@ class ScoreStep:
         with ThreadPoolExecutor(_THREADS) as threads:  # a block of many small files must keep the engine busy too
             rows = prepared_rows(block)
             responses = [0 if row is None else len(row.names) for row in rows]
-            cut = stretches(block, self._settings.part_rows, rows, self._files.small_extents, responses)
+            cut = stretches(block, self._settings.part_rows, rows, self._files.small_extents, responses=responses)
             return pa.Table.from_pylist(list(threads.map(self._commit, cut)))
 
     def _commit(self, stretch: Stretch[PreparedRow]) -> dict[str, Any]:
@@ -179,7 +179,8 @@ def stretches(
     most_rows: int,
     rows: Sequence[Row | None],
     small_extents: Mapping[int, int] = MappingProxyType({}),
-    responses: Sequence[int] = (),
+    *,
+    responses: Sequence[int],
 ) -> Iterator[Stretch[Row]]:
     """Cut a block where the ranges of neighbouring rows don't touch, and pieces longer than `most_rows` into equal ones.
 

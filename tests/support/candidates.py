@@ -110,7 +110,7 @@ def commit_missing(run: Run) -> None:
     for unit in run.missing():
         for raw in read(unit, run.settings.corpus.max_record_bytes, run.parts.end_seen):
             prepared = prepare(raw, run.preparation)
-            for stretch in stretches(prepared, run.part_rows, prepared_rows(prepared)):
+            for stretch in stretches(prepared, run.part_rows, prepared_rows(prepared), responses=()):
                 outcomes = outcomes_of(stretch.rows, [_made_up(rendered, outputs) for rendered in requests_of(stretch.rows)])
                 names = [f"{unit.file.name}:{start}" for start in stretch.table.column(START).to_pylist()]
                 scores = [outcome.score for row in outcomes for outcome in row]

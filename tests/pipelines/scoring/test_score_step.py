@@ -29,7 +29,7 @@ def neighbours(count: int, file: int = 0, start: int = 0) -> list[tuple[int, int
 def cut(ranges: Sequence[tuple[int, int, int]], most_rows: int) -> list[tuple[int, int, int]]:
     """File, start and end of each stretch."""
     table = block(ranges)
-    found = list(stretches(table, most_rows, prepared_rows(table)))
+    found = list(stretches(table, most_rows, prepared_rows(table), responses=()))
     assert all(len(one.table) == len(one.rows) == one.range.end - one.range.start for one in found)
     return [(one.file, one.range.start, one.range.end) for one in found]
 
@@ -55,7 +55,7 @@ def test_files_share_a_stretch_only_where_nothing_lies_between() -> None:
 
     def places(extents: dict[int, int]) -> list[tuple[int, int, int, int]]:
         table = block(rows)
-        cut_stretches = stretches(table, 10, prepared_rows(table), extents)
+        cut_stretches = stretches(table, 10, prepared_rows(table), extents, responses=())
         return [(stretch.file, stretch.range.start, stretch.further, stretch.range.end) for stretch in cut_stretches]
 
     alone = [(3, 0, 0, 2), (4, 0, 0, 3), (6, 0, 0, 1), (9, 0, 0, 2)]
@@ -68,7 +68,7 @@ def test_files_share_a_stretch_only_where_nothing_lies_between() -> None:
 
 def test_a_stretch_of_several_files_is_cut_within_them() -> None:
     table = block([*neighbours(3, file=0), *neighbours(3, file=1), *neighbours(2, file=2)])
-    found = list(stretches(table, 4, prepared_rows(table), {0: 3, 1: 3, 2: 2}))
+    found = list(stretches(table, 4, prepared_rows(table), {0: 3, 1: 3, 2: 2}, responses=()))
     assert [(one.file, one.range.start, one.further, one.range.end) for one in found] == [(0, 0, 1, 1), (1, 1, 1, 2)]
     assert found[1].row_names({1: "b", 2: "c"}) == ["b:1", "b:2", "c:0", "c:1"]
 
@@ -91,7 +91,7 @@ def test_a_stretch_is_cut_where_its_rows_would_take_too_much_once_they_are_repea
         assert repeated <= 100_000 or end - start == 1
     assert (20, 21) in edges
     assert len(edges) < 16, "and it is cut nowhere else"
-    assert len(list(stretches(table, 1000, prepared_rows(table)))) == 1
+    assert len(list(stretches(table, 1000, prepared_rows(table), responses=()))) == 1
 
 
 def test_a_row_whose_copies_are_more_than_a_column_of_strings_holds_is_repeated() -> None:
