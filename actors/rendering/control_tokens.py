@@ -13,9 +13,11 @@ class ControlTokenFilter:
 
     def __init__(self, tokenizer: Any, texts: Collection[str], ids: Iterable[int]) -> None:
         """`texts` and `ids` are the family's control tokens, in addition to the tokenizer's."""
-        candidates = {*_texts_of(tokenizer), *texts}
+        candidates = {*_special_texts(tokenizer), *_template_texts(tokenizer), *texts}
         vocabulary = tokenizer.get_vocab()
         self.texts = {text for text in candidates if text.strip()}  # added runs of spaces are text like any other
+        # Of these, what is ordinary to the tokenizer and the family, and stands in the chat template: `<think>`, mostly.
+        self.template_texts = _template_texts(tokenizer) - _special_texts(tokenizer) - {*texts}
         self._pattern = re.compile(_pattern_for_any(self.texts))
         # The first character of every match, overlapping ones included: a lookahead consumes nothing but that character.
         self._break = re.compile(f"(?=(?:{self._pattern.pattern}))(?s:.)")
@@ -38,11 +40,15 @@ class ControlTokenFilter:
         return sum(map(self._ids.__contains__, ids))
 
 
-def _texts_of(tokenizer: Any) -> set[str]:
-    """A tokenizer's special tokens, and those of its added tokens that occur in its template."""
+def _special_texts(tokenizer: Any) -> set[str]:
+    added = tokenizer.added_tokens_decoder.values()
+    return {token.content for token in added if token.special} | {*tokenizer.all_special_tokens}
+
+
+def _template_texts(tokenizer: Any) -> set[str]:
+    """The added tokens that occur in the template."""
     template = str(tokenizer.chat_template or "")
-    added = {token.content: token.special for token in tokenizer.added_tokens_decoder.values()}
-    return {text for text, special in added.items() if special or text in template} | {*tokenizer.all_special_tokens}
+    return {token.content for token in tokenizer.added_tokens_decoder.values() if token.content in template}
 
 
 def _pattern_for_any(texts: set[str]) -> str:

@@ -291,9 +291,12 @@ class Renderer:
     def _clean_answer(self, text: str) -> str:
         """`_clean_text` for a text of the assistant's whose reasoning is kept: the marks of that may be control tokens.
 
-        A template that knows them is of a model that was trained with them in such places.
+        Only such as `<think>` in a template, which the tokenizer has as ordinary text. Marks that special tokens are made of
+        (gpt-oss's) also begin turns, and would let a response forge one.
         """
-        return "".join(piece if at % 2 else self._clean_text(piece) for at, piece in enumerate(cut_at_marks(text)))
+        harmless = self._control.template_texts
+        pieces = enumerate(cut_at_marks(text))
+        return "".join(piece if at % 2 and piece in harmless else self._clean_text(piece) for at, piece in pieces)
 
     def _clean_text(self, text: str) -> str:
         """A row's text without control tokens. Raises `Rejected` if it has one and the settings say not to change it.
