@@ -131,9 +131,14 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     )
     yield f"{_count(bill.engines, 'engine')} on {where}; {parts}"
     if bill.speed is None:
+        unknown = (
+            "Throughput unknown"
+            if plan.basis.size is None
+            else f"No throughput is published for this size in {plan.basis.precision}"
+        )
         yield (
-            f"No throughput is published for this size in {plan.basis.precision}, so no time: --probe measures it on this "
-            "machine, --like FOLDER takes that of an earlier run, and --tokens-per-s is what you know of an engine"
+            f"{unknown}, so no time: --probe measures it on this machine, --like FOLDER takes that of an earlier run, and "
+            "--tokens-per-s is what you know of an engine"
         )
     else:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""

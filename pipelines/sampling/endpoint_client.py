@@ -290,6 +290,9 @@ class EndpointClient:
         """Failures that a request may have caused."""
         self._answered_at = -math.inf
         """When something other than a probe was answered last."""
+        self._waiting = 0
+        """Requests that have no outcome yet, without those that wait for a place."""
+        self._final_error: EngineError | None = None
         self._closed = asyncio.Event()
         self._closing: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[tuple[int, EndpointFault | None]] | None = None
@@ -301,10 +304,12 @@ class EndpointClient:
         `EngineError` if it answers nothing for `patience_s`, and `EndpointError` if the settings can't work at all.
         """
         failures = _RequestFailures()
-        async with self._places:  # kept through the waits too: a request that waits for its retry still counts as one
+        async with self._place():  # kept through the waits too: a request that waits for its retry still counts as one
             while True:
                 is_alone = self._is_suspect(failures)
                 async with self._gate.exclude_others() if is_alone else self._gate.share():
+                    if self._final_error is not None:
+                        raise self._final_error
                     if is_alone and not self._is_suspect(failures):
                         continue  # others were answered while it waited for its turn
                     await self._wait_until_closed()
@@ -325,6 +330,15 @@ class EndpointClient:
                 failures.waits += 1
                 await asyncio.sleep(min(wait, self._patience_s))  # a Retry-After of a day isn't waited for
 
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        async with self._places:
+            self._waiting += 1
+            try:
+                yield
+            finally:
+                self._waiting -= 1
+
     async def _record_or_raise(self, fault: EndpointFault, sent: _Sent, failures: _RequestFailures) -> None:
         """Record a failure of a request that is to be sent again, or raise it as the request's outcome.
 
@@ -342,6 +356,9 @@ class EndpointClient:
         elif fault.kind in _FAILURE_WEIGHT:
             await self._weigh_or_raise(fault, sent, failures)
         elif sent.is_alone and self._waits_in_vain(failures) and await self._fault_since(sent.number) is None:
+            # A probe is short: an endpoint whose tokens of a day are used up still answers it, and takes nobody's request.
+            if self._answered_at < failures.began_at and self._waiting > 1:
+                self._give_up(fault)
             raise fault
         self._breaker.record_failure(self._now())
         if self._breaker.is_open:
@@ -361,8 +378,8 @@ class EndpointClient:
             self._closed.clear()
             await self._wait_until_closed()  # a server that it ended has to start again
             raise fault
-        # A server that hangs answers nobody: where others were answered to the end, a time-out is the request's.
-        is_slow = fault.kind is FaultKind.TIMED_OUT and self._now() - self._answered_at < _SILENT_S
+        # A crash drops connections. Time-outs aren't tried alone: each would take as long again, and all others would wait.
+        is_slow = fault.kind is FaultKind.TIMED_OUT
         # By the time that a probe is answered, what a crash took down has failed too, and the request is then sent alone.
         if await self._fault_since(self._breaker.sent) is None and (is_slow or self._breaks == sent.breaks + 1):
             raise fault
@@ -423,9 +440,10 @@ class EndpointClient:
                 self._give_up(fault)
 
     def _give_up(self, fault: EndpointFault) -> NoReturn:
-        raise EngineError(
+        self._final_error = EngineError(
             f"the endpoint {self._endpoint} {fault.text}; no answer for {self._patience_s:g} s (--endpoint-patience-s)"
         )
+        raise self._final_error
 
     async def _fault_since(self, number: int) -> EndpointFault | None:
         """None if a request sent after the one of this number was answered, otherwise the fault of a probe sent after it."""

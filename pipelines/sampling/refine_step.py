@@ -115,6 +115,11 @@ class RefineStep(SampleStep):
         super().__init__(settings.sampling, files)
         self._refining = settings
 
+    @property
+    def _most_responses(self) -> int:
+        tree = self._refining.tree
+        return tree.drafts * (1 + tree.feedbacks)
+
     async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
         """Four rounds for a group of rows, each one call to a pool: drafts, feedback, edits, and the scores of all."""
         tree, reasoning = self._refining.tree, reasoning_of(self._preparation)

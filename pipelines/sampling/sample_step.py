@@ -230,9 +230,14 @@ class SampleStep(CandidateSampler):
         rows = read_prompt_rows(block)
         # A stretch becomes a part. A thread for each lets the engines work on some while others wait or are written.
         with ThreadPoolExecutor(_STRETCHES_AT_ONCE) as threads:
-            most = [self._settings.budget.settings.n] * len(rows)
+            most = [self._most_responses] * len(rows)
             parts = stretches(block, self._settings.step.part_rows, rows, responses=most)
             return pa.Table.from_pylist(list(threads.map(self._commit, parts)))
+
+    @property
+    def _most_responses(self) -> int:
+        """Of a prompt."""
+        return self._settings.budget.settings.n
 
     def _commit(self, stretch: Stretch[PromptRow]) -> dict[str, Any]:
         step = self._settings.step

@@ -415,6 +415,23 @@ def test_an_endpoint_that_takes_few_at_a_time_loses_nothing(latency_s: float) ->
     assert took < 2 * 200 / 10 * latency_s
 
 
+def test_an_endpoint_that_takes_nothing_but_probes_blames_no_request() -> None:
+    """As one whose tokens of a day are used up: the next day it takes all of them."""
+    endpoint = Endpoint(lambda request, *_: None if request == PROBE else BUSY)
+    outcomes, took = virtually(asked(endpoint, 20))
+    assert all(isinstance(outcome, EngineError) and "429" in str(outcome) for outcome in outcomes)
+    assert took < 2 * PATIENCE_S
+
+
+def test_requests_that_time_out_at_the_end_are_tried_together() -> None:
+    def say(request: int, *_: object) -> EndpointFault | None:
+        return EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") if request in range(10) else None
+
+    outcomes, took = virtually(asked(Endpoint(say, latency_s=200.0), 12))
+    assert [isinstance(outcome, EndpointFault) for outcome in outcomes] == [True] * 10 + [False] * 2
+    assert took < 8 * 200.0, "three time-outs of all together, and probes"
+
+
 def test_requests_that_time_out_beside_others_hold_nobody_up() -> None:
     """To send each of them alone would cost everybody a time-out."""
     came = Counter[int]()
