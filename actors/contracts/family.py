@@ -245,8 +245,8 @@ class Family(ABC):
 
     def of_model(self, model: str) -> Self:
         """The family as it reads a model: without principles, if that is a published one that takes none."""
-        known = self.knows(model)
-        if known is None or known.takes_principles:
+        published = self.knows(model)
+        if published is None or published.takes_principles:
             return self
         family = copy.copy(self)
         family.ways -= {"principles"}

@@ -10,40 +10,40 @@ from typing import Any
 import pyarrow as pa
 
 
-class Unreadable(Enum):
+class Unconvertible(Enum):
     """What stands for a value that Python has no object for: no text, and not null, or a row would be read without it."""
 
-    VALUE = "unreadable"
+    VALUE = "unconvertible"
 
 
 _ERRORS = (OverflowError, ValueError)  # those of Arrow and of decoding text are ValueErrors
 
 
-def python_rows(table: pa.Table | pa.RecordBatch, unreadable: object = Unreadable.VALUE) -> list[dict[str, Any]]:
-    """The rows as `to_pylist` gives them, with `unreadable` in place of each value that Python has no object for."""
+def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconvertible.VALUE) -> list[dict[str, Any]]:
+    """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for."""
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows
     except _ERRORS:
-        columns = [_values(column, unreadable) for column in table.columns]
+        columns = [_values(column, unconvertible) for column in table.columns]
         return [dict(zip(table.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _values(column: pa.Array | pa.ChunkedArray, unreadable: object) -> list[Any]:
+def _values(column: pa.Array | pa.ChunkedArray, unconvertible: object) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
         return values
     except _ERRORS:
-        return [_value(scalar, unreadable) for scalar in column]
+        return [_value(scalar, unconvertible) for scalar in column]
 
 
-def _value(scalar: pa.Scalar, unreadable: object) -> Any:
-    """The value of a scalar; of a list or a struct with an unreadable member, all others as they are."""
+def _value(scalar: pa.Scalar, unconvertible: object) -> Any:
+    """The value of a scalar; of a list or a struct with an unconvertible member, all others as they are."""
     try:
         return scalar.as_py()
     except _ERRORS:
         if isinstance(scalar, pa.StructScalar):
-            return {name: _value(member, unreadable) for name, member in scalar.items()}
+            return {name: _value(member, unconvertible) for name, member in scalar.items()}
         if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
-            return _values(scalar.values, unreadable)
-        return unreadable
+            return _values(scalar.values, unconvertible)
+        return unconvertible

@@ -75,10 +75,11 @@ def check_same_prompts(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
     """
     by_principles = {name: plan.by_principles for name, plan in plans.items()}
     if len(set(by_principles.values())) > 1:
-        judging, others = ([name for name, judges in by_principles.items() if judges is side] for side in (True, False))
+        with_principles = [name for name, judges in by_principles.items() if judges]
+        without = [name for name in by_principles if name not in with_principles]
         raise SettingsError(
-            f"{', '.join(judging)} would judge by the principles of the rows, and {', '.join(others)} by none of them, so "
-            "that they wouldn't score the same prompts; score the corpus with each by itself"
+            f"{', '.join(with_principles)} would judge by the principles of the rows, and {', '.join(without)} by none of "
+            "them, so that they wouldn't score the same prompts; score the corpus with each by itself"
         )
 
 

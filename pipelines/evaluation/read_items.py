@@ -51,7 +51,7 @@ def read_items(
 
 def _rows(table: pa.Table, ours: Sequence[str], carried: Sequence[str]) -> list[dict[str, Any]]:
     """The responses, by our names without the prefix. Carried fields have names of their own, under `fields`."""
-    return python_rows(table.rename_columns([*ours, *(f"fields.{name}" for name in carried)]), unreadable=None)
+    return python_rows(table.rename_columns([*ours, *(f"fields.{name}" for name in carried)]), unconvertible=None)
 
 
 def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:

@@ -187,7 +187,7 @@ class _JsonlWriter:
 
     def _lines(self, table: pa.Table) -> Iterator[bytes]:
         columns = self._target.columns
-        rows = python_rows(table.select(self._names), unreadable=None)
+        rows = python_rows(table.select(self._names), unconvertible=None)
         if not columns.is_json or self._target.responses is not None:
             yield from map(encode, rows)
             return

@@ -378,10 +378,11 @@ class EndpointClient:
             self._closed.clear()
             await self._wait_until_closed()  # a server that it ended has to start again
             raise fault
+        if await self._fault_since(self._breaker.sent) is not None:
+            return
         # A crash drops connections. Time-outs aren't tried alone: each would take as long again, and all others would wait.
-        is_slow = fault.kind is FaultKind.TIMED_OUT
         # By the time that a probe is answered, what a crash took down has failed too, and the request is then sent alone.
-        if await self._fault_since(self._breaker.sent) is None and (is_slow or self._breaks == sent.breaks + 1):
+        if fault.kind is FaultKind.TIMED_OUT or self._breaks == sent.breaks + 1:
             raise fault
 
     def _is_suspect(self, failures: _RequestFailures) -> bool:

@@ -118,7 +118,7 @@ class RefineStep(SampleStep):
     @property
     def _most_responses(self) -> int:
         tree = self._refining.tree
-        return tree.drafts * (1 + tree.feedbacks)
+        return tree.drafts * (1 + tree.feedbacks)  # a draft and its edits
 
     async def _sample_group(self, work: str, rows: Sequence[PromptCandidates], source: CandidateSource) -> Usage:
         """Four rounds for a group of rows, each one call to a pool: drafts, feedback, edits, and the scores of all."""

@@ -236,7 +236,7 @@ class SampleStep(CandidateSampler):
 
     @property
     def _most_responses(self) -> int:
-        """Of a prompt."""
+        """The most responses that a prompt may get, for each of which its part repeats the row."""
         return self._settings.budget.settings.n
 
     def _commit(self, stretch: Stretch[PromptRow]) -> dict[str, Any]:

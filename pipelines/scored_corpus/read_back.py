@@ -14,7 +14,7 @@ import pyarrow as pa
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reasoning, ScoreRequest
 from actors.text.reasoning import split_reasoning
-from pipelines.corpus.python_rows import Unreadable, python_rows
+from pipelines.corpus.python_rows import Unconvertible, python_rows
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import RowRequests, RowShape, parse, with_policy_system
 from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
@@ -183,7 +183,7 @@ class Reader:
         assert text is not None  # both were judged
         answer = split_reasoning(text).answer if self.stripped else None
         inputs = ((field, stored.inputs[field]) for field in self.carried)
-        fields = {field: None if value is Unreadable.VALUE else value for field, value in inputs}
+        fields = {field: None if value is Unconvertible.VALUE else value for field, value in inputs}
         return Content(context, text, answer, fields, () if self.columns.drawn else _judged_before(context, requests))
 
     def _prompt(self, stored: _StoredResponse, requests: RowRequests) -> tuple[Message, ...]:

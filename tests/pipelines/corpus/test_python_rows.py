@@ -6,14 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.corpus.python_rows import Unreadable, python_rows
+from pipelines.corpus.python_rows import Unconvertible, python_rows
 
 NEVER = 2**63 - 1
 """The `infinity` of PostgreSQL and DuckDB, in microseconds since 1970."""
 TIME = pa.timestamp("us")
 HERE = datetime.datetime.fromisoformat("1970-01-01")
 NO_TEXT = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
-NONE = Unreadable.VALUE
+NONE = Unconvertible.VALUE
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_the_rows_are_those_of_arrow_otherwise() -> None:
     table = pa.concat_tables([pa.Table.from_pylist(rows)] * 2)
     assert python_rows(table) == rows * 2
     assert python_rows(table.select([])) == [{}] * 4
-    assert python_rows(pa.table({"x": pa.array([NEVER], TIME)}), unreadable=None) == [{"x": None}]
+    assert python_rows(pa.table({"x": pa.array([NEVER], TIME)}), unconvertible=None) == [{"x": None}]

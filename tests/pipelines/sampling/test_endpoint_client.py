@@ -4,7 +4,7 @@ import asyncio
 import random
 import selectors
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -76,14 +76,18 @@ class Endpoint:
 
 async def asked(endpoint: Endpoint, count: int, at_a_time: int = 64, patience_s: float = PATIENCE_S) -> list[Any]:
     """What comes of so many requests at once: each one's answer, or the error."""
-    patience = EndpointClient(
-        "http://there/v1",
-        lambda: endpoint.answer(PROBE),
-        at_a_time=at_a_time,
-        patience_s=patience_s,
-        jitter=random.Random(1).random,
+    return await answered(endpoint.answer, count, at_a_time, patience_s)
+
+
+async def answered(
+    answer: Callable[[int], Awaitable[int]], count: int, at_a_time: int = 64, patience_s: float = PATIENCE_S
+) -> list[Any]:
+    """The same of any endpoint, which answers a request by its number, and a probe as `PROBE`."""
+    jitter = random.Random(1).random
+    client = EndpointClient(
+        "http://there/v1", lambda: answer(PROBE), at_a_time=at_a_time, patience_s=patience_s, jitter=jitter
     )
-    work = (patience.ask(lambda number=number: endpoint.answer(number)) for number in range(count))  # type: ignore[misc]
+    work = (client.ask(lambda number=number: answer(number)) for number in range(count))  # type: ignore[misc]
     return await asyncio.gather(*work, return_exceptions=True)
 
 
@@ -358,12 +362,7 @@ class Crashing:
 def test_a_request_that_ends_the_server_takes_no_other_with_it(others: int, latency_s: float, restart_s: float) -> None:
     server = Crashing(restart_s, latency_s)
 
-    async def ask_all() -> list[Any]:
-        client = EndpointClient("http://there/v1", lambda: server.answer(PROBE), at_a_time=64, patience_s=PATIENCE_S)
-        work = (client.ask(lambda number=number: server.answer(number)) for number in range(1 + others))  # type: ignore[misc]
-        return await asyncio.gather(*work, return_exceptions=True)
-
-    (culprit, *rest), took = virtually(ask_all())
+    (culprit, *rest), took = virtually(answered(server.answer, 1 + others, at_a_time=64))
     assert isinstance(culprit, EndpointFault)
     assert rest == list(range(1, 1 + others))
     assert server.crashes <= 21
@@ -405,12 +404,7 @@ def test_an_endpoint_that_takes_few_at_a_time_loses_nothing(latency_s: float) ->
         under_way -= 1
         return number
 
-    async def ask_all() -> list[Any]:
-        client = EndpointClient("http://there/v1", lambda: answer(PROBE), at_a_time=128, patience_s=PATIENCE_S)
-        work = (client.ask(lambda number=number: answer(number)) for number in range(200))  # type: ignore[misc]
-        return await asyncio.gather(*work, return_exceptions=True)
-
-    outcomes, took = virtually(ask_all())
+    outcomes, took = virtually(answered(answer, 200, at_a_time=128))
     assert outcomes == list(range(200))
     assert took < 2 * 200 / 10 * latency_s
 
@@ -444,12 +438,7 @@ def test_requests_that_time_out_beside_others_hold_nobody_up() -> None:
         await asyncio.sleep(20.0)
         return number
 
-    async def ask_all() -> list[Any]:
-        client = EndpointClient("http://there/v1", lambda: answer(PROBE), at_a_time=64, patience_s=PATIENCE_S)
-        work = (client.ask(lambda number=number: answer(number)) for number in range(7000))  # type: ignore[misc]
-        return await asyncio.gather(*work, return_exceptions=True)
-
-    outcomes, took = virtually(ask_all())
+    outcomes, took = virtually(answered(answer, 7000, at_a_time=64))
     assert [isinstance(outcome, EndpointFault) for outcome in outcomes[:6]] == [True] * 5 + [False]
     assert {came[number] for number in range(5)} == {3}
     assert took < 1.2 * 7000 / 59 * 20
