@@ -25,7 +25,7 @@ from pipelines.run_folder.part import RUN
 from pipelines.run_folder.parts import MANIFEST
 from pipelines.settings.run_settings import RunSettings
 from pipelines.storage import error_text
-from pipelines.storage.lease import check_holds
+from pipelines.storage.lease import check_lease
 
 NAME = MANIFEST
 _VERSION = 1
@@ -173,7 +173,7 @@ class Manifest:
         content = _encode(document, self.files)
         try:
             # Directly before the write: another run may have taken the folder over while this one was summing up.
-            check_holds(folder)
+            check_lease(folder)
             storage.folder(folder).replace(NAME, content)
         except OSError as error:
             raise OutputError(f"{folder} can't be written: {error_text(error)}") from error

@@ -25,7 +25,7 @@ from pipelines import storage
 from pipelines.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
 from pipelines.run_folder.part import Part
 from pipelines.storage import Entry, Folder, error_text
-from pipelines.storage.lease import check_holds
+from pipelines.storage.lease import check_lease
 
 _DONE = "done"
 _MADE_OF, _FILES = "made_of", "files"
@@ -137,11 +137,11 @@ def finish(
     if this process held it and has lost it.
     """
     place = storage.folder(folder)
-    check_holds(folder)
+    check_lease(folder)
     for written in (place, place.sub(SELECTION)):
         written.clear()
     full_document = {**document, _MADE_OF: made_of, _FILES: _files(folder, kind)}
-    check_holds(folder)  # again, as many files take long to list
+    check_lease(folder)  # again, as many files take long to list
     _write(folder, full_document, summary, kind)
     place.sub(_DONE).delete_all()
 

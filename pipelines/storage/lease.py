@@ -5,7 +5,7 @@ The lease is the file `lease.json` in the folder. It names the holder's process 
 be taken over, once the holder's process is gone (if that is visible from here) or it wasn't renewed for `STALE_S` = 60 s. A
 holder that was suspended for that long notices the loss at its next `check_held` and ends. Its workers, which keep running
 while the driver is suspended, check before each part that they commit (`Ticket`), and it does before it writes a manifest or
-finishes a folder (`check_holds`).
+finishes a folder (`check_lease`).
 
 Clocks of different machines are never compared: another machine's lease is watched for up to `STALE_S` to see whether its
 content changes.
@@ -172,7 +172,7 @@ def check_held() -> None:
         entry.check()
 
 
-def check_holds(path: str) -> None:
+def check_lease(path: str) -> None:
     """Raise `RunStopped` if this process has lost the lease of a folder; nothing if it never held it.
 
     For what is written into the folder once: reads one small file, which `check_held` mostly spares. Raises `OSError`.

@@ -10,7 +10,7 @@ from pipelines.html_report.responses import TEXT_MARK, Responses
 from pipelines.html_report.sections.outputs import distribution
 from pipelines.run_folder.columns import CANDIDATE_TOKENS, FINISH_REASON, PROMPT_HASH, REWARD
 
-_EVERY_N = 64
+_EVERY_N_UP_TO = 64
 """Of more candidates, not every n is shown."""
 
 
@@ -54,7 +54,7 @@ def best_of_n(responses: Responses) -> dict[str, Any] | None:
     k, i, totals = k[k >= most], i[k >= most], totals[k >= most]
     # Logarithms of the factorials: binomials of a thousand candidates are beyond what a float can hold.
     log = np.array([math.lgamma(number + 1) for number in range(k.max() + 1)])
-    shown = range(1, most + 1) if most <= _EVERY_N else counted(most)
+    shown = range(1, most + 1) if most <= _EVERY_N_UP_TO else counted(most)
     means = []
     for n in shown:
         best = i >= n
