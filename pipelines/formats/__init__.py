@@ -14,6 +14,7 @@ from pipelines.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns,
 from pipelines.formats.row_shape import RowShape
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape
+from pipelines.formats.written_out import is_written_out, take_apart
 
 __all__ = [
     "CANDIDATE",
@@ -37,8 +38,10 @@ __all__ = [
     "check_mixed",
     "detect",
     "explain_detection",
+    "is_written_out",
     "parse",
     "requests",
+    "take_apart",
     "with_policy_system",
     "with_principles",
 ]

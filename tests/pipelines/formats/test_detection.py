@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
 from pipelines.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, Turns, detect, explain_detection, parse, requests
+from pipelines.formats.registry import recognise
 from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
 from tests.support.examples import examples
 
@@ -67,7 +68,7 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
 def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read(name: str, row: dict[str, Any]) -> None:
-    assert [shape.name for shape in SHAPES.values() if shape.looks_like(row)] == [name]
+    assert [shape.name for shape in recognise(row, SHAPES).shapes] == [name]
     asked = requests(detect([row]), row)
     assert asked.requests
     assert not asked.rejected

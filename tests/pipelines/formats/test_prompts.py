@@ -261,7 +261,7 @@ def test_what_is_no_prompt_is_told(row: dict[str, Any]) -> None:
     ("shape", "row", "reason"),
     [
         ("messages", {"messages": []}, Reason.NO_MESSAGES),
-        ("messages", {}, Reason.NO_MESSAGES),
+        ("messages", {}, Reason.MISSING_FIELD),
         ("messages", chat(said("a")), Reason.NO_MESSAGES),
         ("messages", chat(user("")), Reason.EMPTY_CONTENT),
         ("messages", chat(user(None), said("a")), Reason.EMPTY_CONTENT),
