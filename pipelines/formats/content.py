@@ -217,7 +217,7 @@ def reply(context: tuple[Message, ...], value: object) -> Exchange:
     system, asked = split_system(context)
     _, spoken = split_system(turns)
     if asked and _keys(spoken[: len(asked)]) == _keys(asked):
-        return Exchange(with_opening_system(system and system.content, earlier), response)
+        return Exchange(refuse_answered(with_opening_system(system and system.content, earlier)), response)
     return Exchange(append_turns(context, earlier), response)
 
 

@@ -1,4 +1,4 @@
-"""NeMo's chat template, as far as datasets have its turns inside of a text: <extra_id_1>Assistant\\n{text}\\n<extra_id_1>User."""
+"""The turns that datasets have inside of a text in NeMo's template: <extra_id_1>Assistant\\n{text}\\n<extra_id_1>User."""
 
 import re
 

@@ -104,7 +104,8 @@ def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
     """
     if not isinstance(row, dict):
         return Recognised({}, ())
-    for fields in ({name: value for name, value in row.items() if value is not None}, row):
+    plain = _without_nan(row)
+    for fields in ({name: value for name, value in plain.items() if value is not None}, plain):
         if meant := [shape for shape in available.values() if shape.looks_like(fields)]:
             return _choose_among(meant, fields)
     return Recognised(row, ())

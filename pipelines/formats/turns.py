@@ -29,6 +29,10 @@ MAX_TURNS = 4096
 (34 MB of pointers at 4,096 messages, 2 TB at a million)."""
 
 
+OPENAI = "{role, content}"
+"""A turn in OpenAI's form, as the description of a shape has it."""
+
+
 class RowTurn(NamedTuple):
     """A turn in OpenAI's form, readable or not, and its position in the row's list; None for a turn from another field."""
 
@@ -110,7 +114,9 @@ def _turn(turns: tuple[Message, ...], spoiled: Rejected | None, place: int) -> E
     return final(turns[: place + 1])
 
 
-def conversation_shape(name: str, key: str, about: str, is_other: Callable[[Row], bool] = lambda row: False) -> Shape:
+def conversation_shape(
+    name: str, key: str, about: str, turn: str = OPENAI, is_other: Callable[[Row], bool] = lambda row: False
+) -> Shape:
     """A shape of rows with a conversation under a key; its last turn, or each turn of the assistant's, is judged.
 
     `is_other` tells the rows that have the key and are of another shape.
@@ -122,7 +128,7 @@ def conversation_shape(name: str, key: str, about: str, is_other: Callable[[Row]
     return Shape(
         name,
         f"{about}; its last turn, or each turn of the assistant's, is judged",
-        f"`{key}`, a list of messages",
+        f"`{key}`, a list of {turn}",
         lambda row: is_conversation(row.get(key)) and not is_other(row),
         lambda row: final_turn(read(row)),
         lambda row: assistant_turns(read(row)),
@@ -130,7 +136,9 @@ def conversation_shape(name: str, key: str, about: str, is_other: Callable[[Row]
     )
 
 
-def open_conversation_shape(name: str, key: str, about: str, is_other: Callable[[Row], bool] = lambda row: False) -> Shape:
+def open_conversation_shape(
+    name: str, key: str, about: str, turn: str = OPENAI, is_other: Callable[[Row], bool] = lambda row: False
+) -> Shape:
     """A shape of rows with a conversation under a key, of which all before the assistant's last turn is to be answered."""
 
     def read(row: Row) -> RowRequests:
@@ -139,7 +147,7 @@ def open_conversation_shape(name: str, key: str, about: str, is_other: Callable[
     return Shape(
         name,
         f"{about}, to be answered",
-        f"`{key}`, a list of messages",
+        f"`{key}`, a list of {turn}",
         lambda row: is_conversation(row.get(key)) and not is_other(row),
         read,
         reads=(key,),

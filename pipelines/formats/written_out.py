@@ -13,7 +13,7 @@ from typing import NamedTuple
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason, Response, Role, ScoreRequest
 from pipelines.formats.chat_templates import TEMPLATES, TRANSCRIPTS, ParsedPrompt, PolicyTemplate
-from pipelines.formats.content import describe, split_system, text, with_opening_system
+from pipelines.formats.content import describe, refuse_answered, split_system, text, with_opening_system
 from pipelines.formats.rows import RowRequests, Unjudgeable
 
 FORMS = tuple(dict.fromkeys((*TEMPLATES.values(), *TRANSCRIPTS.values())))
@@ -21,7 +21,8 @@ _OTHERS = ("Below is an instruction that describes a task", "A chat between a cu
 """Beginnings of texts in forms that aren't taken apart."""
 _MANY = 0.1
 """The share of a sample's prompts, or responses, from which they are no quotations any more."""
-_ENDS = tuple(dict.fromkeys(end for template in TEMPLATES.values() for end in template.ends))
+_ENDS = tuple(sorted({end for template in TEMPLATES.values() for end in template.ends}, key=len, reverse=True))
+"""What ends a turn, the longest first."""
 
 
 class _Parsed(NamedTuple):
@@ -68,7 +69,7 @@ def take_apart(row: RowRequests) -> RowRequests:
 
 def split(text: str) -> ParsedPrompt:
     """The turns of a whole conversation, and its last one as the response. Raises `Rejected` if it can't be taken apart."""
-    parsed = _parse(text)
+    parsed = _parse(text.removesuffix("\n"))  # NeMo's end token may be missing, and the line break before it isn't
     if parsed is None or parsed.turns is None or not parsed.turns.response.strip():
         raise Rejected(Reason.WRITTEN_OUT, describe(text))
     return parsed.turns
@@ -85,11 +86,11 @@ def _turns_of(context: tuple[Message, ...], prompt: str) -> tuple[tuple[Message,
     parsed = _parse(prompt)
     if parsed is None:
         return context, None
-    if parsed.turns is None or parsed.turns.response.strip() or not parsed.turns.context:
+    if parsed.turns is None or parsed.turns.response.strip() or not split_system(parsed.turns.context)[1]:
         raise Rejected(Reason.WRITTEN_OUT, f"a prompt that doesn't end where the assistant begins: {describe(prompt)}")
     turns = tuple(Message(turn.role, text(turn.content)) for turn in parsed.turns.context)
     system, _ = split_system(context)
-    return with_opening_system(system and system.content, turns), parsed.form
+    return refuse_answered(with_opening_system(system and system.content, turns)), parsed.form
 
 
 def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str:

@@ -12,5 +12,6 @@ def _has_mask(row: Row) -> bool:
     return isinstance(row.get("mask"), str)
 
 
-SHAPE = conversation_shape("sharegpt", "conversations", "a conversation in ShareGPT's form", _has_mask)
-PROMPT_SHAPE = open_conversation_shape("sharegpt", "conversations", "a conversation in ShareGPT's form", _has_mask)
+_SHARED = ("sharegpt", "conversations", "a conversation in ShareGPT's form", "{from, value}", _has_mask)
+SHAPE = conversation_shape(*_SHARED)
+PROMPT_SHAPE = open_conversation_shape(*_SHARED)

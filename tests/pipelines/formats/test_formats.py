@@ -219,7 +219,7 @@ def test_a_conversation_of_many_turns_stays_small() -> None:
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if not shape.read_turns], ids=lambda s: s.name)
 def test_only_conversations_have_turns(shape: Shape) -> None:
-    with pytest.raises(SettingsError, match="messages, nemo-text, sharegpt, steerlm"):
+    with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
         requests(shape, {}, "all")
 
 
