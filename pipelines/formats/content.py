@@ -88,7 +88,9 @@ def message(value: object) -> Message:
     """
     if not isinstance(value, dict):
         raise Rejected(Reason.WRONG_TYPE, f"{describe(value)} where a message is expected")
-    name = field(value, _role_key(value))
+    if _role_key(value) not in value:
+        raise Rejected(Reason.MISSING_FIELD, f"role, in {describe(value)}")
+    name = value[_role_key(value)]
     if not isinstance(name, str):
         raise Rejected(Reason.WRONG_TYPE, f"a message whose {_role_key(value)!r} is {describe(name)}")
     if (role := role_of(value)) is None:

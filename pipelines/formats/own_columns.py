@@ -1,5 +1,6 @@
 """A shape defined by the user: which fields of a row hold the prompt, the response and the system prompt."""
 
+import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -199,7 +200,11 @@ class OwnColumns:
 def check_column(rows: Sequence[object], path: str) -> None:
     """Raise `SourceError` if none of the rows has this field."""
     if not any(isinstance(row, dict) and _has(row, path) for row in rows):
-        raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. Keys seen: {keys_seen(rows)}")
+        names = {str(name) for row in rows if isinstance(row, dict) for name in row}
+        near = difflib.get_close_matches(path.lower(), {name.lower() for name in names}, n=1)
+        meant = [name for name in sorted(names) if near and name.lower() == near[0]]
+        question = f"Did you mean {meant[0]!r}? " if meant else ""
+        raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. {question}Keys seen: {keys_seen(rows)}")
 
 
 def with_principles(requests: RowRequests, row: object, path: str) -> RowRequests:

@@ -83,6 +83,8 @@ _RESPONSE_NAME = re.compile(
     re.IGNORECASE,
 )
 """Names of fields that hold a response beside another one."""
+_CONTEXTS = frozenset({"history", "context", "contexts", "passage", "input", "documents"})
+"""Names of fields that hold what a prompt is about."""
 
 
 class Recognised(NamedTuple):
@@ -126,13 +128,19 @@ def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
 
 def _other_responses(shape: Shape, row: Row) -> list[str]:
     """The fields of a row that hold a response by their names, and that a shape doesn't read."""
+    return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name)]
+
+
+def unread_texts(shape: Shape, row: Row) -> list[str]:
+    """The fields of a row that hold turns, passages or responses by their names, and that a shape doesn't read."""
+    return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS]
+
+
+def _unread(shape: Shape, row: Row) -> list[str]:
     return [
         name
         for name, value in row.items()
-        if name not in shape.reads
-        and _RESPONSE_NAME.fullmatch(name)
-        and isinstance(value, str | list | dict)
-        and not is_blank(value)
+        if name not in shape.reads and isinstance(value, str | list | dict) and not is_blank(value)
     ]
 
 

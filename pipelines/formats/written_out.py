@@ -19,8 +19,9 @@ from pipelines.formats.rows import RowRequests, Unjudgeable
 FORMS = tuple(dict.fromkeys((*TEMPLATES.values(), *TRANSCRIPTS.values())))
 _OTHERS = ("Below is an instruction that describes a task", "A chat between a curious ", "### Instruction:", "system\n\n")
 """Beginnings of texts in forms that aren't taken apart."""
-_MANY = 0.1
-"""The share of a sample's prompts, or responses, from which they are no quotations any more."""
+_MANY, _MOSTLY = 0.1, 0.5
+"""The shares of a sample's texts from which they are no quotations any more: of templates' marks, and of transcripts and
+JSON, which people write, too."""
 _ENDS = tuple(sorted({end for template in TEMPLATES.values() for end in template.ends}, key=len, reverse=True))
 """What ends a turn, the longest first."""
 
@@ -107,17 +108,20 @@ def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str
 
 
 class _Count(NamedTuple):
-    """How many texts of a sample have a dress, of how many; and how the first of them begins."""
+    """The texts of a sample that have a dress, and of how many."""
 
     dressed: list[str]
     of: int
 
-    @property
-    def are_many(self) -> bool:
-        return bool(self.dressed) and len(self.dressed) >= _MANY * self.of
+    def is_at_least(self, share: float) -> bool:
+        """Whether so many have it."""
+        return bool(self.dressed) and len(self.dressed) >= share * self.of
 
-    def __str__(self) -> str:
-        return f"{len(self.dressed)} of the {self.of}"
+    def refusal(self, what: str, state: str, advice: str) -> SourceError:
+        count = f"{len(self.dressed)} of the {self.of} {what} looked at"
+        return SourceError(
+            f"{count} {state}, such as {describe(self.dressed[0])}. They would be judged as plain words: {advice}"
+        )
 
 
 def is_written_out(rows: Sequence[RowRequests]) -> bool:
@@ -127,17 +131,37 @@ def is_written_out(rows: Sequence[RowRequests]) -> bool:
     """
     requests = [request for row in rows for request in row.requests]
     prompts = [prompt for request in requests if (prompt := _single_text(request)) is not None]
-    answered = [(request, response.content) for request in requests for response in request.responses if response.content]
-    responses = [content for _, content in answered]
-    alone = [content for request, content in answered if not content.startswith(_single_text(request) or "\0")]
-    _refuse(_count(prompts, _is_json_list), "prompts", "are JSON in a text", "write the list itself into the rows")
-    _refuse(_count(responses, _is_json_turns), "responses", "are JSON in a text", "write the turns themselves into the rows")
-    _refuse(_count(alone, _begins_dressed), "responses", "are conversations written out as one text", _ADVICE)
-    dressed = _count(prompts, _begins_dressed)
-    if dressed.are_many and not any(map(_can_be_split, dressed.dressed)):
+    responses = [response.content for request in requests for response in request.responses if response.content]
+    if (count := _count(prompts, _is_json_list)).is_at_least(_MOSTLY):
+        raise count.refusal("prompts", "are JSON in a text", "write the list itself into the rows")
+    if (count := _count(responses, _is_json_turns)).is_at_least(_MOSTLY):
+        raise count.refusal("responses", "are JSON in a text", "write the turns themselves into the rows")
+    if (count := _count(_without_prompts(requests), _begins_dressed)).is_at_least(_MOSTLY):
+        raise count.refusal("responses", "are conversations written out as one text", _ADVICE)
+    templates, dressed = _count(prompts, _begins_as_template), _count(prompts, _begins_dressed)
+    are_dressed = templates.is_at_least(_MANY) or dressed.is_at_least(_MOSTLY)
+    if are_dressed and not any(map(_can_be_split, dressed.dressed)):
         state = "are conversations written out as one text, in a form that can't be taken apart"
-        _refuse(dressed, "prompts", state, _ADVICE)
-    return dressed.are_many or _count(responses, lambda response: response.rstrip().endswith(_ENDS)).are_many
+        raise dressed.refusal("prompts", state, _ADVICE)
+    return are_dressed or _count(responses, lambda response: response.rstrip().endswith(_ENDS)).is_at_least(_MANY)
+
+
+def note_repeated_prompts(rows: Sequence[RowRequests]) -> str:
+    """A sentence on responses that begin with their whole prompt, if most do; else empty."""
+    answered = [
+        (prompt, response.content)
+        for row in rows
+        for request in row.requests
+        for response in request.responses
+        if response.content and (prompt := _single_text(request)) is not None
+    ]
+    repeating = sum(response.startswith(prompt) for prompt, response in answered)
+    if not repeating or repeating < _MOSTLY * len(answered):
+        return ""
+    return (
+        f"{repeating} of the {len(answered)} responses begin with their whole prompt, and are judged with it: if a "
+        "generator put it there (return_full_text), cut it off first"
+    )
 
 
 _ADVICE = "write them as lists of {role, content}, and name the field with --prompt-column or --conversation-column"
@@ -147,12 +171,18 @@ def _count(texts: Sequence[str], is_dressed: Callable[[str], bool]) -> _Count:
     return _Count([text for text in texts if is_dressed(text)], len(texts))
 
 
-def _refuse(count: _Count, what: str, state: str, advice: str) -> None:
-    if count.are_many:
-        raise SourceError(
-            f"{count} {what} looked at {state}, such as {describe(count.dressed[0])}. They would be judged as plain words: "
-            f"{advice}"
-        )
+def _without_prompts(requests: Sequence[ScoreRequest]) -> list[str]:
+    """The responses that don't begin with their prompt, which is cut off where it is written out."""
+    return [
+        response.content
+        for request in requests
+        for response in request.responses
+        if response.content and not response.content.startswith(_single_text(request) or "\0")
+    ]
+
+
+def _begins_as_template(text: str) -> bool:
+    return any(template.begins(text) for template in TEMPLATES.values())
 
 
 def _begins_dressed(text: str) -> bool:

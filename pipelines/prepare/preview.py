@@ -8,7 +8,14 @@ from actors.contracts.judge import Judge
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason, ScoreRequest
 from actors.text.reasoning import count_reasoning
-from pipelines.formats import RowRequests, RowShape, check_column, explain_detection
+from pipelines.formats import (
+    RowRequests,
+    RowShape,
+    check_column,
+    explain_detection,
+    note_repeated_prompts,
+    unread_texts,
+)
 from pipelines.prepare.score_requests import Preparation, renderer
 
 SAY_REASONING = (
@@ -24,7 +31,7 @@ _ADVICE: Mapping[Reason, str] = {
     "--response-column, judge each turn with --turns all, or let a policy answer with `assay sample`",
     Reason.MISSING_FIELD: "name the fields with --prompt-column and --response-column; a path such as answers[].text leads "
     "into lists and objects",
-    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column",
+    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column; a[0] is an element of a list, a[] each",
     Reason.CONTROL_TOKEN: "--control-tokens neutralise breaks such marks up",
     Reason.TOO_LONG: "--too-long trim-turns drops the oldest turns, and --max-model-len says what the model takes",
     Reason.REASONING: SAY_REASONING,
@@ -51,10 +58,19 @@ class Preview(NamedTuple):
 
     def explain(self) -> str:
         """The evidence for the rows' shape, as sentences for the user."""
-        written = (
-            "Conversations in them that are written out as one text are taken apart" if self.row_shape.written_out else ""
-        )
-        return ". ".join(filter(None, (explain_detection(self.row_shape.shape, self.rows), written)))
+        is_written = self.row_shape.written_out
+        written = "Conversations in them that are written out as one text are taken apart" if is_written else ""
+        unread = self._unread()
+        beside = f"Not read, though it may belong to a conversation: {', '.join(map(ascii, unread))}" if unread else ""
+        found = explain_detection(self.row_shape.shape, self.rows)
+        return ". ".join(filter(None, (found, written, beside, note_repeated_prompts(self.row_requests))))
+
+    def _unread(self) -> list[str]:
+        """Fields beside the user's own columns that hold turns, passages or responses by their names."""
+        if self.row_shape.own_columns is None:
+            return []
+        rows = [row for row in self.rows if isinstance(row, dict)]
+        return sorted({name for row in rows for name in unread_texts(self.row_shape.shape, row)})
 
 
 def check_preview(preview: Preview, preparation: Preparation) -> str:

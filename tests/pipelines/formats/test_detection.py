@@ -304,7 +304,7 @@ def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over(
     name: str, row: dict[str, Any], others: dict[str, Any]
 ) -> None:
     recognised = recognise(others | row, SHAPES)
-    if len(requests(SHAPES[name], row).names) > 1:
+    if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
         assert [shape.name for shape in recognised.shapes] == [name]
         return
     assert recognised.shapes == () or len(recognised.shapes) > 1
