@@ -161,7 +161,9 @@ class Judge(Family):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        return (1,) if self.shows is Shows.ONE else (1, 2) if self.alone else (2,)
+        if self.shows is Shows.ONE:
+            return (1,)
+        return (1, 2) if self.alone and self._aggregate is Aggregate.MEAN else (2,)
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """Each order in which responses are shown, with each principle."""

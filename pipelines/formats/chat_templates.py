@@ -10,7 +10,7 @@ Each template begins with a token that no other begins with, so a text is never 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -222,6 +222,8 @@ TEMPLATES: Mapping[str, PolicyTemplate] = {
     "deepseek": _DEEPSEEK,
 }
 """By the names that clients give in `from_template`."""
+NEMO_ROWS = replace(_NEMOTRON, preamble=re.compile(r"(?!)"), ends=tuple(end for end in _NEMOTRON.ends if "extra_id" in end))
+"""NeMo-Aligner's rows, whose system turns are written as they are, and which have no padding."""
 
 
 def _transcript(user: str, assistant: str, before: str, system: str = "(?!)") -> PolicyTemplate:

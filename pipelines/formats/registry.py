@@ -118,12 +118,20 @@ def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
 
     Of a row with a pair, a conversation beside it repeats one side (ultrafeedback_binarized).
     """
-    others = {name for shape in meant for name in _other_responses(shape, row)}
-    names = [requests(shape, row).names for shape in meant] if others else []
-    if not others or (CANDIDATE,) in names:
+    unread = {shape.name: _other_responses(shape, row) for shape in meant}
+    read = {shape.name: requests(shape, row) for shape in meant} if any(unread.values()) else {}
+    others = {name for shape, names in unread.items() for name in names if not _repeats(row[name], read[shape])}
+    if not others or any(row_requests.names == (CANDIDATE,) for row_requests in read.values()):
         return Recognised(row, meant)
-    several = [shape for shape, read in zip(meant, names, strict=True) if len(read) > 1]
+    several = [shape for shape in meant if len(read[shape.name].names) > 1]
     return Recognised(row, several or (meant if len(meant) > 1 else ()), () if several else sorted(others))
+
+
+def _repeats(value: object, read: RowRequests) -> bool:
+    """Whether a field holds a text that the conversation has, too, as Magpie's rows have the last response once more."""
+    turns = [turn.content for request in read.requests for turn in request.context]
+    responses = [response.content for request in read.requests for response in request.responses]
+    return isinstance(value, str) and value.strip() in map(str.strip, (*turns, *responses))
 
 
 def _other_responses(shape: Shape, row: Row) -> list[str]:

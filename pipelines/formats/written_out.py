@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason, Response, Role, ScoreRequest
-from pipelines.formats.chat_templates import TEMPLATES, TRANSCRIPTS, ParsedPrompt, PolicyTemplate
+from pipelines.formats.chat_templates import NEMO_ROWS, TEMPLATES, TRANSCRIPTS, ParsedPrompt, PolicyTemplate
 from pipelines.formats.content import describe, refuse_answered, split_system, text, with_opening_system
 from pipelines.formats.rows import RowRequests, Unjudgeable
 
-FORMS = tuple(dict.fromkeys((*TEMPLATES.values(), *TRANSCRIPTS.values())))
+FORMS = tuple(dict.fromkeys((NEMO_ROWS, *TEMPLATES.values(), *TRANSCRIPTS.values())))
 _OTHERS = ("Below is an instruction that describes a task", "A chat between a curious ", "### Instruction:", "system\n\n")
 """Beginnings of texts in forms that aren't taken apart."""
 _MANY, _MOSTLY = 0.1, 0.5
@@ -98,13 +98,14 @@ def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str
     """A response without the prompt that it repeats, and without the end of its turn."""
     if not response:  # a policy's, which isn't there yet
         return response
-    rest = response.removeprefix(prompt) if prompt and form else response
-    rest = rest if form is None else form.without_end(rest)
-    while rest.rstrip().endswith(_ENDS):
-        rest = next(rest.rstrip().removesuffix(end) for end in _ENDS if rest.rstrip().endswith(end))
-    if form is not None and form.tokens.search(rest):
+    if form is None:
+        while response.rstrip().endswith(_ENDS):
+            response = next(response.rstrip().removesuffix(end) for end in _ENDS if response.rstrip().endswith(end))
+        return text(response)
+    rest = form.without_end(response.removeprefix(prompt or ""))
+    if form.tokens.search(rest):
         raise Rejected(Reason.WRITTEN_OUT, "a response that goes on with further turns")
-    return text(rest.strip() if form is not None and form.trims else rest)
+    return text(rest.strip() if form.trims else rest)
 
 
 class _Count(NamedTuple):

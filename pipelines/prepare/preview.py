@@ -35,6 +35,7 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.CONTROL_TOKEN: "--control-tokens neutralise breaks such marks up",
     Reason.TOO_LONG: "--too-long trim-turns drops the oldest turns, and --max-model-len says what the model takes",
     Reason.REASONING: SAY_REASONING,
+    Reason.NO_PRINCIPLE: "--principles or --principle-column gives what the model judges by, in the form that its card has",
     Reason.COLUMN_COLLISION: "--prefix NAME gives Assay's columns other names",
 }
 

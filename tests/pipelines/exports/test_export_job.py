@@ -24,7 +24,6 @@ from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import OwnColumns, RowShape
-from pipelines.formats.content import question
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.member_runs import is_fake
@@ -354,7 +353,7 @@ def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch
     """As one that another version of Assay read otherwise."""
     row = {"prompt": "q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr"}
     with monkeypatch.context() as earlier:
-        earlier.setattr("pipelines.formats.shapes.prompt._parse_text", question)
+        earlier.setattr("pipelines.formats.shapes.prompt.embedded", lambda prompt: [{"role": "user", "content": prompt}])
         folder = drawn_corpus(tmp_path / "in", [{"prompt": "p"}, row], told_of([[1.0, 2.0]] * 2), prompts())
         assert choose(folder, tmp_path / "earlier", keep="best").rows == 2
     with pytest.raises(SourceError, match=r"the row c:1 has changed since its candidates were sampled .*sample it again"):
@@ -364,7 +363,7 @@ def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("row", "earlier"),
     [
-        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_row_system", lambda row, turns: turns)),
+        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_opening_system", lambda system, turns: turns)),
         ({"q": [user("q"), said("x")], "a": ["a", "b"]}, ("refuse_answered", lambda turns: turns)),
     ],
     ids=["another prompt", "no response now"],

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from actors.errors import NothingScored
 from pipelines import choose, keep, score
 from pipelines.formats import SHAPES
+from tests.pipelines.formats.test_detection import EXAMPLES
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 DATASETS = [
     ("formats/nemo-aligner_dummy-dpo.jsonl", "nemo-preference"),
-    ("formats/nemo-aligner_test-rm.jsonl", "nemo-text"),
+    ("formats/nemo-aligner_test-rm.jsonl", "written-out"),
     ("formats/sharegpt_ranking_40.json", "sharegpt-preference"),
     ("judgebench/gpt-4o.jsonl", "judgebench"),
     ("rm-bench/chat_filtered.json", "rm-bench"),
@@ -84,6 +85,7 @@ def test_any_rows_of_any_shape_come_back(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], shape: str, ascii_only: bool
 ) -> None:
     folder = tmp_path_factory.mktemp("any")
+    rows = [*[dict(EXAMPLES)[shape]] * len(rows), *rows]  # a corpus of which nothing can be judged isn't scored
     lines = [json.dumps(row, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for row in rows]
     (folder / "c.jsonl").write_bytes(b"\n".join(lines))
     assert back(folder / "c.jsonl", folder, format=shape) == lines

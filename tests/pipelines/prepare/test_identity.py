@@ -41,6 +41,8 @@ NOT_RECORDED: dict[str, str] = {
 
 JUDGE = {"model": "tiny-genrm"}
 SEVERAL = {"prompt_column": "q", "response_column": "rs"}
+RUBRICS = ["Response 1: so\nResponse 2: so", "\n".join(f"{grade}: so" for grade in range(1, 6))]
+"""Rubrics for the two kinds of rating."""
 PRINCIPLED = {"model": "tiny-genrm-principle", "principles": {"a": "b"}}
 RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     # Beside what, and to what it changes. The model's own are of the judge, unless it says otherwise.
@@ -52,7 +54,7 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "steerlm_rounding": ({"model": "tiny-attributes"}, True),
     "principles": ({"model": "tiny-principle", "principles": {"c": "d"}}, {"a": "b"}),
     "principle_reward": (PRINCIPLED, "min"),
-    "rating": ({"model": "tiny-r3", **SEVERAL, "principle_column": "s"}, "pointwise"),
+    "rating": ({"model": "tiny-r3", **SEVERAL, "principle_column": "rubric"}, "pointwise"),
     "diverging_lambda": ({"model": "tiny-mean-variance"}, 2.0),
     "votes": (JUDGE, 4),
     "temperature": (JUDGE, 0.5),
@@ -60,7 +62,7 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "max_tokens": (JUDGE, 77),
     "seed": (JUDGE, 7),
     "pairs": (JUDGE, "all"),
-    "aggregate": (JUDGE, "win-rate"),
+    "aggregate": ({**JUDGE, **SEVERAL}, "win-rate"),
     "reask": (JUDGE, 1),
     "trace": (JUDGE, True),
     "too_long": ({}, "trim-turns"),
@@ -72,9 +74,10 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "engine": ({}, "fake"),
     "engine_args": ({}, {"quantization": "fp8"}),
     "prefix": ({}, "j_"),
-    "format": ({}, "preference"),
+    "format": ({}, "mixed"),
     "prompt_column": ({"response_column": "r"}, "q"),
     "response_column": ({"prompt_column": "q"}, "r"),
+    "conversation_column": ({}, "messages"),
     "system_column": ({"prompt_column": "q", "response_column": "r"}, "s"),
     "principle_column": ({"model": "tiny-principle", "principle_column": "q"}, "s"),
     "turns": ({}, "all"),
@@ -114,7 +117,7 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     row = {"messages": [{"role": "user", "content": "a"}], "q": "a", "r": "b", "rs": ["b", "c"], "s": "c"}
     answered = {**row, "messages": [*row["messages"], {"role": "assistant", "content": "b"}]}
     if not (corpus := folder / f"{kind.__name__}.jsonl").exists():
-        write(corpus, lines([answered if kind is ScoreSettings else row]))
+        write(corpus, lines([{**(answered if kind is ScoreSettings else row), "rubric": rubric} for rubric in RUBRICS]))
     settings: Any = build(kind, {"inputs": (str(corpus),), "output": "out", **flat})
     more: dict[str, Any] = {}
     if isinstance(settings, SampleSettings):

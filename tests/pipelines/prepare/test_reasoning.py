@@ -42,7 +42,7 @@ def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_p
 
 @pytest.mark.parametrize("choice", ["reject", "strip", "keep"])
 def test_a_choice_is_part_of_what_a_run_is(tmp_path: Path, choice: str) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
+    corpus = write(tmp_path / "c.jsonl", lines([*thinking(3), *rows(1)]))
     own = settings(corpus, tmp_path / "out", reasoning=choice)
     assert manifest_of(resolve_run.resolve(own), own).identity["reasoning"] == choice
 
@@ -74,9 +74,9 @@ def test_what_is_stripped_has_the_reward_of_the_answer_and_is_counted(tmp_path: 
 
 @pytest.mark.usefixtures("local_ray")
 def test_a_row_that_the_sample_didnt_show_is_rejected(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines([*rows(60), *thinking(1)]))
+    corpus = write(tmp_path / "c.jsonl", lines([*rows(75), *thinking(1), *rows(1524)]))  # 50 of each 80 are looked at
     summary = score(settings(corpus, tmp_path / "out"))
-    assert (summary.scored, summary.reasons) == (60, {"reasoning": 1})
+    assert (summary.scored, summary.reasons) == (1599, {"reasoning": 1})
 
 
 def test_a_policy_that_reasons_is_told_by_its_template() -> None:

@@ -14,7 +14,7 @@ from actors.records import Message, Role
 from pipelines.exports.trainer_format import Labels
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.exports.trainers.nemo_attributes import ORDER
-from pipelines.formats import SHAPES, parse, requests
+from pipelines.formats import SHAPES, RowShape, parse, requests
 from pipelines.scored_corpus.candidates import Candidate, PreferencePair
 from tests.support.candidates import saying, with_content
 
@@ -25,7 +25,7 @@ READERS = {
     **dict.fromkeys(["trl", "trl-implicit", "trl-reward", "openrlhf", "openrlhf-iter-dpo", "open-instruct"], "preference"),
     "nemo-rl": "nemo-rl",
     **dict.fromkeys(["nemo-aligner-dpo", "nemo-aligner-rpo", "nemo-aligner-kto"], "nemo-preference"),
-    **dict.fromkeys(["nemo-aligner-rm", "steerlm-regression"], "nemo-text"),
+    **dict.fromkeys(["nemo-aligner-rm", "steerlm-regression"], "written-out"),
     "steerlm": "steerlm",
     "llama-factory": "sharegpt-preference",
     "llama-factory-kto": "sharegpt",
@@ -60,7 +60,8 @@ def said(name: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
         read = parse(json.dumps(row).encode())
         assert isinstance(read, dict)
         assert shape.looks_like(read)
-        asked = requests(shape, read)
+        is_written_out = shape.name == "nemo-preference" and isinstance(read["prompt"], str)
+        asked = RowShape(shape.name, written_out=is_written_out).requests(read)
         assert not asked.rejected
         found = {one.name: (request.context, one.content) for request in asked.requests for one in request.responses}
         yield from (found[side] for side in sorted(found))
@@ -250,7 +251,7 @@ def real(path: Path, shape: str) -> Iterator[tuple[dict[str, Any], list[Candidat
     text = path.read_text(encoding="utf-8")
     rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
     for row in rows:
-        asked = requests(SHAPES[shape], row)
+        asked = RowShape(shape, written_out=shape == "nemo-preference").requests(row)
         found = [(one.name, request.context, one.content) for request in asked.requests for one in request.responses]
         yield row, [saying(context, said, -float(at), row="", name=name) for at, (name, context, said) in enumerate(found)]
 
@@ -275,7 +276,7 @@ def test_nemo_aligners_own_preferences_come_out_alike(shared_data: Path) -> None
 
 def test_nemo_aligners_own_regression_rows_come_out_alike(shared_data: Path) -> None:
     count = 0
-    for row, (one,) in real(shared_data / "formats/nemo-aligner_test-rm.jsonl", "nemo-text"):
+    for row, (one,) in real(shared_data / "formats/nemo-aligner_test-rm.jsonl", "written-out"):
         scores = {name: value for name, value in zip(ORDER, row["label"], strict=True) if value != -100.0}
         rated = one._replace(scores=scores)
         (made,) = RESPONSE_FORMATS["steerlm-regression"].rows([rated], Labels())
