@@ -5,25 +5,33 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from actors.errors import SourceError
+from actors.text.lfs_pointers import lfs_problem
 from pipelines import storage
 
-_UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
+_SEEN_BYTES = 64
+UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
 _MAX_NAMED = 20  # files in a message; a folder may hold thousands
 
 
-def check_compressed(path: str, size: int, compression: str) -> None:
-    """Raise `SourceError` if the first mebibyte of a compressed file's content can't be unpacked.
+def unpack_beginning(path: str, size: int, compression: str) -> bytes:
+    """The first mebibyte of a compressed file's content. Raises `SourceError` if it can't be unpacked.
 
     `compression` is pyarrow's name of it: gzip or zstd. A larger file that is cut off is noticed only where it is read.
     """
-    try:
-        with storage.open_read(path, size) as stream:
-            pa.CompressedInputStream(stream, compression).read(_UNPACKED_BYTES)
-    except OSError as error:
-        raise SourceError(
-            f"{path} can't be read to its end: {storage.error_text(error)} (it has {size:,} bytes on disk). "
-            f"{damage_advice(compression)}"
-        ) from error
+    with storage.open_read(path, size) as stream:
+        start = stream.read(_SEEN_BYTES)
+        stream.seek(0)
+        try:
+            return bytes(pa.CompressedInputStream(stream, compression).read(UNPACKED_BYTES))
+        except OSError as error:
+            if start.lstrip().startswith((b"{", b"[")):
+                problem = f"isn't compressed with {compression}: name it .jsonl or .json, or leave it out"
+            else:
+                problem = lfs_problem(start) or (
+                    f"can't be read to its end: {storage.error_text(error)} (it has {size:,} bytes on disk). "
+                    f"{damage_advice(compression)}"
+                )
+            raise SourceError(f"{path} {problem}") from error
 
 
 def damage_advice(compression: str) -> str:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from actors.records import Reason
+from actors.text.lfs_pointers import lfs_problem
 from pipelines.corpus.broken_files import damage_advice
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_untouched
 from pipelines.corpus.units import Unit
@@ -33,6 +34,7 @@ BLANK = "blank"
 _BLOCK_BYTES = 4 * 2**20  # of records in a table, and of one read; a table ends at this or at _BLOCK_ROWS
 _BLOCK_ROWS = 1024
 _BUFFER = 64 * 1024
+_SEEN_BYTES = 64
 _MEASURED_ELEMENTS = 100
 _SMALL_BYTES = 2**20
 _READ_AHEAD = 16  # small objects of a store that a task reads concurrently; it holds their rows
@@ -141,6 +143,11 @@ def raw_rows(unit: Unit, max_record_bytes: int, before: FileStatus | None = None
     file, position = unit.file, 0
     try:
         with open_read(file.path, file.size, before=before) as stream:
+            if problem := lfs_problem(
+                stream.read(_SEEN_BYTES)
+            ):  # of a store's lines and what is compressed, none is opened before
+                raise SourceError(f"{file.path} {problem}")
+            stream.seek(0)
             if file.kind is FileKind.ARRAY:
                 yield from _values(stream, max_record_bytes, file.extent)
             elif file.kind is FileKind.JSONL:
@@ -252,7 +259,7 @@ def _values(stream: IO[bytes], limit: int, stop: int | None) -> Iterator[RawRow]
 
 
 def _cut_values(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
-    """The elements of the arrays of a file, and the objects beside these, in order: arrays are often written one after another.
+    """The elements of the arrays of a file, and the objects beside these, in order.
 
     They are cut without parsing: only strings and brackets count, so rows may be broken. One longer than `limit` is yielded
     as None and its bytes are dropped while reading: a missing quote can make the whole rest of the file one row.
@@ -284,18 +291,11 @@ def _cut_values(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
             if not block:
                 break
             continue
-        position, token = match.end(), match[0]
-        if token in b"[{":
-            depth += 1
-            continue
-        if token in b"]}" and depth:
-            depth -= 1
-            is_end, end = not depth and not in_array, position
-        else:
-            is_end, end = not depth and token in b",]", match.start()
-            in_array = in_array and not (is_end and token == b"]")
+        position = match.end()
+        row_end = match.start() if in_array else position
+        depth, in_array, is_end = _after(match[0], depth, in_array)
         if is_end:
-            row = buffer[row_start:end].strip()
+            row = buffer[row_start:row_end].strip()
             # An empty element is dropped only directly before `]`, so `[]` has none, and `[1,,2]` has a broken one.
             if too_large or row or in_array:
                 yield None if too_large or len(row) > limit else row
@@ -304,6 +304,16 @@ def _cut_values(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
         yield None if too_large else buffer.strip()
     if in_array:
         yield b""
+
+
+def _after(token: bytes, depth: float, in_array: bool) -> tuple[float, bool, bool]:
+    """The depth within a row, whether it is an array's, and whether it ends, after a token."""
+    if token in b"[{":
+        return depth + 1, in_array, False
+    if token in b"]}" and depth:
+        return depth - 1, in_array, depth == 1 and not in_array
+    is_end = not depth and token in b",]"
+    return depth, in_array and not (is_end and token == b"]"), is_end
 
 
 def _parquet_tables(unit: Unit, before: FileStatus) -> Iterator[pa.Table]:

@@ -198,7 +198,7 @@ def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kin
 
 def test_a_json_file_that_is_one_document_is_refused(tmp_path: Path) -> None:
     corpus(tmp_path, "x.json", data=b'{\n  "a": 1\n}\n')
-    with pytest.raises(SourceError, match=r"x\.json is neither a JSON array nor one object per line"):
+    with pytest.raises(SourceError, match=r"x\.json is one object over several lines, with 'a': .*; or leave it out"):
         find([str(tmp_path)])
 
 
@@ -216,7 +216,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
     corpus(tmp_path, "b.json", data=b'{\n  "a": 1\n}\n')
     corpus(tmp_path, "c.jsonl.gz", data=gzip.compress(LINES)[:-9])
     corpus(tmp_path, "d.jsonl.gz", data=LINES)
-    corpus(tmp_path, "e.jsonl.zst", data=LINES)
+    corpus(tmp_path, "e.jsonl.zst", data=pa.compress(LINES, "zstd", asbytes=True)[:-9])
     corpus(tmp_path, "f.jsonl.gz", data=gzip.compress(LINES))
     with pytest.raises(SourceError) as refused:
         find([str(tmp_path)])
@@ -227,6 +227,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
         assert "leave it out" in line
     assert "fetch it again" in others[0]
     assert "`gzip -t`" in others[2]
+    assert "isn't compressed with gzip: name it .jsonl" in others[3]
     assert "`zstd -t`" in others[4]
 
 
