@@ -32,6 +32,9 @@ _HOLDERS = frozenset({"annotations", "data", "dataset", "examples", "instances",
                       "samples", "test", "train", "validation"})  # fmt: skip
 """Keys under which documents hold their rows, and that no row has for a list of objects."""
 
+_TURNS = {"messages": {"role", "content"}, "conversations": {"from", "value"}}
+"""The keys of a turn, by the key under which a row holds a list of them."""
+
 
 class Layout(StrEnum):
     """How the rows of a file lie: an object in each line, arrays of rows and objects after one another, or as neither."""
@@ -65,7 +68,13 @@ def look_at(beginning: bytes, is_whole: bool, path: str) -> Beginning | None:
     values = [_value(line) for line in lines[:_SAMPLE_LINES]]
     rows = [value for value in values if isinstance(value, dict)]
     if text.lstrip().startswith(b"[") or any(isinstance(value, list) and _objects(value) for value in values):
-        return Beginning(Layout.VALUES, keys=_first_keys(text))
+        keys = _first_keys(text)
+        if turns := next((name for name, parts in _TURNS.items() if parts <= keys), None):
+            each = ".[] | " if re.match(rb"\s*\[\s*\[", text) else ""
+            return Beginning(
+                Layout.OTHER, f"holds lists of turns: {_jq(f'{each}{{{turns}: .}}', path)} writes a row for each"
+            )
+        return Beginning(Layout.VALUES, keys=keys)
     if len(lines) == 1 and is_whole and rows and (document := _document(rows[0], path)):
         return document
     if rows or not text.strip():
@@ -93,8 +102,7 @@ def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
     if isinstance(value, dict) and not rest:
         return _document(value, path) or Beginning(
             Layout.OTHER,
-            f"is one object over several lines, with {_named(value)}: if it is a row, `jq -c . {shlex.quote(path)}` writes "
-            "it as a line of a .jsonl file",
+            f"is one object over several lines, with {_named(value)}: if it is a row, {_jq('.', path)} writes it in a line",
             frozenset(value),
             is_single=True,
         )
@@ -107,11 +115,10 @@ def _document(value: Mapping[str, Any], path: str) -> Beginning | None:
     if any(_is_turn(member) or (isinstance(member, list) and any(map(_is_turn, member))) for member in members):
         return None
     if members and all(isinstance(member, dict) for member in members):
-        columns = [set(member) for member in members if not _objects(list(member.values()))]
-        if len(members) > 1 and len(columns) == len(members) and all(column == columns[0] != set() for column in columns):
-            what = f"columns of {len(columns[0]):,} values each"
+        if all(key.isdigit() for member in members for key in member):  # as pandas writes a frame
             python = f"import pandas; pandas.read_json({path!r}).to_json('rows.jsonl', orient='records', lines=True)"
-            return _single(f"is one object with {what}, {_named(value)}", f'python -c "{python}"', value)
+            what = f"is one object with {len(members):,} columns of {len(members[0]):,} values, {_named(value)}"
+            return _single(what, f'`python -c "{python}"`', value)
         return _single(f"is one object with {_count(members)} by key, {_named(value)}", _jq(".[]", path), members[0])
     lists = {key: member for key, member in value.items() if isinstance(member, list) and _objects(member)}
     may_be_a_row = any(isinstance(member, str) for member in members) and not _HOLDERS.intersection(lists)
@@ -123,11 +130,11 @@ def _document(value: Mapping[str, Any], path: str) -> Beginning | None:
 
 
 def _single(what: str, command: str, keys: Collection[str]) -> Beginning:
-    return Beginning(Layout.OTHER, f"{what}: `{command}` writes an object in each line", frozenset(keys), is_single=True)
+    return Beginning(Layout.OTHER, f"{what}: {command} writes an object in each line", frozenset(keys), is_single=True)
 
 
 def _jq(place: str, path: str) -> str:
-    return f"jq -c {shlex.quote(place)} {shlex.quote(path)} > rows.jsonl"
+    return f"`jq -c {shlex.quote(place)} {shlex.quote(path)} > rows.jsonl`"
 
 
 def _count(members: Collection[object]) -> str:
@@ -147,7 +154,7 @@ def _objects(values: list[Any]) -> bool:
 
 
 def _is_turn(value: object) -> bool:
-    return isinstance(value, dict) and ({"role", "content"} <= value.keys() or {"from", "value"} <= value.keys())
+    return isinstance(value, dict) and any(parts <= value.keys() for parts in _TURNS.values())
 
 
 def _value(line: bytes) -> object:

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from actors.errors import SourceError
-from actors.text.lfs_pointers import lfs_problem
 from pipelines import storage
+from pipelines.corpus.beginnings import Layout, look_at
 
-_SEEN_BYTES = 64
+_SEEN_BYTES = 1024
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
 _MAX_NAMED = 20  # files in a message; a folder may hold thousands
 
@@ -24,13 +25,12 @@ def unpack_beginning(path: str, size: int, compression: str) -> bytes:
         try:
             return bytes(pa.CompressedInputStream(stream, compression).read(UNPACKED_BYTES))
         except OSError as error:
-            if start.lstrip().startswith((b"{", b"[")):
-                problem = f"isn't compressed with {compression}: name it .jsonl or .json, or leave it out"
-            else:
-                problem = lfs_problem(start) or (
-                    f"can't be read to its end: {storage.error_text(error)} (it has {size:,} bytes on disk). "
-                    f"{damage_advice(compression)}"
-                )
+            read_to = f"can't be read to its end: {storage.error_text(error)} (it has {size:,} bytes on disk)"
+            problem = f"{read_to}. {damage_advice(compression)}"
+            if not start.startswith(_MAGIC[compression]):
+                beginning = look_at(start, size <= _SEEN_BYTES, path)
+                other = beginning is not None and beginning.layout is Layout.OTHER and beginning.problem
+                problem = f"{other or f'is not compressed with {compression}: name it .jsonl or .json'}, or leave it out"
             raise SourceError(f"{path} {problem}") from error
 
 

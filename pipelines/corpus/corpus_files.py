@@ -577,24 +577,21 @@ def _look_at(status: FileStatus, kind: FileKind) -> tuple[FileKind, Beginning]:
     path = status.path
     if kind.compression is not None:
         start = unpack_beginning(path, status.size, kind.compression)
-        beginning = look_at(start, len(start) < UNPACKED_BYTES, path)
+        seen = look_at(start, len(start) < UNPACKED_BYTES, path)
     else:
-        beginning = _look_at_start(status, _START_BYTES)
+        seen = _look_at_start(status, _START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
+    beginning = seen or Beginning(None, f"begins with an object of more than {_DOCUMENT_BYTES:,} bytes")
     if kind is FileKind.ARRAY:
-        beginning = (
-            beginning or _look_at_start(status, _DOCUMENT_BYTES) or Beginning(None, "begins with a far too large object")
-        )
         if beginning.layout is None:
             raise SourceError(f"{path} {beginning.problem}; leave it out")
         return FileKind.JSONL if beginning.layout is Layout.LINES else kind, beginning
-    beginning = (beginning or Beginning(None))._replace(is_single=False)
     if beginning.layout is Layout.VALUES:
         unpack = "unpack it and " if kind.compression else ""
         raise SourceError(
             f"{path} holds JSON arrays, or objects over several lines, and of a .jsonl file Assay reads an object in each "
             f"line; {unpack}name it .json to read them, or leave it out"
         )
-    return kind, beginning
+    return kind, beginning._replace(is_single=False)
 
 
 def _look_at_start(status: FileStatus, count: int) -> Beginning | None:

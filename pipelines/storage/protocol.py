@@ -4,7 +4,8 @@ Two guarantees: a file that Assay writes is complete or absent, and of two write
 wins.
 """
 
-from collections.abc import Iterator
+import glob
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from actors.errors import SourceError
@@ -107,3 +108,13 @@ class Matches(NamedTuple):
 
     files: list[FileStatus]
     folders: list[str] | None = None
+
+
+def existing_escaped(pattern: str, exists: Callable[[str], bool]) -> str:
+    """The pattern with the folders at its beginning that exist by these names escaped: `[v1]/*.jsonl` is within `[v1]`."""
+    folder, *rest = pattern.split("/")
+    escaped = folder
+    while len(rest) > 1 and (not glob.has_magic(rest[0]) or exists(f"{folder}/{rest[0]}")):
+        name = rest.pop(0)
+        folder, escaped = f"{folder}/{name}", f"{escaped}/{glob.escape(name)}"
+    return "/".join([escaped, *rest])
