@@ -59,9 +59,10 @@ class Beginning(NamedTuple):
 
 def look_at(beginning: bytes, is_whole: bool, path: str) -> Beginning | None:
     """What the file at `path` is that begins so; None if more of it must be read to tell. `is_whole`: this is all of it."""
-    if problem := lfs_problem(beginning) or next(
-        (text for mark, text in _BINARY.items() if beginning.startswith(mark)), None
-    ):
+    other = next((other for mark, other in _BINARY.items() if beginning.startswith(mark)), "")
+    if "UTF" in other and b"\0" not in beginning[:8]:
+        other = ""  # a first row that isn't UTF-8
+    if problem := lfs_problem(beginning) or other:
         return Beginning(Layout.OTHER, problem)
     text = beginning.removeprefix(_MARK)
     lines = [line for line in text.split(b"\n")[: None if is_whole else -1] if line.strip()]

@@ -35,7 +35,7 @@ from pipelines.formats import (
     parse,
 )
 from pipelines.prepare.score_requests import Preparation
-from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record
+from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record, types_text
 from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, RowSettings, Turns
 from pipelines.storage import open_read
@@ -102,7 +102,7 @@ def resolve(
     reasoning = model.reasoning_by(settings.render)
     row_shape = RowShape(shape.name, corpus.turns.value, own_columns, corpus.principle_column, unanswered)
     columns = columns_of(
-        carried_columns(files, objects, schemas, None if earlier is None else earlier.columns.carried),
+        carried_columns(files, objects, schemas, None if earlier is None else earlier.columns.carried, row_shape.fields),
         model,
         settings.prefix,
         reserved,
@@ -125,7 +125,7 @@ def resolve(
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    left = left_in_record(objects, row_shape.fields) if columns.is_json else ""
+    left = left_in_record(objects, row_shape.fields) if columns.is_json else types_text(schemas.values(), columns.carried)
     shape_found = ". ".join(filter(None, (explain_detection(shape, sample), left, *map(repeated_rows, corpus.inputs))))
     return ResolvedRun(
         tuple(files),
