@@ -26,7 +26,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from actors.errors import ExpressionError, Rejected
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import parse
-from pipelines.run_folder.columns import scalar_column
+from pipelines.run_folder.columns import ROW, scalar_column
 from pipelines.scored_corpus import databases
 
 _ROWS = "rows_of_the_filter"
@@ -449,6 +449,9 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
         if is_json:
             advice = _record_advice(missing[1])
             hint.append(f"A field that was null in the first rows, or of several types, has no column: {advice}")
+        if ROW in rows.column_names and (value := re.search(rf"\b{re.escape(missing[1])}\s*=\s*'([\w-]+)'", text)):
+            folder = f"{missing[1]}={value[1]}/"
+            hint.append(f"Of files in folders {folder} a row's name holds the folder: {ROW} like '%{folder}%'")
     connection.register(_ROWS, rows)
     reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
     keywords = {name for (name,) in reserved.fetchall()}

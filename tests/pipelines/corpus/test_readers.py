@@ -233,6 +233,14 @@ def test_a_file_that_isnt_compressed_is_refused(tmp_path: Path, name: str) -> No
         list(raw_rows(Unit(file, None), PLENTY))
 
 
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.jsonl.zst"])
+def test_a_pointer_in_a_store_that_wasnt_opened_before_is_refused(s3: Any, name: str) -> None:
+    s3.pipe_file(f"{BUCKET}/in/{name}", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n")
+    (file,) = find([f"{BUCKET}/in"])
+    with pytest.raises(SourceError, match=rf"{name} is a Git LFS pointer and not the file itself: `git lfs pull`"):
+        list(raw_rows(Unit(file, None), PLENTY))
+
+
 def test_a_file_that_has_gone_is_refused(tmp_path: Path) -> None:
     file = file_of(tmp_path / "x.jsonl", b"{}")
     (tmp_path / "x.jsonl").unlink()

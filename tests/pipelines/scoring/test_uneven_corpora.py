@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import SourceError
+from actors.errors import ExpressionError, SourceError
 from pipelines.exports import export_commands
 from pipelines.filtering.filter_corpus import keep
 from pipelines.scoring.score_corpus import score
@@ -99,7 +99,10 @@ def test_partitions_are_scored_and_kept_by_their_folders(tmp_path: Path) -> None
         path.parent.mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist(rows(2)), path)
     assert score(settings(tmp_path / "in", tmp_path / "out")).rows == 4
-    assert kept(tmp_path / "out", "row like 'lang=en/%'") == 2
+    with pytest.raises(ExpressionError, match="there is no column lang") as refused:
+        kept(tmp_path / "out", "lang = 'en'")
+    assert "a row's name holds the folder: row like '%lang=en/%'\n" in str(refused.value)
+    assert kept(tmp_path / "out", "row like '%lang=en/%'") == 2
 
 
 def test_a_column_that_rows_are_read_from_has_one_type(tmp_path: Path) -> None:
