@@ -152,11 +152,6 @@ class _Inspected(NamedTuple):
     beginning: Beginning | None = None
 
     @property
-    def is_document(self) -> bool:
-        """Whether it is a `.json` file of a single object, which in a folder may be no rows."""
-        return self.beginning is not None and self.beginning.is_single
-
-    @property
     def keys(self) -> Collection[str]:
         """The names of a row's fields, as far as they are known."""
         return self.schema.names if self.schema is not None else self.beginning.keys if self.beginning is not None else ()
@@ -223,8 +218,10 @@ def find_corpus(
         if time.monotonic() > next_note:
             notify(f"looked at {len(inspected):,} of {len(paths):,} files")
             next_note = time.monotonic() + _NOTE_EVERY_S
-    in_folders = {path for expansion in expanded if expansion.is_folder for path in expansion.files} - set(earlier)
-    documents = _documents(inspected, in_folders)
+    arrow = next((path for path in left_out if path.endswith(".arrow")), None)
+    if arrow is not None and all(item.beginning is not None and item.beginning.is_single for item in inspected):
+        raise _unread(arrow)  # a dataset that was saved to disk: beside its rows there are documents only
+    documents = _documents(inspected, expanded, earlier)
     for file, _, beginning in inspected:
         if beginning is not None and beginning.layout is Layout.OTHER and file.path not in documents:
             problems[file.path] = SourceError(f"{file.path} {beginning.problem}; or leave it out")
@@ -238,24 +235,29 @@ def find_corpus(
     return Corpus(files, sorted([*left_out, *documents.values()]), schemas)
 
 
-def _documents(inspected: Sequence[_Inspected], in_folders: Container[str]) -> dict[str, str]:
+def _documents(inspected: Sequence[_Inspected], expanded: Sequence["_Expansion"], earlier: Container[str]) -> dict[str, str]:
     """The files of folders that hold a document and no rows, by path, each as it is named where it is left out.
 
     Such a file is a single object, and most of its fields aren't those of the rows in the first other files.
     """
-    documents = [item for item in inspected if item.is_document and item.file.path in in_folders]
-    if not documents:
+    singles = {
+        item.file.path: item.beginning
+        for item in inspected
+        if item.beginning is not None and item.beginning.is_single and item.file.path not in earlier
+    }
+    others = list(itertools.islice((item for item in inspected if item.file.path not in singles), _COMPARED_FILES))
+    if not singles or not others:
         return {}
-    others = itertools.islice((item for item in inspected if not item.is_document), _COMPARED_FILES)
     # A store's listing tells all of some files, or an earlier session does: these haven't been opened.
     opened = (item if item.keys else _inspect(_Lookup(item.file.path, item.file.index, item.file.name)) for item in others)
     known_keys = [set(item.keys) for item in opened if item.keys]
+    in_folders = {path for expansion in expanded if expansion.is_folder for path in expansion.files}
     return {
-        item.file.path: f"{item.file.path} ({item.beginning.problem.partition(':')[0].removeprefix('is ')})"
-        for item in documents
-        if item.beginning is not None
+        path: f"{path} ({single.problem.partition(':')[0].removeprefix('is ')})"
+        for path, single in singles.items()
+        if path in in_folders
         and known_keys
-        and not any(2 * len(keys.intersection(item.keys)) > len(item.keys) for keys in known_keys)
+        and not any(2 * len(keys.intersection(single.keys)) > len(single.keys) for keys in known_keys)
     }
 
 
@@ -448,6 +450,15 @@ def _kind_of(path: str) -> FileKind | None:
     return next((kind for suffix, kind in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
 
 
+def _unread(path: str) -> SourceError:
+    """The error for a file that only its extension keeps from being read."""
+    way = ". `datasets.load_from_disk(FOLDER).to_parquet('rows.parquet')` writes rows of such a file"
+    return SourceError(
+        f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}"
+        f"{way if path.endswith('.arrow') else ''}"
+    )
+
+
 def _readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
@@ -529,7 +540,7 @@ def _inspect(lookup: _Lookup) -> _Inspected:
     path = lookup.path
     kind = _kind_of(path)
     if kind is None:
-        raise SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}")
+        raise _unread(path)
     at = time.time_ns()
     try:
         status = lookup.listed or storage.file_status(path)

@@ -15,16 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
 
-from pipelines.storage.protocol import (
-    LEASE,
-    TEMPORARY,
-    WRITE_BYTES,
-    Entry,
-    FileStatus,
-    Matches,
-    existing_escaped,
-    written_to,
-)
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches, escaped, written_to
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -171,7 +162,7 @@ def find(address: str) -> Matches | None:
             return Matches(files)
     if not is_pattern:
         return None
-    infos = _as_os_error(system.glob)(existing_escaped(inner, lambda folder: bool(system.exists(folder))), detail=True)
+    infos = _as_os_error(system.glob)(escaped(inner, _as_os_error(system.exists)), detail=True)
     folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
     return Matches(files, folders) if (files := _statuses(system, infos)) else None
 

@@ -110,11 +110,12 @@ class Matches(NamedTuple):
     folders: list[str] | None = None
 
 
-def existing_escaped(pattern: str, exists: Callable[[str], bool]) -> str:
+def escaped(pattern: str, exists: Callable[[str], bool]) -> str:
     """The pattern with the folders at its beginning that exist by these names escaped: `[v1]/*.jsonl` is within `[v1]`."""
-    folder, *rest = pattern.split("/")
-    escaped = folder
-    while len(rest) > 1 and (not glob.has_magic(rest[0]) or exists(f"{folder}/{rest[0]}")):
-        name = rest.pop(0)
-        folder, escaped = f"{folder}/{name}", f"{escaped}/{glob.escape(name)}"
-    return "/".join([escaped, *rest])
+    names = pattern.split("/")
+    for at, name in enumerate(names[:-1]):
+        if glob.has_magic(name):
+            if not exists("/".join([*names[:at], name])):
+                break
+            names[at] = glob.escape(name)
+    return "/".join(names)

@@ -311,13 +311,28 @@ def test_documents_beside_rows_are_left_out_of_a_folder_and_named(tmp_path: Path
     found = find_corpus([str(tmp_path)], first_index=3)
     assert [(file.index, file.name) for file in found.files] == [(3, path.name)]
     assert [text.removeprefix(f"{tmp_path}/") for text in found.left_out] == [
-        "dataset_infos.json (one object with 1 object by key, 'default')",
+        "dataset_infos.json (one object with 1 objects by key, 'default')",
         "meta.json (one object, with 'license', 'n')",
         "state.json (one object over several lines, with '_data_files', '_split')",
     ]
     for name in ("dataset_infos.json", "state.json"):
         with pytest.raises(SourceError, match=f"{name} is one object .*; or leave it out"):
             find([str(tmp_path / name)])
+
+
+@pytest.mark.parametrize("data", [b"ARROW1", None])
+def test_a_dataset_that_was_saved_to_disk_is_told_as_such(tmp_path: Path, data: bytes | None) -> None:
+    corpus(tmp_path, "train/data-00000-of-00001.arrow", data=b"ARROW1")
+    if data is not None:
+        corpus(tmp_path, "dataset_dict.json", data=b'{"splits": ["train"]}')
+        corpus(tmp_path, "train/state.json", data=STATE)
+    told = (
+        r"data-00000-of-00001\.arrow has a file name .* `datasets\.load_from_disk"
+        if data
+        else r"it holds .*\.arrow\. Assay reads"
+    )
+    with pytest.raises(SourceError, match=told):
+        find([str(tmp_path)])
 
 
 @pytest.mark.parametrize("document", [{"data": [ROW, ROW]}, {"x": ROW, "y": ROW}])

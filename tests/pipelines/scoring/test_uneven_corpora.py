@@ -76,7 +76,7 @@ def test_a_folder_is_scored_again_with_its_result_in_it(tmp_path: Path) -> None:
     again = score(settings(tmp_path / "c", tmp_path / "c" / "out"), notes)
     assert (first.scored, again.scored, len(scored(tmp_path / "c" / "out"))) == (3, 3, 3)
     assert list(again.left_out) == [
-        f"{tmp_path}/c/dataset_infos.json (one object with 1 object by key, 'default')",
+        f"{tmp_path}/c/dataset_infos.json (one object with 1 objects by key, 'default')",
         f"{tmp_path}/c/out (a scored corpus)",
     ]
     keep(FilterSettings(scored=str(tmp_path / "c" / "out"), output=str(tmp_path / "c" / "kept"), keep="reward > -1000"))
