@@ -118,7 +118,7 @@ def score_on_endpoint(
     progress.planned(preview.explain())
     row_shape = preview.row_shape
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = served.columns(carried_columns(files, objects, schemas), row_shape, prefix)
+    columns = served.columns(carried_columns(files, objects, schemas, read=row_shape.fields), row_shape, prefix)
     columns.check(field for row in objects for field in row)
     made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
     manifest = Manifest(_identity(served, row_shape, corpus, prefix), tuple(files), columns, made_with)

@@ -6,6 +6,7 @@ A scored corpus has `manifest.json`; a result of `filter`, `choose`, `pairs` or 
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +102,16 @@ def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
                 raise SourceError(f"{folder} {describe(folder)}, and no row came out of it")
             return rows
     return None
+
+
+def results_below(folder: str, files: Sequence[str]) -> list[str]:
+    """The topmost folders below one that a command filled, as the `files` below it show: none of them is its rows."""
+    names = {SCORED, *(kind.document for kind in RESULTS)}
+    places = {
+        path.rpartition("/")[0] for path in files if path.rpartition("/")[2] in names and "/" in storage.below(path, folder)
+    }
+    results = sorted(place for place in places if _is_scored(place) or any(kind.read(place) for kind in RESULTS))
+    return [place for place in results if not any(place.startswith(f"{outer}/") for outer in results)]
 
 
 def repeated_rows(folder: str) -> str:

@@ -6,24 +6,32 @@ import pyarrow as pa
 
 from actors.errors import SourceError
 from pipelines import storage
+from pipelines.corpus.beginnings import Layout, look_at
 
-_UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
+_SEEN_BYTES = 1024
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
 _MAX_NAMED = 20  # files in a message; a folder may hold thousands
 
 
-def check_compressed(path: str, size: int, compression: str) -> None:
-    """Raise `SourceError` if the first mebibyte of a compressed file's content can't be unpacked.
+def unpack_beginning(path: str, size: int, compression: str) -> bytes:
+    """The first mebibyte of a compressed file's content. Raises `SourceError` if it can't be unpacked.
 
     `compression` is pyarrow's name of it: gzip or zstd. A larger file that is cut off is noticed only where it is read.
     """
-    try:
-        with storage.open_read(path, size) as stream:
-            pa.CompressedInputStream(stream, compression).read(_UNPACKED_BYTES)
-    except OSError as error:
-        raise SourceError(
-            f"{path} can't be read to its end: {storage.error_text(error)} (it has {size:,} bytes on disk). "
-            f"{damage_advice(compression)}"
-        ) from error
+    with storage.open_read(path, size) as stream:
+        start = stream.read(_SEEN_BYTES)
+        stream.seek(0)
+        try:
+            return bytes(pa.CompressedInputStream(stream, compression).read(UNPACKED_BYTES))
+        except OSError as error:
+            read_to = f"can't be read to its end: {storage.error_text(error)} (it has {size:,} bytes on disk)"
+            problem = f"{read_to}. {damage_advice(compression)}"
+            if not start.startswith(_MAGIC[compression]):
+                beginning = look_at(start, size <= _SEEN_BYTES, path)
+                other = beginning is not None and beginning.layout is Layout.OTHER and beginning.problem
+                problem = f"{other or f'is not compressed with {compression}: name it .jsonl or .json'}, or leave it out"
+            raise SourceError(f"{path} {problem}") from error
 
 
 def damage_advice(compression: str) -> str:

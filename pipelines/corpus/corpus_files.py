@@ -6,11 +6,10 @@ and JSON arrays. A range of positions is what a row, a part and a unit of work a
 
 import datetime
 import itertools
-import json
 import shlex
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,13 +23,15 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines import storage
-from pipelines.corpus.assay_folders import rows_of_result
-from pipelines.corpus.broken_files import check_compressed, raise_problems
+from pipelines.corpus.assay_folders import describe, results_below, rows_of_result
+from pipelines.corpus.beginnings import Beginning, Layout, look_at
+from pipelines.corpus.broken_files import UNPACKED_BYTES, raise_problems, unpack_beginning
 from pipelines.storage import RESTORE, FileStatus, error_text, is_remote, written_to
 from pipelines.storage.fingerprints import fingerprint, is_sampled, tagged
 
-_START_BYTES = 65536  # read to tell a JSON array from lines: its first byte that isn't white space
-_SAMPLE_LINES = 20
+_START_BYTES = 65536  # read to tell what a file of JSON is
+_DOCUMENT_BYTES = 64 * 2**20  # of a file that begins with a longer object
+_COMPARED_FILES = 10  # with whose rows a document of a folder is compared
 _THREADS = 32  # files are opened concurrently: in a store each one is a round trip, of 30 ms or so
 _BATCH = 10_000  # files handed to the threads at a time: each call that waits takes 1 kB
 _FOR_PROCESSES = 20_000
@@ -144,10 +145,16 @@ class _Lookup:
 
 
 class _Inspected(NamedTuple):
-    """A file, and the columns of a Parquet file that was opened."""
+    """A file, the columns of a Parquet file that was opened, and the beginning of a JSON file that was."""
 
     file: InputFile
     schema: pa.Schema | None = None
+    beginning: Beginning | None = None
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The names of a row's fields, as far as they are known."""
+        return self.schema.names if self.schema is not None else self.beginning.keys if self.beginning is not None else ()
 
 
 class _Look(NamedTuple):
@@ -196,24 +203,62 @@ def find_corpus(
         _Lookup(path, index, name, statuses.get(path), earlier.get(path))
         for index, (path, name) in enumerate(zip(paths, _names(paths), strict=True), first_index)
     )
-    files: list[InputFile] = []
+    inspected: list[_Inspected] = []
     schemas: dict[str, pa.Schema] = {}
-    distinct: dict[pa.Schema, pa.Schema] = {}  # a million files have a few sets of columns
+    distinct: dict[Any, Any] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
-    problems: list[SourceError] = []
-    for inspected in _inspect_all(lookups, len(paths)):
-        if isinstance(inspected, SourceError):
-            problems.append(inspected)
+    problems: dict[str, SourceError] = {}
+    for path, item in zip(paths, _inspect_all(lookups, len(paths)), strict=True):
+        if isinstance(item, SourceError):
+            problems[path] = item
             continue
-        file, schema = inspected
-        files.append(file)
-        if schema is not None:
-            schemas[file.path] = distinct.setdefault(schema, schema)
+        inspected.append(item._replace(beginning=distinct.setdefault(item.beginning, item.beginning)))
+        if item.schema is not None:
+            schemas[path] = distinct.setdefault(item.schema, item.schema)
         if time.monotonic() > next_note:
-            notify(f"looked at {len(files):,} of {len(paths):,} files")
+            notify(f"looked at {len(inspected):,} of {len(paths):,} files")
             next_note = time.monotonic() + _NOTE_EVERY_S
-    raise_problems(problems)
-    return Corpus(files, left_out, schemas)
+    arrow = next((path for path in left_out if path.endswith(".arrow")), None)
+    if arrow is not None and all(item.beginning is not None and item.beginning.is_single for item in inspected):
+        raise _unread(arrow)  # a dataset that was saved to disk: beside its rows there are documents only
+    documents = _documents(inspected, expanded, earlier)
+    for file, _, beginning in inspected:
+        if beginning is not None and beginning.layout is Layout.OTHER and file.path not in documents:
+            problems[file.path] = SourceError(f"{file.path} {beginning.problem}; or leave it out")
+    raise_problems([problems[path] for path in sorted(problems)])
+    files = [item.file for item in inspected if item.file.path not in documents]
+    if documents:
+        names = _names([file.path for file in files])
+        files = [
+            replace(file, index=at, name=name) for at, (file, name) in enumerate(zip(files, names, strict=True), first_index)
+        ]
+    return Corpus(files, sorted([*left_out, *documents.values()]), schemas)
+
+
+def _documents(inspected: Sequence[_Inspected], expanded: Sequence["_Expansion"], earlier: Container[str]) -> dict[str, str]:
+    """The files of folders that hold a document and no rows, by path, each as it is named where it is left out.
+
+    Such a file is a single object, and most of its fields aren't those of the rows in the first other files.
+    """
+    singles = {
+        item.file.path: item.beginning
+        for item in inspected
+        if item.beginning is not None and item.beginning.is_single and item.file.path not in earlier
+    }
+    others = list(itertools.islice((item for item in inspected if item.file.path not in singles), _COMPARED_FILES))
+    if not singles or not others:
+        return {}
+    # A store's listing tells all of some files, or an earlier session does: these haven't been opened.
+    opened = (item if item.keys else _inspect(_Lookup(item.file.path, item.file.index, item.file.name)) for item in others)
+    known_keys = [set(item.keys) for item in opened if item.keys]
+    in_folders = {path for expansion in expanded if expansion.is_folder for path in expansion.files}
+    return {
+        path: f"{path} ({single.problem.partition(':')[0].removeprefix('is ')})"
+        for path, single in singles.items()
+        if path in in_folders
+        and known_keys
+        and not any(2 * len(keys.intersection(single.keys)) > len(single.keys) for keys in known_keys)
+    }
 
 
 def is_utf8(name: str) -> bool:
@@ -267,8 +312,10 @@ def _unread_folders(expanded: Sequence["_Expansion"], paths: Sequence[str]) -> I
 
 def left_out_message(paths: Sequence[str]) -> str:
     """The message about files that are left out of a corpus."""
-    few = ", ".join(paths[:_MAX_NAMED]) + (f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else "")
-    return f"Left out, as Assay reads {_readable_suffixes()} of a folder, and of what a pattern matches no folder: {few}"
+    return (
+        f"Left out, as Assay reads rows in {_readable_suffixes()} of a folder, and of what a pattern matches no folder: "
+        f"{_few(paths)}"
+    )
 
 
 def check_unchanged(files: Iterable[InputFile]) -> None:
@@ -344,6 +391,7 @@ class _Expansion(NamedTuple):
     files: list[str]
     left_out: Sequence[str] = ()
     folders: Sequence[str] = ()
+    is_folder: bool = False
     statuses: Mapping[str, FileStatus] = MappingProxyType({})
     """What a store's listing says of the files: it spares a request for each of them."""
 
@@ -368,11 +416,23 @@ def _expand(text: str) -> _Expansion:
         return _Expansion(paths, statuses=statuses)
     if (rows := rows_of_result(text, paths)) is not None:
         return _Expansion(rows, statuses=statuses)
-    shown = [path for path in paths if not _is_hidden(storage.below(path, text))]
+    outputs = results_below(text, paths)
+    shown = [
+        path
+        for path in paths
+        if not _is_hidden(storage.below(path, text)) and not any(path.startswith(f"{output}/") for output in outputs)
+    ]
     readable = [path for path in shown if _kind_of(path)]
+    left_out = [f"{output} ({describe(output).removeprefix('is ')})" for output in outputs]
+    left_out += [path for path in shown if not _kind_of(path)]
     if not readable:
-        raise SourceError(f"the folder {text} holds no corpus file; Assay reads {_readable_suffixes()}")
-    return _Expansion(readable, [path for path in shown if not _kind_of(path)], statuses=statuses)
+        held = f"; it holds {_few(left_out)}" if left_out else ""
+        raise SourceError(f"the folder {text} holds no corpus file{held}. Assay reads {_readable_suffixes()}")
+    return _Expansion(readable, left_out, is_folder=True, statuses=statuses)
+
+
+def _few(paths: Sequence[str]) -> str:
+    return ", ".join(paths[:_MAX_NAMED]) + (f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else "")
 
 
 def _names(paths: Sequence[str]) -> list[str]:
@@ -388,6 +448,15 @@ def _is_hidden(relative: str) -> bool:
 
 def _kind_of(path: str) -> FileKind | None:
     return next((kind for suffix, kind in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
+
+
+def _unread(path: str) -> SourceError:
+    """The error for a file that only its extension keeps from being read."""
+    way = ". `datasets.load_from_disk(FOLDER).to_parquet('rows.parquet')` writes rows of such a file"
+    return SourceError(
+        f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}"
+        f"{way if path.endswith('.arrow') else ''}"
+    )
 
 
 def _readable_suffixes() -> str:
@@ -471,7 +540,7 @@ def _inspect(lookup: _Lookup) -> _Inspected:
     path = lookup.path
     kind = _kind_of(path)
     if kind is None:
-        raise SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {_readable_suffixes()}")
+        raise _unread(path)
     at = time.time_ns()
     try:
         status = lookup.listed or storage.file_status(path)
@@ -479,18 +548,19 @@ def _inspect(lookup: _Lookup) -> _Inspected:
             return inspected
         changed = storage.change_time(path)
         mark, size = fingerprint(status), status.size
-        if kind is FileKind.ARRAY and not _first_bytes(status).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
-            kind = _lines_or_refuse(path)
-        extent, schema = size if kind is FileKind.JSONL else None, None
+        extent: int | None
+        schema = beginning = None
         if kind is FileKind.PARQUET:
             footer = _parquet_footer(status)
             # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
             extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
-        if kind.compression is not None:
-            check_compressed(path, size, kind.compression)
+        else:
+            kind, beginning = _look_at(status, kind)
+            extent = size if kind is FileKind.JSONL else None
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}; make it readable, or leave it out") from error
-    inspected = _Inspected(InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified), schema)
+    file = InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified)
+    inspected = _Inspected(file, schema, beginning)
     _looks[path] = _Look(inspected, changed, at)
     return inspected
 
@@ -510,39 +580,44 @@ def _recall(lookup: _Lookup, status: FileStatus) -> _Inspected | None:
     return look.inspected._replace(file=replace(file, index=lookup.index, name=lookup.name)) if is_same else None
 
 
-def _lines_or_refuse(path: str) -> FileKind:
-    """The kind of a `.json` file that is no array: many hold one object per line.
+def _look_at(status: FileStatus, kind: FileKind) -> tuple[FileKind, Beginning]:
+    """The kind of a JSON file by its content, and its beginning. Raises `SourceError` for one that its name doesn't fit.
 
-    Raises `SourceError` for one that is a single document, whose lines would all be rejected as broken JSON.
+    Of files of lines only their first ones tell: what is broken after some rows is so row by row.
     """
-    with storage.open_read(path) as stream:
-        lines = list(itertools.islice((line for line in stream if line.strip()), _SAMPLE_LINES))
-    if lines and not any(map(_is_object, lines)):
+    path = status.path
+    if kind.compression is not None:
+        start = unpack_beginning(path, status.size, kind.compression)
+        seen = look_at(start, len(start) < UNPACKED_BYTES, path)
+    else:
+        seen = _look_at_start(status, _START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
+    beginning = seen or Beginning(None, f"begins with an object of more than {_DOCUMENT_BYTES:,} bytes")
+    if kind is FileKind.ARRAY:
+        if beginning.layout is None:
+            raise SourceError(f"{path} {beginning.problem}; leave it out")
+        return FileKind.JSONL if beginning.layout is Layout.LINES else kind, beginning
+    if beginning.layout is Layout.VALUES:
+        unpack = "unpack it and " if kind.compression else ""
         raise SourceError(
-            f"{path} is neither a JSON array nor one object per line; leave it out, or name it .jsonl to judge its lines"
+            f"{path} holds JSON arrays, or objects over several lines, and of a .jsonl file Assay reads an object in each "
+            f"line; {unpack}name it .json to read them, or leave it out"
         )
-    return FileKind.JSONL
+    return kind, beginning._replace(is_single=False)
 
 
-def _is_object(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _first_bytes(status: FileStatus) -> bytes:
+def _look_at_start(status: FileStatus, count: int) -> Beginning | None:
     with storage.open_read(status.path, status.size, _START_BYTES) as stream:
-        return stream.read(_START_BYTES)
+        return look_at(stream.read(count), count >= status.size, status.path)
 
 
 def _parquet_footer(status: FileStatus) -> pq.FileMetaData:
     try:
         return parquet_metadata(status.path, status.size)
     except ValueError as error:  # pyarrow's ArrowInvalid is one
-        raise SourceError(
-            f"{status.path} isn't a valid Parquet file: {str(error).rstrip('.')}; fetch it again, or leave it out"
-        ) from error
+        beginning = _look_at_start(status, _START_BYTES)
+        problem = beginning.problem if beginning is not None and beginning.layout is Layout.OTHER else ""
+        reason = problem or f"isn't a valid Parquet file: {str(error).rstrip('.')}; fetch it again"
+        raise SourceError(f"{status.path} {reason}, or leave it out") from error
 
 
 def parquet_metadata(path: str, size: int) -> pq.FileMetaData:

@@ -1,26 +1,34 @@
 """The corpus as a Ray Data source: one read task per group of units of work."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import pyarrow as pa
 from ray.data import DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
 from pipelines.corpus.readers import EndSeen, read_group
 from pipelines.corpus.units import Unit, group
 
+Prepare = Callable[[pa.Table], pa.Table]
+"""Makes tables of one schema of tables of raw rows."""
+
 
 class CorpusSource(Datasource):
     """A Ray Data source whose read tasks read units: a large one, or neighbouring small ones of up to `task_bytes`.
 
-    A read task calls `end_seen` with a file and its extent in bytes where the end is known only from reading the file.
+    A read task calls `end_seen` with a file and its extent in bytes where the end is known only from reading the file. Its
+    tables are `prepare`d before Ray joins them to blocks: raw rows of files with other types can't be joined.
     """
 
-    def __init__(self, units: Sequence[Unit], end_seen: EndSeen, max_record_bytes: int, task_bytes: int) -> None:
+    def __init__(
+        self, units: Sequence[Unit], end_seen: EndSeen, max_record_bytes: int, task_bytes: int, prepare: Prepare
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._groups = list(group(units, task_bytes))
         self._end_seen = end_seen
         self._max_record_bytes = max_record_bytes
+        self._prepare = prepare
 
     @property
     def tasks(self) -> int:
@@ -37,11 +45,15 @@ class CorpusSource(Datasource):
         """One task per group, whatever `parallelism` is: a unit is the smallest piece that can be read independently."""
         return [
             ReadTask(
-                functools.partial(read_group, units, self._max_record_bytes, self._end_seen),
+                functools.partial(_read, units, self._max_record_bytes, self._end_seen, self._prepare),
                 BlockMetadata(num_rows=None, size_bytes=_size(units), exec_stats=None, input_files=(units[0].file.path,)),
             )
             for units in self._groups
         ]
+
+
+def _read(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen, prepare: Prepare) -> Iterator[pa.Table]:
+    return map(prepare, read_group(units, max_record_bytes, end_seen))
 
 
 def _size(units: Sequence[Unit]) -> int:

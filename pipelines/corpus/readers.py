@@ -8,6 +8,7 @@ tell whether everything was read, and a row starts where its line starts, howeve
 import functools
 import io
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from actors.records import Reason
+from actors.text.lfs_pointers import lfs_problem
 from pipelines.corpus.broken_files import damage_advice
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_untouched
 from pipelines.corpus.units import Unit
@@ -32,6 +34,7 @@ BLANK = "blank"
 _BLOCK_BYTES = 4 * 2**20  # of records in a table, and of one read; a table ends at this or at _BLOCK_ROWS
 _BLOCK_ROWS = 1024
 _BUFFER = 64 * 1024
+_SEEN_BYTES = 64
 _MEASURED_ELEMENTS = 100
 _SMALL_BYTES = 2**20
 _READ_AHEAD = 16  # small objects of a store that a task reads concurrently; it holds their rows
@@ -121,7 +124,7 @@ def bytes_per_position(file: InputFile) -> float:
     """Approximate bytes on disk per position, measured at the start of the file: per element, or per decompressed byte."""
     with open_read(file.path, file.size) as stream:
         if file.kind is FileKind.ARRAY:
-            elements = itertools.islice(_cut_array(stream, _BLOCK_BYTES), _MEASURED_ELEMENTS)
+            elements = itertools.islice(_cut_values(stream, _BLOCK_BYTES), _MEASURED_ELEMENTS)
             sizes = [len(element or b"") + 2 for element in elements]
             return sum(sizes) / len(sizes) if sizes else float(file.size)
         plain = pa.CompressedInputStream(stream, file.kind.compression)
@@ -140,8 +143,12 @@ def raw_rows(unit: Unit, max_record_bytes: int, before: FileStatus | None = None
     file, position = unit.file, 0
     try:
         with open_read(file.path, file.size, before=before) as stream:
+            if unit.range is None or unit.range.start == 0:  # of a store's files none may have been opened before
+                if problem := lfs_problem(stream.read(_SEEN_BYTES)):
+                    raise SourceError(f"{file.path} {problem}")
+                stream.seek(0)
             if file.kind is FileKind.ARRAY:
-                yield from _array_elements(stream, max_record_bytes, file.extent)
+                yield from _values(stream, max_record_bytes, file.extent)
             elif file.kind is FileKind.JSONL:
                 piece = unit.range or Range(0, file.size)
                 yield from _read_lines(stream, piece.start, piece.end, max_record_bytes)
@@ -237,61 +244,75 @@ def _read_line(stream: IO[bytes], limit: int) -> tuple[bytes | None, int]:
 # A whole string, or one structural character. A lone quote matches only where the string's end isn't in the buffer yet.
 # The repetition is possessive (`*+`): with backtracking, a string whose end is missing would take exponential time.
 _TOKEN = re.compile(rb'"(?:[^"\\]+|\\.)*+"|[\[\]{},"]', re.DOTALL)
+_BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*")
+"""What may stand before and between the arrays and objects of a file: white space, commas, the mark of a joined file."""
 
 
-def _array_elements(stream: IO[bytes], limit: int, stop: int | None) -> Iterator[RawRow]:
-    """The elements of a JSON array as raw bytes, by ordinal. Whatever can't be cut into elements is one last, broken record.
+def _values(stream: IO[bytes], limit: int, stop: int | None) -> Iterator[RawRow]:
+    """The rows of a file of JSON values as raw bytes, by ordinal. What can't be cut into rows is one last, broken record.
 
     A missing `]` also yields a broken record: a file that was truncated right after an element must not look complete.
     """
-    for ordinal, element in enumerate(itertools.islice(_cut_array(stream, limit), stop)):
-        yield RawRow(ordinal, ordinal + 1, Reason.RECORD_TOO_LARGE.value if element is None else None, element)
+    for ordinal, row in enumerate(itertools.islice(_cut_values(stream, limit), stop)):
+        yield RawRow(ordinal, ordinal + 1, Reason.RECORD_TOO_LARGE.value if row is None else None, row)
 
 
-def _cut_array(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
-    """Cut at the commas of the outermost array, without parsing: only strings and brackets count, so elements may be broken.
+def _cut_values(stream: IO[bytes], limit: int) -> Iterator[bytes | None]:
+    """The elements of the arrays of a file, and the objects beside these, in order.
 
-    An element longer than `limit` is yielded as None and its bytes are dropped while reading: a missing quote can make the
-    whole rest of the file one element.
+    They are cut without parsing: only strings and brackets count, so rows may be broken. One longer than `limit` is yielded
+    as None and its bytes are dropped while reading: a missing quote can make the whole rest of the file one row.
     """
-    # Without a byte-order mark, white space and the opening bracket. `buffer` always begins within the current element.
-    buffer = stream.read(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()[1:]
-    depth = element_start = position = 0
-    too_large = closed = False
+    buffer = b""  # always begins within the current row, or before it
+    in_array = too_large = False
+    depth: float = 0  # infinite after what begins neither an array nor an object: no bracket or comma ends that
+    row_start = position = 0
     while True:
+        if not in_array and not depth:
+            position = row_start = _BETWEEN.match(buffer, position).end()  # type: ignore[union-attr]
+            start = buffer[position : position + 1]
+            if in_array := start == b"[":
+                position = row_start = position + 1
+            elif start not in b"{":
+                depth = math.inf
         match = _TOKEN.search(buffer, position)
         if match is None or match[0] == b'"':  # the buffer is used up, or a string continues in the next block
-            element, position = buffer[element_start:], (match.start() if match else len(buffer)) - element_start
-            too_large = too_large or len(element.strip()) > limit
+            row, position = buffer[row_start:], (match.start() if match else len(buffer)) - row_start
+            too_large = too_large or len(row.strip()) > limit
             if too_large:
-                # Drop the element. Of an open string keep its quote and its trailing backslashes: whether the next byte is
+                # Drop the row. Of an open string keep its quote and its trailing backslashes: whether the next byte is
                 # escaped depends on them. The scan then starts again at that quote.
-                element, position = (b'"' + element[len(element.rstrip(b"\\")) :] if match else b""), 0
+                row, position = (b'"' + row[len(row.rstrip(b"\\")) :] if match else b""), 0
             # As much again as is unfinished: a string is searched from its quote each time, and with blocks of a fixed size
             # a long one would take quadratic time.
-            block = stream.read(max(_BLOCK_BYTES, len(element)))
-            buffer, element_start = element + block, 0
+            block = stream.read(max(_BLOCK_BYTES, len(row)))
+            buffer, row_start = row + block, 0
             if not block:
                 break
             continue
         position = match.end()
-        token = match[0]
-        if token in b"[{":
-            depth += 1
-        elif token in b"]}" and depth:
-            depth -= 1
-        elif token in b",]" and not depth and not closed:
-            closed = token == b"]"
-            # After `]` nothing may follow; `closed` keeps a second `]` from yielding another element. An empty element is
-            # dropped only directly before `]`, so `[]` has none, and `[1,,2]` has a broken one.
-            element = buffer[element_start : match.start()].strip()
-            if too_large or element or not closed:
-                yield None if too_large or len(element) > limit else element
-            element_start, too_large = position, False
+        row_end = match.start() if in_array else position
+        depth, in_array, is_end = _after(match[0], depth, in_array)
+        if is_end:
+            row = buffer[row_start:row_end].strip()
+            # An empty element is dropped only directly before `]`, so `[]` has none, and `[1,,2]` has a broken one.
+            if too_large or row or in_array:
+                yield None if too_large or len(row) > limit else row
+            row_start, too_large = position, False
     if too_large or buffer.strip():
         yield None if too_large else buffer.strip()
-    if not closed:
+    if in_array:
         yield b""
+
+
+def _after(token: bytes, depth: float, in_array: bool) -> tuple[float, bool, bool]:
+    """The depth within a row, whether it is an array's, and whether it ends, after a token."""
+    if token in b"[{":
+        return depth + 1, in_array, False
+    if token in b"]}" and depth:
+        return depth - 1, in_array, depth == 1 and not in_array
+    is_end = not depth and token in b",]"
+    return depth, in_array and not (is_end and token == b"]"), is_end
 
 
 def _parquet_tables(unit: Unit, before: FileStatus) -> Iterator[pa.Table]:

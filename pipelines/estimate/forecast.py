@@ -210,10 +210,9 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
         context = DataContext.get_current()
         context.target_max_block_size = plan.block_bytes
         context.enable_progress_bars = False
-        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes, max_bytes)
-        counted = ray.data.read_datasource(source, override_num_blocks=source.tasks).map_batches(
-            functools.partial(_pickle_tally, preparation=plan.preparation), batch_size=None, batch_format="pyarrow"
-        )
+        count = functools.partial(_pickle_tally, preparation=plan.preparation)
+        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes, max_bytes, count)
+        counted = ray.data.read_datasource(source, override_num_blocks=source.tasks)
         # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.
         for row in counted.iter_rows():
             check_stopped()

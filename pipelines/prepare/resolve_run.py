@@ -20,7 +20,7 @@ from pipelines.prepare.choose_shape import own_columns_of, preview_of
 from pipelines.prepare.preview import check_preview, judges_by_principles
 from pipelines.prepare.row_sample import RowSample, read_sample
 from pipelines.prepare.score_requests import Preparation
-from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record
+from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record, types_text
 from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, Turns
 
@@ -79,7 +79,7 @@ def resolve(
     objects: list[Mapping[str, Any]] = [row for row in sample.rows if isinstance(row, dict)]
     reasoning, row_shape = model.reasoning_by(settings.render), preview.row_shape
     columns = columns_of(
-        carried_columns(files, objects, schemas, None if earlier is None else earlier.columns.carried),
+        carried_columns(files, objects, schemas, None if earlier is None else earlier.columns.carried, row_shape.fields),
         model,
         settings.prefix,
         reserved,
@@ -97,7 +97,7 @@ def resolve(
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    left = left_in_record(objects, row_shape.fields) if columns.is_json else ""
+    left = left_in_record(objects, row_shape.fields) if columns.is_json else types_text(schemas.values(), columns.carried)
     notes = (preview.explain(), left, unjudgeable, *map(repeated_rows, corpus.inputs))
     return ResolvedRun(
         tuple(files),

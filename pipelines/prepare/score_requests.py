@@ -18,7 +18,7 @@ from actors.text.reasoning import final_answer
 from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.formats import RowRequests, RowShape, parse
-from pipelines.run_folder.columns import SHAPE, Columns, scalar_column
+from pipelines.run_folder.columns import SHAPE, Columns, carried_as, scalar_column
 
 
 class RowReader(Protocol):
@@ -206,7 +206,7 @@ def _parquet_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests 
     input_columns = table.select([name for name in table.column_names if name in carried.names])
     rows: list[RowRequests | None] = [reader.requests(row) for row in python_rows(input_columns)]
     columns = [
-        input_columns.column(column.name).cast(column.type)
+        carried_as(input_columns.column(column.name), column.type)
         if column.name in input_columns.column_names
         else pa.nulls(len(input_columns), column.type)
         for column in carried

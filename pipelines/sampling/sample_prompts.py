@@ -225,9 +225,7 @@ def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation
     # The steps only wait for pools: 0.25 CPU each, 16 blocks at a time, and `batch_size=None` leaves blocks as they were
     # read.
     steps = max(1, cluster_gpus() // 8)  # with 16 calls each, one keeps the engines of a node of 8 GPUs busy
-    prompts = read_units(run, units).map_batches(
-        functools.partial(prepare_prompts, preparation=preparation), batch_size=None, batch_format="pyarrow"
-    )
+    prompts = read_units(run, units, functools.partial(prepare_prompts, preparation=preparation))
     return prompts.map_batches(
         step,
         fn_constructor_args=(settings, share_files(run)),

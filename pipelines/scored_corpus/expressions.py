@@ -26,7 +26,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from actors.errors import ExpressionError, Rejected
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import parse
-from pipelines.run_folder.columns import scalar_column
+from pipelines.run_folder.columns import ROW, scalar_column
 from pipelines.scored_corpus import databases
 
 _ROWS = "rows_of_the_filter"
@@ -438,12 +438,20 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
         if f'"{missing[1]}"' in text:
             literal = missing[1].replace("'", "''")
             hint = [f"Text is written in single quotes: '{literal}' (what is in double quotes is a column's name)"]
-    if (table := re.match(r'Referenced table "(.+)" not found', problem)) and RECORD in rows.column_names:
+    is_json = RECORD in rows.column_names and pa.types.is_large_binary(rows.schema.field(RECORD).type)
+    if (table := re.match(r'Referenced table "(.+)" not found', problem)) and is_json:
         outer = table[1].split(".")[0]  # of meta.info.k, DuckDB names meta.info
         problem = f"there is no column {outer}"
         hint = _nested_hint(text, outer)
-    elif missing and not hint and (close := difflib.get_close_matches(missing[1], rows.column_names, n=1)):
-        hint = [f"Did you mean {close[0]}?"]
+    elif missing:
+        close = difflib.get_close_matches(missing[1], rows.column_names, n=1)
+        hint = hint or [f"Did you mean {name}?" for name in close]
+        if is_json:
+            advice = _record_advice(missing[1])
+            hint.append(f"A field that was null in the first rows, or of several types, has no column: {advice}")
+        if ROW in rows.column_names and (value := re.search(rf"\b{re.escape(missing[1])}\s*=\s*'([\w-]+)'", text)):
+            folder = f"{missing[1]}={value[1]}/"
+            hint.append(f"Of files in folders {folder} a row's name holds the folder: {ROW} like '%{folder}%'")
     connection.register(_ROWS, rows)
     reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
     keywords = {name for (name,) in reserved.fetchall()}

@@ -39,7 +39,7 @@ from actors.timeline import mark
 from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_unchanged, file_exists, left_out_message
-from pipelines.corpus.datasource import CorpusSource
+from pipelines.corpus.datasource import CorpusSource, Prepare
 from pipelines.corpus.units import Unit, cut, task_bytes
 from pipelines.estimate import compare_run
 from pipelines.exports import export_job
@@ -444,12 +444,7 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
     max_tasks = 1 if sum(file.size for file in run.manifest.files) < _SMALL_INPUT_BYTES else None
-    prepared = read_units(run, units, max_tasks).map_batches(
-        functools.partial(prepare, preparation=run.preparation),
-        batch_size=None,
-        batch_format="pyarrow",
-        concurrency=max_tasks,
-    )
+    prepared = read_units(run, units, functools.partial(prepare, preparation=run.preparation), max_tasks)
     # batch_size=None passes each block as it is: with a fixed number of rows, every block would leave a small remainder for
     # a call of its own. The public `map_batches` demands a number for steps with GPUs, because a whole block may not fit
     # into GPU memory; our blocks are text, which is queued. Hence the internal method.
@@ -469,8 +464,8 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
             placement.sweep()
 
 
-def read_units(run: Run, units: Sequence[Unit], task_limit: int | None = None) -> Dataset:
-    """The raw rows of units of work, in blocks of about a part.
+def read_units(run: Run, units: Sequence[Unit], prepare: Prepare, task_limit: int | None = None) -> Dataset:
+    """The rows of units of work, prepared, in blocks of about a part.
 
     `task_limit` is the maximum number of concurrent read tasks; None: as many as fit on the cluster.
     """
@@ -479,7 +474,7 @@ def read_units(run: Run, units: Sequence[Unit], task_limit: int | None = None) -
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # Ray's show blocks and operators; ours shows responses and reasons
-    source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes, run.task_bytes)
+    source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes, run.task_bytes, prepare)
     return ray.data.read_datasource(source, override_num_blocks=source.tasks, concurrency=task_limit)
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches, written_to
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches, escaped, written_to
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -156,9 +156,13 @@ def find(address: str) -> Matches | None:
     """See `files.find`."""
     system, inner = _resolve(address)
     system.invalidate_cache()
-    if not glob.has_magic(inner):
-        return Matches(files) if (files := files_below(address)) else None
-    infos = _as_os_error(system.glob)(inner, detail=True)
+    is_pattern = glob.has_magic(inner)
+    with suppress(*([FileNotFoundError] if is_pattern else [])):
+        if files := files_below(address):
+            return Matches(files)
+    if not is_pattern:
+        return None
+    infos = _as_os_error(system.glob)(escaped(inner, _as_os_error(system.exists)), detail=True)
     folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
     return Matches(files, folders) if (files := _statuses(system, infos)) else None
 

@@ -47,6 +47,12 @@ def corpus(folder: Path, *names: str, data: bytes = LINES) -> None:
         (folder / name).write_bytes(data)
 
 
+def packed(name: str, data: bytes) -> bytes:
+    """The data, compressed as the name says."""
+    codec = {".gz": "gzip", ".zst": "zstd"}.get(Path(name).suffix)
+    return pa.compress(data, codec, asbytes=True) if codec else data
+
+
 def parquet(path: Path, rows: int, group_rows: int = 10) -> Path:
     path.parent.mkdir(exist_ok=True)
     pq.write_table(pa.table({"n": pa.array(range(rows), pa.int64())}), path, row_group_size=group_rows)
@@ -188,6 +194,13 @@ def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: FileKind) ->
         (b"", FileKind.JSONL),
         (b" \n", FileKind.JSONL),
         (b'{"a": [1]}\n', FileKind.JSONL),
+        (b'{"a":\n{"a": 2}\n', FileKind.JSONL),
+        (b'[{"a": 1}]\n[{"a": 2}]\n', FileKind.ARRAY),
+        (b'{"a": 1}\n[{"a": 2}]\n', FileKind.ARRAY),
+        (b'{"a": 1}{"a": 2}', FileKind.ARRAY),
+        (b'{"a": 1},\n{"a": 2},\n', FileKind.ARRAY),
+        (json.dumps({"a": "x" * 100_000}, indent=1).encode() * 2, FileKind.ARRAY),
+        (json.dumps({"a": "x" * 100_000}).encode() + b"\n{}", FileKind.JSONL),
     ],
 )
 def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kind: FileKind) -> None:
@@ -196,10 +209,149 @@ def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kin
     assert (file.kind, file.extent) == (kind, None if kind is FileKind.ARRAY else len(data))
 
 
-def test_a_json_file_that_is_one_document_is_refused(tmp_path: Path) -> None:
-    corpus(tmp_path, "x.json", data=b'{\n  "a": 1\n}\n')
-    with pytest.raises(SourceError, match=r"x\.json is neither a JSON array nor one object per line"):
+ROW = {"prompt": "a", "response": "b"}
+TURNS = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+DOCUMENTS = [
+    (
+        {"version": "1", "data": [ROW, ROW]},
+        r"is one object with a list of 2 objects under 'data': `jq -c '\.\[\"data\"\]\[\]'",
+    ),
+    ({"x": ROW, "y": ROW}, r"is one object with 2 objects by key, 'x', 'y': `jq -c '\.\[\]'"),
+    (
+        {"prompt": {"0": "a"}, "response": {"0": "b"}},
+        "is one object with 2 columns of 1 values, 'prompt', 'response': .*pandas",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "told"), DOCUMENTS)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_file_that_is_one_document_is_told_as_what_it_is(
+    tmp_path: Path, document: object, told: str, indent: int
+) -> None:
+    corpus(tmp_path, "x.json", data=json.dumps(document, indent=indent).encode())
+    with pytest.raises(SourceError, match=rf"x\.json {told}.*or leave it out"):
         find([str(tmp_path)])
+
+
+def test_a_row_in_a_file_by_itself_is_one_if_it_is_in_a_line(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        ROW,
+        {"messages": TURNS},
+        {"prompt": TURNS[0], "chosen": TURNS[1]},
+        {"a": "b", "steps": [{}]},
+    ]
+    for number, row in enumerate(rows):
+        corpus(tmp_path, f"{number}.json", data=json.dumps(row).encode())
+    assert [file.kind for file in find([str(tmp_path)])] == [FileKind.JSONL] * len(rows)
+    corpus(tmp_path, "x.json", data=json.dumps(ROW, indent=1).encode())
+    told = r"x\.json is one object over several lines, with 'prompt', 'response': if it is a row, `jq -c \. .* writes it"
+    with pytest.raises(SourceError, match=told):
+        find([str(tmp_path / "x.json")])
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
+TOLD = [
+    (POINTER, "is a Git LFS pointer and not the file itself: `git lfs pull`"),
+    (b"<!DOCTYPE html>\n<html>404</html>", "is a page of HTML or XML, .* begins with '<!DOCTYPE html>"),
+    (LINES.decode().encode("utf-16"), r"is UTF-16 text: `iconv -f UTF-16 -t UTF-8`"),
+    (LINES.decode().encode("utf-16-le"), r"is UTF-16 text: `iconv -f UTF-16LE -t UTF-8`"),
+    (LINES.decode().encode("utf-32"), r"is UTF-32 text"),
+    (b"PK\x03\x04", "is a zip archive"),
+    (json.dumps(TURNS).encode() + b"\n" + json.dumps(TURNS).encode(), r"holds lists of turns: `jq -c '\{messages: \.\}'"),
+]
+
+
+@pytest.mark.parametrize(("data", "told"), TOLD)
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst"])
+def test_what_no_rows_can_be_read_of_is_told_as_what_it_is(tmp_path: Path, data: bytes, told: str, name: str) -> None:
+    corpus(tmp_path, name, data=data if data == POINTER else packed(name, data))
+    with pytest.raises(SourceError, match=f"(?s){re.escape(name)} {told}.*or leave it out"):
+        find([str(tmp_path)])
+
+
+@pytest.mark.parametrize(("data", "told"), TOLD[:2])
+def test_a_parquet_file_that_is_none_is_told_as_what_it_is(tmp_path: Path, data: bytes, told: str) -> None:
+    corpus(tmp_path, "x.parquet", data=data)
+    with pytest.raises(SourceError, match=f"(?s)x.parquet {told}.*or leave it out"):
+        find([str(tmp_path)])
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.jsonl.gz", "x.jsonl.zst"])
+@pytest.mark.parametrize("data", [b"[\n]", b'[{"a": 1}]\n[{"a": 2}]', b'{"a": 1}\n[{"a": 2}]', b'{\n"a": 1}{\n"a": 2}'])
+def test_arrays_in_a_file_of_lines_are_refused_before_a_row_is_lost(tmp_path: Path, name: str, data: bytes) -> None:
+    corpus(tmp_path, name, data=packed(name, data))
+    with pytest.raises(SourceError, match=f"{name} holds JSON arrays, or objects over several lines, .* name it .json"):
+        find([str(tmp_path)])
+
+
+@pytest.mark.parametrize("data", [b"what\n", b'{"a": \n', b'"x"\n', b'\xff\xfe{"a": 1}\n', b"// x\n" + LINES])
+def test_lines_are_judged_one_by_one_where_the_file_is_nothing_else(tmp_path: Path, data: bytes) -> None:
+    corpus(tmp_path, "x.jsonl", data=data)
+    assert names(find([str(tmp_path)])) == ["x.jsonl"]
+
+
+INFOS = json.dumps({"default": {"features": {"prompt": {"dtype": "string"}}, "splits": {}}}).encode()
+STATE = json.dumps({"_data_files": [{"filename": "data.arrow"}], "_split": "train"}, indent=2).encode()
+
+
+@pytest.mark.parametrize("rows", ["a/train.jsonl", "a/train.jsonl.gz", "a/train.json", "train.parquet"])
+def test_documents_beside_rows_are_left_out_of_a_folder_and_named(tmp_path: Path, rows: str) -> None:
+    path = tmp_path / rows
+    path.parent.mkdir(exist_ok=True)
+    if rows.endswith("parquet"):
+        pq.write_table(pa.Table.from_pylist([ROW]), path)
+    else:
+        path.write_bytes(gzip.compress(json.dumps(ROW).encode()) if rows.endswith("gz") else json.dumps([ROW]).encode())
+        if rows.endswith("jsonl"):
+            path.write_bytes(json.dumps(ROW).encode())
+    corpus(tmp_path, "dataset_infos.json", data=INFOS)
+    corpus(tmp_path, "state.json", data=STATE)
+    corpus(tmp_path, "meta.json", data=b'{"license": "mit", "n": 1}')
+    found = find_corpus([str(tmp_path)], first_index=3)
+    assert [(file.index, file.name) for file in found.files] == [(3, path.name)]
+    assert [text.removeprefix(f"{tmp_path}/") for text in found.left_out] == [
+        "dataset_infos.json (one object with 1 objects by key, 'default')",
+        "meta.json (one object, with 'license', 'n')",
+        "state.json (one object over several lines, with '_data_files', '_split')",
+    ]
+    for name in ("dataset_infos.json", "state.json"):
+        with pytest.raises(SourceError, match=f"{name} is one object .*; or leave it out"):
+            find([str(tmp_path / name)])
+
+
+@pytest.mark.parametrize("data", [b"ARROW1", None])
+def test_a_dataset_that_was_saved_to_disk_is_told_as_such(tmp_path: Path, data: bytes | None) -> None:
+    corpus(tmp_path, "train/data-00000-of-00001.arrow", data=b"ARROW1")
+    if data is not None:
+        corpus(tmp_path, "dataset_dict.json", data=b'{"splits": ["train"]}')
+        corpus(tmp_path, "train/state.json", data=STATE)
+    told = (
+        r"data-00000-of-00001\.arrow has a file name .* `datasets\.load_from_disk"
+        if data
+        else r"it holds .*\.arrow\. Assay reads"
+    )
+    with pytest.raises(SourceError, match=told):
+        find([str(tmp_path)])
+
+
+@pytest.mark.parametrize("document", [{"data": [ROW, ROW]}, {"x": ROW, "y": ROW}])
+def test_a_document_that_holds_such_rows_as_its_neighbours_isnt_left_out(tmp_path: Path, document: object) -> None:
+    corpus(tmp_path, "a.jsonl", data=json.dumps(ROW).encode())
+    corpus(tmp_path, "b.json", data=json.dumps(document).encode())
+    with pytest.raises(SourceError, match=r"b\.json is one object with .*2 objects"):
+        find([str(tmp_path)])
+    corpus(tmp_path, "b.json", data=json.dumps(ROW).encode())
+    assert names(find([str(tmp_path)])) == ["a.jsonl", "b.json"]
+
+
+def test_documents_in_a_store_are_left_out_again_when_its_files_are_known(s3: Any) -> None:
+    for name, data in {"a.jsonl": json.dumps(ROW).encode(), "dataset_infos.json": INFOS, "m.json": b'{"n": 1}'}.items():
+        s3.pipe_file(f"{BUCKET}/in/{name}", data)
+    first = find_corpus([f"{BUCKET}/in"])
+    assert (names(first.files), len(first.left_out)) == (["a.jsonl"], 2)
+    again = find_corpus([f"{BUCKET}/in"], earlier={file.path: file for file in first.files})
+    assert again == first
 
 
 def test_parquet_files_say_how_many_rows_they_have(tmp_path: Path) -> None:
@@ -216,7 +368,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
     corpus(tmp_path, "b.json", data=b'{\n  "a": 1\n}\n')
     corpus(tmp_path, "c.jsonl.gz", data=gzip.compress(LINES)[:-9])
     corpus(tmp_path, "d.jsonl.gz", data=LINES)
-    corpus(tmp_path, "e.jsonl.zst", data=LINES)
+    corpus(tmp_path, "e.jsonl.zst", data=pa.compress(LINES, "zstd", asbytes=True)[:-9])
     corpus(tmp_path, "f.jsonl.gz", data=gzip.compress(LINES))
     with pytest.raises(SourceError) as refused:
         find([str(tmp_path)])
@@ -227,6 +379,7 @@ def test_all_files_that_cannot_be_read_are_named_at_once(tmp_path: Path) -> None
         assert "leave it out" in line
     assert "fetch it again" in others[0]
     assert "`gzip -t`" in others[2]
+    assert "is not compressed with gzip: name it .jsonl" in others[3]
     assert "`zstd -t`" in others[4]
 
 

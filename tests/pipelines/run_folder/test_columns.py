@@ -1,5 +1,6 @@
 """The columns of a part: what is carried over, what is ours, and that the two never meet."""
 
+import datetime
 import json
 import math
 import re
@@ -18,7 +19,15 @@ from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, find
 from pipelines.corpus.readers import PREPARED, RECORD, RESERVED
-from pipelines.run_folder.columns import Columns, carried_columns, check_carried, left_in_record, scalar_column
+from pipelines.run_folder.columns import (
+    Columns,
+    carried_as,
+    carried_columns,
+    check_carried,
+    left_in_record,
+    scalar_column,
+    types_text,
+)
 
 any_speed = settings(deadline=None)
 JSON_FILE = InputFile(0, "x", "/x", FileKind.JSONL, 0, "", 0)
@@ -155,12 +164,84 @@ def test_a_column_that_a_file_requires_may_be_missing_in_another(tmp_path: Path)
     assert carried_columns(files, []).field("a").nullable
 
 
-def test_a_conflict_names_the_two_files_that_have_it(tmp_path: Path) -> None:
+def test_a_conflict_in_a_column_that_rows_are_read_from_names_the_files_that_have_it(tmp_path: Path) -> None:
     files = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": [1]}, {"a": [1], "b": ["x"]})
-    with pytest.raises(SourceError) as caught:
-        carried_columns(files, [])
+    with pytest.raises(
+        SourceError, match=r"the column 'b', from which rows are read, is int64 in .*; give it one type"
+    ) as caught:
+        carried_columns(files, [], read={"b", "c"})
     assert re.findall(r"\d\.parquet", str(caught.value)) == ["1.parquet", "2.parquet"]
-    assert " b" in str(caught.value)
+    assert carried_columns(files, [], read={"a"}).field("b").type == pa.string()
+
+
+_EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC).replace(tzinfo=None)
+_LIST = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_LARGE = pa.large_list(pa.struct([("role", pa.dictionary(pa.int8(), pa.string())), ("content", pa.large_string())]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "carried", "as_read"),
+    [
+        (pa.string(), pa.large_string(), pa.string(), True),
+        (pa.dictionary(pa.int32(), pa.string()), pa.string(), pa.string(), True),
+        (pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string()), pa.string(), True),
+        (pa.string_view(), pa.large_string(), pa.string(), True),
+        (pa.int8(), pa.int64(), pa.int64(), True),
+        (pa.float32(), pa.float64(), pa.float64(), True),
+        (pa.list_(pa.large_string()), pa.large_list(pa.string()), pa.list_(pa.string()), True),
+        (_LIST, _LARGE, _LIST, True),
+        (pa.int64(), pa.float64(), pa.float64(), False),
+        (pa.int64(), pa.string(), pa.string(), False),
+        (pa.bool_(), pa.int64(), pa.string(), False),
+        (pa.binary(), pa.string(), pa.binary(), False),
+        (_LIST, pa.string(), pa.string(), False),
+        (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.string())]), pa.string(), False),
+        (pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ns"), False),
+        (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.string(), False),
+        (pa.date32(), pa.timestamp("us"), pa.string(), False),
+        (pa.decimal128(10, 2), pa.float64(), pa.float64(), False),
+    ],
+    ids=str,
+)
+def test_columns_of_two_types_are_carried_as_the_wider_or_as_text(
+    tmp_path: Path, kind: pa.DataType, other: pa.DataType, carried: pa.DataType, as_read: bool
+) -> None:
+    for first, second in ((kind, other), (other, kind)):
+        files = parquet_files(tmp_path, {"x": pa.nulls(1, first)}, {"x": pa.nulls(1, second)})
+        schema = carried_columns(files, [])
+        assert schema.field("x").type == carried
+        text = types_text([pq.read_schema(file.path) for file in files], schema)
+        assert (text == "") is as_read
+        if as_read:
+            carried_columns(files, [], read=["x"])
+        else:
+            assert f": as {carried})" in text
+            with pytest.raises(SourceError, match="from which rows are read"):
+                carried_columns(files, [], read=["x"])
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "values"),
+    [
+        (pa.array([{"b": "x", "a": 1}]), pa.struct([("a", pa.int64()), ("c", pa.string()), ("b", pa.string())]),
+         [{"a": 1, "c": None, "b": "x"}]),
+        (pa.array([1, 2**53 + 1, None, -4]), pa.float64(), [1.0, None, None, -4.0]),
+        (pa.array([1, None]), pa.string(), ["1", None]),
+        (pa.array([True]), pa.string(), ["true"]),
+        (pa.array([{"a": [1, 2]}, None]), pa.string(), ['{"a": [1, 2]}', None]),
+        (pa.array([["é"], []]), pa.string(), ['["é"]', "[]"]),
+        (pa.array([2**58, 1], pa.timestamp("us")), pa.timestamp("ns"), [None, _EPOCH + datetime.timedelta(microseconds=1)]),
+        (pa.array([b"\xff", b"a"]), pa.string(), ["b'\\xff'", "b'a'"]),
+        (pa.array([[{"r": "x"}]], pa.list_(pa.struct([("r", pa.dictionary(pa.int8(), pa.string()))]))),
+         pa.list_(pa.struct([("r", pa.string())])), [[{"r": "x"}]]),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_value_of_another_type_is_text_or_what_it_was_or_null(
+    column: pa.Array, kind: pa.DataType, values: list[Any]
+) -> None:
+    converted = carried_as(pa.chunked_array([column]), kind)
+    assert (converted.type, converted.to_pylist()) == (kind, values)
 
 
 _A, _AB = pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa.string())])
@@ -171,6 +252,7 @@ _A, _AB = pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa
     [
         (pa.int64(), pa.string()),
         (pa.int64(), pa.float64()),
+        (pa.timestamp("us"), pa.timestamp("ns")),
         (pa.string(), pa.int64()),
         (pa.null(), pa.string()),
         (_A, _AB),
@@ -187,7 +269,11 @@ def test_a_file_of_other_types_isnt_appended(tmp_path: Path, there: pa.DataType,
     assert f"1.parquet has the column 'x' as {appended}, and the run that it is appended to has it as {there};" in message
 
 
-@pytest.mark.parametrize(("there", "appended"), [(pa.int64(), pa.null()), (_AB, _A), (pa.list_(_AB), pa.list_(_A))], ids=str)
+@pytest.mark.parametrize(
+    ("there", "appended"),
+    [(pa.int64(), pa.null()), (_AB, _A), (pa.list_(_AB), pa.list_(_A))],
+    ids=str,
+)
 def test_nulls_and_structs_that_lack_fields_are_appended(tmp_path: Path, there: pa.DataType, appended: pa.DataType) -> None:
     files = parquet_files(tmp_path, pa.table({"x": pa.nulls(1, appended), "more": [1]}))
     check_carried(pa.schema([("x", there), ("y", pa.string())]), files)
@@ -196,8 +282,27 @@ def test_nulls_and_structs_that_lack_fields_are_appended(tmp_path: Path, there: 
     ) == pa.schema([("x", there)])
 
 
+@pytest.mark.parametrize(
+    ("there", "appended"),
+    [
+        (pa.string(), pa.large_string()),
+        (pa.large_string(), pa.string()),
+        (pa.string(), pa.dictionary(pa.int8(), pa.string())),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.int64(), pa.int8()),
+        (pa.float64(), pa.int64()),
+        (pa.list_(pa.string()), pa.large_list(pa.large_string())),
+    ],
+    ids=str,
+)
+def test_narrower_types_and_other_ways_of_storing_are_appended(
+    tmp_path: Path, there: pa.DataType, appended: pa.DataType
+) -> None:
+    check_carried(pa.schema([("x", there)]), parquet_files(tmp_path, {"x": pa.nulls(1, appended)}))
+
+
 def test_parquet_and_json_dont_mix(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="mixes Parquet with JSON"):
+    with pytest.raises(SourceError, match=r"mixes Parquet with JSON files, such as /.*/0\.parquet and /x; leave out"):
         carried_columns([*parquet_files(tmp_path, {"a": [1]}), JSON_FILE], [])
 
 

@@ -223,6 +223,8 @@ def test_an_unknown_column_is_named_and_the_others_listed() -> None:
         "the condition can't be used: there is no column score",
         "  score > 1",
         "Did you mean scores?",
+        "A field that was null in the first rows, or of several types, has no column: ask the record itself: "
+        "try_cast(decode(record)->>'$.\"score\"' as double) is the number, decode(record)->>'$.\"score\"' the text",
         "The columns are:",
         "  row: VARCHAR",
         "  response_name: VARCHAR",
@@ -265,6 +267,36 @@ def test_a_field_inside_another_is_told_where_it_is() -> None:
     way = "json_extract_string(decode(record), '$.meta.info.k')"
     assert f"{way} is text; cast({way} as double) a number" in message
     Condition.check(f"cast({way} as double) > 5", nested.ours_first)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "met"),
+    [
+        (Condition, "note = 'x'", [None, True]),
+        (Condition, "length(note) > 0 and reward > 1", [None, True]),
+        (Condition, "note in ('x', 'y')", [None, True]),
+        (Condition, "note is null", [True, False]),
+        (Ranking, "length(note)", [None, 1]),
+    ],
+)
+def test_a_field_that_is_null_in_the_first_rows_is_read_in_the_record(
+    kind: type[Condition | Ranking], text: str, met: list[object]
+) -> None:
+    schema = pa.schema([("reward", pa.float64()), ("record", pa.large_binary())])
+    with pytest.raises(ExpressionError, match="there is no column note\n") as caught:
+        kind.check(text, schema)
+    way = "decode(record)->>'$.\"note\"'"
+    why = "A field that was null in the first rows, or of several types, has no column: ask the record itself: "
+    assert f"{why}try_cast({way} " in str(caught.value)
+    checked = kind.check(text.replace("note", f"({way})"), schema)
+    rows = pa.table([[2.0, 2.0], [b'{"note": null}', b'{"note": "x"}']], schema=schema)
+    assert Evaluator({"met": checked.text}, checked.columns, checked.flat)(rows).column("met").to_pylist() == met
+
+
+def test_of_a_parquet_corpus_no_record_is_asked() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("note = 'x'", pa.schema([("reward", pa.float64()), ("record", pa.binary())]))
+    assert "decode" not in str(caught.value)
 
 
 def test_our_columns_have_their_prefix() -> None:

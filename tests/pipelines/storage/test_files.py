@@ -1,5 +1,7 @@
 """Files are found, read and described the same way on a disk and in an object store."""
 
+import pytest
+
 from pipelines import storage
 from pipelines.storage import Folder
 
@@ -34,6 +36,25 @@ def test_files_are_found_by_name_by_pattern_and_by_folder(folder: Folder) -> Non
     assert storage.find(f"{path}/nothing") is None
     assert storage.find(f"{path}/*.nothing") is None
     assert storage.find(f"{path}/b*") is None, "a pattern that matches folders alone leads nowhere"
+
+
+@pytest.mark.parametrize("name", ["part[1].jsonl", "part*.jsonl", "part?.jsonl", "**"])
+def test_a_file_of_exactly_this_name_is_no_pattern(folder: Folder, name: str) -> None:
+    for other in (name, "part1.jsonl", "part2.jsonl"):
+        folder.replace(other, b"x")
+    assert paths(folder.file(name)) == [folder.file(name)]
+
+
+@pytest.mark.parametrize("name", ["[v1]", "v*", "v?", "a [x] b"])
+def test_a_folder_of_exactly_this_name_is_no_pattern(folder: Folder, name: str) -> None:
+    for other in (name, "v1", "v2"):
+        folder.sub(other).replace("a.jsonl", b"x")
+        folder.sub(other).sub("below").replace("b.txt", b"x")
+    named = folder.sub(name)
+    assert paths(named.path) == [named.file("a.jsonl"), named.sub("below").file("b.txt")]
+    assert paths(named.file("a.jsonl")) == paths(named.file("*.jsonl")) == [named.file("a.jsonl")]
+    assert paths(named.file("*/[b].txt")) == [named.sub("below").file("b.txt")]
+    assert paths(folder.file("v[12]/*.jsonl")) == [folder.sub(number).file("a.jsonl") for number in ("v1", "v2")]
 
 
 def test_the_folders_that_a_pattern_matches_too_are_known(folder: Folder) -> None:

@@ -53,11 +53,3 @@ def test_a_folder_that_cant_be_listed_isnt_empty(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(PermissionError):
         storage.find(str(tmp_path))
-
-
-def test_a_file_named_like_a_pattern_is_that_file(tmp_path: Path) -> None:
-    for name in ("a[1].jsonl", "a1.jsonl"):
-        (tmp_path / name).touch()
-    matches = storage.find(f"{tmp_path}/a[1].jsonl")
-    assert matches is not None
-    assert [file.path for file in matches.files] == [f"{tmp_path}/a[1].jsonl"]

@@ -1,0 +1,164 @@
+"""What a file of JSON is, told by its beginning: rows in lines, rows as values after one another, or none, and what then."""
+
+import json
+import re
+import shlex
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from actors.text.lfs_pointers import lfs_problem
+
+_SAMPLE_LINES = 20
+_SHOWN_BYTES, _MOST_KEYS = 60, 5
+_MARK = b"\xef\xbb\xbf"
+_SPACE = " \t\r\n,\ufeff"
+_BINARY = {
+    b"\x1f\x8b": "is compressed with gzip: name it .jsonl.gz",
+    b"\x28\xb5\x2f\xfd": "is compressed with zstd: name it .jsonl.zst",
+    b"PAR1": "is a Parquet file: name it .parquet",
+    b"PK\x03\x04": "is a zip archive: unpack it",
+}
+"""What isn't text, by its first bytes."""
+_HOLDERS = frozenset({"annotations", "data", "dataset", "examples", "instances", "items", "records", "results", "rows",
+                      "samples", "test", "train", "validation"})  # fmt: skip
+"""Keys under which documents hold their rows, and that no row has for a list of objects."""
+_TURNS = {"messages": {"role", "content"}, "conversations": {"from", "value"}}
+"""The keys of a turn, by the key under which a row holds a list of them."""
+
+
+class Layout(StrEnum):
+    """How the rows of a file lie: an object in each line, arrays of rows and objects after one another, or as neither."""
+
+    LINES = "lines"
+    VALUES = "values"
+    OTHER = "other"
+
+
+class Beginning(NamedTuple):
+    """What a file is: the layout of its rows, None where it can't be told.
+
+    `problem` says what it is and what to do if it holds no rows, in words to follow its name. `keys` are those of the first
+    row, or of what may be the rows of a file that is a single object: `is_single`.
+    """
+
+    layout: Layout | None
+    problem: str = ""
+    keys: frozenset[str] = frozenset()
+    is_single: bool = False
+
+
+def look_at(beginning: bytes, is_whole: bool, path: str) -> Beginning | None:
+    """What the file at `path` is that begins so; None if more of it must be read to tell. `is_whole`: this is all of it."""
+    if problem := lfs_problem(beginning) or _other_bytes(beginning):
+        return Beginning(Layout.OTHER, problem)
+    text = beginning.removeprefix(_MARK)
+    lines = [line for line in text.split(b"\n")[: None if is_whole else -1] if line.strip()]
+    values = [_value(line) for line in lines[:_SAMPLE_LINES]]
+    rows = [value for value in values if isinstance(value, dict)]
+    if text.lstrip().startswith(b"[") or any(isinstance(value, list) and _are_objects(value) for value in values):
+        keys = _first_keys(text)
+        if turns := next((name for name, parts in _TURNS.items() if parts <= keys), None):
+            each = ".[] | " if re.match(rb"\s*\[\s*\[", text) else ""
+            return Beginning(
+                Layout.OTHER, f"holds lists of turns: {_jq(f'{each}{{{turns}: .}}', path)} writes a row for each"
+            )
+        return Beginning(Layout.VALUES, keys=keys)
+    is_single = is_whole and len(lines) == 1
+    if is_single and rows and (document := _document(rows[0], path)):
+        return document
+    if rows or not text.strip():
+        first = rows[0] if rows else {}
+        return Beginning(Layout.LINES, f"is one object, with {_named(first)}", frozenset(first), is_single)
+    if text.lstrip().startswith(b"<"):
+        return Beginning(Layout.OTHER, f"is a page of HTML or XML, such as an error's: it begins with {_shown(text)}")
+    return _over_lines(text.decode(errors="replace").strip(_SPACE), is_whole, path)
+
+
+def _other_bytes(beginning: bytes) -> str | None:
+    """What a file is that isn't text in UTF-8, and what to do; None if it may be."""
+    encoding = json.detect_encoding(beginning)
+    if not encoding.startswith("utf-8") and b"\0" in beginning[:8]:  # a first row that begins with other bytes has no zeros
+        name = encoding.upper().replace("-LE", "LE").replace("-BE", "BE")
+        return f"is {name[:6]} text: `iconv -f {name} -t UTF-8` makes UTF-8 of it"
+    return next((problem for mark, problem in _BINARY.items() if beginning.startswith(mark)), None)
+
+
+def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
+    """What a file is without an object in its first lines."""
+    why = rest = ""
+    value = None
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+        rest = text[end:].lstrip(_SPACE)
+    except (ValueError, RecursionError) as error:
+        if text.startswith("{"):
+            if not is_whole:
+                return None
+            why = f" ({error})"
+    if isinstance(value, dict) and rest.startswith(("{", "[")):
+        return Beginning(Layout.VALUES, keys=frozenset(value))
+    if isinstance(value, dict) and not rest:
+        told = (
+            f"is one object over several lines, with {_named(value)}: if it is a row, {_jq('.', path)} writes it in a line"
+        )
+        return _document(value, path) or Beginning(Layout.OTHER, told, frozenset(value), is_single=True)
+    return Beginning(None, f"holds neither JSON arrays nor objects{why}: it begins with {_shown(text.encode())}")
+
+
+def _document(value: Mapping[str, Any], path: str) -> Beginning | None:
+    """What a file is that is this object, if that can't be a row: its rows are in a list, by key or in columns."""
+    members = list(value.values())
+    if any(_is_turn(turn) for member in members for turn in (member if isinstance(member, list) else [member])):
+        return None
+    lists = {key: member for key, member in value.items() if isinstance(member, list) and _are_objects(member)}
+    if _are_objects(members):
+        keys, what, command = members[0], f"{len(members):,} objects by key, {_named(value)}", _jq(".[]", path)
+        if all(key.isdigit() for member in members for key in member):  # as pandas writes a frame
+            keys, what = value, f"{len(members):,} columns of {len(keys):,} values, {_named(value)}"
+            frame = f"pandas.read_json({path!r}).to_json('rows.jsonl', orient='records', lines=True)"
+            command = f'`python -c "import pandas; {frame}"`'
+    elif lists and (_HOLDERS.intersection(lists) or not any(isinstance(member, str) for member in members)):
+        key = max(lists, key=lambda key: (key in _HOLDERS, len(lists[key])))
+        keys, what = lists[key][0], f"a list of {len(lists[key]):,} objects under {key!r}"
+        command = _jq(f".[{json.dumps(key)}][]", path)
+    else:
+        return None
+    told = f"is one object with {what}: {command} writes an object in each line"
+    return Beginning(Layout.OTHER, told, frozenset(keys), is_single=True)
+
+
+def _jq(place: str, path: str) -> str:
+    return f"`jq -c {shlex.quote(place)} {shlex.quote(path)} > rows.jsonl`"
+
+
+def _named(keys: Collection[str]) -> str:
+    return ", ".join(map(ascii, list(keys)[:_MOST_KEYS])) + (" ..." if len(keys) > _MOST_KEYS else "")
+
+
+def _shown(text: bytes) -> str:
+    return ascii(text.strip()[:_SHOWN_BYTES].decode(errors="replace"))
+
+
+def _are_objects(values: list[Any]) -> bool:
+    return bool(values) and all(isinstance(value, dict) for value in values)
+
+
+def _is_turn(value: object) -> bool:
+    return isinstance(value, dict) and any(parts <= value.keys() for parts in _TURNS.values())
+
+
+def _value(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _first_keys(text: bytes) -> frozenset[str]:
+    """The keys of the first object in arrays; none if it isn't whole here."""
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text.decode(errors="replace").lstrip(f"{_SPACE}["))
+    except (ValueError, RecursionError):
+        return frozenset()
+    return frozenset(value) if isinstance(value, dict) else frozenset()
