@@ -8,7 +8,7 @@ import itertools
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from actors.contracts.family import Family, Rows
 from actors.engine.protocol import Engine
@@ -89,6 +89,10 @@ class HeadScorer:
     def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
         return self._engine.submit(self.score(requests)).result()
+
+    def score_uncached(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """The same, and nothing comes out of the engine's prefix cache."""
+        return [outputs.scores for outputs in self._engine.submit(self.read(requests, uncached=True)).result()]
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """The same on the engine's own loop."""

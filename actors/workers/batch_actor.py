@@ -1,5 +1,7 @@
 """A scorer in a Ray actor: starts the engine, runs the self-test, and scores blocks."""
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,8 +10,9 @@ from actors.engine.protocol import Engine
 from actors.launch.start_engine import Report, start_engine
 from actors.records import Reason, RenderedRequest, Score, Status
 from actors.reward_model import RewardModel
+from actors.scorers.batch_noise import BatchNoise
 from actors.scorers.choose_scorer import scorer_of
-from actors.scorers.head_scorer import ScoreBlock, Scores
+from actors.scorers.head_scorer import HeadScorer, ScoreBlock, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings
 from actors.workers.engine_process import Computation, EngineProcess
@@ -17,17 +20,24 @@ from actors.workers.engine_process import Computation, EngineProcess
 Remember = Callable[[ScoreBlock, Report], ScoreBlock]
 """Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
 
+_ASKED_AGAIN, _ASKED_AGAIN_S = 16, 1.0
+"""Requests that are asked again to measure the noise of batching, and seconds after which no further one is."""
+
 
 class BatchActor:
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
     def __init__(self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: Remember | None = None) -> None:
         self._process = EngineProcess(ledger, lambda report: _start_tested(model, settings, report))
-        score_block = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake").score_block
+        is_fake = settings.engine == "fake"
+        scorer = scorer_of(model, self._process.engine, rehearsal=is_fake)
+        score_block = scorer.score_block
         # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it: what
         # is remembered may have grown in between.
         remembered = remember(score_block, self._process.warn) if remember is not None else score_block
         self._computation = Computation(remembered, score_block, _is_answer, _fail_killer)
+        self._noisy = scorer if isinstance(scorer, HeadScorer) and not is_fake else None
+        self._first_measuring = threading.Lock()  # taken once, and never released
 
     @property
     def runner(self) -> str:
@@ -42,6 +52,27 @@ class BatchActor:
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block of work. `work` names it, the same in every process that ever gets it."""
         return self._process.run(work, requests, self._computation)
+
+    def measure_noise(self, work: str, requests: Sequence[RenderedRequest], scores: Sequence[Scores]) -> None:
+        """Ask some requests of a scored block again, each alone, and note the largest difference of rewards in the ledger.
+
+        At the first block of this process only. Of a judge's texts nothing is measured: they aren't repeated exactly, and
+        what they differ by isn't rounding.
+        """
+        if self._noisy is None or not self._first_measuring.acquire(blocking=False):
+            return
+        again = replace(self._computation, compute=self._noisy.score_uncached)
+        computed = [(request, before) for request, before in zip(requests, scores, strict=True) if _is_answer(before)]
+        differences: list[float] = []
+        end = time.monotonic() + _ASKED_AGAIN_S
+        for number, (request, before) in enumerate(computed[:: max(1, len(computed) // _ASKED_AGAIN)][:_ASKED_AGAIN]):
+            (after,) = self._process.run(f"{work}/again/{number}", [request], again)
+            rewards = ((score.reward, other.reward) for score, other in zip(before, after, strict=True))
+            differences += [abs(reward - other) for reward, other in rewards if reward is not None and other is not None]
+            if time.monotonic() >= end:
+                break
+        if differences:
+            self._process.note_noise(BatchNoise(max(differences), len(differences)))
 
 
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:

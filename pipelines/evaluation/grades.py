@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem
-from pipelines.evaluation.statistics.margins import Margins
+from pipelines.evaluation.noise import NoiseReport
+from pipelines.evaluation.statistics.margins import Margins, closest
 
 _BATCH = 10_000
 
@@ -21,8 +22,10 @@ REWARDS = pa.map_(pa.string(), pa.float64())
 class Grades:
     """The grades of all items: 8 bytes a cell and 16 a comparison, so a million pairs take 32 MB."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, noise: NoiseReport | None = None) -> None:
+        """`noise` counts the items that the noise of batching may decide; None if it isn't known."""
         self._width = width
+        self._noise = noise
         self._cells: dict[str, array[float]] = {}
         self.items: Counter[str] = Counter()
         """Items by subset, graded or not."""
@@ -39,6 +42,8 @@ class Grades:
             return
         self.tied[item.subset] += item.tied
         self.margins.add(item)
+        if self._noise is not None:
+            self._noise.add(item)
         self._cells.setdefault(item.subset, array("d")).extend(item.cells)
 
     @property
@@ -60,21 +65,23 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
             ("subset", pa.string()),
             *cells,
             ("tied", pa.bool_()),
+            ("closest", pa.float64()),
             ("reason", pa.string()),
             ("rewards", REWARDS),
         ]
     )
 
 
-def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path) -> Grades:
+def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: NoiseReport | None = None) -> Grades:
     """Grade items, and write each to a Parquet file at `path`."""
-    grades, schema = Grades(len(benchmark.cells)), item_schema(benchmark)
+    grades, schema = Grades(len(benchmark.cells), noise), item_schema(benchmark)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         batch: list[tuple[Any, ...]] = []
         for item in benchmark.grade(items):
             grades.add(item)
             cells = item.cells or (None,) * len(benchmark.cells)
-            batch.append((item.row, item.subset, *cells, item.tied, item.reason, list(item.rewards.items())))
+            rewards = list(item.rewards.items())
+            batch.append((item.row, item.subset, *cells, item.tied, closest(item), item.reason, rewards))
             if len(batch) == _BATCH:
                 writer.write_table(_table(batch, schema))
                 batch.clear()

@@ -153,7 +153,12 @@ def test_equal_prompts_of_a_block_are_asked_once_and_tie_exactly(start: Start, o
     assert first == third == again != second
     assert refused == Score.rejected(Reason.TOO_LONG)
     # What each was judged by counts for each, and went through the model once.
-    assert [(one.prompt_tokens, one.cached_tokens) for one in (first, second, third, again)] == [(2, 0), (2, 0), (2, 2), (2, 2)]
+    assert [(one.prompt_tokens, one.cached_tokens) for one in (first, second, third, again)] == [
+        (2, 0),
+        (2, 0),
+        (2, 2),
+        (2, 2),
+    ]
 
 
 def test_a_turn_that_two_conversations_share_has_one_number_though_it_is_read_in_a_longer_prompt(start: Start) -> None:

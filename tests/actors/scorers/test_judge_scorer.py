@@ -324,7 +324,9 @@ def test_equal_responses_that_meet_the_same_others_tie_exactly(pairs: Pairs, agg
 
 
 def test_equal_prompts_that_fail_are_asked_for_again_once() -> None:
-    asked, scores = changing(judge("r3", POINTWISE, reask=2), [7, 7], lambda number: "well" if number < 3 else '{"score": 4}')
+    asked, scores = changing(
+        judge("r3", POINTWISE, reask=2), [7, 7], lambda number: "well" if number < 3 else '{"score": 4}'
+    )
     assert asked == [(7,)] * 3
     assert [score.reward for score in scores] == [4.0, 4.0]
     assert scores[0].completion_tokens == scores[1].completion_tokens

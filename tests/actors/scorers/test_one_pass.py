@@ -191,7 +191,7 @@ def spied(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Pooled]:
     given: list[Pooled] = []
     pool = engine.pool
 
-    async def spy(*arguments: Any, **options: bool) -> Pooled:
+    async def spy(*arguments: Any, **options: Any) -> Pooled:
         given.append(await pool(*arguments, **options))
         return given[-1]
 

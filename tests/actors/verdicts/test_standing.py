@@ -110,7 +110,9 @@ def test_a_win_against_a_strong_one_counts_more() -> None:
     assert strengths[0][0] > strengths[4][0]
 
 
-@given(st.lists(st.integers(0, 2), min_size=3, max_size=6), st.sampled_from([2, 4, 6, 10]), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.integers(0, 2), min_size=3, max_size=6), st.sampled_from([2, 4, 6, 10]), st.randoms(use_true_random=False)
+)
 def test_responses_with_equal_records_tie_exactly(texts: list[int], votes: int, draw: Random) -> None:
     """Each pair in both orders, and equal pairs of texts with equal votes: only the places in the sums are others."""
     merits: dict[tuple[int, int, int], tuple[float, float]] = {}
