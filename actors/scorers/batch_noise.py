@@ -1,7 +1,7 @@
 """The noise of batching: by how much a reward differs with the prompts beside which an engine computes it.
 
-A matrix product of other sizes adds up in another order. Two rewards that are closer than that may rank otherwise in another
-run. How much it is depends on model, precision and device, so a run measures it: some responses are asked again, alone.
+A matrix product of other sizes adds up in another order. How much that is depends on model, precision and device, so a run
+measures it: it asks some responses again, in another batch.
 """
 
 from collections.abc import Iterable

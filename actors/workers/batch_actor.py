@@ -1,7 +1,6 @@
 """A scorer in a Ray actor: starts the engine, runs the self-test, and scores blocks."""
 
-import threading
-import time
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,8 +19,8 @@ from actors.workers.engine_process import Computation, EngineProcess
 Remember = Callable[[ScoreBlock, Report], ScoreBlock]
 """Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
 
-_ASKED_AGAIN, _ASKED_AGAIN_S = 16, 1.0
-"""Requests that are asked again to measure the noise of batching, and seconds after which no further one is."""
+_ONE_IN, _AMONG = 32, 512
+"""To measure the noise of batching, one in 32 of an engine's first 512 requests is asked again, 3 % of a small run."""
 
 
 class BatchActor:
@@ -36,8 +35,9 @@ class BatchActor:
         # is remembered may have grown in between.
         remembered = remember(score_block, self._process.warn) if remember is not None else score_block
         self._computation = Computation(remembered, score_block, _is_answer, _fail_killer)
-        self._noisy = scorer if isinstance(scorer, HeadScorer) and not is_fake else None
-        self._first_measuring = threading.Lock()  # taken once, and never released
+        self._measured = scorer if isinstance(scorer, HeadScorer) and not is_fake else None
+        self._places = itertools.count()
+        self._differences: list[float] = []
 
     @property
     def runner(self) -> str:
@@ -54,25 +54,27 @@ class BatchActor:
         return self._process.run(work, requests, self._computation)
 
     def measure_noise(self, work: str, requests: Sequence[RenderedRequest], scores: Sequence[Scores]) -> None:
-        """Ask some requests of a scored block again, each alone, and note the largest difference of rewards in the ledger.
+        """Ask a few requests of a scored block again, and note in the ledger by how much their rewards differ.
 
-        At the first block of this process only. Of a judge's texts nothing is measured: they aren't repeated exactly, and
-        what they differ by isn't rounding.
+        Of a judge's texts nothing is measured: what they differ by isn't rounding.
         """
-        if self._noisy is None or not self._first_measuring.acquire(blocking=False):
+        if self._measured is None:
             return
-        again = replace(self._computation, compute=self._noisy.score_uncached)
-        computed = [(request, before) for request, before in zip(requests, scores, strict=True) if _is_answer(before)]
-        differences: list[float] = []
-        end = time.monotonic() + _ASKED_AGAIN_S
-        for number, (request, before) in enumerate(computed[:: max(1, len(computed) // _ASKED_AGAIN)][:_ASKED_AGAIN]):
-            (after,) = self._process.run(f"{work}/again/{number}", [request], again)
-            rewards = ((score.reward, other.reward) for score, other in zip(before, after, strict=True))
-            differences += [abs(reward - other) for reward, other in rewards if reward is not None and other is not None]
-            if time.monotonic() >= end:
-                break
-        if differences:
-            self._process.note_noise(BatchNoise(max(differences), len(differences)))
+        computed = [pair for pair in zip(requests, scores, strict=True) if _is_answer(pair[1])]
+        places = itertools.islice(self._places, len(computed))
+        chosen = [pair for place, pair in zip(places, computed, strict=True) if place % _ONE_IN == 0 and place < _AMONG]
+        if not chosen:
+            return
+        again = replace(self._computation, compute=self._measured.score_uncached)
+        results = self._process.run(f"{work}/again", [request for request, _ in chosen], again)
+        rewards = [
+            (score.reward, other.reward)
+            for (_, before), after in zip(chosen, results, strict=True)
+            for score, other in zip(before, after, strict=True)
+        ]
+        self._differences += [abs(one - other) for one, other in rewards if one is not None and other is not None]
+        if self._differences:
+            self._process.note_noise(BatchNoise(max(self._differences), len(self._differences)))
 
 
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:

@@ -174,7 +174,8 @@ class Evaluation:
         }
         subsets = {name: counts.as_json() | self._figure_of_subset(name) for name, counts in self.subsets.items()}
         preset = self.preset and self.preset.model_dump(mode="json", exclude_defaults=True)
-        of_all = {"subsets": subsets, "preset": preset}
+        noise = asdict(self.noise) | {"difference": self.noise.difference} if self.noise else None
+        of_all = {"subsets": subsets, "preset": preset, "noise": noise}
         return {**asdict(self), **judge, **of_all, "coverage": self.coverage, "tie_rate": self.tie_rate}
 
     @property
