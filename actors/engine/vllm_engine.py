@@ -228,11 +228,6 @@ class VllmEngine:
         return "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
 
     @property
-    def pids(self) -> tuple[int, ...]:
-        """The engine core's processes on this machine; their workers are below them."""
-        return tuple(process.pid for process in self._processes)
-
-    @property
     def request_count(self) -> int:
         """The number of requests that wait for vLLM or are inside it."""
         return self._admission.request_count

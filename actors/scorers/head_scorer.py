@@ -28,8 +28,11 @@ ScoreBlock = Callable[[Sequence[RenderedRequest]], list[Scores]]
 class Scorer(Protocol):
     """A reward model's contract on a live engine."""
 
+    _engine: Engine
+
     def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
+        return self._engine.submit(self.score(requests)).result()
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """The same on the engine's own loop."""
@@ -68,7 +71,7 @@ class HeadOutputs(NamedTuple):
     rows: Rows
 
 
-class HeadScorer:
+class HeadScorer(Scorer):
     """A reward head's contract on a live engine.
 
     Prompts of a block with equal token ids are asked once, so that equal texts have the same number to the last bit: alone
@@ -86,20 +89,16 @@ class HeadScorer:
         self._one_pass = one_pass
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
-    def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
-        return self._engine.submit(self.score(requests)).result()
-
     def score_uncached(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """The same, and nothing comes out of the engine's prefix cache."""
+        """As `score_block`, and nothing comes out of the engine's prefix cache."""
         return [outputs.scores for outputs in self._engine.submit(self.read(requests, uncached=True)).result()]
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """The same on the engine's own loop."""
+        """See `Scorer`."""
         return [outputs.scores for outputs in await self.read(requests)]
 
     async def read(self, requests: Sequence[RenderedRequest], *, uncached: bool = False) -> list[HeadOutputs]:
-        """The same with the head's outputs. `uncached`: nothing comes out of the engine's prefix cache."""
+        """`score` with the head's outputs. `uncached`: nothing comes out of the engine's prefix cache."""
         prompts = [prompt for request in requests for prompt in request.prompts]
         questions = [(tuple(prompt.ids), prompt.reads) for prompt in prompts]
         distinct = dict(zip(questions, prompts, strict=True))  # in the order of the first of each

@@ -20,7 +20,7 @@ from actors.contracts.judge import Judge, Judgement, Shows, Verdict
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, Unreadable
 from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score
-from actors.scorers.head_scorer import Scores, gather
+from actors.scorers.head_scorer import Scorer, Scores, gather
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 
@@ -69,7 +69,7 @@ _Votes = dict[tuple[tuple[int, ...], int, int], asyncio.Task[tuple[_Attempt, ...
 """The votes of a request that are begun, by token ids, redraw and number, which is all that their texts depend on."""
 
 
-class JudgeScorer:
+class JudgeScorer(Scorer):
     """A judge's contract on a live engine."""
 
     def __init__(
@@ -94,12 +94,8 @@ class JudgeScorer:
         self._rehearsal = rehearsal
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
-    def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
-        return self._engine.submit(self.score(requests)).result()
-
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """The same on the engine's own loop."""
+        """See `Scorer`."""
         places = asyncio.Semaphore(_AT_A_TIME)
 
         async def score_request(request: RenderedRequest) -> Scores:
@@ -111,13 +107,13 @@ class JudgeScorer:
     async def _answer_request(self, request: RenderedRequest) -> list[_PromptAnswers]:
         """The answers to every prompt of a request, or, of a knock-out, to those that its rounds needed."""
         begun: _Votes = {}
-        if self._judge.asks.pairs is not Pairs.ACTIVE or not self._judge.together:
-            return await gather(self._answer_prompt(prompt, begun) for prompt in request.prompts)
         # All prompts of a pair: both orders, each with every principle. A comparison is decided by all of them together.
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.judges))].append(prompt)
-        if any(len(shown) != 2 for shown in by_pair):  # a single response, or lists: there are no pairs to knock out
+        # Of a single response, or lists, there are no pairs to knock out.
+        knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
+        if not knocks_out:
             return await gather(self._answer_prompt(prompt, begun) for prompt in request.prompts)
         answers: list[_PromptAnswers] = []
         players = sorted(set(itertools.chain.from_iterable(by_pair)))

@@ -60,20 +60,15 @@ class BatchActor:
         """
         if self._measured is None:
             return
-        computed = [pair for pair in zip(requests, scores, strict=True) if _is_answer(pair[1])]
-        places = itertools.islice(self._places, len(computed))
-        chosen = [pair for place, pair in zip(places, computed, strict=True) if place % _ONE_IN == 0 and place < _AMONG]
-        if not chosen:
-            return
+        computed = (pair for pair in zip(requests, scores, strict=True) if _is_answer(pair[1]))
+        places = zip(computed, self._places, strict=False)
+        chosen = [pair for pair, place in places if place % _ONE_IN == 0 and place < _AMONG]
         again = replace(self._computation, compute=self._measured.score_uncached)
-        results = self._process.run(f"{work}/again", [request for request, _ in chosen], again)
-        rewards = [
-            (score.reward, other.reward)
-            for (_, before), after in zip(chosen, results, strict=True)
-            for score, other in zip(before, after, strict=True)
-        ]
-        self._differences += [abs(one - other) for one, other in rewards if one is not None and other is not None]
-        if self._differences:
+        results = self._process.run(f"{work}/again", [request for request, _ in chosen], again) if chosen else []
+        for (_, before), after in zip(chosen, results, strict=True):
+            rewards = [(score.reward, other.reward) for score, other in zip(before, after, strict=True)]
+            self._differences += [abs(one - other) for one, other in rewards if one is not None and other is not None]
+        if chosen and self._differences:
             self._process.note_noise(BatchNoise(max(self._differences), len(self._differences)))
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem
 from pipelines.evaluation.noise import NoiseReport
-from pipelines.evaluation.statistics.margins import Margins, closest
+from pipelines.evaluation.statistics.margins import Margins, differences
 
 _BATCH = 10_000
 
@@ -22,10 +22,8 @@ REWARDS = pa.map_(pa.string(), pa.float64())
 class Grades:
     """The grades of all items: 8 bytes a cell and 16 a comparison, so a million pairs take 32 MB."""
 
-    def __init__(self, width: int, noise: NoiseReport | None = None) -> None:
-        """`noise` counts the items that the noise of batching may decide; None if it isn't known."""
+    def __init__(self, width: int) -> None:
         self._width = width
-        self._noise = noise
         self._cells: dict[str, array[float]] = {}
         self.items: Counter[str] = Counter()
         """Items by subset, graded or not."""
@@ -42,8 +40,6 @@ class Grades:
             return
         self.tied[item.subset] += item.tied
         self.margins.add(item)
-        if self._noise is not None:
-            self._noise.add(item)
         self._cells.setdefault(item.subset, array("d")).extend(item.cells)
 
     @property
@@ -73,15 +69,17 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
 
 
 def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: NoiseReport | None = None) -> Grades:
-    """Grade items, and write each to a Parquet file at `path`."""
-    grades, schema = Grades(len(benchmark.cells), noise), item_schema(benchmark)
+    """Grade items, and write each to a Parquet file at `path`. `noise` counts those that batching's noise may decide."""
+    grades, schema = Grades(len(benchmark.cells)), item_schema(benchmark)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         batch: list[tuple[Any, ...]] = []
         for item in benchmark.grade(items):
             grades.add(item)
+            if noise is not None:
+                noise.add(item)
             cells = item.cells or (None,) * len(benchmark.cells)
-            rewards = list(item.rewards.items())
-            batch.append((item.row, item.subset, *cells, item.tied, closest(item), item.reason, rewards))
+            closest, rewards = min(differences(item), default=None), list(item.rewards.items())
+            batch.append((item.row, item.subset, *cells, item.tied, closest, item.reason, rewards))
             if len(batch) == _BATCH:
                 writer.write_table(_table(batch, schema))
                 batch.clear()

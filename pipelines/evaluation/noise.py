@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from pipelines.evaluation.benchmark import GradedItem
-from pipelines.evaluation.statistics.margins import closest
+from pipelines.evaluation.statistics.margins import differences
 
 _MOST_NAMED = 5
 
@@ -40,11 +40,9 @@ class NoiseReport:
 
     def add(self, item: GradedItem) -> None:
         """Take in an item."""
-        difference = closest(item)
-        if difference is None:
-            return
-        self.compared += 1
-        if difference <= self.difference:
+        item_differences = differences(item)
+        self.compared += bool(item_differences)
+        if any(0 < difference <= self.difference for difference in item_differences):
             self.items += 1
             self.names = (*self.names, item.row)[:_MOST_NAMED]
 

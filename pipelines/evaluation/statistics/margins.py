@@ -113,12 +113,12 @@ def signed_margins(item: GradedItem) -> list[float]:
     return [math.copysign(first - second, item.cells[0] - 0.5)]
 
 
-def closest(item: GradedItem) -> float | None:
-    """The smallest difference, but 0, of a graded item's comparisons, of ranks of any two rewards; None without one."""
+def differences(item: GradedItem) -> list[float]:
+    """How far the rewards are apart that the grade of an item compares: of ranks, any two. Empty if it has no grade."""
     if item.cells is None:
-        return None
+        return []
     margins = signed_margins(item) or [one - other for one, other in itertools.combinations(item.rewards.values(), 2)]
-    return min((abs(margin) for margin in margins if margin), default=None)
+    return list(map(abs, margins))
 
 
 def _bin(margins: Array, items: np.ndarray[Any, np.dtype[np.int64]]) -> MarginBin:
