@@ -244,7 +244,8 @@ class Score:
     completion_tokens: int | None = None
     trace: tuple[JudgeAnswer, ...] = ()
     cached_tokens: int | None = field(default=None, compare=False)
-    """Prompt tokens from the engine's prefix cache. Not compared: it depends on the other requests of the time."""
+    """Prompt tokens that came from the engine's prefix cache, or had gone through it for an equal prompt. Not compared: it
+    depends on the other requests of the time."""
     from_store: bool = field(default=False, compare=False)
     """Whether it is that of an earlier, equal request. Not compared: it says where the numbers are from."""
 

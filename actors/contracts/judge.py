@@ -6,6 +6,7 @@ A judge is a `Family`: it turns a request into questions, and a question into a 
 
 import copy
 import hashlib
+import math
 from abc import abstractmethod
 from array import array
 from collections import Counter
@@ -395,7 +396,7 @@ def _only_id(checkpoint: Checkpoint, text: str) -> int:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return math.fsum(values) / len(values)  # which doesn't depend on their order: equal responses are shown in another one
 
 
 def _spread(values: Sequence[float]) -> float | None:

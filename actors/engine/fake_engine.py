@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
-from actors.engine.protocol import Generation, Pooled, Sampling, activation, positions
+from actors.engine.protocol import Generation, Places, Pooled, Sampling, activation, positions
 from actors.errors import EngineDead, EngineError
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class FakeEngine:
         return self._thread.submit(work)
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """A head's made-up outputs at each of the positions `at`, or at the last: made of the tokens up to there alone.
 

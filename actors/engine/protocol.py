@@ -16,6 +16,9 @@ from actors.errors import EngineError
 
 T = TypeVar("T")
 
+Places = Sequence[int] | None
+"""Positions of a prompt, counted from 0; None is the last token alone."""
+
 
 class Task(StrEnum):
     """What an engine is started for; each engine does one of these."""
@@ -123,11 +126,12 @@ class Engine(Protocol):
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
 
         `activated` is for the self-test: it returns the outputs after the activation that the engine applies by default.
+        `uncached`: all tokens go through the model, even if the prefix cache has them.
         Raises `EngineError` if the engine refuses the prompt, or can't read a position: one for `Task.CLASSIFY` reads only
         the last token.
         """
@@ -148,7 +152,7 @@ class Engine(Protocol):
         """Stop the engine and its processes. Safe to call twice."""
 
 
-def positions(ids: Sequence[int], at: Sequence[int] | None, every_position: bool) -> Sequence[int]:
+def positions(ids: Sequence[int], at: Places, every_position: bool) -> Sequence[int]:
     """The positions where `Engine.pool` reads; `every_position`: the engine can read any position. Raises `EngineError`."""
     last = len(ids) - 1
     if at is None:

@@ -39,7 +39,7 @@ from actors.engine.engine_folder import EngineFolder
 from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
 from actors.engine.process_reaper import ProcessReaper
-from actors.engine.protocol import Generation, Pooled, ReservedGpus, Sampling, Task, positions
+from actors.engine.protocol import Generation, Places, Pooled, ReservedGpus, Sampling, Task, positions
 from actors.engine.vllm_environment import set_environment
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.settings.replica import EngineSettings
@@ -228,11 +228,6 @@ class VllmEngine:
         return "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
 
     @property
-    def pids(self) -> tuple[int, ...]:
-        """The engine core's processes on this machine; their workers are below them."""
-        return tuple(process.pid for process in self._processes)
-
-    @property
     def request_count(self) -> int:
         """The number of requests that wait for vLLM or are inside it."""
         return self._admission.request_count
@@ -242,13 +237,14 @@ class VllmEngine:
         return self._thread.submit(work)
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """See `Engine`. Outputs of another shape than the model's are an `EngineError`, too."""
         prompt = self._checked_prompt(ids)
         every_position = self._task.every_position
         read = positions(ids, at, every_position)
         params = PoolingParams(task=self._task.value, use_activation=activated)
+        params.skip_reading_prefix_cache = uncached or None  # None: as vLLM does it for the task
         async with self._admitted(request_id):
             output = await _last_output(self._engine.encode(prompt, params, request_id))
         self._cold.discard(None)

@@ -3,7 +3,7 @@
 A further call needs a method of `OnlineScorer`, a class here, and its accounting in `deploy.models.service`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -11,7 +11,6 @@ from actors.engine.protocol import Sampling
 from actors.records import Message, ScoreRequest
 from actors.scorers.online import Choice, JudgeText, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores, Unfit
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -66,18 +65,3 @@ class ChooseCall:
     def run(self, scorer: OnlineScorer) -> Awaitable[Choice | Refused | Unfit]:
         """See `Call.run`."""
         return scorer.choose(self.messages, self.labels)
-
-
-class InProcess:
-    """A scorer of this process behind the interface of replicas elsewhere."""
-
-    def __init__(self, scorer: OnlineScorer) -> None:
-        self._scorer = scorer
-
-    async def answer(self, call: Call[T]) -> T:
-        """The scorer's answer."""
-        return await call.run(self._scorer)
-
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
-        """See `OnlineScorer.stream`."""
-        return self._scorer.stream(request, sampling)

@@ -6,9 +6,9 @@
 import asyncio
 import itertools
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from actors.contracts.family import Family, Rows
 from actors.engine.protocol import Engine
@@ -28,18 +28,21 @@ ScoreBlock = Callable[[Sequence[RenderedRequest]], list[Scores]]
 class Scorer(Protocol):
     """A reward model's contract on a live engine."""
 
+    _engine: Engine
+
     def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
+        return self._engine.submit(self.score(requests)).result()
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """The same on the engine's own loop."""
 
 
-async def gather(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of all coroutines, in their order. The first error cancels the others."""
+async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
+    """The results of all, in their order. The first error cancels the others."""
     # `asyncio.gather` alone would leave the others running. A TaskGroup would wrap the error in an ExceptionGroup, which
     # nobody who catches `EngineDead` would see.
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in work]
     try:
         return list(await asyncio.gather(*tasks))
     except BaseException:
@@ -58,8 +61,22 @@ class _Answer:
     cached: int = 0
 
 
-class HeadScorer:
-    """A reward head's contract on a live engine."""
+class HeadOutputs(NamedTuple):
+    """The scores of a request's responses, and the head's outputs at each position that was read, prompt after prompt.
+
+    There are no outputs if the engine gave no answer to one of the prompts.
+    """
+
+    scores: Scores
+    rows: Rows
+
+
+class HeadScorer(Scorer):
+    """A reward head's contract on a live engine.
+
+    Prompts of a block with equal token ids are asked once, so that equal texts have the same number to the last bit: alone
+    or beside other prompts, the engine adds up in another order, and answers about 1e-7 apart in float32.
+    """
 
     def __init__(self, family: Family, weights: Mapping[str, float], engine: Engine, *, one_pass: bool = False) -> None:
         """`one_pass`: a prompt that is the beginning of the next shares its forward pass.
@@ -72,22 +89,35 @@ class HeadScorer:
         self._one_pass = one_pass
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
-    def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
-        return self._engine.submit(self.score(requests)).result()
+    def score_uncached(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+        """As `score_block`, and nothing comes out of the engine's prefix cache."""
+        return [outputs.scores for outputs in self._engine.submit(self.read(requests, uncached=True)).result()]
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """The same on the engine's own loop."""
-        prompts = [prompt for request in requests for prompt in request.prompts]
-        runs = group_by_prefix(prompts) if self._one_pass else [[prompt] for prompt in prompts]
-        # Runs are cut out of the prompts in their order, so the answers, one after another, are those of the prompts.
-        answers = itertools.chain.from_iterable(await gather(map(self._read_run, runs)))
-        return [self._score_responses(request, [next(answers) for _ in request.prompts]) for request in requests]
+        """See `Scorer`."""
+        return [outputs.scores for outputs in await self.read(requests)]
 
-    async def _read_run(self, run: Sequence[Prompt]) -> list[_Answer]:
+    async def read(self, requests: Sequence[RenderedRequest], *, uncached: bool = False) -> list[HeadOutputs]:
+        """`score` with the head's outputs. `uncached`: nothing comes out of the engine's prefix cache."""
+        prompts = [prompt for request in requests for prompt in request.prompts]
+        questions = [(tuple(prompt.ids), prompt.reads) for prompt in prompts]
+        distinct = dict(zip(questions, prompts, strict=True))  # in the order of the first of each
+        runs = group_by_prefix(distinct.values()) if self._one_pass else [[prompt] for prompt in distinct.values()]
+        # Runs are cut out of the prompts in their order, so the answers, one after another, are those of the prompts.
+        answers = itertools.chain.from_iterable(await gather(self._read_run(run, uncached) for run in runs))
+        by_question = dict(zip(distinct, answers, strict=True))
+        in_order: list[_Answer] = []
+        for question in questions:
+            in_order.append(answer := by_question[question])
+            by_question[question] = replace(answer, cached=answer.tokens)  # it has gone through the model once
+        remaining = iter(in_order)
+        return [self._outputs(request, [next(remaining) for _ in request.prompts]) for request in requests]
+
+    async def _read_run(self, run: Sequence[Prompt], uncached: bool) -> list[_Answer]:
         """The answer to each prompt of a run, by one forward pass of the last one, which begins with all others."""
+        positions = [at for prompt in run for at in prompt.reads]
         try:
-            outputs = await self._engine.pool(run[-1].ids, next(self._ids), [at for prompt in run for at in prompt.reads])
+            outputs = await self._engine.pool(run[-1].ids, next(self._ids), positions, uncached=uncached)
         except EngineDead:
             raise
         except EngineTimeout:
@@ -100,6 +130,11 @@ class HeadScorer:
             _Answer([next(rows) for _ in prompt.reads], len(prompt.ids), cached=min(outputs.cached_tokens, len(prompt.ids)))
             for prompt in run
         ]
+
+    def _outputs(self, request: RenderedRequest, answers: Sequence[_Answer]) -> HeadOutputs:
+        is_answered = all(answer.failure is None for answer in answers)
+        rows = [row for answer in answers for row in answer.rows] if is_answered else []
+        return HeadOutputs(self._score_responses(request, answers), rows)
 
     def _score_responses(self, request: RenderedRequest, answers: Sequence[_Answer]) -> Scores:
         """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""

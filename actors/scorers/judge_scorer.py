@@ -1,6 +1,7 @@
 """From rendered requests to scores by a judge's texts: in the same order, exactly one score per response. Knows no Ray.
 
-1. A text is generated for each vote of each prompt; a knock-out generates round by round.
+1. A text is generated for each vote of each prompt, and of several prompts with equal token ids only once: equal responses
+   have equal rewards. A knock-out generates round by round.
 2. A text without a verdict is generated again, sampled, up to `reask` times.
 3. A response has a reward if at least half of the votes on every question about it could be read. Otherwise it has failed,
    with the reason of the first vote that couldn't be read. A text that was cut off is never read, whatever it contains.
@@ -19,7 +20,7 @@ from actors.contracts.judge import Judge, Judgement, Shows, Verdict
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, Unreadable
 from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score
-from actors.scorers.head_scorer import Scores, gather
+from actors.scorers.head_scorer import Scorer, Scores, gather
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 
@@ -64,7 +65,11 @@ class _PromptAnswers:
         return [vote[-1].reason for vote in self.votes]
 
 
-class JudgeScorer:
+_Votes = dict[tuple[tuple[int, ...], int, int], asyncio.Task[tuple[_Attempt, ...]]]
+"""The votes of a request that are begun, by token ids, redraw and number, which is all that their texts depend on."""
+
+
+class JudgeScorer(Scorer):
     """A judge's contract on a live engine."""
 
     def __init__(
@@ -89,12 +94,8 @@ class JudgeScorer:
         self._rehearsal = rehearsal
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
-    def score_block(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """Score many requests from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
-        return self._engine.submit(self.score(requests)).result()
-
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """The same on the engine's own loop."""
+        """See `Scorer`."""
         places = asyncio.Semaphore(_AT_A_TIME)
 
         async def score_request(request: RenderedRequest) -> Scores:
@@ -105,21 +106,22 @@ class JudgeScorer:
 
     async def _answer_request(self, request: RenderedRequest) -> list[_PromptAnswers]:
         """The answers to every prompt of a request, or, of a knock-out, to those that its rounds needed."""
-        if self._judge.asks.pairs is not Pairs.ACTIVE or not self._judge.together:
-            return await gather(map(self._answer_prompt, request.prompts))
+        begun: _Votes = {}
         # All prompts of a pair: both orders, each with every principle. A comparison is decided by all of them together.
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
             by_pair[tuple(sorted(prompt.judges))].append(prompt)
-        if any(len(shown) != 2 for shown in by_pair):  # a single response, or lists: there are no pairs to knock out
-            return await gather(map(self._answer_prompt, request.prompts))
+        # Of a single response, or lists, there are no pairs to knock out.
+        knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
+        if not knocks_out:
+            return await gather(self._answer_prompt(prompt, begun) for prompt in request.prompts)
         answers: list[_PromptAnswers] = []
         players = sorted(set(itertools.chain.from_iterable(by_pair)))
         # Pairs whose prompts were rejected count as ties: nobody is out by them, and they aren't tried again.
         shares: dict[Pair, float] = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
         while pairs := next_pairs(players, shares):
             # One round at a time: its results decide who meets in the next, and no pair is generated for twice.
-            round_answers = await gather(self._answer_prompt(prompt) for pair in pairs for prompt in by_pair[pair])
+            round_answers = await gather(self._answer_prompt(prompt, begun) for pair in pairs for prompt in by_pair[pair])
             answers += round_answers
             shares |= {pair: self._pair_share(pair, round_answers) for pair in pairs}
         return answers
@@ -129,9 +131,13 @@ class JudgeScorer:
         judgements = [answer.judgement for answer in answers if tuple(sorted(answer.prompt.judges)) == pair]
         return self._judge.share(judgements, *pair)
 
-    async def _answer_prompt(self, prompt: Prompt) -> _PromptAnswers:
-        """All votes of a prompt, at the same time."""
-        return _PromptAnswers(prompt, tuple(await gather(self._run_vote(prompt, vote) for vote in range(prompt.times))))
+    async def _answer_prompt(self, prompt: Prompt, begun: _Votes) -> _PromptAnswers:
+        """All votes of a prompt, at the same time; those that an equal prompt has begun are waited for."""
+        keys = [(tuple(prompt.ids), prompt.redraw, vote) for vote in range(prompt.times)]
+        for key in keys:
+            if key not in begun:
+                begun[key] = asyncio.ensure_future(self._run_vote(prompt, key[-1]))
+        return _PromptAnswers(prompt, tuple(await gather(begun[key] for key in keys)))
 
     async def _run_vote(self, prompt: Prompt, vote: int) -> tuple[_Attempt, ...]:
         """The attempts at a vote, up to the first with a verdict, or to one that the engine refused."""

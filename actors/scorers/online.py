@@ -25,7 +25,7 @@ from actors.records import Message, Prompt, Reason, RenderedRequest, Score, Scor
 from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
-from actors.scorers.head_scorer import Scores
+from actors.scorers.head_scorer import HeadScorer, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, RenderSettings
 from actors.text.stems import GoOn
@@ -137,8 +137,10 @@ class OnlineScorer:
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
         rendered_requests = await self._run_in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
+        assert isinstance(self._scorer, HeadScorer), "a judge has no head"
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
-            return await self._run_on_engine(self._read_requests(rendered_requests))
+            all_outputs = await self._run_on_engine(self._scorer.read(rendered_requests))
+        return [RawOutputs(outputs.rows, outputs.scores[0]) for outputs in all_outputs]
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
         """`sampling.n` texts of a judge, for the prompt that shows all responses of a request."""
@@ -207,33 +209,6 @@ class OnlineScorer:
             return self._renderer.from_rendered(prompt.prompt, prompt.begin)
         (rendered,) = self._renderer.render([prompt], go_on)
         return rendered
-
-    async def _read_requests(self, requests: Sequence[RenderedRequest]) -> list[RawOutputs]:
-        return list(await asyncio.gather(*map(self._read_request, requests)))
-
-    async def _read_request(self, request: RenderedRequest) -> RawOutputs:
-        (response,) = request.responses
-        if response.refusal is not None:
-            return RawOutputs((), response.refusal)
-        # Not by `HeadScorer`, which returns scores without raw outputs; failures have the same reasons as there.
-        rows: list[Rows] = []
-        tokens = sum(len(prompt.ids) for prompt in request.prompts)
-        for prompt in request.prompts:
-            try:
-                outputs = await self._engine.pool(prompt.ids, next(self._ids), prompt.reads)
-            except EngineDead:
-                raise
-            except EngineTimeout:
-                return RawOutputs((), Score.failed(Reason.ENGINE_TIMEOUT, tokens))
-            except EngineError:
-                return RawOutputs((), Score.failed(Reason.ENGINE_REFUSED, tokens))
-            rows.append(outputs.rows)
-        reading = self.model.family.reading(rows, self.model.weights)
-        score = Score.scored(reading, tokens) if reading.finite else Score.failed(Reason.NOT_FINITE, tokens)
-        return RawOutputs(
-            [row for prompt_rows in rows for row in prompt_rows],
-            replace(score, truncated=response.truncated, reasoned=response.reasoned),
-        )
 
     async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Refused:
         """The prompt that shows all responses, in their order."""

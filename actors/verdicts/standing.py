@@ -1,6 +1,7 @@
 """How a response did against those that it was compared with: wins, agreement, position bias, and Bradley-Terry strength."""
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ _STEPS = 50
 """Newton steps at most. They converge quadratically near the solution; the bound is for what floats can't reach."""
 _CLOSE = 1e-10
 """The largest change of a strength, in logits, with which the iteration ends."""
+_DIGITS = 9
+"""Decimals of a strength: those of equal records come out up to 2e-15 apart, by their places in the sums, and are a tie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +141,10 @@ def bradley_terry(records: Mapping[int, PairwiseRecord]) -> dict[int, tuple[floa
             break
     # The errors, too, are of a strength less the mean of all: the covariance is centred on both sides.
     centred = np.eye(len(places)) - 1 / len(places)
-    strengths = centred @ strengths
+    strengths = (centred @ strengths).round(_DIGITS)
     errors = np.sqrt(np.diag(centred @ np.linalg.inv(curvature) @ centred))
     return {position: (float(strengths[place]), float(errors[place])) for position, place in places.items()}
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return math.fsum(values) / len(values)  # which doesn't depend on their order

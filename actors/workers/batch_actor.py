@@ -1,5 +1,6 @@
 """A scorer in a Ray actor: starts the engine, runs the self-test, and scores blocks."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -8,8 +9,9 @@ from actors.engine.protocol import Engine
 from actors.launch.start_engine import Report, start_engine
 from actors.records import Reason, RenderedRequest, Score, Status
 from actors.reward_model import RewardModel
+from actors.scorers.batch_noise import BatchNoise
 from actors.scorers.choose_scorer import scorer_of
-from actors.scorers.head_scorer import ScoreBlock, Scores
+from actors.scorers.head_scorer import HeadScorer, ScoreBlock, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings
 from actors.workers.engine_process import Computation, EngineProcess
@@ -17,17 +19,25 @@ from actors.workers.engine_process import Computation, EngineProcess
 Remember = Callable[[ScoreBlock, Report], ScoreBlock]
 """Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
 
+_ONE_IN, _AMONG = 32, 512
+"""To measure the noise of batching, one in 32 of an engine's first 512 requests is asked again, 3 % of a small run."""
+
 
 class BatchActor:
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
     def __init__(self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: Remember | None = None) -> None:
         self._process = EngineProcess(ledger, lambda report: _start_tested(model, settings, report))
-        score_block = scorer_of(model, self._process.engine, rehearsal=settings.engine == "fake").score_block
+        is_fake = settings.engine == "fake"
+        scorer = scorer_of(model, self._process.engine, rehearsal=is_fake)
+        score_block = scorer.score_block
         # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it: what
         # is remembered may have grown in between.
         remembered = remember(score_block, self._process.warn) if remember is not None else score_block
         self._computation = Computation(remembered, score_block, _is_answer, _fail_killer)
+        self._measured = scorer if isinstance(scorer, HeadScorer) and not is_fake else None
+        self._places = itertools.count()
+        self._differences: list[float] = []
 
     @property
     def runner(self) -> str:
@@ -42,6 +52,24 @@ class BatchActor:
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block of work. `work` names it, the same in every process that ever gets it."""
         return self._process.run(work, requests, self._computation)
+
+    def measure_noise(self, work: str, requests: Sequence[RenderedRequest], scores: Sequence[Scores]) -> None:
+        """Ask a few requests of a scored block again, and note in the ledger by how much their rewards differ.
+
+        Of a judge's texts nothing is measured: what they differ by isn't rounding.
+        """
+        if self._measured is None:
+            return
+        computed = (pair for pair in zip(requests, scores, strict=True) if _is_answer(pair[1]))
+        places = zip(computed, self._places, strict=False)
+        chosen = [pair for pair, place in places if place % _ONE_IN == 0 and place < _AMONG]
+        again = replace(self._computation, compute=self._measured.score_uncached)
+        results = self._process.run(f"{work}/again", [request for request, _ in chosen], again) if chosen else []
+        for (_, before), after in zip(chosen, results, strict=True):
+            rewards = [(score.reward, other.reward) for score, other in zip(before, after, strict=True)]
+            self._differences += [abs(one - other) for one, other in rewards if one is not None and other is not None]
+        if chosen and self._differences:
+            self._process.note_noise(BatchNoise(max(self._differences), len(self._differences)))
 
 
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:

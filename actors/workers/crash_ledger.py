@@ -20,6 +20,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from actors.errors import CrashLoop
+from actors.scorers.batch_noise import BatchNoise, largest_noise
 
 SUSPECT = 2
 """Deaths that make work a suspect. A single one may be the machine's fault."""
@@ -44,10 +45,14 @@ class EngineHealth(NamedTuple):
 
 
 class EngineStarts(NamedTuple):
-    """The number of engines, restarts not counted, and the Unix time at which the first of them was ready."""
+    """The number of engines, restarts not counted, and the Unix time at which the first of them was ready.
+
+    `noise` is their noise of batching; None while none has measured it.
+    """
 
     engines: int
     at: float | None
+    noise: BatchNoise | None = None
 
 
 class StartStep(NamedTuple):
@@ -88,6 +93,7 @@ class Ledger:
         self._restarts = 0
         self._last_error = ""
         self._warnings: dict[str, None] = {}  # as an ordered set
+        self._noises: dict[str, BatchNoise] = {}  # of each engine
 
     def note_start(self, holder: str, process: str, node: str, alive: Collection[str]) -> bool:
         """Note that a process of an engine starts on a node; returns whether it is a restart, after a death.
@@ -142,8 +148,8 @@ class Ledger:
         return EngineHealth(tuple(sorted(lost)), tuple(sorted((self._start_steps.keys() | working) - lost)))
 
     def engine_starts(self) -> EngineStarts:
-        """The number of engines so far, and when the first was ready."""
-        return EngineStarts(len(self._nodes), self._first_ready_at)
+        """The number of engines so far, when the first was ready, and their noise of batching."""
+        return EngineStarts(len(self._nodes), self._first_ready_at, largest_noise(self._noises.values()))
 
     def deaths(self, work: str) -> int:
         """How many engines this work has killed. Called before it is entered: if it is still open, its engine has died."""
@@ -183,6 +189,10 @@ class Ledger:
         self._results.setdefault(work, [])[number : number + 1] = [result]
         # Of a killer: nobody leaves what its last process had entered, and the engine would seem to be busy for ever.
         self._entries.pop(name_item(work, number), None)
+
+    def note_noise(self, holder: str, noise: BatchNoise) -> None:
+        """Note the noise of batching that an engine has measured."""
+        self._noises[holder] = noise
 
     def note_error(self, error: str) -> None:
         """Note the error of which an engine's process dies."""

@@ -16,6 +16,7 @@ import ray
 from actors.engine.protocol import Engine
 from actors.errors import AssayError, EngineDead
 from actors.launch.start_engine import Report
+from actors.scorers.batch_noise import BatchNoise
 from actors.timeline import mark
 from actors.workers.crash_ledger import SUSPECT, name_item
 
@@ -71,6 +72,10 @@ class EngineProcess:
                 return self._enter(work, items, computation)
         with self._gate.exclude_others():
             return self._one_by_one(work, items, computation)
+
+    def note_noise(self, noise: BatchNoise) -> None:
+        """Note the noise of batching of this engine."""
+        self._call("note_noise", self._holder, noise)
 
     def warn(self, text: str) -> None:
         """Have the driver tell the user something, once however often it is said."""

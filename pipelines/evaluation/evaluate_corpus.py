@@ -30,6 +30,7 @@ from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.games import with_games
 from pipelines.evaluation.grades import Grades, grade_items
 from pipelines.evaluation.latex import latex
+from pipelines.evaluation.noise import NoiseReport
 from pipelines.evaluation.peer_files import peer_files
 from pipelines.evaluation.peer_format import JudgedRun
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
@@ -175,7 +176,8 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
     items, repeats = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True), Repeats()
     rows = with_games(repeats.watch(items), manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
-    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file)
+    noise = NoiseReport.of(_work(manifest))
+    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file, noise)
     if not settings.partial:
         _check_subsets(folder, benchmark, grades)
     evaluation = Evaluation(
@@ -195,6 +197,7 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         compared=manifest.columns.within_row,
         preset=scored.preset,
         repeated=repeats.count,
+        noise=noise,
         notes=tuple(note for note in (benchmark.count_note(grades.items), repeats.note) if note),
         kept=corpus.kept.about if corpus.kept else None,
     )

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, GradedItem
-from pipelines.evaluation.statistics.margins import Margins
+from pipelines.evaluation.noise import NoiseReport
+from pipelines.evaluation.statistics.margins import Margins, differences
 
 _BATCH = 10_000
 
@@ -60,21 +61,25 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
             ("subset", pa.string()),
             *cells,
             ("tied", pa.bool_()),
+            ("closest", pa.float64()),
             ("reason", pa.string()),
             ("rewards", REWARDS),
         ]
     )
 
 
-def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path) -> Grades:
-    """Grade items, and write each to a Parquet file at `path`."""
+def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: NoiseReport | None = None) -> Grades:
+    """Grade items, and write each to a Parquet file at `path`. `noise` counts those that batching's noise may decide."""
     grades, schema = Grades(len(benchmark.cells)), item_schema(benchmark)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         batch: list[tuple[Any, ...]] = []
         for item in benchmark.grade(items):
             grades.add(item)
+            if noise is not None:
+                noise.add(item)
             cells = item.cells or (None,) * len(benchmark.cells)
-            batch.append((item.row, item.subset, *cells, item.tied, item.reason, list(item.rewards.items())))
+            closest, rewards = min(differences(item), default=None), list(item.rewards.items())
+            batch.append((item.row, item.subset, *cells, item.tied, closest, item.reason, rewards))
             if len(batch) == _BATCH:
                 writer.write_table(_table(batch, schema))
                 batch.clear()

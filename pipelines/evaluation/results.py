@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
+from pipelines.evaluation.noise import NoiseReport
 from pipelines.evaluation.published.figures import PublishedComparison
 from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.sections import (
@@ -116,6 +117,8 @@ class Evaluation:
     """How its model was run, if that was as authors did on this benchmark; None: as the model's card says."""
     repeated: int | None = None
     """How many rows repeat an earlier one's prompt, responses and labels; None if texts aren't there. Each counts."""
+    noise: NoiseReport | None = None
+    """The items that the noise of batching may decide; None where it isn't known, as of a judge's texts."""
     notes: Sequence[str] = ()
     """What is to be said of the items, and what of the output couldn't be written, and why."""
     kept: str | None = None
@@ -171,7 +174,8 @@ class Evaluation:
         }
         subsets = {name: counts.as_json() | self._figure_of_subset(name) for name, counts in self.subsets.items()}
         preset = self.preset and self.preset.model_dump(mode="json", exclude_defaults=True)
-        of_all = {"subsets": subsets, "preset": preset}
+        noise = asdict(self.noise) | {"difference": self.noise.difference} if self.noise else None
+        of_all = {"subsets": subsets, "preset": preset, "noise": noise}
         return {**asdict(self), **judge, **of_all, "coverage": self.coverage, "tie_rate": self.tie_rate}
 
     @property
@@ -185,7 +189,8 @@ class Evaluation:
         limited = f"Scored with --limit {limit}: the rows after these count in no figure, nor in the coverage."
         kept = f"Only what a filter kept ({self.kept}) counts: neither figures nor coverage are of the whole corpus."
         caveats = {MADE_UP: self.is_made_up, unknown: served_at, limited: limit is not None, kept: self.kept is not None}
-        return [*(caveat for caveat, holds in caveats.items() if holds), *self.notes]
+        noise = [self.noise.note] if self.noise and self.noise.note else []
+        return [*(caveat for caveat, holds in caveats.items() if holds), *noise, *self.notes]
 
     @property
     def sections(self) -> list[Section]:

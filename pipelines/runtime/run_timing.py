@@ -17,6 +17,7 @@ from typing import Any
 
 from actors.errors import EnginesLost
 from actors.launch import placement
+from actors.scorers.batch_noise import BatchNoise, largest_noise
 from actors.workers.crash_ledger import EngineStarts
 from pipelines.run_folder.parts import Parts
 from pipelines.runtime.engine_pool import engines_that_stay
@@ -50,6 +51,8 @@ class RunWork:
     gpu_hours: float | None = None
     working_gpu_hours: float | None = None
     why: str | None = None
+    noise: BatchNoise | None = None
+    """That of batching, as far as sessions measured it."""
 
     @property
     def working(self) -> float | None:
@@ -104,6 +107,7 @@ def time_session(
             "parts": len(recorder.parts),
             "engines": engines,
             "gpus": engines and engines * gpus if gpus else 0,
+            "noise": starts and starts.noise and asdict(starts.noise),
         }
         # If this write fails, the notes count fewer parts than there are, and the time is reported as unknown.
         with contextlib.suppress(OSError):
@@ -114,14 +118,16 @@ def time_session(
 def read_run_work(parts: Parts) -> RunWork:
     """The work of all sessions of a run, from their notes."""
     read = read_session_notes(parts)
+    notes = [note for note in read.values() if note is not None]
+    noise = largest_noise(BatchNoise(**note["noise"]) for note in notes if note.get("noise"))
     if unreadable := [name for name, note in read.items() if note is None]:
         path = parts.sessions_folder.file(unreadable[0])
-        return RunWork(why=f"a session's note can't be read ({path}): its duration is unknown")
-    notes = [note for note in read.values() if note is not None]
+        return RunWork(why=f"a session's note can't be read ({path}): its duration is unknown", noise=noise)
     part_count, noted_parts = len(parts.listing()), sum(note["parts"] for note in notes)
     if noted_parts < part_count:
         return RunWork(
-            why=f"a session was killed: the duration of {part_count - noted_parts:,} of {part_count:,} parts is unknown"
+            why=f"a session was killed: the duration of {part_count - noted_parts:,} of {part_count:,} parts is unknown",
+            noise=noise,
         )
     working = [note for note in notes if note["parts"]]
     engines = {note["engines"] for note in working}
@@ -135,6 +141,7 @@ def read_run_work(parts: Parts) -> RunWork:
         working_gpu_hours=None
         if None in gpus or None in starting
         else sum((note["seconds"] - note["starting"]) * note["gpus"] for note in notes) / 3600,
+        noise=noise,
     )
 
 

@@ -35,6 +35,7 @@ from actors.errors import (
     SourceError,
 )
 from actors.launch import placement
+from actors.scorers.batch_noise import largest_noise
 from actors.timeline import mark
 from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
@@ -160,13 +161,14 @@ class Flow(NamedTuple):
     endpoint_ledgers: Sequence[Any] = ()
 
     def engine_starts(self) -> EngineStarts | None:
-        """The engine starts of all pools: their number, and the time of the first; None if a ledger doesn't answer."""
+        """What all pools' ledgers say of their engines together; None if a ledger doesn't answer."""
         starts: list[EngineStarts] | None = self._call("engine_starts")
         if starts is None:
             return None
         return EngineStarts(
             sum(pool_starts.engines for pool_starts in starts),
             min((pool_starts.at for pool_starts in starts if pool_starts.at), default=None),
+            largest_noise(pool_starts.noise for pool_starts in starts if pool_starts.noise),
         )
 
     def engine_errors(self) -> list[str]:

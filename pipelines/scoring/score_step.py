@@ -137,14 +137,17 @@ class ScoreStep:
         place = stretch.part(rows, []).place
         if done := self._done.get(place):
             return part_report(done, [])
+        requests = requests_of(stretch.rows)
         with self._metrics.scoring_part():
-            outcomes = outcomes_of(stretch.rows, self._actor.score(place, requests_of(stretch.rows)))
+            block_scores = self._actor.score(place, requests)
+        outcomes = outcomes_of(stretch.rows, block_scores)
         scores = [outcome.score for row in outcomes for outcome in row]
         part = stretch.part(rows, scores)
         self._keep_killers(stretch, outcomes)
         mark(f"part {part.name} is scored")
         if self._settings.parts.commit(part, self._table(stretch, outcomes), self._metadata):
             self._metrics.committed(part, scores)
+        self._actor.measure_noise(place, requests, block_scores)
         return part_report(part, scores)
 
     def _table(self, stretch: Stretch[PreparedRow], outcomes: Sequence[Sequence[Outcome]]) -> pa.Table:

@@ -27,10 +27,15 @@ def _pairs() -> list[dict[str, object]]:
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.parametrize("model", ["tiny-attributes", pytest.param("tiny-scalar", marks=pytest.mark.long)])
 def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
-    corpus = write(tmp_path / "pairs.jsonl", lines(_pairs()))
+    pairs = _pairs()
+    corpus = write(tmp_path / "pairs.jsonl", lines([*pairs, {**pairs[0], "rejected": pairs[0]["chosen"]}]))
     counts = summary("score", corpus, tmp_path / "out", "--model", model, run=run_here)
-    assert counts["scored"] == 2 * PAIRS
-    rewards = [row["reward"] for row in scored(tmp_path / "out")]
+    assert counts["scored"] == 2 * PAIRS + 2
+    *rewards, first, second = [row["reward"] for row in scored(tmp_path / "out")]
+    assert first == second, "equal texts tie exactly"
+    noise = counts["work"]["noise"]
+    assert noise["responses"] == 2 * -(-(PAIRS + 1) // 32), "one in 32 is asked twice"
+    assert noise["largest"] < 1e-4
     right = sum(chosen > rejected for chosen, rejected in zip(rewards[::2], rewards[1::2], strict=True))
     assert right >= 0.95 * PAIRS
 

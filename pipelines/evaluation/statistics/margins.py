@@ -5,6 +5,7 @@ Bradley-Terry, a margin m says that the better response wins with the probabilit
 The expected calibration error (ECE) is the mean distance, over deciles of |m|, between that and the share that came out so.
 """
 
+import itertools
 import math
 import re
 from array import array
@@ -110,6 +111,14 @@ def signed_margins(item: GradedItem) -> list[float]:
     # has the distance of the rewards, and the sign of the grade.
     first, second = item.rewards.values()
     return [math.copysign(first - second, item.cells[0] - 0.5)]
+
+
+def differences(item: GradedItem) -> list[float]:
+    """How far the rewards are apart that the grade of an item compares: of ranks, any two. Empty if it has no grade."""
+    if item.cells is None:
+        return []
+    margins = signed_margins(item) or [one - other for one, other in itertools.combinations(item.rewards.values(), 2)]
+    return list(map(abs, margins))
 
 
 def _bin(margins: Array, items: np.ndarray[Any, np.dtype[np.int64]]) -> MarginBin:

@@ -128,6 +128,9 @@ def test_the_prefix_cache_is_reported(classify_engine: "VllmEngine") -> None:
     assert cached >= 256
     assert (second.cached_tokens, second.computed_tokens) == (cached, 300 - cached)
     assert second.values == pytest.approx(first.values, abs=1e-5)
+    third = ask(classify_engine, classify_engine.pool(ids, "prefix", uncached=True))
+    assert (third.cached_tokens, third.computed_tokens) == (0, 300)
+    assert third.values == pytest.approx(first.values, abs=1e-5)
 
 
 def greedy(judge: Path, prompt: Sequence[int], count: int, merged: Path | None = None) -> tuple[list[int], Any]:
@@ -560,6 +563,12 @@ def assert_gone(engine: "VllmEngine", pids: Sequence[int]) -> None:
     until(lambda: not any(map(running, pids)))
 
 
+def core_of(engine: "VllmEngine") -> int:
+    """The id of its engine core's process, below which its workers are."""
+    (core,) = engine._processes
+    return int(core.pid)
+
+
 def children(pid: int) -> list[int]:
     """The worker processes below an engine core. It has others, for a moment."""
     return [child.pid for child in psutil.Process(pid).children() if child.name().startswith("VLLM::Worker")]
@@ -567,7 +576,7 @@ def children(pid: int) -> list[int]:
 
 def test_death_before_the_first_request(start: Start) -> None:
     engine = start(Task.CLASSIFY)
-    (core,) = engine.pids
+    core = core_of(engine)
     os.kill(core, signal.SIGKILL)
     began = time.monotonic()
     with pytest.raises(EngineDead, match="the engine is gone"):
@@ -581,7 +590,7 @@ def test_death_before_the_first_request(start: Start) -> None:
 )
 def test_death_with_requests_inside(start: Start, victim: str, tensor_parallel: int) -> None:
     engine = start(Task.GENERATE, max_in_flight=2, tensor_parallel=tensor_parallel)
-    (core,) = engine.pids
+    core = core_of(engine)
     workers = children(core)
     asked = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(4)]
     until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 2)
@@ -595,7 +604,7 @@ def test_death_with_requests_inside(start: Start, victim: str, tensor_parallel: 
 def test_an_engine_core_told_to_end_does_not_answer_for_its_requests(start: Start) -> None:
     """vLLM answers what it holds with nothing, which mustn't pass for the model's words."""
     engine = start(Task.GENERATE)
-    (core,) = engine.pids
+    core = core_of(engine)
     asked = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(2)]
     until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 2)
     os.kill(core, signal.SIGTERM)
@@ -608,7 +617,7 @@ def test_an_engine_core_told_to_end_does_not_answer_for_its_requests(start: Star
 @pytest.mark.long  # waits for time-outs, and kills an engine
 def test_a_slow_request_times_out_and_a_hung_engine_is_dead(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start(Task.GENERATE, request_timeout_s=2.0)
-    (core,) = engine.pids
+    core = core_of(engine)
     workers = children(core)
     too_much = Sampling(max_tokens=ENDLESS.max_tokens, n=200, temperature=1.0, seed=1)
     with pytest.raises(EngineTimeout, match="longer than 2 s"):

@@ -1,9 +1,11 @@
 """Requests become scores: same order, one for each response, and a number only where there is one."""
 
 import asyncio
+import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from actors.engine.fake_engine import FakeEngine
 from actors.engine.loop_thread import LoopThread
-from actors.engine.protocol import Engine, Generation, Pooled, Sampling
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
 from actors.reward_model import families
@@ -45,7 +47,7 @@ class Stub:
         return self._thread.submit(work)
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         self.request_ids.append(request_id)
         self.asked.append((ids, at))
@@ -128,8 +130,65 @@ def test_nothing_to_score_is_nothing(start: Start) -> None:
 def test_every_prompt_has_an_id_of_its_own(start: Start) -> None:
     engine = start(first_token)
     for one in (scorer(engine), scorer(engine)):
-        one.score_block([asks([1], [2])] * 10)
+        one.score_block([asks([number], [100 + number]) for number in range(10)])
     assert len(set(engine.request_ids)) == len(engine.request_ids) == 40
+
+
+async def place_in_the_batch(ids: Sequence[int]) -> Sequence[float]:
+    """Never the same number twice, as an engine may answer where prompts are computed beside others."""
+    return [float(next(_PLACES))]
+
+
+_PLACES = itertools.count()
+
+
+@pytest.mark.parametrize("one_pass", [False, True])
+def test_equal_prompts_of_a_block_are_asked_once_and_tie_exactly(start: Start, one_pass: bool) -> None:
+    engine = start(place_in_the_batch)
+    rejected = RenderedResponse("C", Reason.TOO_LONG)
+    row = asks([1, 2], [1, 3], [1, 2])
+    row = replace(row, responses=(*row.responses, rejected))
+    (first, second, third, refused), (again,) = scorer(engine, one_pass=one_pass).score_block([row, asks([1, 2])])
+    assert len(engine.asked) == 2
+    assert first == third == again != second
+    assert refused == Score.rejected(Reason.TOO_LONG)
+    # What each was judged by counts for each, and went through the model once.
+    assert [(one.prompt_tokens, one.cached_tokens) for one in (first, second, third, again)] == [
+        (2, 0),
+        (2, 0),
+        (2, 2),
+        (2, 2),
+    ]
+
+
+def test_a_turn_that_two_conversations_share_has_one_number_though_it_is_read_in_a_longer_prompt(start: Start) -> None:
+    engine = start(place_in_the_batch)
+    turns = [asks([1, 2]), asks([1, 2, 3]), asks([1, 2]), asks([1, 2, 4]), asks([9]), asks([1, 2, 4])]
+    scores = [score.reward for (score,) in scorer(engine, one_pass=True).score_block(turns)]
+    assert scores[0] == scores[2]
+    assert scores[3] == scores[5]
+    assert len({*scores}) == 4
+    assert engine.asked == [([1, 2, 3], [1, 2]), ([1, 2, 4], [2]), ([9], [0])]
+
+
+def test_steps_of_equal_texts_tie_exactly(start: Start) -> None:
+    async def two_outputs(ids: Sequence[int]) -> Sequence[float]:
+        return [0.0, *await place_in_the_batch(ids)]
+
+    engine = start(two_outputs)
+    prompts = (Prompt([1, 2, 3], (0,), at=(1, 2)), Prompt([1, 2, 3], (1,), at=(1, 2)))
+    row = RenderedRequest("hash", (RenderedResponse("A"), RenderedResponse("B")), prompts)
+    ((one, other),) = scorer(engine, "math-process").score_block([row])
+    assert one == other
+    assert engine.asked == [([1, 2, 3], [1, 2])]
+
+
+def test_equal_prompts_share_a_failure(start: Start) -> None:
+    engine = start(raising(EngineTimeout("late")))
+    (scores, (good,)) = scorer(engine).score_block([asks([13, 1], [13, 1]), asks([2])])
+    assert scores == (Score.failed(Reason.ENGINE_TIMEOUT, 2),) * 2
+    assert good.reward == 1.0
+    assert len(engine.asked) == 2
 
 
 def test_the_reward_is_weighted_and_the_outputs_are_named(start: Start) -> None:
@@ -249,7 +308,7 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
 def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start(first_token)
 
-    async def cached(ids: Sequence[int], request_id: str, at: Sequence[int]) -> Pooled:
+    async def cached(ids: Sequence[int], request_id: str, at: Sequence[int], **others: bool) -> Pooled:
         return Pooled(tuple((1.0,) for _ in at), 4, 1)
 
     monkeypatch.setattr(engine, "pool", cached)

@@ -24,17 +24,21 @@ from actors.records import (
 )
 from actors.reward_model import families
 from actors.scorers.judge_scorer import JudgeScorer
-from actors.settings.replica import Aggregate, JudgeSettings, Pairs
+from actors.settings.replica import AS_PUBLISHED, Aggregate, JudgeSettings, Pairs, ReadSettings
 from tests.support.models import user
 
 Reply = Callable[[Sequence[int], Sampling], str]
 ANSWER_TOKENS = 50
 
 
-def judge(family: str = "rm-r1", **settings: Any) -> Judge:
-    found = families()[family]
+def judge(family: str = "rm-r1", read: ReadSettings = AS_PUBLISHED, **settings: Any) -> Judge:
+    found = families()[family].reading_by(read)
     assert isinstance(found, Judge)
     return found.with_settings(JudgeSettings(**settings))
+
+
+POINTWISE = ReadSettings(rating="pointwise")
+"""R3 on a response alone."""
 
 
 def prompts(own: Judge, count: int) -> tuple[Prompt, ...]:
@@ -292,6 +296,68 @@ def test_an_order_with_more_votes_counts_no_more(judged: Judged, votes: int) -> 
 def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
     assert prompts(judge("rm-r1"), 1) == ()
     assert [prompt.judges for prompt in prompts(judge("genrm-boxed"), 1)] == [(0,)]
+
+
+# Equal responses.
+
+
+def test_equal_responses_are_judged_by_the_same_texts() -> None:
+    own = judge("r3", POINTWISE, votes=3)
+    asked, scores = changing(own, [7, 8, 7], lambda number: f'{{"score": {number % 5 + 1}}}')
+    assert asked == [(7,)] * 3 + [(8,)] * 3
+    assert scores[0] == scores[2]
+    assert scores[0].votes == (2.0, 3.0, 4.0)
+
+
+@pytest.mark.parametrize("aggregate", list(Aggregate))
+@pytest.mark.parametrize("pairs", list(Pairs))
+def test_equal_responses_that_meet_the_same_others_tie_exactly(pairs: Pairs, aggregate: Aggregate) -> None:
+    own = judge("genrm-boxed", votes=6, pairs=pairs, aggregate=aggregate)
+    texts = [7, 7] if pairs is not Pairs.ALL else [7, 8, 9, 7, 5]
+
+    def grades(number: int) -> str:
+        return boxed([1, 2], {1: 1 + number * 7 % 5, 2: 1 + number * 11 % 5})
+
+    asked, scores = changing(own, texts, grades)
+    assert scores[0].reward == scores[texts.index(7, 1)].reward is not None
+    assert asked.count((7, 7)) == 3, "both orders show the same"
+
+
+def test_equal_prompts_that_fail_are_asked_for_again_once() -> None:
+    asked, scores = changing(
+        judge("r3", POINTWISE, reask=2), [7, 7], lambda number: "well" if number < 3 else '{"score": 4}'
+    )
+    assert asked == [(7,)] * 3
+    assert [score.reward for score in scores] == [4.0, 4.0]
+    assert scores[0].completion_tokens == scores[1].completion_tokens
+
+
+def test_equal_prompts_share_the_death_of_an_engine() -> None:
+    with pytest.raises(EngineDead):
+        changing(judge("r3", POINTWISE), [7, 7], lambda number: "", faults=Faults(at={7: FakeFault.DIE}))
+
+
+def changing(
+    own: Judge, texts: Sequence[int], text: Callable[[int], str], **engine: Any
+) -> tuple[list[tuple[int, ...]], tuple[Score, ...]]:
+    """What a judge was asked, and its scores, if it never says the same twice, as beside other prompts it may.
+
+    The token ids of a prompt are the texts that it shows; `text` makes an answer from its number.
+    """
+    asked: list[tuple[int, ...]] = []
+
+    def reply(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+        asked.append(tuple(ids))
+        return text(len(asked))
+
+    rendered = request(own, len(texts))
+    shown = tuple(replace(prompt, ids=tuple(texts[at] for at in prompt.judges)) for prompt in rendered.prompts)
+    fake = FakeEngine(0, 1000, reply=reply, **engine)
+    try:
+        scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS)
+        return asked, scorer.score_block([replace(rendered, prompts=shown)])[0]
+    finally:
+        fake.close()
 
 
 # What can't be read.

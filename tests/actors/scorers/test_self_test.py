@@ -14,7 +14,7 @@ import pytest
 from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
 from actors.contracts.family import Golden, KnownModel
 from actors.engine.fake_engine import FakeEngine
-from actors.engine.protocol import Generation, Pooled, Sampling
+from actors.engine.protocol import Generation, Places, Pooled, Sampling
 from actors.errors import ModelError
 from actors.reward_model import RewardModel, families, resolve_model
 from actors.scorers.alignment import logprobs_are_their_tokens
@@ -33,7 +33,7 @@ class Reading(FakeEngine):
     ignores_activation = False
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         found = await super().pool(ids, request_id, at, activated=activated and not self.ignores_activation)
         return Pooled(tuple(map(self.change, found.rows)), found.cached_tokens, found.computed_tokens)
@@ -95,7 +95,7 @@ class Activating(FakeEngine):
     activation: Change
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         raw = await super().pool(ids, request_id, at)
         return replace(raw, rows=tuple(map(self.activation, raw.rows))) if activated else raw
@@ -220,7 +220,7 @@ class Shifted(FakeEngine):
     places = 0
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Sequence[int] | None = None, *, activated: bool = False
+        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         last = len(ids) - 1
         moved = [min(max(place + self.places, 0), last) for place in ([last] if at is None else at)]

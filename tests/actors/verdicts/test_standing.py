@@ -1,7 +1,9 @@
 """Comparisons become win rates, agreement, what the order decided, and strengths."""
 
+import itertools
 import math
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -106,3 +108,23 @@ def test_a_win_against_a_strong_one_counts_more() -> None:
     games = [((0, 1), FIRST), ((1, 2), FIRST), ((1, 3), FIRST), ((4, 2), FIRST)]
     strengths = bradley_terry(PairwiseRecord.of(games))
     assert strengths[0][0] > strengths[4][0]
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=3, max_size=6), st.sampled_from([2, 4, 6, 10]), st.randoms(use_true_random=False)
+)
+def test_responses_with_equal_records_tie_exactly(texts: list[int], votes: int, draw: Random) -> None:
+    """Each pair in both orders, and equal pairs of texts with equal votes: only the places in the sums are others."""
+    merits: dict[tuple[int, int, int], tuple[float, float]] = {}
+    compared: list[Compared] = []
+    for one, other in itertools.combinations(range(len(texts)), 2):
+        for shown in ((one, other), (other, one)):
+            for vote in range(votes // 2):
+                key = (texts[shown[0]], texts[shown[1]], vote)
+                compared.append((shown, merits.setdefault(key, (draw.randrange(3), draw.randrange(3)))))
+    records = PairwiseRecord.of(compared)
+    strengths = bradley_terry(records)
+    for one, other in itertools.combinations(range(len(texts)), 2):
+        if texts[one] == texts[other]:
+            assert records[one].win_rate == records[other].win_rate
+            assert strengths[one][0] == strengths[other][0]

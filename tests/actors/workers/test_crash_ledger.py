@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from actors.engine.protocol import Engine
+from actors.engine.protocol import Engine, Pooled
 from actors.errors import CrashLoop
 from actors.launch.start_engine import Report
 from actors.records import Prompt, Reading, Reason, RenderedRequest, RenderedResponse, Score, Status
 from actors.reward_model import RewardModel, resolve_model
-from actors.scorers.head_scorer import ScoreBlock, Scores
+from actors.scorers.batch_noise import BatchNoise
+from actors.scorers.choose_scorer import scorer_of
+from actors.scorers.head_scorer import HeadScorer, ScoreBlock, Scores
 from actors.scorers.policy import CandidatePrompt, resolve_policy
 from actors.settings.replica import EngineSettings, ModelSettings, PolicySettings, RenderSettings
 from actors.workers import batch_actor, policy_actor
@@ -705,3 +707,72 @@ def test_prompts_that_kill_a_policy_are_found_though_they_are_neighbours() -> No
     killers = [[candidate.reason is Reason.ENGINE_KILLER for candidate in of_prompt] for of_prompt in candidates]
     assert killers == [[True, True]] * 3 + [[False, False]] * 2
     assert ledger.restarts()[0] == SUSPECT + 3 * SUSPECT
+
+
+# The noise of batching.
+
+
+class Noisy(Actor):
+    """An actor whose engine gives other rewards to prompts that are asked again, as beside others it may."""
+
+    def __init__(self, ledger: Ledger, moved: float, die_after: int | None = None) -> None:
+        super().__init__(ledger, die_after)
+        engine = self._process.engine
+        scorer = scorer_of(scalar_model(), engine)
+        assert isinstance(scorer, HeadScorer)
+        self._measured = scorer
+        self.asked: list[Sequence[int]] = []
+        pool = engine.pool
+
+        async def answer(ids: Sequence[int], *arguments: Any, uncached: bool = False) -> Pooled:
+            pooled = await pool(ids, *arguments)
+            if uncached:
+                self.asked.append(ids)
+            return replace(pooled, rows=tuple((row[0] + moved * uncached * ids[0],) for row in pooled.rows))
+
+        engine.pool = answer  # type: ignore[assignment,method-assign]
+
+
+def test_one_in_so_many_requests_is_asked_again_and_the_largest_difference_noted() -> None:
+    ledger, among = Ledger(3), batch_actor._AMONG
+    actor = Noisy(ledger, 0.001)
+    for first in range(0, 2 * among, 100):
+        requests = block(*range(100 + first, 200 + first))
+        actor.measure_noise(f"part-{first}", requests, actor.score(f"part-{first}", requests))
+    actor.stop()
+    assert actor.asked == [[100 + at] for at in range(0, among, batch_actor._ONE_IN)]
+    noise = ledger.engine_starts().noise
+    assert noise is not None
+    assert noise.responses == len(actor.asked)
+    assert noise.largest == pytest.approx(0.001 * max(ids[0] for ids in actor.asked))
+
+
+def test_what_the_engine_hasnt_answered_is_no_measure() -> None:
+    ledger = Ledger(3)
+    actor = Noisy(ledger, 0.001)
+    requests = block(1, 2, 3)
+    stored = (Score(Status.SCORED, reward=1.0, from_store=True),)
+    failed = (Score.failed(Reason.ENGINE_TIMEOUT),)
+    actor.measure_noise("part-1", requests, [stored, failed, (Score.rejected(Reason.TOO_LONG),)])
+    actor.stop()
+    assert (actor.asked, ledger.engine_starts().noise) == ([], None)
+
+
+def test_an_engine_that_dies_of_being_asked_again_leaves_the_block_innocent() -> None:
+    ledger = Ledger(3)
+    actor = Noisy(ledger, 0.001, die_after=2)
+    requests = block(1, 2)
+    scores = actor.score("part-1", requests)
+    with pytest.raises(ProcessEnded):
+        actor.measure_noise("part-1", requests, scores)
+    actor.stop()
+    assert ledger.deaths("part-1") == 0
+    assert ledger.deaths("part-1/again") == 1
+
+
+def test_the_noise_of_several_engines_is_the_largest() -> None:
+    ledger = Ledger(3)
+    assert ledger.engine_starts().noise is None
+    for holder, largest in (("actor-1", 1e-6), ("actor-2", 3e-6), ("actor-2", 2e-6)):
+        ledger.note_noise(holder, BatchNoise(largest, 10))
+    assert ledger.engine_starts().noise == BatchNoise(2e-6, 20)

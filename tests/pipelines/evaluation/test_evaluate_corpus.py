@@ -73,6 +73,44 @@ def test_every_item_is_graded_or_listed_with_its_reason(tmp_path: Path) -> None:
     assert "- all: 1 rejected: too_long" in table
 
 
+def with_noise(scored: str, largest: float) -> str:
+    """A scored corpus whose run has measured the noise of batching."""
+    manifest = Path(scored) / "manifest.json"
+    document = json.loads(manifest.read_text())
+    document["summary"] = {**(document["summary"] or {}), "work": {"noise": {"largest": largest, "responses": 22}}}
+    manifest.write_text(json.dumps(document))
+    return scored
+
+
+def test_the_items_that_the_noise_of_batching_may_decide_are_counted_and_named(tmp_path: Path) -> None:
+    rewards = [(2.0, 1.0), (1.0, 1.0 + 3e-6), (3.0, None), (1.0, 1.0), (1.0, 1.0 + 5e-6), (2.0 + 1e-6, 2.0)]
+    scored = with_noise(preferences(tmp_path / "s", rewards), 1e-6)
+    (evaluation,) = run(scored, output=str(tmp_path / "e"))
+    names = [row["row"] for row in pq.read_table(tmp_path / "e" / "items-00000.parquet").to_pylist()]
+    assert evaluation.noise.names == (names[1], names[5])
+    said = (
+        "2 of 5 items are decided by 4e-06 or less, the noise of batching in this run (22 responses were asked twice, and "
+        f"their rewards differ by up to 1e-06): {names[1]}, {names[5]}"
+    )
+    assert said in evaluation.caveats
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    (document,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
+    assert (document["noise"]["items"], document["noise"]["difference"]) == (2, 4e-6)
+    closest = [row["closest"] for row in pq.read_table(tmp_path / "e" / "items-00000.parquet").to_pylist()]
+    assert closest == pytest.approx([1.0, 3e-6, None, 0.0, 5e-6, 1e-6])
+
+
+def test_of_what_was_never_measured_nothing_is_said_of_noise(tmp_path: Path) -> None:
+    (evaluation,) = run(preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 1.0 + 1e-9)]))
+    assert (evaluation.noise, evaluation.as_json()["noise"]) == (None, None)
+    assert not any("noise" in caveat for caveat in evaluation.caveats)
+
+
+def test_an_evaluation_says_that_noise_decides_nothing(tmp_path: Path) -> None:
+    (evaluation,) = run(with_noise(preferences(tmp_path / "s", [(2.0, 1.0)] * 3), 1e-6))
+    assert any(caveat.startswith("No item is decided by 4e-06 or less") for caveat in evaluation.caveats)
+
+
 def test_a_reward_that_is_no_number_is_no_grade(tmp_path: Path) -> None:
     """NaN > 1 is false, and would count as wrong. Runs of Assay don't write such rewards; what was made otherwise may."""
     (evaluation,) = run(preferences(tmp_path / "s", [(2.0, 1.0), (math.nan, 1.0), (math.inf, 1.0)]))

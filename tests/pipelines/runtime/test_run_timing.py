@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from actors.launch import placement
+from actors.scorers.batch_noise import BatchNoise
 from actors.workers.crash_ledger import EngineStarts
 from pipelines.corpus.corpus_files import Range
 from pipelines.run_folder.part import Counts, Part
@@ -81,6 +82,18 @@ def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.Monke
         pass
     found = read_run_work(parts)
     assert (found.seconds, found.starting, found.start) == (106, None, None), "nobody knows it of the last"
+
+
+def test_the_noise_of_a_run_is_the_largest_of_its_sessions_also_beside_one_that_was_killed(parts: Parts) -> None:
+    assert read_run_work(parts).noise is None
+    for noise in (BatchNoise(2e-6, 10), None, BatchNoise(1e-6, 6)):
+        with time_session(parts, run(parts), Silent(), lambda noise=noise: EngineStarts(1, 1020.0, noise)):  # type: ignore[misc]
+            pass
+    assert read_run_work(parts).noise == BatchNoise(2e-6, 16)
+    commit(parts, 0)
+    work = read_run_work(parts)
+    assert (work.seconds, work.noise) == (None, BatchNoise(2e-6, 16))
+    assert work.as_json()["noise"] == {"largest": 2e-6, "responses": 16}
 
 
 def test_a_killed_session_is_not_made_up(parts: Parts) -> None:

@@ -1,13 +1,14 @@
 """Margins know which response is right, deciles don't cut equal margins, and the calibration error is that of the labels."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 
 from pipelines.evaluation.benchmark import GradedItem
 from pipelines.evaluation.benchmarks import benchmarks
-from pipelines.evaluation.statistics.margins import Margins, signed_margins
+from pipelines.evaluation.statistics.margins import Margins, differences, signed_margins
 from tests.support.evaluation import item, sides
 
 
@@ -28,6 +29,18 @@ def test_margins_are_those_of_right_against_wrong_responses() -> None:
     assert margins("llmbar", {"output_1": 1.0, "output_2": 1.0}, label=2) == [0.0]
     ties = margins("reward-bench-2", sides([1.0], [2.0]), subset="Ties", id="ref:1")
     assert ties == [], "of a question of Ties without its other one"
+
+
+def test_differences_are_those_of_the_comparisons_that_the_grade_makes() -> None:
+    def apart(benchmark: str, rewards: Mapping[str, float | None], **fields: object) -> list[float]:
+        (result,) = benchmarks()[benchmark].grade([item(rewards, **fields)])  # type: ignore[arg-type]
+        return differences(result)
+
+    assert apart("pairs", sides([3.0, 0.5], [1.0, 1.25])) == [2.0, 1.75, 0.5, 0.75], "of a chosen and a rejected response"
+    assert apart("pairs", {"chosen": 3.0, "rejected": 3.0}) == [0.0]
+    assert apart("pairs", {"chosen": 3.0, "rejected": None}) == []
+    assert apart("pairs", {"rank[0]": 3.0, "rank[1]": 1.0, "rank[2]": 1.25}) == [2.0, 1.75, 0.25]
+    assert apart("judgebench", {"A": 1.0, "B": 4.0}, label="A>B", source="mmlu-pro") == [3.0]
 
 
 def test_accuracy_rises_with_the_margin_and_calibrated_rewards_have_no_more_error_than_chance() -> None:

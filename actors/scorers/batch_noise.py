@@ -1,0 +1,24 @@
+"""The noise of batching: by how much a reward differs with the prompts beside which an engine computes it.
+
+A matrix product of other sizes adds up in another order. How much that is depends on model, precision and device, so a run
+measures it: it asks some responses again, in another batch.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BatchNoise:
+    """`largest` is the largest difference between a response's two rewards, of `responses` that were asked again."""
+
+    largest: float
+    responses: int
+
+
+def largest_noise(measured: Iterable[BatchNoise]) -> BatchNoise | None:
+    """The noise of several engines, or sessions, together; None of none."""
+    noises = list(measured)
+    if not noises:
+        return None
+    return BatchNoise(max(noise.largest for noise in noises), sum(noise.responses for noise in noises))
