@@ -140,6 +140,9 @@ CASES: tuple[Case, ...] = (
     ("an underscore", grades("0_4"), 1, NONE),
     ("a range", grades("3-4"), 1, NONE),
     ("a Chinese comma", both("4，2", "2"), 2, NONE),
+    ("of ten, after the box", f"{GRADES}\n\\boxed{{4}}/10\n{GRADES_END}", 1, NONE),
+    ("of ten in words, after the box", f"{GRADES}\n$\\boxed{{4}}$ out of 10.\n{GRADES_END}", 1, NONE),
+    ("of five, after the box", f"{GRADES}\n\\boxed{{4}}/5\n{GRADES_END}", 1, one(4)),
     # How boxes are written.
     ("spaces in the box", both("  4 ,  2  ", " 2 "), 2, two(4, 2, 1.5)),
     ("no space", both("4,2", "2"), 2, two(4, 2, 1.5)),
