@@ -13,27 +13,21 @@ from typing import Any, TypeVar
 
 from actors.errors import Unreadable
 from actors.records import Reason
-from actors.text.reasoning import MARKS
+from actors.text.reasoning import verdict_part
 
 T = TypeVar("T", bound=Hashable)
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _OBJECT_START = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
+_UNTAKEN = re.compile(r"""(\\["'\\])|[\\\r\n\0]""")
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
 def answer_of(text: str) -> str:
-    """The text after the last end mark of reasoning. Raises `Unreadable` for reasoning that never ended."""
-    # `paired` marks are ordinary words ("analysis"), so they count only at the very beginning and with their end.
-    ends = (at + len(mark.end) for mark in MARKS if not mark.paired and (at := text.rfind(mark.end)) >= 0)
-    answer = text[max(ends, default=0) :]
-    if any(mark.begin in answer for mark in MARKS if not mark.paired):
+    """The text after the judge's reasoning. Raises `Unreadable` for reasoning that never ended."""
+    if (answer := verdict_part(text)) is None:
         raise Unreadable(Reason.NO_VERDICT)
-    stripped = answer.lstrip()
-    for mark in MARKS:
-        if mark.paired and stripped.startswith(mark.begin) and mark.end in stripped:
-            return stripped.partition(mark.end)[2]
     return answer
 
 
@@ -109,7 +103,8 @@ def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
         return None, _find_end(text, at)
     except ValueError:
         end = _find_end(text, at)
-        return _parse_python(text[at:end]), end
+        # In a string neither spelling takes a raw line break, or the backslash of a formula: there they may be anything.
+        return _parse_python(text[at:end]) or _parse_python(_UNTAKEN.sub(r"\1 ", text[at:end])), end
 
 
 def _find_end(text: str, at: int) -> int:
@@ -129,7 +124,7 @@ def _parse_python(text: str) -> Mapping[str, Any] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a SyntaxWarning for each odd backslash in a judge's text
-            tree = ast.parse(text, mode="eval").body
+            tree = _JsonNames().visit(ast.parse(text, mode="eval").body)
             value = ast.literal_eval(tree)
             has_unique_keys = all(
                 len(ast.literal_eval(node)) == len(node.keys) for node in ast.walk(tree) if isinstance(node, ast.Dict)
@@ -137,6 +132,14 @@ def _parse_python(text: str) -> Mapping[str, Any] | None:
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     return value if isinstance(value, dict) and has_unique_keys else None
+
+
+class _JsonNames(ast.NodeTransformer):
+    """Gives JSON's names of values their values."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        values = {"true": True, "false": False, "null": None}
+        return ast.copy_location(ast.Constant(values[node.id]), node) if node.id in values else node
 
 
 class _DuplicateName(ValueError):
@@ -154,4 +157,4 @@ def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant, strict=False)
