@@ -316,7 +316,7 @@ DEFECTS = (
     Defect(
         "a condition forgotten",
         "pipelines/filtering/filter_step.py",
-        'expressions = {_MET: self.condition.text if self.condition else "true"}',
+        'expressions = {_MET: self.condition.sql if self.condition else "true"}',
         'expressions = {_MET: "true"}',
         "tests/pipelines/filtering/test_filter_corpus.py::test_without_an_output_it_counts",
     ),

@@ -42,7 +42,7 @@ def display_url(url: str) -> str:
 
 
 def fault_of(error: Exception, route: Route = CHAT) -> EndpointFault:
-    """The fault for an error of OpenAI's package, or for one raised before anything was sent, as by a key that isn't ASCII."""
+    """The fault for an error of OpenAI's package, or for one raised before anything is sent, by a key that isn't ASCII."""
     import openai  # seconds of import, which only a run with an endpoint pays for
 
     if isinstance(error, openai.APITimeoutError):  # a subclass of APIConnectionError, so it comes first
