@@ -95,14 +95,10 @@ _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_E
 
 def split_reasoning(text: str) -> SplitText:
     """Split a text after the reasoning at its beginning. Linear time in its length."""
-    at, folded = 0, _folded(text)
-    while (mark := _opening_mark(folded, at)) is not None:
-        if (end := folded.find(mark.end, at)) < 0:
-            return SplitText(True, None)
-        at = end + len(mark.end)
-    if (lone_end := _find_lone_end(folded, at)) is not None:
-        return SplitText(True, None if at else _trim_answer(text[lone_end:]))
-    return SplitText(True, _trim_answer(text[at:])) if at else SplitText(False, text)
+    cuts = _mark_ends(_folded(text))
+    if cuts is None:
+        return SplitText(True, None)
+    return SplitText(True, _trim_answer(text[cuts[-1] :])) if cuts else SplitText(False, text)
 
 
 def final_answer(text: str) -> str:
@@ -116,21 +112,10 @@ def cut_at_marks(text: str) -> list[str]:
 
     A single piece if there is none, or no answer after it. Linear time in its length.
     """
-    split = split_reasoning(text)
-    if not split.reasoned or split.answer is None:
+    cuts = _mark_ends(_folded(text))
+    if not cuts or _trim_answer(text[cuts[-1] :]) is None:
         return [text]
-    folded = _folded(text)
-    cuts, at = [0], 0
-    while (mark := _opening_mark(folded, at)) is not None:
-        begin = folded.index(mark.begin, at)
-        inside = begin + len(mark.begin)
-        end = folded.index(mark.end, inside)
-        at = end + len(mark.end)
-        cuts += [begin, inside, end, at]
-    if not at and (lone_end := _find_lone_end(folded, at)) is not None:
-        lone = next(mark for mark in _ENDS if folded.endswith(mark, 0, lone_end))
-        cuts += [lone_end - len(lone), lone_end]
-    return [text[begin:end] for begin, end in itertools.pairwise([*cuts, len(text)])]
+    return [text[begin:end] for begin, end in itertools.pairwise([0, *cuts, len(text)])]
 
 
 def verdict_part(text: str) -> str | None:
@@ -216,14 +201,32 @@ def _opening_mark(folded: str, at: int) -> Mark | None:
     return None if mark is None or (mark.paired and folded.find(mark.end, start) < 0) else mark
 
 
+def _mark_ends(folded: str) -> list[int] | None:
+    """Where each mark of the reasoning at the beginning of a text begins and ends; none without reasoning.
+
+    None of reasoning that never ended, or not at a certain place.
+    """
+    cuts, at = list[int](), 0
+    while (mark := _opening_mark(folded, at)) is not None:
+        begin = folded.index(mark.begin, at)
+        inside = begin + len(mark.begin)
+        if (end := folded.find(mark.end, inside)) < 0:
+            return None
+        at = end + len(mark.end)
+        cuts += [begin, inside, end, at]
+    if (lone_end := _find_lone_end(folded, at)) is None:
+        return cuts
+    return None if cuts else [*lone_end]
+
+
 def _trim_answer(rest: str) -> str | None:
     """The text after the reasoning, without the empty lines between them; None if nothing is left."""
     answer = _CLOSING.sub("", _ENDED.sub("", rest))
     return answer if answer.strip() else None
 
 
-def _find_lone_end(folded: str, start: int) -> int | None:
-    """The position after an end mark whose begin mark the template has written; None if the text has none.
+def _find_lone_end(folded: str, start: int) -> tuple[int, int] | None:
+    """The place of an end mark whose begin mark the template has written; None if the text has none.
 
     One pass with a small state machine: marks inside code, fenced or inline, are mentions and don't count.
     """
@@ -243,7 +246,7 @@ def _find_lone_end(folded: str, start: int) -> int | None:
         elif token in _BEGINS:
             return None
         elif _is_real_end(folded, match.start()):
-            return match.end()
+            return match.span()
     return None
 
 

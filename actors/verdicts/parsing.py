@@ -20,7 +20,8 @@ T = TypeVar("T", bound=Hashable)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _OBJECT_START = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
-_UNTAKEN = re.compile(r"""(\\["'\\])|[\\\r\n\0]""")
+_UNTAKEN = re.compile(r"""\\["'\\]|[\\\r\n\0]|\b(?:true|false|null)\b""")
+_TAKEN = {"\\": " ", "\r": " ", "\n": " ", "\0": " ", "true": "True", "false": "False", "null": "None"}
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
@@ -103,8 +104,9 @@ def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
         return None, _find_end(text, at)
     except ValueError:
         end = _find_end(text, at)
-        # In a string neither spelling takes a raw line break, or the backslash of a formula: there they may be anything.
-        return _parse_python(text[at:end]) or _parse_python(_UNTAKEN.sub(r"\1 ", text[at:end])), end
+        # Python takes neither JSON's words, nor a raw line break or a formula's backslash in a string, where any do.
+        spelled = _UNTAKEN.sub(lambda match: _TAKEN.get(match[0], match[0]), text[at:end])
+        return _parse_python(text[at:end]) or _parse_python(spelled), end
 
 
 def _find_end(text: str, at: int) -> int:
@@ -124,7 +126,7 @@ def _parse_python(text: str) -> Mapping[str, Any] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a SyntaxWarning for each odd backslash in a judge's text
-            tree = _JsonNames().visit(ast.parse(text, mode="eval").body)
+            tree = ast.parse(text, mode="eval").body
             value = ast.literal_eval(tree)
             has_unique_keys = all(
                 len(ast.literal_eval(node)) == len(node.keys) for node in ast.walk(tree) if isinstance(node, ast.Dict)
@@ -132,14 +134,6 @@ def _parse_python(text: str) -> Mapping[str, Any] | None:
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     return value if isinstance(value, dict) and has_unique_keys else None
-
-
-class _JsonNames(ast.NodeTransformer):
-    """Gives JSON's names of values their values."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        values = {"true": True, "false": False, "null": None}
-        return ast.copy_location(ast.Constant(values[node.id]), node) if node.id in values else node
 
 
 class _DuplicateName(ValueError):

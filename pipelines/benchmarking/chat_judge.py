@@ -150,14 +150,7 @@ class ChatJudge:
         if sampling.schema is not None:
             schema = {"name": "verdict", "schema": json.loads(sampling.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-
-        def read(answer: Any) -> Generation:
-            # Reasoning that the endpoint has taken out of the text isn't looked at, as verdicts stand after it.
-            text, finish, prompt_tokens, tokens, _ = read_completion(answer, sampling.max_tokens)
-            # Which tokens they were isn't said: as many as were written, for the counts.
-            return Generation(text, (0,) * tokens, finish, (), 0, prompt_tokens)
-
-        return await send(self._client, _ROUTE, body, read)
+        return await send(self._client, _ROUTE, body, lambda answer: read_completion(answer, sampling.max_tokens))
 
     async def _probe(self) -> None:
         sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0)

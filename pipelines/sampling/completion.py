@@ -1,8 +1,9 @@
 """What a chat completion of an endpoint holds, whether a policy or a judge wrote it."""
 
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
+from actors.engine.protocol import Generation
 from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
 
 STOP, LENGTH = "stop", "length"
@@ -15,35 +16,29 @@ _REASONING = re.compile("think|reason|refusal")
 """Types of parts that aren't what the model answers."""
 
 
-class Completion(NamedTuple):
-    """A text, why it ended, and the counts of its tokens; a count that the endpoint doesn't give is 0.
-
-    `finish_reason` is `stop` if the model ended by itself and `length` if it was cut off, whatever the endpoint calls that.
-    """
-
-    text: str
-    finish_reason: str
-    prompt_tokens: int
-    completion_tokens: int
-    cached_tokens: int
-
-
-def read_completion(body: Any, max_tokens: int) -> Completion:
-    """The only text in a chat completion of at most `max_tokens`.
+def read_completion(body: Any, max_tokens: int) -> Generation:
+    """The only text in a chat completion of at most `max_tokens`; counts that the endpoint doesn't give are 0.
 
     Raises `EndpointFault` if the server aborted it; `ValueError`, `TypeError` or the like if it is no completion.
     """
     (choice,) = body["choices"]
     usage = body.get("usage") or {}
-    tokens = _count(usage, "completion_tokens")
+    tokens, cached_tokens = (
+        _count(usage, "completion_tokens"),
+        _count(usage.get("prompt_tokens_details") or {}, "cached_tokens"),
+    )
     finish = _finish_reason(choice.get("finish_reason"), tokens >= max_tokens)
-    text = _text(choice["message"].get("content"))
-    cached_tokens = _count(usage.get("prompt_tokens_details") or {}, "cached_tokens")
-    return Completion(text, finish, _count(usage, "prompt_tokens"), tokens, cached_tokens)
+    # Which tokens they were isn't said: as many as were written, for the counts. Reasoning that the endpoint has taken out
+    # of the text isn't looked at: a verdict or an answer stands after it.
+    computed_tokens = _count(usage, "prompt_tokens") - cached_tokens
+    return Generation(_text(choice["message"].get("content")), (0,) * tokens, finish, (), cached_tokens, computed_tokens)
 
 
 def _finish_reason(given: object, is_full: bool) -> str:
-    """Why a text ended; of an endpoint that doesn't say it, by whether it has all tokens that it may have."""
+    """`stop` if the model ended by itself, `length` if it was cut off, whatever the endpoint calls that; else its word.
+
+    An endpoint that doesn't say it has cut a text off that has all the tokens that it may have.
+    """
     reason = "" if given is None else str(given).lower()
     if _ABORTED.search(reason):
         raise EndpointFault(FaultKind.BUSY, "aborted the request")

@@ -26,20 +26,10 @@ _STATUS = re.compile(r"([45][0-9]{2})(?:[0-9]{2})?")
 _CODES = ("code", "status", "status_code", "statusCode", "http_code", "type")
 _TEXTS = ("message", "msg", "detail", "error", "type", "code")
 _NAMED = {
-    "rate_limit": 429,
-    "too_many_requests": 429,
-    "resource_exhausted": 429,
-    "quota": 429,
-    "overloaded": 503,
-    "unavailable": 503,
-    "server_error": 500,
-    "internal": 500,
-    "timeout": 504,
-    "context_length": 400,
-    "invalid_request": 400,
-    "invalid_argument": 400,
-    "authentication": 401,
-    "invalid_api_key": 401,
+    **dict.fromkeys(("rate_limit", "too_many_requests", "resource_exhausted", "quota"), 429),
+    **dict.fromkeys(("overloaded", "unavailable", "server_error", "internal", "timeout"), 503),
+    **dict.fromkeys(("context_length", "invalid_request", "invalid_argument"), 400),
+    **dict.fromkeys(("authentication", "invalid_api_key"), 401),
     "permission": 403,
     "not_found": 404,
 }

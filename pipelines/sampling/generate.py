@@ -11,13 +11,13 @@ import pyarrow.compute as pc
 from actors.errors import EndpointError
 from actors.records import Reason
 from actors.scorers.head_scorer import gather
-from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, failed_candidate
+from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, failed_candidate, read_candidate
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Range
 from pipelines.prepare.policy_prompts import PromptRow
 from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
 from pipelines.run_folder.parts import Parts, read_tables
-from pipelines.sampling.completion import STOP, read_completion
+from pipelines.sampling.completion import read_completion
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
 from pipelines.sampling.endpoint_faults import CHAT, MODELS, display_url, is_about_length
 from pipelines.sampling.endpoint_http import cards, http_client, listed_models, send, within_patience
@@ -116,13 +116,8 @@ class FromEndpoint:
             **({"stop": list(settings.policy_stop)} if settings.policy_stop else {}),
             "seed": seed,
         }
-        return await send(self._client, CHAT, body, self._read_candidate)
-
-    def _read_candidate(self, body: Any) -> GeneratedCandidate:
-        """The candidate in a chat completion; raises as `read_completion`."""
-        text, finish, prompt_tokens, tokens, cached_tokens = read_completion(body, self.settings.policy_max_tokens)
-        reason = Reason.UNFINISHED if finish != STOP else Reason.EMPTY_CONTENT if not text.strip() else None
-        return GeneratedCandidate(text, finish, tokens, prompt_tokens, cached_tokens, reason)
+        longest = settings.policy_max_tokens
+        return await send(self._client, CHAT, body, lambda answer: read_candidate(read_completion(answer, longest)))
 
     async def _probe(self) -> None:
         system = [{"role": "system", "content": text} for text in [self.settings.policy_system] if text]
