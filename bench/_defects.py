@@ -316,7 +316,7 @@ DEFECTS = (
     Defect(
         "a condition forgotten",
         "pipelines/filtering/filter_step.py",
-        'expressions = {_MET: self.condition.text if self.condition else "true"}',
+        'expressions = {_MET: self.condition.sql if self.condition else "true"}',
         'expressions = {_MET: "true"}',
         "tests/pipelines/filtering/test_filter_corpus.py::test_without_an_output_it_counts",
     ),
@@ -557,15 +557,15 @@ DEFECTS = (
     Defect(
         "a chat judge's schema or seed that isn't sent",
         "pipelines/benchmarking/chat_judge.py",
-        'options["seed"] = sampling.seed',
+        'body["seed"] = sampling.seed',
         "pass",
         "tests/pipelines/benchmarking/test_chat_judge.py::test_pairs_are_judged_in_both_orders_by_seeded_votes",
     ),
     Defect(
         "a chat judge's answer that was cut off counts",
         "pipelines/sampling/completion.py",
-        'choice.finish_reason or ""',
-        '"stop"',
+        "return LENGTH",
+        "return STOP",
         "tests/pipelines/benchmarking/test_chat_judge.py::test_what_cant_be_read_has_a_typed_reason_and_is_asked_again",
     ),
     Defect(

@@ -14,6 +14,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Reasoning, Role, Shown
 from actors.verdicts.parsing import answer_of, between, number, the_only
+from actors.verdicts.whole_numbers import check_whole
 
 GRADES = (1.0, 5.0)
 RANKINGS = (1.0, 6.0)
@@ -99,7 +100,10 @@ class GenrmBoxed(Judge):
 def _read_boxes(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
     """The `count` numbers in the box of a block. Raises `Unreadable`, also if two boxes differ."""
     block = between(answer, f"[The Begin of {what}]", f"[The End of {what}]")
-    boxes = [box.split(",") for box in _BOX.findall(block)]
+    boxes = []
+    for box in _BOX.finditer(block):
+        check_whole(block, box.span(), high)
+        boxes.append((box[1] or "").split(","))
     if any(len(box) != count for box in boxes):
         raise Unreadable(Reason.NO_VERDICT)
     return the_only(tuple(number(text, low, high) for text in box) for box in boxes)

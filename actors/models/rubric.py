@@ -6,7 +6,6 @@ values of its variables, so Jinja inside them isn't run.
 
 import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -27,6 +26,7 @@ from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.patterns import groups_of, linear
 from actors.verdicts.parsing import answer_of, number, objects, the_only
 from actors.verdicts.verdict_token import difference
+from actors.verdicts.whole_numbers import check_whole
 
 _MOST_MATCHES = 1000
 """The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
@@ -209,16 +209,12 @@ def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
         raise Unreadable(Reason.TWO_VERDICTS)
     for match in matches:
         groups = {name: match[at] for name, at in places.items()}
-        parts = (name != WINNER and _is_partial_number(answer, *match.span(places[name])) for name in groups)
-        if any(text is None for text in groups.values()) or any(parts):
+        if any(text is None for text in groups.values()):
             raise Unreadable(Reason.NO_VERDICT)
+        spans = {name: match.span(at) for name, at in places.items()}
+        for name in spans.keys() - {WINNER}:
+            check_whole(answer, spans[name], rubric.high, spans.values())
         yield {name: _convert(rubric, name, text) for name, text in groups.items()}
-
-
-def _is_partial_number(text: str, begin: int, end: int) -> bool:
-    """Whether a match is only a part of a number: the 4 of 4.5, 45, -4 or 4-5."""
-    before, after = text[max(begin - 2, 0) : begin], text[end : end + 3]
-    return bool(re.search(r"[-−\d]$|\d[.,]$", before) or re.match(r"[\d¼½¾]|[.,–-]\d|[eE][+-]?\d", after))
 
 
 def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:

@@ -3,10 +3,11 @@
 Reasoning is the block at the beginning of a text, after white space, up to the first end mark; several such blocks in a row
 count as one. Where a template writes the begin mark into the prompt, a text has the end mark alone: then all before it is
 reasoning, unless a begin mark comes before it, or the end mark is only mentioned (in code or quotes, or inside a sentence).
-Marks anywhere else are ordinary text. There is no answer after reasoning that never ends, nor where a lone end mark follows
-a complete block: then nobody can tell where the answer begins.
+Marks anywhere else are ordinary text, and marks are known in any case. There is no answer after reasoning that never ends,
+nor where a lone end mark follows a complete block: then nobody can tell where the answer begins.
 """
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,9 +55,6 @@ FIELDS = ("reasoning_content", "reasoning", "thinking")
 _SPACE = re.compile(r"\s*")
 _ENDED = re.compile(r"\A(?:\s*\n| +)")
 _CLOSING = re.compile(r"(?:<\|return\|>|<\|end\|>)\s*\Z")
-_BY_BEGIN = {mark.begin: mark for mark in MARKS if mark.prefilled}
-_BY_END = {mark.end: mark for mark in MARKS if mark.prefilled}
-_SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BY_BEGIN, *_BY_END])]))
 _LOOKED_BACK = 80
 """Characters before an end mark that tell whether it really ends reasoning; bounded, so that all marks take linear time."""
 _SENTENCE_ENDS = ".!?。！？…"
@@ -83,16 +81,24 @@ class HandledReasoning:
     refused: frozenset[int] = frozenset()
 
 
+def _folded(text: str) -> str:
+    """The text in lower case, in which every character keeps its place."""
+    return text.replace("İ", "I").lower()  # the only character whose lower case is two
+
+
+_FOLDED = tuple(mark._replace(begin=_folded(mark.begin), end=_folded(mark.end)) for mark in MARKS)
+_UNPAIRED = [mark for mark in _FOLDED if not mark.paired]
+_BEGINS = [mark.begin for mark in _FOLDED if mark.prefilled]
+_ENDS = [mark.end for mark in _FOLDED if mark.prefilled]
+_SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_ENDS])]))
+
+
 def split_reasoning(text: str) -> SplitText:
     """Split a text after the reasoning at its beginning. Linear time in its length."""
-    at = 0
-    while (mark := _opening_mark(text, at)) is not None:
-        if (end := text.find(mark.end, at)) < 0:
-            return SplitText(True, None)
-        at = end + len(mark.end)
-    if (lone_end := _find_lone_end(text, at)) is not None:
-        return SplitText(True, None if at else _trim_answer(text[lone_end:]))
-    return SplitText(True, _trim_answer(text[at:])) if at else SplitText(False, text)
+    cuts = _mark_ends(_folded(text))
+    if cuts is None:
+        return SplitText(True, None)
+    return SplitText(True, _trim_answer(text[cuts[-1] :])) if cuts else SplitText(False, text)
 
 
 def final_answer(text: str) -> str:
@@ -106,22 +112,19 @@ def cut_at_marks(text: str) -> list[str]:
 
     A single piece if there is none, or no answer after it. Linear time in its length.
     """
-    split = split_reasoning(text)
-    if not split.reasoned or split.answer is None:
+    cuts = _mark_ends(_folded(text))
+    if not cuts or _trim_answer(text[cuts[-1] :]) is None:
         return [text]
-    pieces: list[str] = []
-    at = 0
-    while (mark := _opening_mark(text, at)) is not None:
-        begin = text.index(mark.begin, at)
-        inside = begin + len(mark.begin)
-        end = text.index(mark.end, inside)
-        pieces += [text[at:begin], mark.begin, text[inside:end], mark.end]
-        at = end + len(mark.end)
-    if not at and (lone_end := _find_lone_end(text, at)) is not None:
-        lone = next(mark for mark in _BY_END if text.endswith(mark, 0, lone_end))
-        pieces += [text[: lone_end - len(lone)], lone]
-        at = lone_end
-    return [*pieces, text[at:]]
+    return [text[begin:end] for begin, end in itertools.pairwise([0, *cuts, len(text)])]
+
+
+def verdict_part(text: str) -> str | None:
+    """What a judge wrote after its reasoning: what follows the last end mark of any kind; None if reasoning never ended."""
+    folded = _folded(text)
+    at = max((place + len(mark.end) for mark in _UNPAIRED if (place := folded.rfind(mark.end)) >= 0), default=0)
+    if (mark := _opening_mark(folded, at)) is None:
+        return text[at:]
+    return text[folded.index(mark.end, at) + len(mark.end) :] if mark.paired else None
 
 
 def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning:
@@ -156,23 +159,27 @@ def count_reasoning(requests: Sequence[ScoreRequest]) -> int:
 
 def mark_in(template: str) -> str | None:
     """A mark of reasoning that a chat template holds, if it does: its model may reason before it answers."""
-    return next((mark.begin for mark in MARKS if not mark.paired and (mark.begin in template or mark.end in template)), None)
+    folded = _folded(template)
+    marks = (mark for mark in MARKS if not mark.paired)
+    return next((mark.begin for mark in marks if any(_folded(part) in folded for part in (mark.begin, mark.end))), None)
 
 
 def opened_by(prompt: str) -> str:
     """The begin mark with which a prompt ends, so that what a model writes after it is reasoning; empty if none does."""
-    end = prompt.rstrip().removesuffix(_MESSAGE)
-    return next((mark.begin for mark in MARKS if not mark.paired and end.endswith(mark.begin)), "")
+    folded = _folded(prompt.rstrip()).removesuffix(_MESSAGE)
+    begin = next((mark.begin for mark in _UNPAIRED if folded.endswith(mark.begin)), "")
+    return prompt[len(folded) - len(begin) : len(folded)]
 
 
 def is_open(text: str) -> bool:
     """Whether what comes after a text would be reasoning: a begin mark stands in it after its last end mark."""
-    return any(text.rfind(mark.begin) > text.rfind(mark.end) for mark in MARKS if not mark.paired)
+    folded = _folded(text)
+    return any(folded.rfind(mark.begin) > folded.rfind(mark.end) for mark in _UNPAIRED)
 
 
 def is_in_marks(token: str) -> bool:
     """Whether a token is a mark of reasoning, or a part of one."""
-    return any(token in mark.begin or token in mark.end for mark in MARKS)
+    return any(_folded(token) in part for mark in _FOLDED for part in (mark.begin, mark.end))
 
 
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
@@ -187,11 +194,29 @@ def _answer_or_text(text: str, split: SplitText) -> str:
     return text if split.answer is None else split.answer
 
 
-def _opening_mark(text: str, at: int) -> Mark | None:
+def _opening_mark(folded: str, at: int) -> Mark | None:
     """The mark with which reasoning begins at a position, after white space; None if none does."""
-    start = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
-    mark = next((mark for mark in MARKS if text.startswith(mark.begin, start)), None)
-    return None if mark is None or (mark.paired and text.find(mark.end, start) < 0) else mark
+    start = _SPACE.match(folded, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+    mark = next((mark for mark in _FOLDED if folded.startswith(mark.begin, start)), None)
+    return None if mark is None or (mark.paired and folded.find(mark.end, start) < 0) else mark
+
+
+def _mark_ends(folded: str) -> list[int] | None:
+    """Where each mark of the reasoning at the beginning of a text begins and ends; none without reasoning.
+
+    None of reasoning that never ended, or not at a certain place.
+    """
+    cuts, at = list[int](), 0
+    while (mark := _opening_mark(folded, at)) is not None:
+        begin = folded.index(mark.begin, at)
+        inside = begin + len(mark.begin)
+        if (end := folded.find(mark.end, inside)) < 0:
+            return None
+        at = end + len(mark.end)
+        cuts += [begin, inside, end, at]
+    if (lone_end := _find_lone_end(folded, at)) is None:
+        return cuts
+    return None if cuts else [*lone_end]
 
 
 def _trim_answer(rest: str) -> str | None:
@@ -200,15 +225,15 @@ def _trim_answer(rest: str) -> str | None:
     return answer if answer.strip() else None
 
 
-def _find_lone_end(text: str, start: int) -> int | None:
-    """The position after an end mark whose begin mark the template has written; None if the text has none.
+def _find_lone_end(folded: str, start: int) -> tuple[int, int] | None:
+    """The place of an end mark whose begin mark the template has written; None if the text has none.
 
     One pass with a small state machine: marks inside code, fenced or inline, are mentions and don't count.
     """
-    if all(text.find(end, start) < 0 for end in _BY_END):
+    if all(folded.find(end, start) < 0 for end in _ENDS):
         return None
     fenced = inline = False
-    for match in _SCANNED.finditer(text, start):
+    for match in _SCANNED.finditer(folded, start):
         token = match[0]
         if token == "```":
             fenced, inline = not fenced, False
@@ -218,10 +243,10 @@ def _find_lone_end(text: str, start: int) -> int | None:
             inline = False  # an unpaired back quote, as an apostrophe or in a text that was cut, ends with its line
         elif fenced or inline:
             continue
-        elif token in _BY_BEGIN:
+        elif token in _BEGINS:
             return None
-        elif _is_real_end(text, match.start()):
-            return match.end()
+        elif _is_real_end(folded, match.start()):
+            return match.span()
     return None
 
 

@@ -13,27 +13,22 @@ from typing import Any, TypeVar
 
 from actors.errors import Unreadable
 from actors.records import Reason
-from actors.text.reasoning import MARKS
+from actors.text.reasoning import verdict_part
 
 T = TypeVar("T", bound=Hashable)
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _OBJECT_START = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
+_UNTAKEN = re.compile(r"""\\["'\\]|[\\\r\n\0]|\b(?:true|false|null)\b""")
+_TAKEN = {"\\": " ", "\r": " ", "\n": " ", "\0": " ", "true": "True", "false": "False", "null": "None"}
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
 def answer_of(text: str) -> str:
-    """The text after the last end mark of reasoning. Raises `Unreadable` for reasoning that never ended."""
-    # `paired` marks are ordinary words ("analysis"), so they count only at the very beginning and with their end.
-    ends = (at + len(mark.end) for mark in MARKS if not mark.paired and (at := text.rfind(mark.end)) >= 0)
-    answer = text[max(ends, default=0) :]
-    if any(mark.begin in answer for mark in MARKS if not mark.paired):
+    """The text after the judge's reasoning. Raises `Unreadable` for reasoning that never ended."""
+    if (answer := verdict_part(text)) is None:
         raise Unreadable(Reason.NO_VERDICT)
-    stripped = answer.lstrip()
-    for mark in MARKS:
-        if mark.paired and stripped.startswith(mark.begin) and mark.end in stripped:
-            return stripped.partition(mark.end)[2]
     return answer
 
 
@@ -109,7 +104,9 @@ def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
         return None, _find_end(text, at)
     except ValueError:
         end = _find_end(text, at)
-        return _parse_python(text[at:end]), end
+        # Python takes neither JSON's words, nor a raw line break or a formula's backslash in a string, where any do.
+        spelled = _UNTAKEN.sub(lambda match: _TAKEN.get(match[0], match[0]), text[at:end])
+        return _parse_python(text[at:end]) or _parse_python(spelled), end
 
 
 def _find_end(text: str, at: int) -> int:
@@ -154,4 +151,4 @@ def _refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is no JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_pairs, parse_constant=_refuse_constant, strict=False)

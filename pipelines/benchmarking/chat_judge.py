@@ -20,12 +20,13 @@ from actors.rendering.chat_renderer import CHAT_RENDERER, ChatRenderer, messages
 from actors.reward_model import RUBRIC, families
 from actors.scorers.judge_scorer import JudgeScorer
 from actors.text.reasoning import final_answer
-from pipelines.benchmarking.endpoint_connection import NOT_OURS, http_client, retrying_client, within_patience
+from pipelines.benchmarking.endpoint_connection import retrying_client
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
 from pipelines.sampling.completion import read_completion
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import CHAT, display_url, fault_of, is_about_length
+from pipelines.sampling.endpoint_faults import CHAT, display_url, is_about_length
+from pipelines.sampling.endpoint_http import http_client, send, within_patience
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 _ROUTE = CHAT._replace(option="--model")
@@ -134,31 +135,26 @@ class ChatJudge:
 
     async def _send(self, messages: Any, sampling: Sampling) -> Generation:
         """Send a request, once. Raises `EndpointFault`."""
-        import openai  # seconds of import, which only a run with an endpoint pays for
-
+        body: dict[str, Any] = {
+            "model": self.name,
+            "messages": messages,
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+        }
         # What OpenAI's own endpoint doesn't know is sent only where the judge's card needs it.
-        options: dict[str, Any] = {"extra_body": {"top_k": sampling.top_k}} if sampling.top_k else {}
+        if sampling.top_k:
+            body["top_k"] = sampling.top_k
         if sampling.seed is not None:
-            options["seed"] = sampling.seed
+            body["seed"] = sampling.seed
         if sampling.schema is not None:
             schema = {"name": "verdict", "schema": json.loads(sampling.schema)}
-            options["response_format"] = {"type": "json_schema", "json_schema": schema}
-        try:
-            answer = await self._client.chat.completions.create(
-                model=self.name,
-                messages=messages,
-                max_tokens=sampling.max_tokens,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                **options,
-            )
-            return _generation(answer)
-        except (openai.APIError, *NOT_OURS) as error:
-            raise fault_of(error, _ROUTE) from error
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return await send(self._client, _ROUTE, body, lambda answer: read_completion(answer, sampling.max_tokens))
 
     async def _probe(self) -> None:
         sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0)
-        await within_patience(self.settings, self._send(probe_messages(), sampling))
+        await within_patience(self.settings.endpoint_patience_s, self._send(probe_messages(), sampling))
 
     @property
     def _answer_tokens(self) -> int:
@@ -180,14 +176,4 @@ class ChatJudge:
 
     @cached_property
     def _client(self) -> Any:
-        return http_client(self.settings)
-
-
-def _generation(answer: Any) -> Generation:
-    """The text in a chat completion; raises as `read_completion`.
-
-    Reasoning that the endpoint has taken out of the text isn't looked at, as verdicts stand after it.
-    """
-    text, finish, prompt_tokens, tokens, _ = read_completion(answer)
-    # Which tokens they were isn't said: as many as were written, for the counts.
-    return Generation(text, (0,) * tokens, finish, (), 0, prompt_tokens)
+        return http_client(self.settings.endpoint, self.settings.endpoint_timeout_s)

@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from actors.records import Message, Reason, Reasoning, Response, Role, Score, ScoreRequest, Status
 from actors.text.reasoning import final_answer
-from pipelines.benchmarking.endpoint_connection import NOT_OURS, http_client, retrying_client, within_patience
+from pipelines.benchmarking.endpoint_connection import retrying_client
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import REWARDS, fault_of
+from pipelines.sampling.endpoint_faults import REWARDS
+from pipelines.sampling.endpoint_http import http_client, send, within_patience
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 
@@ -85,28 +86,27 @@ class RewardsClient:
 
     async def _send(self, request: ScoreRequest) -> list[Score]:
         """Send a request, once. Raises `EndpointFault`."""
-        import openai
-
         conversation = {
             "messages": [{"role": turn.role.value, "content": turn.content} for turn in request.context],
             "responses": [response.content for response in request.responses],
             "principles": list(request.principles),
         }
         body = {"model": self.name, "conversations": [conversation]}
-        try:
-            answer: Any = await self._client.post(REWARDS.path, cast_to=object, body=body)
+
+        def read(answer: Any) -> list[Score]:
             (data,) = answer["data"]
             scores = [_read_score(response, self.card["outputs"]) for response in data["responses"]]
             if len(scores) != len(request.responses):
                 raise ValueError(f"{len(scores)} rewards for {len(request.responses)} responses")
-        except (openai.APIError, *NOT_OURS) as error:
-            raise fault_of(error, REWARDS) from error
-        return scores
+            return scores
+
+        return await send(self._client, REWARDS, body, read)
 
     async def _probe(self) -> None:
         principles = ("helpfulness",) if self.card["needs_principles"] else ()
         responses = tuple(Response(f"response[{at}]", text) for at, text in enumerate(("Hi.", "Hello.")))
-        await within_patience(self.settings, self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles)))
+        request = ScoreRequest((Message(Role.USER, "Hello"),), responses, principles)
+        await within_patience(self.settings.endpoint_patience_s, self._send(request))
 
     @cached_property
     def _endpoint(self) -> EndpointClient:
@@ -114,7 +114,7 @@ class RewardsClient:
 
     @cached_property
     def _client(self) -> Any:
-        return http_client(self.settings)
+        return http_client(self.settings.endpoint, self.settings.endpoint_timeout_s)
 
 
 def _read_score(response: Mapping[str, Any], outputs: list[str]) -> Score:

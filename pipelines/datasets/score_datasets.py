@@ -180,7 +180,7 @@ def _unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 def _filter_block(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
     columns = conform(table.select([name for name in needed.names if name in table.column_names]), needed)
-    is_met = Evaluator({_MET: condition.text}, condition.columns, condition.flat)(columns).column(_MET)
+    is_met = Evaluator({_MET: condition.sql}, condition.columns, condition.flat)(columns).column(_MET)
     return table.filter(is_met)
 
 

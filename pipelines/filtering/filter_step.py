@@ -34,7 +34,7 @@ from pipelines.run_folder.columns import (
     Columns,
 )
 from pipelines.run_folder.part import Part
-from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
+from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking, quoted
 from pipelines.scored_corpus.kept_responses import KeptInPart, write_note
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 from pipelines.settings.run_settings import ChoiceSettings
@@ -152,7 +152,7 @@ class ResponseEvaluator:
         comparable only `within_row`.
         """
         selects = any(limit is not None for limit in (choice.top_fraction, choice.quantile, choice.top_k))
-        ranking = Ranking.check(choice.by or _quote(prefix + REWARD), schema) if selects else None
+        ranking = Ranking.check(choice.by or quoted(prefix + REWARD), schema) if selects else None
         ours = {prefix + name for name in (REWARD, SCORES, VOTES)}
         if ranking is not None and within_row and choice.per != "row" and ours.intersection(ranking.columns):
             raise SettingsError(
@@ -175,16 +175,16 @@ class ResponseEvaluator:
 
     def compile(self) -> Evaluator:
         """The evaluator of tables in this process. It isn't picklable, so each worker compiles its own."""
-        expressions = {_MET: self.condition.text if self.condition else "true"}
+        expressions = {_MET: self.condition.sql if self.condition else "true"}
         if self.ranking:
             # Cast to double: integers above 2**53 that differ may rank as equals, and their ties decide.
-            row, name = (_quote(self.prefix + column) for column in (ROW, RESPONSE))
+            row, name = (quoted(self.prefix + column) for column in (ROW, RESPONSE))
             # The newline ends a comment (`--`) that the expression may end with.
-            expressions[VALUE] = f"cast(({self.ranking.text}\n) as double)"
+            expressions[VALUE] = f"cast(({self.ranking.sql}\n) as double)"
             # A hash of the response's id, not DuckDB's `hash`: MD5 is the same in every version and on every machine.
             expressions[TIE] = f"md5_number_lower({row} || ' ' || {name})"
         if self.group_by:
-            group = _quote(self.group_by)
+            group = quoted(self.group_by)
             expressions |= dict(zip(GROUP, (f"md5_number_upper({group})", f"md5_number_lower({group})"), strict=True))
         flat = {name for expression in (self.condition, self.ranking) if expression for name in expression.flat}
         return Evaluator(expressions, sorted(self.columns), sorted(flat))
@@ -379,7 +379,3 @@ def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows)
         lacks_value = pa.array(np.isnan(rows.values))
         why_met = pc.if_else(lacks_value, NO_VALUE, selection.reasons(rows))
     return pc.if_else(pa.array(rows.met), why_met, why_not_met)
-
-
-def _quote(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

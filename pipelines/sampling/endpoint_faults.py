@@ -19,15 +19,20 @@ KEY = "OPENAI_API_KEY"
 
 
 class Route(NamedTuple):
-    """What is asked of an endpoint: the route after its address, what it answers, and the option that names the model."""
+    """What is asked of an endpoint: the route after its address, what it answers, and the option that names the model.
+
+    `key` is that of its answers that holds what is asked for.
+    """
 
     path: str
     answer: str
     option: str
+    key: str = "data"
 
 
-CHAT = Route("/chat/completions", "a chat completion", "--policy-name")
+CHAT = Route("/chat/completions", "a chat completion", "--policy-name", "choices")
 REWARDS = Route("/rewards", "rewards", "--model")
+MODELS = Route("/models", "a list of models", "--policy-name")
 
 
 def display_url(url: str) -> str:
@@ -37,16 +42,16 @@ def display_url(url: str) -> str:
 
 
 def fault_of(error: Exception, route: Route = CHAT) -> EndpointFault:
-    """The fault for an error of OpenAI's package, or for one raised while its answer was read."""
+    """The fault for an error of OpenAI's package, or for one raised before anything is sent, by a key that isn't ASCII."""
     import openai  # seconds of import, which only a run with an endpoint pays for
 
     if isinstance(error, openai.APITimeoutError):  # a subclass of APIConnectionError, so it comes first
         return _unconnected(error, FaultKind.TIMED_OUT, "didn't answer in time")
     if isinstance(error, openai.APIStatusError):
-        return _of_status(error.status_code, error.message, error.response.headers, route)
+        return fault_of_status(error.status_code, error.message, error.response.headers, route)
     if isinstance(error, openai.APIConnectionError):
         return _unconnected(error, FaultKind.BUSY, "can't be reached")
-    return EndpointFault(FaultKind.GARBLED, f"answered with something other than {route.answer}: {_line(str(error))}")
+    return EndpointFault(FaultKind.UNUSABLE, f"can't be asked: {in_a_line(str(error))}")
 
 
 def is_about_length(fault: EndpointFault) -> bool:
@@ -54,8 +59,9 @@ def is_about_length(fault: EndpointFault) -> bool:
     return fault.text.startswith("answers 400") and "context length" in fault.text
 
 
-def _of_status(status: int, message: str, headers: Mapping[str, str], route: Route) -> EndpointFault:
-    text = f"answers {status}: {_line(message)}"
+def fault_of_status(status: int, message: str, headers: Mapping[str, str], route: Route) -> EndpointFault:
+    """The fault for an HTTP status, with the message of its answer."""
+    text = f"answers {status}: {in_a_line(message)}"
     if status in (401, 403):
         text += f"; the key is what {KEY} holds on the machines that do the work" + (
             "" if os.environ.get(KEY) else ", and there it isn't set"
@@ -76,7 +82,7 @@ def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
     causes: list[BaseException] = [error]
     while (deeper := causes[-1].__cause__ or causes[-1].__context__) is not None and deeper not in causes:
         causes.append(deeper)
-    why = _line(str(causes[-1]) or type(causes[-1]).__name__)
+    why = in_a_line(str(causes[-1]) or type(causes[-1]).__name__)
     text = f"{text}: {'connection refused' if isinstance(causes[-1], ConnectionRefusedError) else why}"
     types = {type(cause).__name__ for cause in causes}
     # By name: httpx and httpcore, which it wraps, each have exceptions of these names, and both may be in the chain.
@@ -103,6 +109,6 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
         return 0.0
 
 
-def _line(text: str) -> str:
+def in_a_line(text: str) -> str:
     """The text in one line, cut to 500 characters: error bodies may be whole HTML pages."""
     return " ".join(text.split())[:_MOST_TEXT]

@@ -1,8 +1,6 @@
 """Sources of candidates: a pool of engines, an OpenAI-compatible endpoint, or the first pass of the same run."""
 
-import asyncio
 import itertools
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,10 +8,10 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
-from actors.errors import EndpointError, RunStopped
+from actors.errors import EndpointError
 from actors.records import Reason
 from actors.scorers.head_scorer import gather
-from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, failed_candidate
+from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, failed_candidate, read_candidate
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Range
 from pipelines.prepare.policy_prompts import PromptRow
@@ -21,16 +19,15 @@ from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REA
 from pipelines.run_folder.parts import Parts, read_tables
 from pipelines.sampling.completion import read_completion
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import display_url, fault_of, is_about_length
+from pipelines.sampling.endpoint_faults import CHAT, MODELS, display_url, is_about_length
+from pipelines.sampling.endpoint_http import cards, http_client, listed_models, send, within_patience
 from pipelines.sampling.engine_actors import Pool
 
-_CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
-"""A probe gets a minute at least: a small `patience_s` must not call an endpoint dead that is only loading its model."""
 _MOST_CAUSE = 160  # characters of what an endpoint says, in a summary
 _PROBE = "Hello"
 """The user turn of a probe. Sampling settings are those of the run, so that a setting which is refused shows at once."""
 
-_CARD_FIELDS = {"id", "root", "parent"}
+_CARD_FIELDS = ("id", "root", "parent")
 """Fields of a model's card that identify it. In vLLM `root` is the path of the weights, `parent` the base of an adapter."""
 
 _COLUMNS = (ROW, RESPONSE, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
@@ -98,43 +95,34 @@ class FromEndpoint:
         messages = [{"role": turn.role.value, "content": turn.content} for turn in request.prompt.request.context]
         times = itertools.count()
 
-        async def send() -> GeneratedCandidate:
+        async def draw() -> GeneratedCandidate:
             retries = next(times)
             return replace(await self._send(messages, seed), retries=retries)
 
         try:
-            return await self._endpoint.ask(send)
+            return await self._endpoint.ask(draw)
         except EndpointFault as fault:
             return replace(_refused(fault), retries=next(times) - 1)
 
     async def _send(self, messages: Any, seed: int) -> GeneratedCandidate:
         """Send one request, once. Raises `EndpointFault`."""
-        import openai  # seconds of import, which only a run with an endpoint pays for
-
         settings = self.settings
-        try:
-            answer = await self._client.chat.completions.create(
-                model=await self._model(),
-                messages=messages,
-                max_tokens=settings.policy_max_tokens,
-                temperature=settings.policy_temperature,
-                top_p=settings.policy_top_p,
-                stop=list(settings.policy_stop) or None,
-                seed=seed,
-            )
-            return _read_candidate(answer)
-        # The last three come from reading an answer that is no completion: OpenAI's package doesn't validate it.
-        except (openai.APIError, ValueError, TypeError, AttributeError) as error:
-            raise fault_of(error) from error
+        body = {
+            "model": await self._model(),
+            "messages": messages,
+            "max_tokens": settings.policy_max_tokens,
+            "temperature": settings.policy_temperature,
+            "top_p": settings.policy_top_p,
+            **({"stop": list(settings.policy_stop)} if settings.policy_stop else {}),
+            "seed": seed,
+        }
+        longest = settings.policy_max_tokens
+        return await send(self._client, CHAT, body, lambda answer: read_candidate(read_completion(answer, longest)))
 
     async def _probe(self) -> None:
         system = [{"role": "system", "content": text} for text in [self.settings.policy_system] if text]
-        try:
-            # Not the request time-out of 600 s: while a probe hangs, everything waits and patience isn't checked.
-            async with asyncio.timeout(max(_LEAST_PROBE_S, self.patience_s)):
-                await self._send([*system, {"role": "user", "content": _PROBE}], self.settings.policy_seed)
-        except TimeoutError as error:
-            raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") from error
+        messages = [*system, {"role": "user", "content": _PROBE}]
+        await within_patience(self.patience_s, self._send(messages, self.settings.policy_seed))
 
     # Cached properties are made in the worker: clients and event loops can't be pickled, the settings can.
 
@@ -147,12 +135,7 @@ class FromEndpoint:
 
     @cached_property
     def _client(self) -> Any:
-        import openai
-
-        key = os.environ.get("OPENAI_API_KEY", "none")
-        timeout = openai.Timeout(self.timeout_s, connect=min(_CONNECT_S, self.timeout_s))
-        # No retries of the package's own: the breaker must see each failure.
-        return openai.AsyncOpenAI(base_url=self.settings.policy, api_key=key, max_retries=0, timeout=timeout)
+        return http_client(self.settings.policy, self.timeout_s)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -163,7 +146,7 @@ class FromEndpoint:
         if self.settings.policy_name is not None:
             return self.settings.policy_name
         if not self._names:
-            names = [model.id async for model in self._client.models.list()]
+            names = [card["id"] for card in await send(self._client, MODELS, None, cards)]
             if len(names) != 1:
                 advice = "give --policy-name" if names else "its address should end where /models follows (/v1)"
                 raise EndpointFault(FaultKind.UNUSABLE, f"serves {', '.join(names) or 'no model'}; {advice}")
@@ -177,29 +160,15 @@ def served_by(settings: PolicySettings) -> dict[str, Any] | None:
     Raises `EndpointError` if the endpoint refuses the list, or serves several models and no name is set; `RunStopped` if it
     can't be reached now.
     """
-    import openai
-
     assert settings.policy is not None
-    url, name = display_url(settings.policy), settings.policy_name
-    key = os.environ.get("OPENAI_API_KEY", "none")
-    try:
-        with openai.OpenAI(base_url=settings.policy, api_key=key, max_retries=2, timeout=_CONNECT_S) as client:
-            cards = [card.model_dump(include=_CARD_FIELDS, exclude_none=True) for card in client.models.list()]
-    except openai.NotFoundError:
-        cards = []  # no route for models: allowed, the run's identity then holds the name alone
-    except (openai.APIError, ValueError, TypeError, AttributeError) as error:
-        fault = fault_of(error)
-        if fault.kind is FaultKind.UNUSABLE or fault.kind is FaultKind.REFUSED:
-            raise EndpointError(f"the endpoint {url} {fault.text}") from error
-        raise RunStopped(
-            f"the endpoint {url} didn't say which model it serves, and a run resumes only with the same one: it "
-            f"{fault.text}; run the same command again when it answers"
-        ) from error
-    matches = [card for card in cards if name in (None, card["id"])]
+    name = settings.policy_name
+    # No route for models is allowed: the run's identity then holds the name alone.
+    listed = listed_models(settings.policy, MODELS) or []
+    matches = [card for card in listed if name in (None, card["id"])]
     if name is None and len(matches) != 1:
         serves = ", ".join(card["id"] for card in matches) or "nothing"
-        raise EndpointError(f"the endpoint {url} serves {serves}; give --policy-name")
-    return matches[0] if matches else None
+        raise EndpointError(f"the endpoint {display_url(settings.policy)} serves {serves}; give --policy-name")
+    return {field: card[field] for card in matches[:1] for field in _CARD_FIELDS if card.get(field) is not None} or None
 
 
 def _refused(fault: EndpointFault) -> GeneratedCandidate:
@@ -207,13 +176,6 @@ def _refused(fault: EndpointFault) -> GeneratedCandidate:
     reason = Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED
     cause = fault.text if len(fault.text) <= _MOST_CAUSE else f"{fault.text[:_MOST_CAUSE]}..."
     return failed_candidate(reason if fault.kind is FaultKind.REFUSED else Reason.ENDPOINT_FAILED, cause)
-
-
-def _read_candidate(answer: Any) -> GeneratedCandidate:
-    """The candidate in a chat completion; raises as `read_completion`."""
-    text, finish, prompt_tokens, tokens, cached_tokens = read_completion(answer)
-    reason = Reason.UNFINISHED if finish != "stop" else Reason.EMPTY_CONTENT if not text.strip() else None
-    return GeneratedCandidate(text, finish, tokens, prompt_tokens, cached_tokens, reason)
 
 
 @dataclass(frozen=True)

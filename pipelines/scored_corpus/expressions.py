@@ -7,12 +7,15 @@ Both are checked before any work, and must have three properties:
 - they compare values of one family of types. DuckDB alone would cast in `status = 1` and in `reward >= '10'`; here both are
   errors.
 
-Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN in an input column is the largest number.
+Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN is null everywhere, which DuckDB alone would take
+for the largest number: in the columns, in their structs and lists, and where something computed is compared. Infinities are
+numbers: they are larger or smaller than all others.
 """
 
 import difflib
 import itertools
 import json
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +32,7 @@ from pipelines.formats import parse
 from pipelines.run_folder.columns import ROW, scalar_column
 from pipelines.scored_corpus import databases
 
-_ROWS = "rows_of_the_filter"
+_ROWS, _READ = "rows_of_the_filter", "rows_as_they_were_read"
 _END = "\n"  # ends a `--` comment that an expression may close with
 _ALONE = "a filter looks at one response at a time"
 _REFUSED = {
@@ -54,13 +57,14 @@ Node = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Checked:
-    """A checked expression, and the columns that it needs.
+    """A checked expression, the SQL that evaluates it, and the columns that this needs.
 
     `flat` are those of the columns that hold fields of JSON rows. Such a column has the type of the first rows; a value of
     another type is null in it and present only in the raw record, so the record is among the columns, too.
     """
 
     text: str
+    sql: str
     columns: tuple[str, ...]
     flat: tuple[str, ...] = ()
 
@@ -70,9 +74,9 @@ class _Checked:
     @classmethod
     def check(cls, text: str, schema: pa.Schema) -> Self:
         """Check an expression against the schema of the rows. Raises `ExpressionError`, which says how to write it."""
-        needed = _check_expression(text, schema, cls.what, cls.family)
+        sql, needed = _check_expression(text, schema, cls.what, cls.family)
         flat = tuple(name for name in needed if name in _flat_fields(schema))
-        return cls(text, tuple(dict.fromkeys((*needed, RECORD))) if flat else needed, flat)
+        return cls(text, sql, tuple(dict.fromkeys((*needed, RECORD))) if flat else needed, flat)
 
 
 class Condition(_Checked):
@@ -94,7 +98,7 @@ class Evaluator:
         """`expressions` maps the name of each result to SQL; `columns` and `flat` are those that the expressions need."""
         self._columns = columns
         self._flat = flat
-        self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())} from {_ROWS}"
+        self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())}"
         self._texts = "\n  ".join(expressions.values())
         self._connection = databases.cursor()
 
@@ -102,14 +106,38 @@ class Evaluator:
         """The results for each row. Raises `ExpressionError` if evaluation fails, or a value is only in the raw record."""
         for name in self._flat:
             _check_whole(table, name)
-        self._connection.register(_ROWS, table.select(self._columns))
+        self._connection.register(_READ, table.select(self._columns))
+        read = self._connection.sql(f"from {_READ}")
+        columns = (
+            f"{_without_nan(quoted(name), kind)} as {quoted(name)}"
+            for name, kind in zip(read.columns, read.types, strict=True)
+        )
         try:
-            return self._connection.sql(self._select).to_arrow_table()
+            return self._connection.sql(
+                f"{self._select} from (select {', '.join(columns)} from {_READ}) as {_ROWS}"
+            ).to_arrow_table()
         except duckdb.Error as error:
             raise ExpressionError(
                 f"this can't be evaluated: {_first_line(error)}\n  {self._texts}\n"
                 "try_cast(x as double) is null where x is no number, and try(...) where something else can't be computed"
             ) from error
+
+
+def _without_nan(value: str, kind: Any, depth: int = 0) -> str:
+    """The SQL for a value of this type with null in place of every NaN in it."""
+    if kind.id in ("float", "double"):
+        return f"nullif({value}, 'nan')"
+    if kind.id not in ("struct", "list", "array", "map") or not re.search("FLOAT|DOUBLE", str(kind)):
+        return value
+    item, inner = f"item_{depth}", dict(kind.children)
+    if kind.id == "struct":
+        fields = {quoted(name): _without_nan(f"{value}.{quoted(name)}", part, depth) for name, part in inner.items()}
+        packed = ", ".join(f"{name} := {field}" for name, field in fields.items())
+        return f"case when {value} is not null then struct_pack({packed}) end"
+    if kind.id == "map":
+        entry = f"struct_pack(key := {item}.key, value := {_without_nan(f'{item}.value', inner['value'], depth + 1)})"
+        return f"map_from_entries(list_transform(map_entries({value}), lambda {item}: {entry}))"
+    return f"list_transform({value}, lambda {item}: {_without_nan(item, inner['child'], depth + 1)})::{kind}"
 
 
 def _flat_fields(schema: pa.Schema) -> Sequence[str]:
@@ -133,7 +161,8 @@ def _check_whole(table: pa.Table, name: str) -> None:
         except Rejected:
             continue
         value = fields.get(name)
-        if value is not None and scalar_column([value], kind).null_count:
+        is_null = value is None or (isinstance(value, float) and math.isnan(value))
+        if not is_null and scalar_column([value], kind).null_count:
             raise ExpressionError(
                 f"a row has {json.dumps(value)[:80]} for {name}, which was {kind} in the first rows of the corpus, so that "
                 f"the column {name} is null there; {_record_advice(name)}"
@@ -153,8 +182,11 @@ def _record_advice(name: str) -> str:
     return f"ask the record itself: try_cast({text} as double) is the number, {text} the text"
 
 
-def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, ...]:
-    """Check an expression; returns the columns that it needs, at least one (a table needs a column to have rows)."""
+def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, tuple[str, ...]]:
+    """Check an expression; returns it as it is evaluated, and the columns that it needs.
+
+    At least one: a table needs a column to have rows.
+    """
     with databases.cursor() as connection:
         rows = _register_null_row(connection, schema)
         try:
@@ -162,11 +194,12 @@ def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> t
             _check_nodes(connection, root, (name.casefold() for name in (_ROWS, *rows.column_names)))
             _check_case(root, schema)
             _check_types(connection, text, root, what, family)
+            sql = _without_computed_nan(connection, text, root)
         except (ExpressionError, duckdb.Error, RecursionError) as error:
             raise ExpressionError(_error_message(connection, text, str(error), rows, what)) from error
     used = {name.casefold() for name in _names(root)}
     needed = tuple(name for name in rows.column_names if name.casefold() in used)
-    return needed or tuple(rows.column_names[:1])
+    return sql, needed or tuple(rows.column_names[:1])
 
 
 def _select(condition: str, where: str = "") -> str:
@@ -346,7 +379,23 @@ def _check_types(connection: DuckDBPyConnection, text: str, root: Node, what: st
     relation.fetchall()  # a text constant that can't be converted shows here
 
 
-def _compared_operands(node: Node) -> Sequence[Node]:
+def _without_computed_nan(connection: DuckDBPyConnection, text: str, root: Node) -> str:
+    """The expression with null for every NaN that it computes and compares, such as 0 / 0 and cast('nan' as double)."""
+    operands = [operand for node in _walk(root, into_lambdas=False) for operand in _compared_operands(node)]
+    computed = [operand for operand in operands if operand["class"] not in ("COLUMN_REF", "CONSTANT")]
+    kinds = _select_nodes(connection, computed).types if computed else []
+    floats = [operand for operand, kind in zip(computed, kinds, strict=True) if kind.id in ("float", "double")]
+    if not floats:
+        return text
+    for operand in floats:
+        wrapped = _serialized(connection, "select nullif(0, 'nan')")["statements"][0]["node"]["select_list"][0]
+        wrapped["arguments"][0]["expression"] = dict(operand)
+        operand.clear()
+        operand.update(wrapped)
+    return _sql_of(connection, [root])
+
+
+def _compared_operands(node: Node) -> Sequence[dict[str, Any]]:
     """The operands of a node that must be of one family of types."""
     match node["class"], node["type"]:
         case "COMPARISON", _:
@@ -463,12 +512,17 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
 
 def _column_lines(name: str, kind: Any, keywords: set[str]) -> Iterator[str]:
     plain = re.fullmatch(r"[A-Za-z_]\w*", name) and name.lower() not in keywords
-    written = name if plain else '"' + name.replace('"', '""') + '"'
+    written = name if plain else quoted(name)
     if kind.id != "struct":
         yield f"{written}: {kind}"
         return
     for field, inner in kind.children:
         yield from (f"{written}.{line}" for line in _column_lines(field, inner, keywords))
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _first_line(error: Exception) -> str:

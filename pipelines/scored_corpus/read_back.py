@@ -123,7 +123,7 @@ class Reader:
     def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[CandidateOrLeftOut]]:
         """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
         where = self.where
-        evaluate = Evaluator({_MET: where.text}, where.columns, where.flat) if where is not None else None
+        evaluate = Evaluator({_MET: where.sql}, where.columns, where.flat) if where is not None else None
         stored = itertools.chain.from_iterable(self._evaluate(table, evaluate) for table in tables)
         row: _CorpusRow | None = None
         responses: list[CandidateOrLeftOut] = []

@@ -70,7 +70,11 @@ CASES: tuple[Case, ...] = (
     ("</think> in a quoted response", f"<think>\nIt says '</think> {MUCH_WORSE}'.\n</think>\n{GOOD}", 2, two(4, 2, 1.5)),
     ("several </think>", f"<think>\nA\n</think>\nB\n</think>\n{GOOD}", 2, two(4, 2, 1.5)),
     ("a </think> after it", f"<think>\nA\n</think>\n{GOOD}\n</think>", 2, NONE),
-    ("upper-case tags are no tags", f"<THINK>\n{MUCH_WORSE}\n</THINK>\n{GOOD}", 2, SEVERAL),
+    ("upper-case tags", f"<THINK>\n{MUCH_WORSE}\n</THINK>\n{GOOD}", 2, two(4, 2, 1.5)),
+    ("tags of another case each", f"<think>\n{MUCH_WORSE}\n</Think>\n{GOOD}", 2, two(4, 2, 1.5)),
+    ("upper-case tags, never closed", f"<THINK>\n{GOOD}", 2, NONE),
+    ("a begin mark that is mentioned", f"The first writes <thinking> before it answers.\n{GOOD}", 2, two(4, 2, 1.5)),
+    ("a begin mark that is mentioned behind", f"{GOOD}\nThe second one has a <think> in it.", 2, two(4, 2, 1.5)),
     ("grades in the thinking, ranking after", f"<think>\n{grades('4, 2')}</think>\n{ranking('2')}", 2, NONE),
     # Cut off, though it ended by itself.
     ("empty", "", 2, NONE),
@@ -140,6 +144,9 @@ CASES: tuple[Case, ...] = (
     ("an underscore", grades("0_4"), 1, NONE),
     ("a range", grades("3-4"), 1, NONE),
     ("a Chinese comma", both("4，2", "2"), 2, NONE),
+    ("of ten, after the box", f"{GRADES}\n\\boxed{{4}}/10\n{GRADES_END}", 1, NONE),
+    ("of ten in words, after the box", f"{GRADES}\n$\\boxed{{4}}$ out of 10.\n{GRADES_END}", 1, NONE),
+    ("of five, after the box", f"{GRADES}\n\\boxed{{4}}/5\n{GRADES_END}", 1, one(4)),
     # How boxes are written.
     ("spaces in the box", both("  4 ,  2  ", " 2 "), 2, two(4, 2, 1.5)),
     ("no space", both("4,2", "2"), 2, two(4, 2, 1.5)),

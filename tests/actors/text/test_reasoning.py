@@ -1,12 +1,31 @@
 """Reasoning is told from an answer by where it stands, and an answer is judged as if there had been none."""
 
+from collections.abc import Callable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import resolve_model
 from actors.settings.replica import ModelSettings, RenderSettings
-from actors.text.reasoning import MARKS, SplitText, cut_at_marks, mark_in, split_reasoning, with_reasoning, without_reasoning
+from actors.text.reasoning import (
+    MARKS,
+    Mark,
+    SplitText,
+    count_reasoning,
+    cut_at_marks,
+    final_answer,
+    is_in_marks,
+    is_open,
+    mark_in,
+    opened_by,
+    split_reasoning,
+    verdict_part,
+    with_reasoning,
+    without_reasoning,
+)
 from tests.support.models import SCALAR, assistant, request, user
 
 HELD = [
@@ -28,6 +47,14 @@ HELD = [
     ("<|start|>assistant<|channel|>analysis<|message|>hm<|end|><|channel|>final<|message|>yes", "yes"),
     ("analysisWe think.assistantfinalyes", "yes"),
     ("Here is my thought process: hm Here is my response: yes", "yes"),
+    ("<Thought>hmm</Thought>\n<Output>7</Output>", "<Output>7</Output>"),
+    ("<THINK>hm</THINK>yes", "yes"),
+    ("<Think>hm</think>yes", "yes"),
+    ("[Think]hm[/think]yes", "yes"),
+    ("İ hm, `</THINK>` would end it.\n</THINK>\nyes", "yes"),
+    ("<Reasoning>İİ</REASONING>\nYES", "YES"),
+    ("Analysis We think.AssistantFinalyes", "yes"),
+    ("<THINK>hm", None),
     ("<think>hm", None),
     ("<think>hm</think>\n ", None),
     ("<think>the tag `</think>` ends it\n</think>\nyes", None),
@@ -44,6 +71,8 @@ TEXT = [
     "analysis of the problem",
     "Here is my thought process: I like it.",
     "a < b and b > a",
+    "The tag `<THINK>` begins it, and `</Think>` ends it.",
+    "Analysis of the problem",
     "</thinking> is a tag",
 ]
 
@@ -73,7 +102,7 @@ def test_a_text_is_cut_at_the_marks_of_its_reasoning(text: str, answer: str | No
         assert pieces == [text]
     else:
         assert pieces[-1].strip().startswith(answer.strip())
-        assert set(pieces[1::2]) <= {end for mark in MARKS for end in (mark.begin, mark.end)}
+        assert {piece.lower() for piece in pieces[1::2]} <= {end.lower() for mark in MARKS for end in (mark.begin, mark.end)}
         assert len(pieces) > 1
 
 
@@ -107,6 +136,43 @@ def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:
     assert split_reasoning(whole).answer == "yes"
     assert with_reasoning("yes", {"reasoning_content": " ", "reasoning": None}) == "yes"
     assert with_reasoning("<think>hm</think>yes", {"reasoning": "hm"}) == "<think>hm</think>yes"
+
+
+@pytest.mark.parametrize("dress", [str.upper, str.lower, str.title, str.swapcase])
+@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: mark.begin)
+def test_marks_are_known_in_any_case_wherever_they_are_looked_for(mark: Mark, dress: Callable[[str], str]) -> None:
+    begin, end = dress(mark.begin), dress(mark.end)
+    text = f"{begin} Hm {end}YES"
+    assert split_reasoning(text) == SplitText(True, "YES")
+    assert final_answer(text) == verdict_part(text) == "YES"
+    assert cut_at_marks(text) == ["", begin, " Hm ", end, "YES"]
+    assert count_reasoning([request(user("3+4?"), to=text)]) == 1
+    assert with_reasoning(text, {"reasoning": "hm"}) == text
+    assert is_in_marks(begin)
+    if not mark.paired:
+        assert opened_by(f"Judge it.\n{begin}\n").endswith(begin)
+        assert is_open(f"Judge it.\n{begin}")
+        assert mark_in(f"{{{{ messages }}}} {end}") is not None
+        assert verdict_part(f"{begin} YES") is None
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_no_character_moves_where_marks_are_looked_for(thought: str, answer: str) -> None:
+    assert "".join(cut_at_marks(f"<THINK>{thought}</THINK>{answer}")) == f"<THINK>{thought}</THINK>{answer}"
+    assert verdict_part(f"<THINK>{thought}</THINK>.{answer}") == f".{answer}"
+
+
+def test_every_character_keeps_its_place() -> None:
+    characters = "".join(map(chr, range(0x110000)))
+    assert verdict_part(f"</THINK>{characters}</THINK>.") == "."
+
+
+@pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
+def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text(mark: Mark) -> None:
+    for text in (f"It writes {mark.begin} first. 4", f'{{"why": "{mark.begin}"}}', f"4\n{mark.begin}"):
+        assert verdict_part(text) == text
+        assert verdict_part(f"Hm.{mark.end}{text}") == text
+    assert verdict_part(f"Hm.{mark.end}\n {mark.begin}4") is None
 
 
 def test_a_template_tells_that_its_model_reasons() -> None:

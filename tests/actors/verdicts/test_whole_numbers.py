@@ -1,0 +1,176 @@
+"""A number that a rubric's pattern finds in a judge's text is the number that the judge wrote, or none is read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.engine.protocol import Generation
+from actors.errors import Unreadable
+from actors.models.rubric import FAMILY
+from actors.settings.replica import JudgeSettings
+from actors.settings.rubric import RubricSettings
+
+FOUND = r"""Score:\s*(?:[*_`"($\[]|<b>|\\boxed\{|\\frac\{)*(?P<score>[0-9]+(?:\.[0-9]+)?)"""
+
+WHOLE = {
+    "an end": ["4", "4.", "4, because", "4;", "4!", "4: good", "4?", "4...", "4.0", "4 ... because", "4 but"],
+    "a comment": ["4 (good)", "4 - good", "4 – good", "4—good", "4 = good", "4 *good*", "4 or 'good'", "4 and that is it"],
+    "numbers of other things": [
+        *("4\n5. Next", "4\n2. Style: 3", "4. 5 would need more", "4, the answer has 2 errors", "4 with 2 errors"),
+        *("4 (2 errors)", "4 (2-3 small errors)", "4 | 5", "4 because 3 out of 10 facts are wrong", "4\n\nThe answer is 5."),
+        *("4 in 2 ways", "4 for 2 reasons", '4, "style": 5}', "4 - one of the best", "4, one of the best", "4 2: 5"),
+    ],
+    "of five": [
+        *(
+            "4/5",
+            "4 / 5",
+            "4/5.",
+            "4/5.0",
+            "4 out of 5",
+            "4 out of five",
+            "4 of 5",
+            "4 (out of 5)",
+            "4/5 points",
+            "4 / five",
+        ),
+        *("4 out of a possible 5", "4 on a scale of 1 to 5", "4 (on a scale of 1 to 5)", "4 (1-5)", "4 on a 5-point scale"),
+        *("4 stars out of 5", "4 points / 5", "4/5 (80%)", "4 ⭐", "4分", "4/5分", "4 stars", "4 points."),
+    ],
+    "marks": [
+        "**4**",
+        "(4)",
+        "[[4]]",
+        "`4`",
+        '"4"',
+        "<b>4</b>",
+        "**4**/5",
+        "[[4]] out of 5",
+        r"\boxed{4}",
+        r"$\frac{4}{5}$",
+    ],
+}
+PARTS = {
+    "of another many": [
+        *("4/10", "4 / 10", "4/ 10", "4\n/10", "4 out of 10", "4 out of ten", "4 of 10", "4/100", "4/one hundred", "4 ÷ 10"),
+        *("4 points out of 10", "4 stars out of 10", "4 on a scale of 1 to 10", "4 (on a scale of 1-10)", "4 (1-10)"),
+        *("4, out of 10", "4 - out of 10", "4 (scale: 1-10)", "4 on a ten-point scale", "4 (out of 10)", "4 (/10)"),
+        *("4 von 10", "4 sur 10", "4 de 10", "4 max 10", "4 of a maximum of 10", "4 over 10", "4/5/10", "4／10", "4⁄10"),
+        *("**4**/10", "**4** out of 10", "[[4]]/10", "(4)/10", "<b>4</b>/10", '"4"/10', r"\boxed{4}/10", r"$\frac{4}{10}$"),
+        *("4\u200b/10", "4" + " " * 100 + "/10", "4\u00a0/\u00a010"),
+    ],
+    "a percentage": ["4%", "4 %", "4 percent", "4 per cent", "4％", r"4\%", "4/5%"],
+    "a range": [
+        *("4-5", "4–5", "4—5", "4−5", "4 - 5", "4 – 5", "4‑5", "4 to 5", "4 to five", "4 through 5", "4~5", "4 ~ 5", "4..5"),
+        *("4...5", "4…5", "**4**-5", "4/5-5/5", "4/5 to 5/5", "4 ± 1", "4 +/- 1", r"4 \pm 1", "4-5/5"),
+    ],
+    "a fraction": [
+        *("4 1/2", "4½", "4 ½", "4⅔", "4 1⁄2", "4 and a half", "4 and 1/2", "4 stars and a half", "4 a half", "4-1/2"),
+        *("4 point 5", "4 point five", "4.5.1", "4,5", "4.5", "4·5", "4٫5", "4，5", "4．5"),
+    ],
+    "one of two": ["4 or 5", "4, or 5", "4 or five", "4 (or 5)", "4, maybe 5", "4/5 or 5/5", "4 or more", "4 and 5", "4, 5"],
+    "thousands": [
+        "4,000",
+        "4.000.000",
+        "4 000",
+        "4\u202f000",
+        "4'000",
+        "4’000",
+        "4_000",
+        r"4\,000",
+        "4{,}000",
+        "4 thousand",
+    ],
+    "more of it": ["40", "4٥", "4 5", "4e3", "4E1", "4k", "4²", "4+", "4 plus", "4 + 1", "4 × 2", "4x2", "4:5", "4^2"],
+}
+
+
+def read(text: str, pattern: str = FOUND, *, low: float = 1, high: float = 5) -> float | None:
+    settings = RubricSettings(prompt="{{ response }}", pattern=pattern, low=low, high=high)
+    judge = FAMILY.with_settings(JudgeSettings(rubric=settings))
+    try:
+        return judge.verdict(Generation(text, (), "stop", (), 0, 0), 1).scores[0]["score"]
+    except Unreadable:
+        return None
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_whole_number_is_read_whatever_stands_around_it(kind: str) -> None:
+    numbers = {text: read(f"It is right. Score: {text}") for text in WHOLE[kind]}
+    assert numbers == dict.fromkeys(WHOLE[kind], 4.0)
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_a_part_of_a_number_is_no_verdict(kind: str) -> None:
+    numbers = {text: read(f"It is right. Score: {text}") for text in PARTS[kind] if text != "4.5"}
+    assert {text: number for text, number in numbers.items() if number is not None} == {}
+
+
+DIGIT = "(?P<score>[0-9])"
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_nor_is_a_digit_of_it(kind: str) -> None:
+    assert [text for text in PARTS[kind] if read(f"Score: {text}", rf".*?Score:\D*?{DIGIT}") is not None] == []
+
+
+@pytest.mark.parametrize(
+    "text", ["4/5", "4 of 5", "4 out of 5", "3 to 4", "3-4", "3–4", "4 or 5", "3.4", "14", "-4", "1..4"]
+)
+def test_the_end_of_a_number_is_none_either(text: str) -> None:
+    assert read(f"Score: {text}", f".*{DIGIT}") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "high", "number"),
+    [
+        ("85%", 100, 85),
+        ("85 percent", 100, 85),
+        ("85/100", 100, 85),
+        ("85 out of a hundred", 100, 85),
+        ("8/10 (80%)", 10, 8),
+        ("8 out of ten", 10, 8),
+        ("8/100", 10, None),
+        ("8%", 10, None),
+        ("0.8%", 1, None),
+        ("0.8/1", 1, 0.8),
+    ],
+)
+def test_a_number_may_say_the_scale_that_the_rubric_has(text: str, high: float, number: float | None) -> None:
+    assert read(f"Score: {text}", low=0, high=high) == number
+
+
+TWO = {"prompt": "{{ response_1 }} {{ response_2 }}", "shows": "two", "low": 1, "high": 5}
+
+
+@pytest.mark.parametrize("between", [", ", " to ", "/", " and ", " - ", " vs ", "/5, ", " or ", " 2: "])
+def test_two_numbers_that_are_both_asked_for_are_two(between: str) -> None:
+    pattern = f"Scores: (?P<score_1>[0-9]){between}(?P<score_2>[0-9])"
+    judge = FAMILY.with_settings(JudgeSettings(rubric=RubricSettings.model_validate(TWO | {"pattern": pattern})))
+    verdict = judge.verdict(Generation(f"Scores: 4{between}2", (), "stop", (), 0, 0), 2)
+    assert verdict.scores == ({"score": 4.0}, {"score": 2.0})
+    with pytest.raises(Unreadable):
+        judge.verdict(Generation(f"Scores: 4{between}2/10", (), "stop", (), 0, 0), 2)
+
+
+MARKS = st.sampled_from([("", ""), ("**", "**"), ("(", ")"), ("`", "`"), ("[[", "]]"), ('"', '"'), ("<b>", "</b>")])
+
+
+RESTS = [text[1:] for kind in PARTS.values() for text in kind if text.startswith("4")]
+
+
+@given(MARKS, st.sampled_from(RESTS))
+def test_marks_around_a_number_hide_nothing(marks: tuple[str, str], rest: str) -> None:
+    begin, end = marks
+    assert read(f"Score: {begin}4{rest}{end}", rf"Score:\D*?{DIGIT}") is None
+
+
+@given(st.integers(1, 5), st.integers(1, 10_000))
+def test_another_many_is_another_number(number: int, many: int) -> None:
+    for text in (f"{number}/{many}", f"{number} out of {many}", f"{number} (1-{many})", f"{number}/{many:,}"):
+        assert read(f"Score: {text}") == (float(number) if many == 5 else None)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("stuck", [" ", '"', " (", "/5", "* ", "of the ", "or maybe ", "</b>", "ﷺ", "1 to ", "a ", "\n "])
+def test_what_follows_numbers_is_looked_at_in_linear_time(stuck: str) -> None:
+    assert read(f"Score: 4{stuck * 3000}x\n" * 30 + f"Score: 4{stuck * 40}x\n" * 900) in (4.0, None)
