@@ -543,16 +543,20 @@ class Renderer:
 
         Raises `ModelError`: with another BOS, or another last token, every score would be off and none would look wrong.
         """
-        begin, name = self._tokenizer.bos_token_id, self._tokenizer.name_or_path
+        name = self._tokenizer.name_or_path
         try:
-            probe = self.tokenize(self._render_text(self._make_safe(question)))
+            text = self._render_text(self._make_safe(question))
         except Rejected as rejected:
             about = "" if question.principle is None else f" about the principle {question.principle!r}"
             raise ModelError(f"{name}: a plain question{about} can't be asked: {rejected}") from rejected
-        if begin is not None and probe.count(begin) not in (allowed := self._allowed_bos_counts()):
+        probe = self.tokenize(text)
+        # Only at the beginning, white space aside: with some models BOS begins every turn (SmolLM2's is `<|im_start|>`).
+        begin = self._tokenizer.bos_token_id
+        written = sum(1 for _ in itertools.takewhile(lambda token: token == begin, self.tokenize(text.lstrip())))
+        if written not in (allowed := self._allowed_bos_counts()):
             raise ModelError(
-                f"{name}: a conversation must hold {self._tokenizer.bos_token} {' or '.join(map(str, allowed))} times, and "
-                f"the template writes it {probe.count(begin)} times; every score would be another one than its authors read"
+                f"{name}: a conversation must begin with {self._tokenizer.bos_token} {' or '.join(map(str, allowed))} times, "
+                f"and the template writes it there {written} times; every score would be another one than its authors read"
             )
         if self._is_doubled(probe):
             raise ModelError(
@@ -594,7 +598,7 @@ class Renderer:
             raise SettingsError(f"--system: {name} takes no such text: {rejected}") from rejected
 
     def _allowed_bos_counts(self) -> tuple[int, ...]:
-        """How many BOS tokens a prompt may have, unless the family says it.
+        """How many BOS tokens a prompt may begin with, unless the family says it.
 
         One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none; never two,
         unless the settings ask for a second one.
