@@ -275,9 +275,7 @@ def _check_files(folder: Path, model: str) -> Path:
         adapter = json.loads((folder / "adapter_config.json").read_text())
         base, has_head = str(adapter["base_model_name_or_path"]), adapter.get("task_type") == "SEQ_CLS"
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise ModelError(
-            f"{model} holds no config.json; a model folder has config.json, a tokenizer and weights"
-        ) from None
+        raise ModelError(f"{model} holds no config.json; a model folder has config.json, a tokenizer and weights") from None
     raise ModelError(
         f"{model} is a LoRA adapter of {base}, which is no model by itself: "
         + (

@@ -12,9 +12,7 @@ from actors.records import Reason
 class ControlTokenFilter:
     """Finds the control tokens of a tokenizer, of its template and of a family, in texts and in ids."""
 
-    def __init__(
-        self, tokenizer: Any, vocabulary: Mapping[str, int], texts: Collection[str], ids: Iterable[int]
-    ) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: Mapping[str, int], texts: Collection[str], ids: Iterable[int]) -> None:
         """`texts` and `ids` are the family's control tokens, in addition to the tokenizer's."""
         candidates = {*_special_texts(tokenizer), *_template_texts(tokenizer), *texts}
         self.texts = {text for text in candidates if text.strip()}  # added runs of spaces are text like any other

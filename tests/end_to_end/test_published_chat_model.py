@@ -81,13 +81,11 @@ def rewards_by_transformers(folder: Path, conversations: list[list[dict[str, str
 
 
 def test_a_policy_answers(chat_model: Path, tmp_path: Path) -> None:
-    asked = [{"prompt": f"What is the capital of {country}?"} for country in ("France", "Italy")]
-    corpus = write(tmp_path / "prompts.jsonl", lines(asked))
-    options = ("--policy", chat_model, "--judge", "tiny-scalar", "-n", 1, "--policy-max-tokens", 24, "--temperature", 0)
-    counts = summary("sample", corpus, tmp_path / "out", *options, run=run_here)
-    assert counts["scored"] == 2
-    answers = [row["candidate"] for row in scored(tmp_path / "out")]
-    assert ["Paris" in answers[0], "Rome" in answers[1]] == [True, True], answers
+    corpus = write(tmp_path / "prompts.jsonl", lines([{"prompt": "What is the capital of France?"}]))
+    options = ("--policy", chat_model, "--judge", "tiny-scalar", "-n", 1, "--policy-max-tokens", 24)
+    counts = summary("sample", corpus, tmp_path / "out", *options, "--policy-temperature", 0, run=run_here)
+    assert counts["scored"] == 1
+    assert [row["candidate"] for row in scored(tmp_path / "out")] == ["The capital of France is Paris."]
 
 
 def test_a_judge_by_a_rubric_answers(chat_model: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct, a published chat model that a CPU computes, out of the package that requirements-dev.txt pins.
 
-The package holds the weights in four bits, in GGUF. Here they are written as other checkpoints come: in float32, as they are,
-or below a reward head of random numbers. The tokenizer and its template are the published ones.
+The package holds the weights in four bits, in GGUF. Here they are written as other checkpoints come: in float32, as they
+are, or below a reward head of random numbers. The tokenizer and its template are the published ones.
 """
 
 import importlib.util
@@ -34,7 +34,11 @@ def write_smollm2(folder: Path, *, head: bool) -> Path:
     weights = {name: weight for name, weight in model.state_dict().items() if name != "lm_head.weight"}
     config["architectures"] = ["LlamaForCausalLM"]
     if head:
-        config |= {"architectures": ["LlamaForSequenceClassification"], "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+        config |= {
+            "architectures": ["LlamaForSequenceClassification"],
+            "id2label": {"0": "LABEL_0"},
+            "label2id": {"LABEL_0": 0},
+        }
         weights["score.weight"] = 0.5 * torch.randn(1, config["hidden_size"], generator=torch.Generator().manual_seed(7))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps({**config, "dtype": "float32"}))

@@ -62,7 +62,9 @@ def test_an_adapters_folder_is_told_from_a_model(tmp_path: Path, task: str | Non
     assert advice.format(folder=tmp_path) in str(refused.value)
 
 
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b\nsize 538092792\n"
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b\nsize 538092792\n"
+)
 
 
 @pytest.mark.parametrize(
