@@ -249,6 +249,14 @@ class Adapter:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{self.folder / 'adapter_config.json'} has no valid ranks: {error!r}") from error
 
+    @property
+    def base(self) -> str:
+        """The model that it was trained on."""
+        try:
+            return str(json.loads((self.folder / "adapter_config.json").read_text())["base_model_name_or_path"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{self.folder / 'adapter_config.json'} can't be read: {error!r}") from error
+
     def check_template(self, base: Checkpoint) -> None:
         """Raise `ModelError` if it has a chat template of its own: prompts are rendered with that of its base model."""
         template = Checkpoint(self.folder, None).chat_template
@@ -268,22 +276,16 @@ class Adapter:
 
 def _check_files(folder: Path, model: str) -> Path:
     """The folder of a model. Raises `ModelError` if it has no config.json, or files that a clone didn't fetch."""
+    _check_pointers(folder)
     if (folder / "config.json").is_file():
-        _check_pointers(folder)
         return folder
-    try:
-        adapter = json.loads((folder / "adapter_config.json").read_text())
-        base, has_head = str(adapter["base_model_name_or_path"]), adapter.get("task_type") == "SEQ_CLS"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise ModelError(f"{model} holds no config.json; a model folder has config.json, a tokenizer and weights") from None
-    raise ModelError(
-        f"{model} is a LoRA adapter of {base}, which is no model by itself: "
-        + (
-            "merge it into that with PEFT's merge_and_unload, save the result with its tokenizer, and give that folder"
-            if has_head
-            else f"give --model {base} --adapter {model}, or a folder in which they are merged"
+    if (folder / "adapter_config.json").is_file():
+        base = Adapter(folder).base
+        raise ModelError(
+            f"{model} is a LoRA adapter, which is no model by itself: give --model {base} --adapter {model}, or, of a "
+            f"reward head, merge it into {base} with PEFT's merge_and_unload, and give the folder of that with its tokenizer"
         )
-    )
+    raise ModelError(f"{model} holds no config.json; a model folder has config.json, a tokenizer and weights")
 
 
 def _check_pointers(folder: Path) -> None:

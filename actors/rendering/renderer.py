@@ -544,20 +544,19 @@ class Renderer:
 
         Raises `ModelError`: with another BOS, or another last token, every score would be off and none would look wrong.
         """
-        name = self._tokenizer.name_or_path
+        begin, name = self._tokenizer.bos_token_id, self._tokenizer.name_or_path
         try:
-            text = self._render_text(self._make_safe(question))
+            probe = self.tokenize(self._render_text(self._make_safe(question)))
         except Rejected as rejected:
             about = "" if question.principle is None else f" about the principle {question.principle!r}"
             raise ModelError(f"{name}: a plain question{about} can't be asked: {rejected}") from rejected
-        probe = self.tokenize(text)
-        # Only at the beginning, white space aside: with some models BOS begins every turn (SmolLM2's is `<|im_start|>`).
-        begin = self._tokenizer.bos_token_id
-        written = sum(1 for _ in itertools.takewhile(lambda token: token == begin, self.tokenize(text.lstrip())))
+        # In a row, where it stands first: with some models BOS begins every turn, as SmolLM2's `<|im_start|>` does.
+        runs = itertools.groupby(probe[len(self._second_bos) :])
+        written = next((len(list(run)) for token, run in runs if token == begin), 0)
         if written not in (allowed := self._allowed_bos_counts()):
             raise ModelError(
-                f"{name}: a conversation must begin with {self._tokenizer.bos_token} {' or '.join(map(str, allowed))} times, "
-                f"and the template writes it there {written} times; every score would be another one than its authors read"
+                f"{name}: a conversation must begin with {self._tokenizer.bos_token} {' or '.join(map(str, allowed))} "
+                f"times, and the template writes it {written} times; every score would be another one than its authors read"
             )
         if self._is_doubled(probe):
             raise ModelError(
@@ -599,15 +598,13 @@ class Renderer:
             raise SettingsError(f"--system: {name} takes no such text: {rejected}") from rejected
 
     def _allowed_bos_counts(self) -> tuple[int, ...]:
-        """How many BOS tokens a prompt may begin with, unless the family says it.
+        """How many BOS tokens the text of a prompt may begin with, unless the family says it.
 
-        One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none; never two,
-        unless the settings ask for a second one.
+        One, if the tokenizer itself prepends BOS to a text. If it doesn't, the template may write one or none.
         """
-        more = len(self._second_bos)
         if self._family.begins is not None:
-            return (self._family.begins + more,)
-        return (1 + more,) if self._tokenizer_adds_bos else (0, 1)
+            return (self._family.begins,)
+        return (1,) if self._tokenizer_adds_bos else (0, 1)
 
     @property
     def _cuts_left(self) -> bool:

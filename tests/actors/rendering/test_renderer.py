@@ -641,7 +641,7 @@ def words_tokenizer() -> Any:
 
 def test_a_template_without_the_beginning_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
-    with pytest.raises(ModelError, match="must begin with <s> 1 times, and the template writes it there 0 times"):
+    with pytest.raises(ModelError, match="must begin with <s> 1 times, and the template writes it 0 times"):
         renderer(path)
 
 
@@ -662,7 +662,7 @@ def test_the_template_decides_where_the_tokenizer_begins_no_text(tmp_path: Path,
     plain = json.loads((path / "tokenizer.json").read_text()) | {"post_processor": None}
     (path / "tokenizer.json").write_text(json.dumps(plain))
     if written == 2:
-        with pytest.raises(ModelError, match="must begin with <s> 0 or 1 times, and the template writes it there 2 times"):
+        with pytest.raises(ModelError, match="must begin with <s> 0 or 1 times, and the template writes it 2 times"):
             renderer(path)
         return
     (rendered,) = renderer(path).render([request(user("Hi"))])
@@ -680,7 +680,7 @@ def test_a_tokenizer_without_a_beginning_needs_none(tmp_path: Path) -> None:
 
 def test_a_template_with_two_beginnings_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="{{ bos_token }}" + TEMPLATE)
-    with pytest.raises(ModelError, match="must begin with <s> 1 times, and the template writes it there 2 times"):
+    with pytest.raises(ModelError, match="must begin with <s> 1 times, and the template writes it 2 times"):
         renderer(path)
 
 
@@ -720,12 +720,12 @@ def test_a_second_beginning_before_the_mark_of_the_first_turn_is_refused(
     tmp_path: Path, beginnings: int, adds: bool
 ) -> None:
     path = chatml(tmp_path / "model", adds=adds, template="<|im_start|>" * beginnings + CHATML)
-    with pytest.raises(ModelError, match=f"1 times, and the template writes it there {beginnings + 1} times"):
+    with pytest.raises(ModelError, match=f"1 times, and the template writes it {beginnings + 1} times"):
         renderer(path)
 
 
-def test_a_beginning_after_white_space_counts(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "model", template="\n" + TEMPLATE)
+def test_a_beginning_after_other_text_counts(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", template="\nToday: " + TEMPLATE)
     asked = request(user("Hi"))
     expected = tokenizer(path).apply_chat_template(as_dicts(asked), return_dict=False)
     assert ids_of(renderer(path).render([asked])[0]) == expected
