@@ -1,6 +1,7 @@
 """Conversations become exactly the prompts that the models' authors made, and no text in them speaks for the template."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -729,6 +730,18 @@ def test_a_beginning_after_other_text_counts(tmp_path: Path) -> None:
     asked = request(user("Hi"))
     expected = tokenizer(path).apply_chat_template(as_dicts(asked), return_dict=False)
     assert ids_of(renderer(path).render([asked])[0]) == expected
+
+
+def test_thousands_of_added_tokens_take_no_time(tmp_path: Path) -> None:
+    """Gemma 3's tokenizer has 6,384."""
+    made = tokenizer_with("<s>", "<|end|>", *(f"<unused{number}>" for number in range(6242)))
+    made.add_special_tokens({"bos_token": "<s>"})
+    path = write_model(tmp_path / "model", template=TEMPLATE, tokenizer=made)
+    began = time.process_time()
+    rendering = renderer(path)
+    assert time.process_time() - began < 3
+    assert text_of(path, rendering.render([request(user("Hi"), to="Ho")])[0]) == "<s>user: Hi<|end|>assistant: Ho<|end|>"
+    assert reason_of(rendering.render([request(user("Hi"), to="a <unused17> b")])[0]) is Reason.CONTROL_TOKEN
 
 
 PADDED = [
