@@ -46,12 +46,11 @@ def reward_model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def conversations(shared_data: Path) -> list[list[dict[str, str]]]:
-    """Forty conversations of people with a model, of 2 to 24 turns."""
+    """Forty conversations of people with a model, of 2 to 8 turns; of two answers the shorter one."""
     ranked = json.loads((shared_data / "formats" / "sharegpt_ranking_40.json").read_text())
-    return [
-        [{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in (*row["conversations"], row["rejected"])]
-        for row in ranked
-    ]
+    answers = [min(row["chosen"], row["rejected"], key=lambda turn: len(turn["value"])) for row in ranked]
+    turns = [[*row["conversations"], answer] for row, answer in zip(ranked, answers, strict=True)]
+    return [[{"role": ROLES[turn["from"]], "content": turn["value"]} for turn in of_row] for of_row in turns]
 
 
 def test_rewards_of_real_conversations_are_those_of_transformers(

@@ -39,7 +39,7 @@ def write_smollm2(folder: Path, *, head: bool) -> Path:
             "id2label": {"0": "LABEL_0"},
             "label2id": {"LABEL_0": 0},
         }
-        weights["score.weight"] = 0.5 * torch.randn(1, config["hidden_size"], generator=torch.Generator().manual_seed(7))
+        weights["score.weight"] = 0.1 * torch.randn(1, config["hidden_size"], generator=torch.Generator().manual_seed(7))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps({**config, "dtype": "float32"}))
     return folder

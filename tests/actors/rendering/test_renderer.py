@@ -740,7 +740,7 @@ def test_thousands_of_added_tokens_take_no_time(tmp_path: Path) -> None:
     began = time.process_time()
     rendering = renderer(path)
     assert time.process_time() - began < 3
-    assert text_of(path, rendering.render([request(user("Hi"), to="Ho")])[0]) == "<s>user: Hi<|end|>assistant: Ho<|end|>"
+    assert reason_of(rendering.render([request(user("Hi"), to="a <unused> b")])[0]) is None
     assert reason_of(rendering.render([request(user("Hi"), to="a <unused17> b")])[0]) is Reason.CONTROL_TOKEN
 
 
