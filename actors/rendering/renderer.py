@@ -546,12 +546,13 @@ class Renderer:
         """
         begin, name = self._tokenizer.bos_token_id, self._tokenizer.name_or_path
         try:
-            probe = self.tokenize(self._render_text(self._make_safe(question)))
+            text = self._render_text(self._make_safe(question))
         except Rejected as rejected:
             about = "" if question.principle is None else f" about the principle {question.principle!r}"
             raise ModelError(f"{name}: a plain question{about} can't be asked: {rejected}") from rejected
-        # In a row, where it stands first: with some models BOS begins every turn, as SmolLM2's `<|im_start|>` does.
-        runs = itertools.groupby(probe[len(self._second_bos) :])
+        probe = self.tokenize(text)
+        # In a row, before the first turn's text: BOS may begin every turn, as SmolLM2's `<|im_start|>` does, or end it.
+        runs = itertools.groupby(self._tokenize([text.partition(_PROBE)[0]])[0])
         written = next((len(list(run)) for token, run in runs if token == begin), 0)
         if written not in (allowed := self._allowed_bos_counts()):
             raise ModelError(

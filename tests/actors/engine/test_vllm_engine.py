@@ -382,7 +382,7 @@ def test_an_engine_has_all_cpus_of_its_process_or_those_that_the_user_says(
     monkeypatch.delenv(name)
     if of_the_user is not None:
         monkeypatch.setenv(name, of_the_user)
-    monkeypatch.setattr(vllm_engine.current_platform, "is_cpu", lambda: True)
+    monkeypatch.setattr("actors.engine.vllm_engine.current_platform.is_cpu", lambda: True)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
     with vllm_engine._bind_cpus(workers):
         assert os.environ[name] == (of_the_user or shares)

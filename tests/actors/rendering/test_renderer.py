@@ -725,6 +725,16 @@ def test_a_second_beginning_before_the_mark_of_the_first_turn_is_refused(
         renderer(path)
 
 
+def test_a_mark_that_ends_turns_is_no_beginning(tmp_path: Path) -> None:
+    """As in templates of models whose one special token is `<|endoftext|>`."""
+    template = "{% for message in messages %}{{ message.role }}: {{ message.content }}<|im_start|>{% endfor %}"
+    asked = request(user("Hi"), to="Ho")
+    (rendered,) = renderer(chatml(tmp_path / "model", template=template)).render([asked])
+    assert ids_of(rendered).count(tokenizer(tmp_path / "model").bos_token_id) == 2
+    with pytest.raises(ModelError, match=r"must begin with <\|im_start\|> 1 times, and the template writes it 0 times"):
+        renderer(chatml(tmp_path / "adds", adds=True, template=template))
+
+
 def test_a_beginning_after_other_text_counts(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="\nToday: " + TEMPLATE)
     asked = request(user("Hi"))
