@@ -79,11 +79,7 @@ class Checkpoint:
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """`config.json`."""
-        try:
-            config: Mapping[str, Any] = json.loads((self.folder / "config.json").read_text())
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{self.folder / 'config.json'} can't be read: {error}") from error
-        return config
+        return _read_object(self.folder / "config.json")
 
     @property
     def architecture(self) -> str:
@@ -249,14 +245,6 @@ class Adapter:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ModelError(f"{self.folder / 'adapter_config.json'} has no valid ranks: {error!r}") from error
 
-    @property
-    def base(self) -> str:
-        """The model that it was trained on."""
-        try:
-            return str(json.loads((self.folder / "adapter_config.json").read_text())["base_model_name_or_path"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{self.folder / 'adapter_config.json'} can't be read: {error!r}") from error
-
     def check_template(self, base: Checkpoint) -> None:
         """Raise `ModelError` if it has a chat template of its own: prompts are rendered with that of its base model."""
         template = Checkpoint(self.folder, None).chat_template
@@ -280,12 +268,20 @@ def _check_files(folder: Path, model: str) -> Path:
     if (folder / "config.json").is_file():
         return folder
     if (folder / "adapter_config.json").is_file():
-        base = Adapter(folder).base
+        base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
         raise ModelError(
             f"{model} is a LoRA adapter, which is no model by itself: give --model {base} --adapter {model}, or, of a "
             f"reward head, merge it into {base} with PEFT's merge_and_unload, and give the folder of that with its tokenizer"
         )
     raise ModelError(f"{model} holds no config.json; a model folder has config.json, a tokenizer and weights")
+
+
+def _read_object(file: Path) -> Mapping[str, Any]:
+    try:
+        content: Mapping[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} can't be read: {error}") from error
+    return content
 
 
 def _check_pointers(folder: Path) -> None:

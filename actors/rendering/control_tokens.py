@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from actors.errors import Rejected
@@ -19,13 +18,10 @@ class ControlTokenFilter:
         # Of these, what is ordinary to the tokenizer and the family, and stands in the chat template: `<think>`, mostly.
         self.template_texts = _template_texts(tokenizer) - _special_texts(tokenizer) - {*texts}
         self._pattern = re.compile(_pattern_for_any(self.texts))
+        # The first character of every match, overlapping ones included: a lookahead consumes nothing but that character.
+        self._break = re.compile(f"(?=(?:{self._pattern.pattern}))(?s:.)")
         # Not the unknown token, which ordinary text may contain.
         self._ids = {*(vocabulary[text] for text in self.texts if text in vocabulary), *ids} - {tokenizer.unk_token_id}
-
-    @cached_property
-    def _break(self) -> re.Pattern[str]:
-        """Finds the first character of every match, overlapping ones included: a lookahead consumes nothing but that."""
-        return re.compile(f"(?=(?:{self._pattern.pattern}))(?s:.)")
 
     def are_in(self, text: str) -> bool:
         """Whether a text contains a control token."""
