@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from actors.checkpoint.lfs_pointer import LFS_ADVICE, is_lfs_pointer
 from actors.errors import ModelError
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "tiny_models"
@@ -57,9 +58,7 @@ class Checkpoint:
         if folder.is_dir():
             if revision is not None:
                 raise ModelError(f"--revision {revision} is for hub models, and {place} is a local folder")
-            if not (folder / "config.json").is_file():
-                raise ModelError(f"{place} holds no config.json; a model folder has config.json, a tokenizer and weights")
-            return cls(folder, None)
+            return cls(_check_files(folder, place), None)
         if place.startswith((".", "/", "~")) or place.count("/") != 1:
             raise ModelError(f"there is no model folder {place}; give a folder, a hub id (owner/name) or a tiny-* model")
         return cls._fetch(place, revision, [*_SMALL_FILES, *(["*.safetensors"] if weights else [])])
@@ -75,16 +74,12 @@ class Checkpoint:
                 f"{hub_id} isn't a local folder, and fetching it from the hub failed: {error}. "
                 "Check the id, the network, and HF_TOKEN if the model is gated"
             ) from error
-        return cls(Path(folder), Path(folder).name)
+        return cls(_check_files(Path(folder), hub_id), Path(folder).name)
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
         """`config.json`."""
-        try:
-            config: Mapping[str, Any] = json.loads((self.folder / "config.json").read_text())
-        except (OSError, ValueError) as error:
-            raise ModelError(f"{self.folder / 'config.json'} can't be read: {error}") from error
-        return config
+        return _read_object(self.folder / "config.json")
 
     @property
     def architecture(self) -> str:
@@ -238,6 +233,7 @@ class Adapter:
             raise ModelError(
                 f"{adapter} isn't a LoRA adapter, which is a folder with adapter_config.json and adapter_model.safetensors"
             )
+        _check_pointers(instance.folder)
         return instance
 
     @property
@@ -264,6 +260,36 @@ class Adapter:
         """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
         files = Checkpoint(self.folder, None)
         return f"{files.fingerprint()} {files.hash_of('adapter_config.json')}"
+
+
+def _check_files(folder: Path, model: str) -> Path:
+    """The folder of a model. Raises `ModelError` if it has no config.json, or files that a clone didn't fetch."""
+    _check_pointers(folder)
+    if (folder / "config.json").is_file():
+        return folder
+    if (folder / "adapter_config.json").is_file():
+        base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
+        raise ModelError(
+            f"{model} is a LoRA adapter, which is no model by itself: give --model {base} --adapter {model}, or, of a "
+            f"reward head, merge it into {base} with PEFT's merge_and_unload, and give the folder of that with its tokenizer"
+        )
+    raise ModelError(f"{model} holds no config.json; a model folder has config.json, a tokenizer and weights")
+
+
+def _read_object(file: Path) -> Mapping[str, Any]:
+    try:
+        content: Mapping[str, Any] = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{file} can't be read: {error}") from error
+    return content
+
+
+def _check_pointers(folder: Path) -> None:
+    """Raise `ModelError` for files of Git LFS that a clone didn't fetch."""
+    for file in sorted(path for pattern in (*_SMALL_FILES, "*.safetensors") for path in folder.glob(pattern)):
+        with file.open("rb") as stream:
+            if is_lfs_pointer(stream.read(42)):
+                raise ModelError(f"{file} is a Git LFS pointer of {file.stat().st_size} bytes: {LFS_ADVICE}")
 
 
 def _header(file: Path) -> bytes:

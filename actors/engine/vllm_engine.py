@@ -110,9 +110,12 @@ def _cpu_cache_bytes(config: VllmConfig) -> int:
 
 @contextmanager
 def _bind_cpus(workers: int) -> Iterator[None]:
-    """Give each of several workers its own CPUs, for processes started in this block, unless the user has set them."""
+    """Share all CPUs that this process may use among the workers started in this block, unless the user has set theirs.
+
+    vLLM's own choice leaves one free, which of two CPUs is half.
+    """
     name = "VLLM_CPU_OMP_THREADS_BIND"
-    if workers == 1 or not current_platform.is_cpu() or name in os.environ:
+    if not current_platform.is_cpu() or name in os.environ:
         yield
         return
     os.environ[name] = cpu_shares(sorted(os.sched_getaffinity(0)), workers)

@@ -1,7 +1,7 @@
 """The control tokens of a model, which structure its chat template, and finding them inside a row's texts."""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from actors.errors import Rejected
@@ -11,10 +11,9 @@ from actors.records import Reason
 class ControlTokenFilter:
     """Finds the control tokens of a tokenizer, of its template and of a family, in texts and in ids."""
 
-    def __init__(self, tokenizer: Any, texts: Collection[str], ids: Iterable[int]) -> None:
+    def __init__(self, tokenizer: Any, vocabulary: Mapping[str, int], texts: Collection[str], ids: Iterable[int]) -> None:
         """`texts` and `ids` are the family's control tokens, in addition to the tokenizer's."""
         candidates = {*_special_texts(tokenizer), *_template_texts(tokenizer), *texts}
-        vocabulary = tokenizer.get_vocab()
         self.texts = {text for text in candidates if text.strip()}  # added runs of spaces are text like any other
         # Of these, what is ordinary to the tokenizer and the family, and stands in the chat template: `<think>`, mostly.
         self.template_texts = _template_texts(tokenizer) - _special_texts(tokenizer) - {*texts}

@@ -13,6 +13,7 @@ from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Golden
 from actors.engine.protocol import Engine, activation
 from actors.errors import ModelError
+from actors.launch.start_engine import Report
 from actors.records import Message, Reason, Response, Role, ScoreRequest, Status
 from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
@@ -30,7 +31,12 @@ _SAME = 1e-3
 
 
 def self_test(
-    model: RewardModel, engine: Engine, passed: Callable[[str], None] = lambda check: None, *, must_read: bool = False
+    model: RewardModel,
+    engine: Engine,
+    passed: Callable[[str], None] = lambda check: None,
+    *,
+    report: Report = lambda step: None,
+    must_read: bool = False,
 ) -> None:
     """Check a model on its engine; `passed` is called with the text of each passed check. Raises `ModelError` if one fails.
 
@@ -41,7 +47,9 @@ def self_test(
     # Checked before, but now with the weights: of a hub model only the small files may have been here then.
     model.family.check(Checkpoint.find(model.model, model.revision), published)
     settings = RenderSettings(max_model_len=model.max_model_len)
+    report(f"reading the tokenizer of {model.model}")  # seconds: Gemma 3's has 262,144 tokens
     renderer = Renderer(model, settings)
+    report(f"testing {model.model}")
     passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
     # Empty if `max_model_len` is shorter than these few words.
     probes = renderer.render(_PROBES) if model.task.pools else []
@@ -61,7 +69,7 @@ def self_test(
             raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].text}")
         passed(tests[0].text)
     card_model = _as_published(model)
-    as_published = Renderer(card_model, settings)
+    as_published = renderer if card_model == model else Renderer(card_model, settings)
     for number, golden in enumerate(published.golden if published else (), 1):
         tests.append(_check_golden(card_model, engine, as_published, golden, number))
         passed(tests[-1].text)

@@ -75,8 +75,7 @@ class BatchActor:
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
     engine = start_engine(model, settings, report=report)
     if settings.engine != "fake":  # whose numbers are made up
-        report(f"testing {model.model}")
-        self_test(model, engine)
+        self_test(model, engine, report=report)
     return engine
 
 

@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -23,9 +24,10 @@ def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     passed(f"{settings.model.model} is read as {model.family_name}: {model.family.summary}")
     with _engine_log() as terminal:
-        engine = start_engine(model, settings.engine, report=lambda step: print(step, file=terminal, flush=True))
+        report = partial(print, file=terminal, flush=True)
+        engine = start_engine(model, settings.engine, report=report)
         try:
-            self_test(model, engine, passed, must_read=True)
+            self_test(model, engine, passed, report=report, must_read=True)
         finally:
             engine.close()
 

@@ -45,6 +45,36 @@ def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
         Checkpoint.find(str(tmp_path), None)
 
 
+def test_an_adapters_folder_is_told_from_a_model(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "some/chat-model", "r": 8}))
+    write_weights(tmp_path / "adapter_model.safetensors", {"base.lora_A.weight": 8})
+    with pytest.raises(ModelError, match="is a LoRA adapter, which is no model by itself") as refused:
+        reward_model(tmp_path)
+    assert f"give --model some/chat-model --adapter {tmp_path}, or" in str(refused.value)
+    assert "merge it into some/chat-model with PEFT's merge_and_unload" in str(refused.value)
+
+
+POINTER = (
+    "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b\nsize 538092792\n"
+)
+
+
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "tokenizer.json", "tokenizer.model", "config.json", "chat_template.jinja"]
+)
+def test_a_file_that_a_clone_didnt_fetch_is_named(folder: Path, file: str) -> None:
+    (folder / file).write_text(POINTER)
+    with pytest.raises(ModelError, match=rf"{file} is a Git LFS pointer of \d+ bytes: fetch .* `git lfs pull`"):
+        reward_model(folder)
+
+
+def test_an_adapter_that_a_clone_didnt_fetch_is_named(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "some/chat-model", "r": 8}))
+    (tmp_path / "adapter_model.safetensors").write_text(POINTER)
+    with pytest.raises(ModelError, match=r"adapter_model\.safetensors is a Git LFS pointer"):
+        Adapter.find(str(tmp_path))
+
+
 @pytest.mark.parametrize("written", ["", "{", "\ufeff{}x"])
 def test_a_broken_config_is_refused(folder: Path, written: str) -> None:
     (folder / "config.json").write_text(written)
@@ -126,7 +156,7 @@ def test_weights_of_the_hub_are_told_apart_by_their_commit(tmp_path: Path) -> No
     assert Checkpoint(tmp_path, "1234abcd").fingerprint() == "hub:1234abcd"
 
 
-@pytest.mark.parametrize("content", [b"", b"abc", b"version https://git-lfs.github.com/spec/v1", b"\xff" * 20])
+@pytest.mark.parametrize("content", [b"", b"abc", b"\xff" * 20])
 def test_what_are_no_weights_is_refused(folder: Path, content: bytes) -> None:
     (folder / "model.safetensors").write_bytes(content)
     with pytest.raises(ModelError, match="complete safetensors file"):

@@ -374,6 +374,24 @@ def test_workers_on_cpus_share_them_out(cpus: list[int], workers: int, shares: s
     assert cpu_shares(cpus, workers) == shares
 
 
+@pytest.mark.parametrize(("workers", "shares"), [(1, "0,1,5"), (2, "0|1,5")])
+@pytest.mark.parametrize("of_the_user", [None, "auto", "3"])
+def test_an_engine_has_all_cpus_of_its_process_or_those_that_the_user_says(
+    monkeypatch: pytest.MonkeyPatch, workers: int, shares: str, of_the_user: str | None
+) -> None:
+    from actors.engine import vllm_engine
+
+    name = "VLLM_CPU_OMP_THREADS_BIND"
+    monkeypatch.delenv(name)
+    if of_the_user is not None:
+        monkeypatch.setenv(name, of_the_user)
+    monkeypatch.setattr("actors.engine.vllm_engine.current_platform.is_cpu", lambda: True)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
+    with vllm_engine._bind_cpus(workers):
+        assert os.environ[name] == (of_the_user or shares)
+    assert os.environ.get(name) == of_the_user
+
+
 def test_the_users_arguments_win_over_the_platforms() -> None:
     ours = engine_arguments(Task.CLASSIFY, EngineSettings(tensor_parallel=2), on_cpu=True)
     assert ours["distributed_executor_backend"] == "mp"

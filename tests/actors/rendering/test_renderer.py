@@ -1,6 +1,7 @@
 """Conversations become exactly the prompts that the models' authors made, and no text in them speaks for the template."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.checkpoint.checkpoint_files import Checkpoint, locate
@@ -57,8 +58,8 @@ def shared(model: str, control_tokens: ControlTokens = ControlTokens.REJECT) -> 
 
 
 @cache
-def tokenizer(model: str) -> Any:
-    return AutoTokenizer.from_pretrained(locate(model))
+def tokenizer(model: str | Path) -> Any:
+    return AutoTokenizer.from_pretrained(locate(str(model)))
 
 
 def render(model: str, one: ScoreRequest) -> RenderedRequest:
@@ -641,7 +642,7 @@ def words_tokenizer() -> Any:
 
 def test_a_template_without_the_beginning_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template=TEMPLATE.replace("{{ bos_token }}", ""))
-    with pytest.raises(ModelError, match="a conversation must hold <s> 1 times, and the template writes it 0 times"):
+    with pytest.raises(ModelError, match="must begin with <s> 1 times, and the template writes it 0 times"):
         renderer(path)
 
 
@@ -662,7 +663,7 @@ def test_the_template_decides_where_the_tokenizer_begins_no_text(tmp_path: Path,
     plain = json.loads((path / "tokenizer.json").read_text()) | {"post_processor": None}
     (path / "tokenizer.json").write_text(json.dumps(plain))
     if written == 2:
-        with pytest.raises(ModelError, match="must hold <s> 0 or 1 times, and the template writes it 2 times"):
+        with pytest.raises(ModelError, match="must begin with <s> 0 or 1 times, and the template writes it 2 times"):
             renderer(path)
         return
     (rendered,) = renderer(path).render([request(user("Hi"))])
@@ -680,8 +681,77 @@ def test_a_tokenizer_without_a_beginning_needs_none(tmp_path: Path) -> None:
 
 def test_a_template_with_two_beginnings_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", template="{{ bos_token }}" + TEMPLATE)
-    with pytest.raises(ModelError, match="must hold <s> 1 times, and the template writes it 2 times"):
+    with pytest.raises(ModelError, match="must begin with <s> 1 times, and the template writes it 2 times"):
         renderer(path)
+
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def chatml(folder: Path, *, adds: bool = False, template: str = CHATML) -> Path:
+    """A model whose BOS, EOS and padding are its turns' marks, as SmolLM2's are; its tokenizer `adds` BOS to a text."""
+    made = tokenizer_with("<|im_start|>", "<|im_end|>")
+    begin, end = made.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
+    if adds:
+        made.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="<|im_start|> $A", special_tokens=[("<|im_start|>", begin)]
+        )
+    made.add_special_tokens({"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"})
+    config = {**SCALAR_CONFIG, "bos_token_id": begin, "eos_token_id": end, "pad_token_id": end}
+    return write_model(folder, config=config, template=template, tokenizer=made)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_mark_of_turns_that_is_the_beginning_too_isnt_counted(tmp_path: Path, adds: bool) -> None:
+    path = chatml(tmp_path / "model", adds=adds)
+    asked = request(system("Be brief."), user("Hi"), assistant("Ho"), user("And?"))
+    (rendered,) = renderer(path).render([asked])
+    expected = tokenizer(path).apply_chat_template(as_dicts(asked), return_dict=False)
+    assert ids_of(rendered) == expected
+    assert expected.count(tokenizer(path).bos_token_id) == 5
+    (twice,) = renderer(path, second_bos=True).render([asked])
+    assert ids_of(twice) == expected[:1] * adds + expected
+
+
+@pytest.mark.parametrize(("beginnings", "adds"), [(1, False), (1, True), (2, False)])
+def test_a_second_beginning_before_the_mark_of_the_first_turn_is_refused(
+    tmp_path: Path, beginnings: int, adds: bool
+) -> None:
+    path = chatml(tmp_path / "model", adds=adds, template="<|im_start|>" * beginnings + CHATML)
+    with pytest.raises(ModelError, match=f"1 times, and the template writes it {beginnings + 1} times"):
+        renderer(path)
+
+
+def test_a_mark_that_ends_turns_is_no_beginning(tmp_path: Path) -> None:
+    """As in templates of models whose one special token is `<|endoftext|>`."""
+    template = "{% for message in messages %}{{ message.role }}: {{ message.content }}<|im_start|>{% endfor %}"
+    asked = request(user("Hi"), to="Ho")
+    (rendered,) = renderer(chatml(tmp_path / "model", template=template)).render([asked])
+    assert ids_of(rendered).count(tokenizer(tmp_path / "model").bos_token_id) == 2
+    with pytest.raises(ModelError, match=r"must begin with <\|im_start\|> 1 times, and the template writes it 0 times"):
+        renderer(chatml(tmp_path / "adds", adds=True, template=template))
+
+
+def test_a_beginning_after_other_text_counts(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model", template="\nToday: " + TEMPLATE)
+    asked = request(user("Hi"))
+    expected = tokenizer(path).apply_chat_template(as_dicts(asked), return_dict=False)
+    assert ids_of(renderer(path).render([asked])[0]) == expected
+
+
+def test_thousands_of_added_tokens_take_no_time(tmp_path: Path) -> None:
+    """Gemma 3's tokenizer has 6,384."""
+    made = tokenizer_with("<s>", "<|end|>", *(f"<unused{number}>" for number in range(6242)))
+    made.add_special_tokens({"bos_token": "<s>"})
+    path = write_model(tmp_path / "model", template=TEMPLATE, tokenizer=made)
+    began = time.process_time()
+    rendering = renderer(path)
+    assert time.process_time() - began < 3
+    assert reason_of(rendering.render([request(user("Hi"), to="a <unused> b")])[0]) is None
+    assert reason_of(rendering.render([request(user("Hi"), to="a <unused17> b")])[0]) is Reason.CONTROL_TOKEN
 
 
 PADDED = [

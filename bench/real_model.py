@@ -1,0 +1,123 @@
+"""A published model on CPUs: `assay score` beside vLLM's `LLM.encode` and the plain loops of transformers.
+
+SmolLM2-135M in float32 below a head of random numbers scores the conversations of a file, rows with `messages`. The ways
+take turns, each round in a process of its own, so that no other holds memory or threads meanwhile. `assay score` counts from
+its first part to its last, the others from their second conversation on.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tests.support.smollm2 import write_smollm2
+
+ROUNDS = 3
+PADDED_ROWS = 8
+BIND = "VLLM_CPU_OMP_THREADS_BIND"
+OURS, BARE, BARE_ON_ALL = "assay score", "LLM.encode", "LLM.encode on all CPUs"
+LOOP, PADDED = "loop", f"loop, {PADDED_ROWS} padded"
+
+Prompts = list[list[int]]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """`real_model CORPUS`, or `real_model CORPUS ROUNDS`."""
+    if arguments[:1] == ["--run"]:
+        _run(*arguments[1:])
+        return
+    corpus, rounds = Path(arguments[0]), int(arguments[1]) if len(arguments) > 1 else ROUNDS
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, "model")
+        folder.mkdir()
+        write_smollm2(folder, head=True)
+        rates: dict[str, list[float]] = {way: [] for way in (OURS, BARE, BARE_ON_ALL, LOOP, PADDED)}
+        for number in range(rounds):
+            for way, of_way in rates.items():
+                of_way.append(_rate(way, folder, corpus, Path(place, f"scored-{number}")))
+                load = os.getloadavg()[0]
+                print(f"round {number + 1}, {way}: {of_way[-1]:,.0f} tokens/s, load {load:.0f}", flush=True)
+    for way, of_way in rates.items():
+        ratios = sorted(ours / rate for ours, rate in zip(rates[OURS], of_way, strict=True))
+        print(f"assay score / {way}: {ratios[0]:.2f}, {statistics.median(ratios):.2f}, {ratios[-1]:.2f} (min, median, max)")
+
+
+def _rate(way: str, folder: Path, corpus: Path, scored: Path) -> float:
+    """Prompt tokens a second of one round."""
+    if way == OURS:
+        return _rate_of_job(folder, corpus, scored)
+    cpus = {BIND: ",".join(map(str, sorted(os.sched_getaffinity(0))))} if way == BARE_ON_ALL else {}
+    command = [sys.executable, "-m", "bench", "real_model", "--run", way, str(folder), str(corpus)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **cpus})
+    return float(done.stdout.split()[-1])
+
+
+def _rate_of_job(folder: Path, corpus: Path, scored: Path) -> float:
+    rows = sum(1 for _ in corpus.open(encoding="utf-8"))
+    options = ["--model", str(folder), "--family", "scalar", "--part-rows", str(max(1, rows // 10))]
+    command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(scored), *options]
+    subprocess.run(command, check=True, capture_output=True)
+    parts = sorted((path.stat().st_mtime, path) for path in scored.glob("parts/*.parquet"))
+    tokens = [sum(pq.read_table(path, columns=["prompt_tokens"])["prompt_tokens"].to_pylist()) for _, path in parts]
+    return sum(tokens[1:]) / (parts[-1][0] - parts[0][0])
+
+
+def _run(way: str, folder: str, corpus: str) -> None:
+    """One round of a way that isn't ours, in this process: prints its tokens a second."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    conversations = [json.loads(line)["messages"] for line in Path(corpus).read_text(encoding="utf-8").splitlines()]
+    prompts = [tokenizer.apply_chat_template(turns, return_dict=False) for turns in conversations]
+    score = _bare(folder) if way in (BARE, BARE_ON_ALL) else _loop(folder, 1 if way == LOOP else PADDED_ROWS)
+    score(prompts[:1])  # the first pays for what is made once
+    start = time.monotonic()
+    score(prompts[1:])
+    print(sum(map(len, prompts[1:])) / (time.monotonic() - start))
+
+
+def _bare(folder: str) -> Callable[[Prompts], None]:
+    from vllm import LLM, PoolingParams
+    from vllm.config import PoolerConfig
+
+    pooler = PoolerConfig(task="classify", use_activation=False, seq_pooling_type="LAST")
+    # The cache's size as ours: vLLM's default is a large part of the machine's memory, all of which it writes.
+    engine = LLM(
+        model=folder, runner="pooling", convert="classify", dtype="float32", pooler_config=pooler, enforce_eager=True,
+        kv_cache_memory_bytes=1 << 30,
+    )  # fmt: skip
+
+    def score(prompts: Prompts) -> None:
+        inputs: Any = [{"prompt_token_ids": ids} for ids in prompts]
+        engine.encode(inputs, PoolingParams(use_activation=False), use_tqdm=False, pooling_task="classify")
+
+    return score
+
+
+def _loop(folder: str, rows: int) -> Callable[[Prompts], None]:
+    """A forward pass of transformers for each batch of so many rows, padded to the longest of them, in the file's order."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    model: Any = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    padding = model.config.pad_token_id
+
+    def score(prompts: Prompts) -> None:
+        with torch.inference_mode():
+            for at in range(0, len(prompts), rows):
+                batch = prompts[at : at + rows]
+                longest = max(map(len, batch))
+                ids = torch.tensor([[*prompt, *[padding] * (longest - len(prompt))] for prompt in batch])
+                mask = torch.tensor([[1] * len(prompt) + [0] * (longest - len(prompt)) for prompt in batch])
+                model(input_ids=ids, attention_mask=mask)
+
+    return score
