@@ -829,7 +829,7 @@ OPEN_ASSISTANT = [
 # Cards Magpie-Align/Magpie-Phi3-Pro-300K-Filtered@04d452e and Magpie-Llama-3.1-Pro-MT-300K-Filtered,
 # youjunhyeok/Magpie-Pro-DPO-100K-v0.1-ko (the columns of Magpie-Pro-DPO-100K-v0.1), code that loads openhermes2_5.json,
 # argilla/ultrafeedback-binarized-preferences(-cleaned), argilla/distilabel-capybara-dpo-7k-binarized@77df64d,
-# malhajar/distilabel-intel-orca-dpo-pairs-tr@e9de3ee, Felladrin/ChatML-distilabel-intel-orca-dpo-pairs, and distilabel's own
+# argilla/oasst_response_quality@1df6ef9, malhajar/distilabel-intel-orca-dpo-pairs-tr@e9de3ee, Felladrin/ChatML-distilabel-intel-orca-dpo-pairs, and distilabel's own
 # exports ashercn97/example-preference-dataset2_work5@c37f5dc, alvarobartt/ultrafeedback-mini@03278a7.
 
 _GENERATED = {"temperature": 1.0, "top_p": 1.0, "input_generator": "m", "seed": None, "pre_query_template": "<|user|>"}
@@ -1025,6 +1025,30 @@ SYNTHETIC = [
             chosen=CHAT,
             rejected=CHAT,
             **{"chosen-rating": REAL, "chosen-model": TEXT, "rejected-rating": REAL, "rejected-model": TEXT},
+        ),
+    ),
+    PublicSet(
+        "A feedback export of Argilla",
+        [
+            {
+                "prompt": "What is 2 + 2?",
+                "response": "It is 4.",
+                "quality": [{"user_id": None, "value": 5, "status": "submitted"}],
+                "quality-suggestion": None,
+                "quality-suggestion-metadata": {"type": None, "score": None, "agent": None},
+                "external_id": None,
+                "metadata": "{}",
+            }
+        ]
+        * 3,
+        [ONE] * 3,
+        schema(
+            **strings("prompt", "response", "external_id", "metadata"),
+            **{
+                "quality": pa.list_(struct(user_id=TEXT, value=INT, status=TEXT)),
+                "quality-suggestion": INT,
+                "quality-suggestion-metadata": struct(type=TEXT, score=REAL, agent=TEXT),
+            },
         ),
     ),
     PublicSet(
