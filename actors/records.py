@@ -64,6 +64,7 @@ class Reason(StrEnum):
     NO_FINAL_ASSISTANT = "no_final_assistant"
     COLUMN_COLLISION = "column_collision"
     CONTENT_NOT_TEXT = "content_not_text"
+    WRITTEN_OUT = "written_out"  # a conversation as one text, which can't be taken apart into its turns
     EMPTY_CONTENT = "empty_content"
     CONTROL_TOKEN = "control_token"
     ROLE_NOT_IN_TEMPLATE = "role_not_in_template"

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Query
 from actors.errors import Rejected
 from actors.records import Message, Reason, Response, Score, ScoreRequest
 from deploy.errors import ApiError, BadRequest
-from deploy.models.policy_templates import TEMPLATES, ParsedPrompt, split_by_any
 from deploy.models.work import off_loop
 from deploy.wire.bodies import Listed, RequestBody, Serving
 from deploy.wire.json_route import JsonRoute
+from pipelines.formats.chat_templates import TEMPLATES, ParsedPrompt, split_by_any
 from pipelines.formats.content import text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)

@@ -54,6 +54,11 @@ REASONS: Mapping[Reason, Meaning] = {
     ),
     Reason.COLUMN_COLLISION: Meaning(_REJECTED, "a field of the row has the name of a column of Assay's", "`--prefix`"),
     Reason.CONTENT_NOT_TEXT: Meaning(_REJECTED, "a turn holds something else than text, such as an image"),
+    Reason.WRITTEN_OUT: Meaning(
+        _REJECTED,
+        "a conversation is written out as one text, as a template or a transcript does, and can't be taken apart",
+        "write it as a list of {role, content}",
+    ),
     Reason.EMPTY_CONTENT: Meaning(_REJECTED, "a turn, or the response, has no text"),
     Reason.CONTROL_TOKEN: Meaning(
         _REJECTED,

@@ -8,7 +8,8 @@ from actors.errors import SettingsError
 from pipelines.corpus.corpus_files import find_corpus
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import choose_benchmark
-from pipelines.prepare.resolve_run import own_columns_of, read_first_rows, shape_of
+from pipelines.prepare.choose_shape import preview_of
+from pipelines.prepare.row_sample import read_sample
 from pipelines.run_folder.columns import carried_columns
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.run_settings import CorpusSettings
@@ -56,7 +57,7 @@ def _benchmark_of(file: str, name: str | None) -> str:
     """The benchmark that rows are of, read as `score` reads them."""
     corpus = CorpusSettings(inputs=(file,))
     files, _, schemas = find_corpus(corpus.inputs)
-    sample: Sequence[Any] = read_first_rows(files, corpus).rows
-    shape = shape_of(corpus, own_columns_of(corpus), sample)
+    sample: Sequence[Any] = read_sample(files, corpus.max_record_bytes).rows
+    shape = preview_of(corpus, sample).row_shape
     carried = carried_columns(files, [row for row in sample if isinstance(row, dict)], schemas)
     return choose_benchmark(file, shape.name, carried.names, name, how="BENCHMARK=FILE or --as, of").name

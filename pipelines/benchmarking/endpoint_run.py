@@ -23,8 +23,9 @@ from pipelines.benchmarking.rewards_client import RewardsClient
 from pipelines.corpus.corpus_files import InputFile, find_corpus
 from pipelines.corpus.readers import read
 from pipelines.corpus.units import Unit, cut
-from pipelines.formats import ROW_READER, RowRequests, RowShape, explain_detection
-from pipelines.prepare.resolve_run import own_columns_of, read_first_rows, shape_of
+from pipelines.formats import ROW_READER, RowRequests, RowShape
+from pipelines.prepare.choose_shape import preview_of
+from pipelines.prepare.row_sample import read_sample
 from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
 from pipelines.run_folder.columns import Columns, carried_columns
 from pipelines.run_folder.coverage import audit, by_file, gaps, merge_ranges
@@ -112,10 +113,10 @@ def score_on_endpoint(
     name, output, prefix = target
     served = open_served(settings, name, progress.noted)
     files, _, schemas = find_corpus(corpus.inputs)
-    sample = read_first_rows(files, corpus).rows
-    shape = shape_of(corpus, own_columns_of(corpus), sample)
-    progress.planned(explain_detection(shape, sample))
-    row_shape = RowShape(shape.name, corpus.turns.value)
+    sample = read_sample(files, corpus.max_record_bytes).rows
+    preview = preview_of(corpus, sample)
+    progress.planned(preview.explain())
+    row_shape = preview.row_shape
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
     columns = served.columns(carried_columns(files, objects, schemas), row_shape, prefix)
     columns.check(field for row in objects for field in row)
@@ -159,6 +160,7 @@ def _identity(served: EndpointModel, row_shape: RowShape, corpus: CorpusSettings
         **served.identity,
         "shape": row_shape.name,
         "row_reader": ROW_READER,
+        **({"written_out": True} if row_shape.written_out else {}),
         "turns": row_shape.turns,
         "limit": None,
         "max_record_bytes": corpus.max_record_bytes,

@@ -23,7 +23,9 @@ from pipelines.datasets.score_datasets import check_names, read_first_rows
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
+from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.policy_prompts import PromptPreparation
+from pipelines.prepare.preview import check_preview
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.sampling import policies
@@ -49,7 +51,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     dataset = with_plain_blocks(dataset)
     schema, first = read_first_rows(dataset)
     check_names(schema)
-    row_shape = resolve_run.row_shape_of(settings.rows, first, unanswered=True)
+    preview = preview_of(settings.rows, first, unanswered=True)
+    row_shape = preview.row_shape
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
     _check_room(settings)
@@ -66,8 +69,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     )
     columns.check(())
     preparation = Preparation(model, settings.render, row_shape, columns)
-    resolve_run.check_principles(preparation, first)
-    resolve_run.check_reasoning(preparation, first)
+    check_preview(preview, preparation)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
     policies.check_reasoning(writer, model, settings.render)
     prompt_preparation = PromptPreparation(preparation, writer, system, settings.render.control_tokens)

@@ -32,7 +32,9 @@ from pipelines.datasets.score_rows import ROW_ID, RowStep, prepare_rows
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run
+from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.identity import open_score_store
+from pipelines.prepare.preview import check_preview
 from pipelines.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.run_folder.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.runtime.engine_pool import engine_pool, ledger
@@ -60,7 +62,8 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     dataset = with_plain_blocks(dataset)
     schema, sample = read_first_rows(dataset)
     check_names(schema)
-    row_shape = resolve_run.row_shape_of(settings.rows, sample)
+    preview = preview_of(settings.rows, sample)
+    row_shape = preview.row_shape
     resolved = resolve_model(
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
     )
@@ -76,9 +79,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     )
     columns.check(())
     preparation = Preparation(resolved, settings.render, row_shape, columns)
-    resolve_run.check_principles(preparation, sample)
-    resolve_run.check_reasoning(preparation, sample)
-    resolve_run.check_comparable(preparation, sample)
+    check_preview(preview, preparation)
     scored = dataset.map_batches(
         functools.partial(prepare_rows, preparation=preparation, batch_rows=settings.batch_rows),
         batch_size=None,

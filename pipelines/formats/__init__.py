@@ -10,10 +10,11 @@ from pipelines.formats.lines import MAX_DEPTH, parse
 from pipelines.formats.mixed import FORMATS, MIXED, PROMPT_FORMATS, check_mixed, explain_detection
 from pipelines.formats.own_columns import OwnColumns, check_column, with_principles
 from pipelines.formats.prompts import CANDIDATE, PROMPT_READER
-from pipelines.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, requests
+from pipelines.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, requests, unread_texts
 from pipelines.formats.row_shape import RowShape
 from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.formats.shape import Shape
+from pipelines.formats.written_out import is_written_out, note_repeated_prompts, take_apart
 
 __all__ = [
     "CANDIDATE",
@@ -37,8 +38,12 @@ __all__ = [
     "check_mixed",
     "detect",
     "explain_detection",
+    "is_written_out",
+    "note_repeated_prompts",
     "parse",
     "requests",
+    "take_apart",
+    "unread_texts",
     "with_policy_system",
     "with_principles",
 ]

@@ -3,19 +3,25 @@
 Most functions take a JSON value of any type and return what it means, or raise `Rejected` with a reason.
 """
 
+import json
+import math
+from collections.abc import Mapping
+
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from actors.text.reasoning import with_reasoning
 from pipelines.formats.rows import Exchange, Row
 
-ROLES = {
-    "system": Role.SYSTEM,
-    "developer": Role.SYSTEM,
-    "user": Role.USER,
-    "assistant": Role.ASSISTANT,
-    "tool": Role.TOOL,
-    "function": Role.TOOL,
+_CALLERS = ("function_call", "tool_call")
+"""ShareGPT's names of an assistant that calls a tool in its turn."""
+
+ROLES: Mapping[str, Role] = {
+    **dict.fromkeys(("system", "developer"), Role.SYSTEM),
+    **dict.fromkeys(("user", "human", "prompter"), Role.USER),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bard", "bing", "bot", "model", "ai", *_CALLERS), Role.ASSISTANT),
+    **dict.fromkeys(("tool", "function", "observation", "function_response", "tool_response", "ipython"), Role.TOOL),
 }
+"""What `role` or `from` says, in lower case, and the role that it means."""
 
 SYSTEMS = ("system_prompt", "system")
 """The fields that may hold a system prompt outside the turns."""
@@ -37,7 +43,7 @@ def text(value: object) -> str:
         raise Rejected(Reason.EMPTY_CONTENT)
     joined = "".join(map(_part, value)) if isinstance(value, list) else value
     if not isinstance(joined, str):
-        raise Rejected(Reason.CONTENT_NOT_TEXT, type(value).__name__)
+        raise Rejected(Reason.CONTENT_NOT_TEXT, describe(value))
     if not joined.strip():
         raise Rejected(Reason.EMPTY_CONTENT)
     try:
@@ -47,30 +53,67 @@ def text(value: object) -> str:
     return joined
 
 
+_TEXT_PARTS = ("text", "input_text", "output_text", None)
+"""What `type` says of a part of a content that is text: in chat completions, in OpenAI's Responses, or not at all."""
+
+
 def _part(part: object) -> str:
-    content = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else part
+    is_text = isinstance(part, dict) and part.get("type") in _TEXT_PARTS
+    content = part.get(content_key(part)) if isinstance(part, dict) and is_text else part
     if not isinstance(content, str):
-        raise Rejected(Reason.CONTENT_NOT_TEXT, "a part that isn't text")
+        raise Rejected(Reason.CONTENT_NOT_TEXT, f"a part that isn't text: {describe(part)}")
     return content
 
 
-def message(value: object) -> Message:
-    """One turn with text. A tool call is rejected, because none of our reward models' templates renders it.
+_SHOWN_CHARACTERS, _SHOWN_KEYS = 40, 6
 
-    Reasoning in a separate field is put before the content, between tags.
+
+def describe(value: object) -> str:
+    """What a value is, for a message: its type, and how it begins."""
+    if isinstance(value, Mapping):
+        more = ", ..." if len(value) > _SHOWN_KEYS else ""
+        return f"an object with {', '.join(ascii(str(key)) for key in list(value)[:_SHOWN_KEYS]) or 'no keys'}{more}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}, the first {describe(value[0])}" if value else "an empty list"
+    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", bytes: "bytes", type(None): "null"}
+    kind, begin = kinds.get(type(value), f"a {type(value).__name__}"), repr(value)[:_SHOWN_CHARACTERS]
+    return kind if value is None else f"{kind}, {begin}{'...' if len(repr(value)) > _SHOWN_CHARACTERS else ''}"
+
+
+def message(value: object) -> Message:
+    """One turn with text, in OpenAI's form or in ShareGPT's, whose keys are `from` and `value`.
+
+    A tool call is rejected, because none of our reward models' templates renders it. Reasoning in a separate field is put
+    before the content, between tags.
     """
     if not isinstance(value, dict):
-        raise Rejected(Reason.WRONG_TYPE, "a message that isn't an object")
-    name = field(value, "role")
+        raise Rejected(Reason.WRONG_TYPE, f"{describe(value)} where a message is expected")
+    if _role_key(value) not in value:
+        raise Rejected(Reason.MISSING_FIELD, f"role, in {describe(value)}")
+    name = value[_role_key(value)]
     if not isinstance(name, str):
-        raise Rejected(Reason.WRONG_TYPE, "a role that isn't a string")
-    if name not in ROLES:
-        raise Rejected(Reason.UNKNOWN_ROLE)
-    role = ROLES[name]
-    if role is Role.ASSISTANT and any(value.get(name) for name in _CALLS):
+        raise Rejected(Reason.WRONG_TYPE, f"a message whose {_role_key(value)!r} is {describe(name)}")
+    if (role := role_of(value)) is None:
+        raise Rejected(Reason.UNKNOWN_ROLE, f"{name[:_SHOWN_CHARACTERS]!a}; known are {', '.join(ROLES)}")
+    if role is Role.ASSISTANT and (name.lower() in _CALLERS or any(not is_blank(value.get(key)) for key in _CALLS)):
         raise Rejected(Reason.TOOL_CALL)
-    content = text(field(value, "content"))
+    content = text(field(value, content_key(value)))
     return Message(role, with_reasoning(content, value) if role is Role.ASSISTANT else content)
+
+
+def role_of(value: object) -> Role | None:
+    """The role of what was meant as a message, readable or not; None if it has none that is known."""
+    name = value.get(_role_key(value)) if isinstance(value, dict) else None
+    return ROLES.get(name.lower()) if isinstance(name, str) else None
+
+
+def _role_key(turn: Mapping[str, object]) -> str:
+    return "from" if "from" in turn and "role" not in turn else "role"
+
+
+def content_key(turn: Mapping[str, object]) -> str:
+    """The key of the content of a message, or of a part of one."""
+    return next((key for key in ("content", "value", "text") if key in turn), "content")
 
 
 def entries(value: object) -> list[object]:
@@ -78,13 +121,22 @@ def entries(value: object) -> list[object]:
     if value is None or value == []:
         raise Rejected(Reason.NO_MESSAGES)
     if not isinstance(value, list):
-        raise Rejected(Reason.WRONG_TYPE, "messages that aren't a list")
+        raise Rejected(Reason.WRONG_TYPE, f"{describe(value)} where a list is expected")
     return value
 
 
 def conversation(value: object) -> tuple[Message, ...]:
-    """A conversation of at least one turn. The first unreadable turn decides the reason of `Rejected`."""
-    return tuple(map(message, entries(value)))
+    """A conversation of at least one turn. The first unreadable turn decides the reason of `Rejected`.
+
+    A blank system prompt at its beginning is none, as in a field of its own.
+    """
+    turns = entries(value)
+    return tuple(map(message, turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
+
+
+def is_blank_system(value: object) -> bool:
+    """Whether a turn is a system prompt without text."""
+    return isinstance(value, dict) and role_of(value) is Role.SYSTEM and is_blank(value.get(content_key(value)))
 
 
 def final(turns: tuple[Message, ...]) -> Exchange:
@@ -100,8 +152,13 @@ def question(value: object) -> tuple[Message, ...]:
 
 
 def is_blank(value: object) -> bool:
-    """Whether an optional text is absent: null, or only white space."""
-    return value is None or (isinstance(value, str) and not value.strip())
+    """Whether an optional value is absent: null or NaN, only white space, an empty list or object."""
+    return value is None or is_nan(value) or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def is_nan(value: object) -> bool:
+    """Whether a value is NaN, which is how pandas writes null."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -145,15 +202,35 @@ def answer(value: object) -> str:
     """A response: its text, or an assistant message. A list of several texts is rejected, as it holds several responses."""
     if isinstance(value, list) and sum(isinstance(part, str) for part in value) > 1:
         raise Rejected(Reason.WRONG_TYPE, "a list of texts where one response is expected")
+    if isinstance(value, dict) and not is_message(value):
+        raise Rejected(Reason.MISSING_FIELD, f"{describe(value)}, where a text or a message is expected")
     return final((message(value),)).answer if isinstance(value, dict) else text(value)
 
 
 def reply(context: tuple[Message, ...], value: object) -> Exchange:
-    """A response in its context: its text, an assistant message, or several turns that end with one."""
+    """A response in its context: its text, an assistant message, or several turns that end with one.
+
+    Turns that begin with all of the context's, but for a system prompt, are the whole conversation.
+    """
     if not isinstance(value, list):
         return Exchange(refuse_answered(context), answer(value))
-    earlier, response = final(conversation(value))
-    return Exchange(refuse_answered(append_turns(context, earlier)), response)
+    turns = conversation(value)
+    earlier, response = final(turns)
+    system, asked = split_system(context)
+    _, spoken = split_system(turns)
+    if asked and _keys(spoken[: len(asked)]) == _keys(asked):
+        return Exchange(refuse_answered(with_opening_system(system and system.content, earlier)), response)
+    return Exchange(append_turns(context, earlier), response)
+
+
+def split_system(turns: tuple[Message, ...]) -> tuple[Message | None, tuple[Message, ...]]:
+    """The system prompt that a conversation begins with, if it does, and the other turns."""
+    return (turns[0], turns[1:]) if turns and turns[0].role is Role.SYSTEM else (None, turns)
+
+
+def _keys(turns: tuple[Message, ...]) -> list[tuple[object, str]]:
+    """By which turns are compared: without the white space around them."""
+    return [(turn.role, turn.content.strip()) for turn in turns]
 
 
 def refuse_answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -170,20 +247,23 @@ def refuse_answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
 def append_turns(context: tuple[Message, ...], turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """The context and the turns between it and the response.
 
-    Raises `Rejected` for turns that start the conversation again (a system prompt after the context, or a user's turn after
-    a user's turn): such a row has its prompt twice in different words.
+    Raises `Rejected` for turns that start the conversation again, so that the prompt would be asked twice: a system prompt
+    after the context, a user's turn after a user's, or, after an answered context, anything but a new turn of the user's.
     """
     if context and turns:
         if turns[0].role is Role.SYSTEM:
             raise Rejected(Reason.WRONG_TYPE, "a system prompt after the prompt")
         if turns[0].role is context[-1].role is Role.USER:
             raise Rejected(Reason.WRONG_TYPE, "a user's turn right after the prompt's")
-    return context + turns
+        is_answered = context[-1].role is Role.ASSISTANT
+        if is_answered and (turns[0].role is not Role.USER or _keys(turns[:1])[0] in _keys(context)):
+            raise Rejected(Reason.WRONG_TYPE, "a prompt that is answered already, and asked again")
+    return refuse_answered(context + turns)
 
 
 def is_message(value: object) -> bool:
     """Whether a value was meant as a message, readable or not. Used to detect shapes."""
-    return isinstance(value, dict) and "role" in value
+    return isinstance(value, dict) and ("role" in value or "from" in value)
 
 
 def is_conversation(value: object) -> bool:
@@ -196,3 +276,29 @@ def with_policy_system(context: tuple[Message, ...], system: str | None) -> tupl
     if system is None or context[0].role is Role.SYSTEM:
         return context
     return (Message(Role.SYSTEM, system), *context)
+
+
+_MEDIA = ("image", "video", "audio")
+
+
+def find_unshown(row: Row) -> Rejected | None:
+    """What a row holds beside its text that a judge wouldn't be shown: pictures, sound, or tools; None if nothing."""
+    for medium in _MEDIA:
+        pictured = f"<{medium}>" in repr(row) if not is_blank(row.get(medium)) else False
+        if _holds_any(row.get(f"{medium}s")) or pictured:
+            return Rejected(Reason.CONTENT_NOT_TEXT, f"{medium}s beside the text")
+    return Rejected(Reason.TOOL_CALL, "`tools` beside the text") if _are_tools(row.get("tools")) else None
+
+
+def _holds_any(value: object) -> bool:
+    return not all(map(is_blank, value)) if isinstance(value, list) else isinstance(value, dict) and bool(value)
+
+
+def _are_tools(value: object) -> bool:
+    """Whether a value is a list of definitions of tools, or such a list as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return False
+    return isinstance(value, list) and any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in value)

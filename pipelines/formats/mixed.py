@@ -23,6 +23,8 @@ def mixed(available: Mapping[str, Shape]) -> Shape:
     def read(row: Row, turns: Turns = "final") -> RowRequests:
         recognised = recognise(row, available)
         if not recognised.shapes:
+            if recognised.other_responses:
+                raise Rejected(Reason.TWO_SHAPES, f"another response under {recognised.other_responses[0]!r}")
             raise Rejected(_why_unknown(recognised.row, available), "a row of no known shape")
         if len(recognised.shapes) > 1:
             raise Rejected(Reason.TWO_SHAPES, " and ".join(shape.name for shape in recognised.shapes))
@@ -58,8 +60,9 @@ PROMPT_FORMATS: Mapping[str, Shape] = {**PROMPT_SHAPES, MIXED: mixed(PROMPT_SHAP
 
 def check_mixed(rows: Sequence[object], available: Mapping[str, Shape]) -> None:
     """Raise `SourceError` for a sample that can't be read row by row: half of it has no shape, or a tenth several."""
-    fits = [recognise(row, available).shapes for row in rows]
-    check_known(rows, fits, available)
+    recognised = [recognise(row, available) for row in rows]
+    check_known(rows, recognised, available)
+    fits = [fit.shapes for fit in recognised]
     several = Counter(" and ".join(shape.name for shape in row_shapes) for row_shapes in fits if len(row_shapes) > 1)
     if several.total() > STRAY * sum(map(bool, fits)):
         counts = ", ".join(f"{names} ({count} of {len(rows)} rows)" for names, count in several.most_common())

@@ -1,18 +1,18 @@
 """Rows that hold a prompt for a policy to answer: what the shapes of such rows have in common. Each row is one prompt.
 
-If a conversation ends with the assistant, that last turn is dropped and generated anew. A prompt with a trainer's template
-written out is parsed into turns, as in the shapes of scored rows.
+If a conversation ends with the assistant, that last turn is dropped and generated anew.
 """
 
 from collections.abc import Callable
 
 from actors.records import Message, Role
+from pipelines.formats.content import role_of
 from pipelines.formats.rows import Exchange, RowRequests, gather
 
 CANDIDATE = "candidate"
 """The name of the response that a policy will generate."""
 
-PROMPT_READER = 4
+PROMPT_READER = 5
 """Version of the prompt reader, part of a run's identity: increase it whenever a row yields another conversation."""
 
 
@@ -23,5 +23,4 @@ def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
 
 def open_end(turns: list[object]) -> list[object]:
     """The turns without a last turn of the assistant, which isn't read and may hold anything."""
-    last = turns[-1] if turns else None
-    return turns[:-1] if isinstance(last, dict) and last.get("role") == Role.ASSISTANT.value else turns
+    return turns[:-1] if turns and role_of(turns[-1]) is Role.ASSISTANT else turns

@@ -10,13 +10,15 @@ from pipelines.formats.own_columns import OwnColumns, with_principles, without_p
 from pipelines.formats.registry import Turns, requests
 from pipelines.formats.rows import RowRequests
 from pipelines.formats.shape import Shape
+from pipelines.formats.written_out import take_apart
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
     """A shape by its name, replaced by `own_columns` if given. Small and picklable.
 
-    `unanswered`: the rows are prompts for a policy, each of which yields a request with an empty response.
+    `unanswered`: the rows are prompts for a policy, each of which yields a request with an empty response. `written_out`:
+    prompts may be conversations written out as one text, which are taken apart.
     """
 
     name: str
@@ -24,6 +26,7 @@ class RowShape:
     own_columns: OwnColumns | None = None
     principle_column: str | None = None
     unanswered: bool = False
+    written_out: bool = False
 
     @classmethod
     def read(cls, identity: Mapping[str, Any], *, unanswered: bool) -> Self:
@@ -36,16 +39,18 @@ class RowShape:
             own_columns and OwnColumns.read(own_columns),
             identity.get("principle_column"),
             unanswered,
+            identity.get("written_out", False),
         )
 
     @property
     def fields(self) -> frozenset[str]:
         """The fields of a row that hold its prompt, its responses and its system prompt; all others are the row's own."""
         named_system = self.own_columns is not None and self.own_columns.system is not None
-        return frozenset({*self._shape.reads, *(() if named_system else SYSTEMS)})
+        return frozenset({*self.shape.reads, *(() if named_system else SYSTEMS)})
 
     @property
-    def _shape(self) -> Shape:
+    def shape(self) -> Shape:
+        """The shape itself."""
         return self.own_columns.shape() if self.own_columns else (PROMPT_FORMATS if self.unanswered else FORMATS)[self.name]
 
     @property
@@ -56,13 +61,13 @@ class RowShape:
     def of_row(self, name: str) -> Self:
         """How a row of a mixed corpus is read whose shape is known."""
         shaped = replace(self, name=name)
-        return shaped if shaped._shape.read_turns else replace(shaped, turns="final")
+        return shaped if shaped.shape.read_turns else replace(shaped, turns="final")
 
     def requests(self, row: object) -> RowRequests:
         """The requests of a row."""
-        shape = self._shape
-        if self.principle_column is None:
-            return requests(shape, row, self.turns)
         kept_fields = self.own_columns.fields if self.own_columns else ()
-        row_requests = requests(shape, without_principles(row, self.principle_column, kept_fields), self.turns)
-        return with_principles(row_requests, row, self.principle_column)
+        column = self.principle_column
+        judged = row if column is None else without_principles(row, column, kept_fields)
+        row_requests = requests(self.shape, judged, self.turns)
+        row_requests = take_apart(row_requests) if self.written_out else row_requests
+        return row_requests if column is None else with_principles(row_requests, row, column)

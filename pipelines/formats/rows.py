@@ -5,7 +5,7 @@ rejects another.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 from actors.errors import Rejected
@@ -33,10 +33,11 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unjudgeable:
-    """A rejected response of a row, with the reason."""
+    """A rejected response of a row, with the reason; `detail` says what was wrong, for a person."""
 
     name: str
     reason: Reason
+    detail: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +53,14 @@ class RowRequests:
     rejected: tuple[Unjudgeable, ...]
     shape: str | None = None
 
-    def refused(self, reason: Reason) -> Self:
+    def refused(self, reason: Reason, detail: str = "") -> Self:
         """The same responses, all rejected for this reason."""
-        return replace(self, requests=(), rejected=tuple(Unjudgeable(name, reason) for name in self.names))
+        return replace(self, requests=(), rejected=tuple(Unjudgeable(name, reason, detail) for name in self.names))
 
     @classmethod
-    def broken(cls, reason: Reason) -> Self:
+    def broken(cls, reason: Reason, detail: str = "") -> Self:
         """A row whose responses can't even be named: one rejected response, named `final`."""
-        return cls((ONLY_RESPONSE,), (), (Unjudgeable(ONLY_RESPONSE, reason),))
+        return cls((ONLY_RESPONSE,), (), (Unjudgeable(ONLY_RESPONSE, reason, detail),))
 
 
 def gather(readers: Mapping[str, Callable[[], Exchange]]) -> RowRequests:
@@ -74,7 +75,7 @@ def gather(readers: Mapping[str, Callable[[], Exchange]]) -> RowRequests:
         try:
             context, answer = read()
         except Rejected as error:
-            rejected.append(Unjudgeable(name, error.reason))
+            rejected.append(Unjudgeable(name, error.reason, error.detail))
             continue
         if not context:
             rejected.append(Unjudgeable(name, Reason.NO_MESSAGES))

@@ -15,7 +15,7 @@ from actors.settings.replica import EngineSettings, PolicySettings, RenderSettin
 from actors.text.reasoning import mark_in
 from actors.workers.batch_actor import BatchActor
 from actors.workers.policy_actor import PolicyActor
-from pipelines.prepare.resolve_run import SAY_REASONING
+from pipelines.prepare.preview import SAY_REASONING
 from pipelines.runtime.engine_pool import ledger
 from pipelines.sampling.engine_actors import Pool, pool
 from pipelines.sampling.generate import FromEndpoint, FromPool, served_by

@@ -32,6 +32,7 @@ from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation, prepare_prompts
+from pipelines.prepare.preview import SAY_REASONING
 from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FIRST_PASS
@@ -305,7 +306,7 @@ class UsageCounter(PassedOn):
         # hours later.
         if not self.is_reasoning_set and 2 * reasoned > responses:
             raise SettingsError(
-                f"{reasoned} of {responses} candidates begin with reasoning. {resolve_run.SAY_REASONING}; --overwrite "
+                f"{reasoned} of {responses} candidates begin with reasoning. {SAY_REASONING}; --overwrite "
                 "deletes what was drawn"
             )
         super().part_done(part)

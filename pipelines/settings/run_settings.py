@@ -35,13 +35,20 @@ class RowSettings(Settings):
     )
     prompt_column: str | None = Field(
         default=None,
-        description="field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b",
+        description="field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b "
+        "or a[-1]",
         json_schema_extra=MATTERS,
     )
     response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None,
-        description="field with the response, or a list of responses; with several fields, each response has the name "
-        "of its field",
+        description="field with the response, or a list of responses (a[].b: that of each element); with several fields, "
+        "each response has the name of its field",
+        json_schema_extra=MATTERS,
+    )
+    conversation_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description="field with a whole conversation, whose last turn is the response; with several fields, each response "
+        "has the name of its field",
         json_schema_extra=MATTERS,
     )
     system_column: str | None = Field(
@@ -54,7 +61,7 @@ class RowSettings(Settings):
     )
     turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every assistant turn")
 
-    @field_validator("response_column")
+    @field_validator("response_column", "conversation_column")
     @classmethod
     def _differ(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if twice := [name for i, name in enumerate(columns or ()) if name in (columns or ())[:i]]:

@@ -3,22 +3,13 @@
 {"prompt": str | messages, "chosen_response": str | message, "rejected_response": the same}
 {"prompt": str | messages, "response": str | message, "preference": "chosen" | "rejected"}
 
-Strings are written in NeMo's template: a prompt ends with the assistant's header, a response with "\\n<extra_id_1>".
+Strings are written out in NeMo's template (`formats.written_out`): a prompt ends with the assistant's header, a response
+with "\\n<extra_id_1>".
 """
 
 from functools import partial
 
-from pipelines.formats.content import (
-    answer,
-    conversation,
-    field,
-    prompt,
-    refuse_answered,
-    text,
-    with_opening_system,
-    with_row_system,
-)
-from pipelines.formats.extra_ids import is_template, split_prompt, without_end
+from pipelines.formats.content import answer, field, prompt, refuse_answered
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
 
@@ -42,13 +33,7 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    prompt_value, value = field(row, "prompt"), field(row, key)
-    if not (isinstance(prompt_value, str) and is_template(prompt_value)):
-        response = value.removesuffix("\n<extra_id_1>") if isinstance(value, str) else value
-        return Exchange(refuse_answered(prompt(row)), answer(response))
-    system, turns = split_prompt(prompt_value)
-    context = with_row_system(row, with_opening_system(system, conversation(turns)))
-    return Exchange(refuse_answered(context), text(without_end(answer(value))))
+    return Exchange(refuse_answered(prompt(row)), answer(field(row, key)))
 
 
 SHAPE = Shape(

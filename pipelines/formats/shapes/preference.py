@@ -27,8 +27,8 @@ from pipelines.formats.content import (
     is_conversation,
     is_message,
     prompt,
-    question,
     refuse_answered,
+    reply,
     text,
     with_row_system,
 )
@@ -61,23 +61,18 @@ def _exchange(row: Row, side: str) -> Exchange:
     value = field(row, side)
     if not isinstance(value, list):
         return Exchange(refuse_answered(prompt(row)), answer(value))
-    context, response = final(conversation(value))
     prompt_value = row.get("prompt")
+    if isinstance(prompt_value, list):
+        return reply(prompt(row), value)
+    context, response = final(conversation(value))
     if prompt_value is None:
         return Exchange(with_row_system(row, context), response)
-    turns = (
-        with_row_system(row, context)
-        if _is_whole_conversation(prompt_value, context)
-        else append_turns(prompt(row), context)
-    )
+    turns = with_row_system(row, context) if _hold_prompt(context, prompt_value) else append_turns(prompt(row), context)
     return Exchange(refuse_answered(turns), response)
 
 
-def _is_whole_conversation(prompt_value: object, context: tuple[Message, ...]) -> bool:
-    """Whether a side's turns include the prompt. Raises `Rejected` if they begin a conversation without it."""
-    if isinstance(prompt_value, list):
-        start = question(prompt_value)
-        return context[: len(start)] == start
+def _hold_prompt(context: tuple[Message, ...], prompt_value: object) -> bool:
+    """Whether a side's turns hold the prompt. Raises `Rejected` if they begin a conversation without it."""
     if not context or context[0].role not in (Role.SYSTEM, Role.USER):
         return False
     prompt_text = (

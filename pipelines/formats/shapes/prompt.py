@@ -1,17 +1,8 @@
 """A prompt alone, for a policy to answer: one field of text or messages, and perhaps a system prompt beside it."""
 
-from actors.errors import Rejected
-from actors.records import Message, Reason
-from pipelines.formats import extra_ids, llama_text
-from pipelines.formats.content import (
-    conversation,
-    field,
-    is_conversation,
-    question,
-    text,
-    with_opening_system,
-    with_row_system,
-)
+from actors.records import Message
+from pipelines.formats.content import conversation, field, is_conversation, question, text, with_row_system
+from pipelines.formats.extra_ids import embedded
 from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
@@ -24,24 +15,11 @@ def _named(row: Row) -> RowRequests:
 
     def read() -> tuple[Message, ...]:
         prompt = field(row, names[0] if names else _FIELDS[0])
-        turns = question(open_end(prompt)) if isinstance(prompt, list) else _parse_text(text(prompt))
+        # As in rows of HelpSteer2, a prompt of text may hold the turns before it.
+        turns = question(open_end(prompt)) if isinstance(prompt, list) else conversation(embedded(text(prompt)))
         return with_row_system(row, turns)
 
     return prompt_request(read)
-
-
-def _parse_text(prompt: str) -> tuple[Message, ...]:
-    """The turns of a prompt text. Raises `Rejected` for a template in another form, or with tokens left over."""
-    if prompt.startswith(extra_ids.START):
-        system, entries = extra_ids.split_prompt(prompt)
-        turns = with_opening_system(system, conversation(entries))
-    elif llama_text.is_template(prompt):
-        turns = llama_text.split_prompt(prompt)
-    else:
-        turns = conversation(extra_ids.embedded(prompt))
-    if any(extra_ids.is_template(turn.content) or llama_text.is_template(turn.content) for turn in turns):
-        raise Rejected(Reason.CONTROL_TOKEN, "a token of a template where none belongs")
-    return turns
 
 
 def _prompt_fields(row: Row) -> list[str]:

@@ -6,19 +6,26 @@ is {"from", "value"} or {"role", "content"}.
 
 from functools import partial
 
-from pipelines.formats.content import answer, conversation, entries, field, refuse_answered, with_row_system
+from pipelines.formats.content import (
+    answer,
+    conversation,
+    field,
+    is_conversation,
+    is_message,
+    refuse_answered,
+    with_row_system,
+)
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
-from pipelines.formats.shapes.sharegpt import is_talk, is_turn, openai
 
 SIDES = ("chosen", "rejected")
 
 
 def looks_like(row: Row) -> bool:
-    """A conversation and two sides, at least one of them a turn; with a `prompt` it would be another kind of pair."""
+    """A conversation and two sides, each text or a turn; with a `prompt` it would be another kind of pair."""
     sides = [row.get(side) for side in SIDES]
-    readable = all(is_turn(side) or isinstance(side, str) for side in sides)
-    return is_talk(row.get(_key(row))) and readable and any(map(is_turn, sides)) and row.get("prompt") is None
+    readable = all(is_message(side) or isinstance(side, str) for side in sides)
+    return is_conversation(row.get(_key(row))) and readable and row.get("prompt") is None
 
 
 def _key(row: Row) -> str:
@@ -31,8 +38,8 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, side: str) -> Exchange:
-    turns = conversation([openai(entry) for entry in entries(field(row, _key(row)))])
-    return Exchange(refuse_answered(with_row_system(row, turns)), answer(openai(field(row, side))))
+    turns = conversation(field(row, _key(row)))
+    return Exchange(refuse_answered(with_row_system(row, turns)), answer(field(row, side)))
 
 
 SHAPE = Shape(

@@ -8,21 +8,30 @@ text in its place, and so does the attribute family for any system turn.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from actors.errors import Rejected
-from actors.records import Reason
-from pipelines.formats.content import entries, field, systems
+from actors.records import Reason, Role
+from pipelines.formats.content import (
+    ROLES,
+    content_key,
+    conversation,
+    entries,
+    field,
+    is_conversation,
+    role_of,
+    systems,
+    with_row_system,
+)
 from pipelines.formats.extra_ids import embedded
+from pipelines.formats.prompts import open_end, prompt_request
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
-from pipelines.formats.shapes.sharegpt import SPEAKERS, is_talk, openai
 from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, number_turns, turns_at
 
 
 def looks_like(row: Row) -> bool:
     """A list of turns, and the name that the user has in it."""
-    return is_talk(row.get("conversations")) and isinstance(row.get("mask"), str)
+    return is_conversation(row.get("conversations")) and isinstance(row.get("mask"), str)
 
 
 def read(row: Row) -> RowRequests:
@@ -37,9 +46,11 @@ def read_turns(row: Row) -> RowRequests:
     return turns_at(_turns(row), labelled) if labelled else assistant_turns(_turns(row))
 
 
-def talk(row: Row) -> list[object]:
-    """The turns of `conversations` in OpenAI's form, readable or not."""
-    return [turn.value for turn in _split_turns(row, ())]
+def read_prompt(row: Row) -> RowRequests:
+    """The conversation up to the assistant's last turn, to be answered."""
+    return prompt_request(
+        lambda: with_row_system(row, conversation(open_end([turn.value for turn in _split_turns(row, ())])))
+    )
 
 
 def _labelled(row: Row) -> list[int]:
@@ -58,28 +69,31 @@ def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
         raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
     if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in items):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
-    turns = number_turns([_openai(entry, mask) for entry in items], system_values)
+    turns = number_turns([_name_role(entry, mask) for entry in items], system_values)
     return [part for turn in turns for part in _parts(turn)]
 
 
-def _openai(entry: Any, mask: str) -> object:
-    turn = openai(entry)
-    if not isinstance(turn, dict) or not isinstance(entry.get("from"), str):
-        return turn
-    role = "user" if entry["from"] == mask else "assistant"
+def _name_role(entry: object, mask: str) -> object:
+    """The turn with the name of its role under `from`."""
+    name = entry.get("from") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(name, str):
+        return entry
+    role = Role.USER if name == mask else Role.ASSISTANT
     # A name that means another role elsewhere ("System", or "user" beside a mask of "User") makes the role unknown, so that
     # the turn is rejected instead of read as the assistant's.
-    is_plausible = SPEAKERS.get(entry["from"].lower(), role) == role
-    return turn | {"role": role if is_plausible else f"unknown {role}"}
+    if ROLES.get(name.lower(), role) is not role:
+        return entry | {"from": f"unknown {role}"}
+    return entry if name.lower() in ROLES else entry | {"from": role.value}
 
 
 def _parts(turn: RowTurn) -> list[RowTurn]:
     """The turn; a user's taken apart, because rows made from HelpSteer2 still have its turns in their prompts."""
     value = turn.value
-    if not isinstance(value, dict) or value.get("role") != "user" or not isinstance(value.get("content"), str):
+    text = value.get(content_key(value)) if isinstance(value, dict) and role_of(value) is Role.USER else None
+    if not isinstance(text, str):
         return [turn]
-    *before, last = embedded(value["content"])
-    return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, value | last)]
+    *before, last = embedded(text)
+    return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, last)]
 
 
 SHAPE = Shape(
@@ -89,5 +103,13 @@ SHAPE = Shape(
     looks_like,
     read,
     read_turns,
+    reads=("conversations", "mask"),
+)
+PROMPT_SHAPE = Shape(
+    "steerlm",
+    "a conversation of NeMo-Aligner's SteerLM rows, to be answered",
+    "`conversations`, a list of {from, value}, and `mask`, the user's name there",
+    looks_like,
+    read_prompt,
     reads=("conversations", "mask"),
 )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
 from pipelines.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, Turns, detect, explain_detection, parse, requests
+from pipelines.formats.registry import recognise
 from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
 from tests.support.examples import examples
 
@@ -28,7 +29,13 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("sharegpt", {"conversations": TURNS, "system": "s", "kto_tag": True}),
     ("sharegpt", {"conversations": [user("q"), said("a")]}),
     ("steerlm", {"conversations": TURNS, "mask": "human", "system": "s", "type": "VALUE_TO_TEXT"}),
-    ("nemo-text", {"text": NEMO + "a\n<extra_id_2>", "label": [-100.0] * 9}),
+    ("written-out", {"text": NEMO + "a\n<extra_id_2>", "label": [-100.0] * 9}),
+    ("written-out", {"chosen": "\n\nHuman: q\n\nAssistant: a", "rejected": "\n\nHuman: q\n\nAssistant: b"}),  # HH-RLHF
+    ("written-out", {"text": "### Human: q### Assistant: a"}),  # Guanaco
+    ("conversation", {"conversation": [user("q"), said("a")], "turn": 1, "redacted": False}),  # WildChat
+    ("arena", {"conversation_a": [user("q"), said("a")], "conversation_b": [user("q"), said("b")], "winner": "tie"}),
+    ("swift-preference", CHAT | {"rejected_response": "b"}),
+    ("swift-preference", CHAT | {"rejected_messages": [user("q"), said("b")]}),
     ("prompt-response", {"prompt": "q", "response": "a"}),
     ("prompt-response", {"prompt": [user("q")], "response": said("a"), "helpfulness": 3}),
     ("prompt-completion", {"prompt": "q", "completion": "a", "label": True}),
@@ -67,7 +74,7 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
 def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read(name: str, row: dict[str, Any]) -> None:
-    assert [shape.name for shape in SHAPES.values() if shape.looks_like(row)] == [name]
+    assert [shape.name for shape in recognise(row, SHAPES).shapes] == [name]
     asked = requests(detect([row]), row)
     assert asked.requests
     assert not asked.rejected
@@ -176,7 +183,7 @@ APART: list[tuple[str, dict[str, Any]]] = [
     ("llmbar", {"input": ANSWERED, "output_1": "9", "output_2": "8"}),
     ("processbench", {"problem": ANSWERED, "steps": ["9"]}),
 ]
-TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "nemo-text"}
+TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "written-out", "conversation", "arena", "swift-preference"}
 """Their turns are one list."""
 ENDING_WITH_THE_USER = {"alpaca"}
 """Their prompt can't end with anyone else."""
@@ -189,14 +196,16 @@ def test_every_shape_with_a_prompt_apart_has_a_row_whose_prompt_is_answered() ->
 @pytest.mark.parametrize(("name", "row"), APART, ids=str)
 def test_nobody_is_judged_after_another_answer_to_the_prompt(name: str, row: dict[str, Any]) -> None:
     for more in ({}, {"system": "Be brief."}):
-        asked = requests(SHAPES[name], {**row, **more})
+        asked = RowShape(name, written_out=True).requests({**row, **more})
         assert set(refused(asked).values()) == {Reason.WRONG_TYPE}
         assert not asked.requests
 
 
 PROMPTS: list[tuple[str, dict[str, Any]]] = [
     ("messages", {"messages": [user("q")]}),
+    ("conversation", {"conversation": [user("q")]}),
     ("sharegpt", {"conversations": TURNS[:1]}),
+    ("steerlm", {"conversations": TURNS[:1], "mask": "human"}),
     ("alpaca", {"instruction": "q"}),
     ("prompt", {"prompt": [user("q")]}),
 ]
@@ -211,7 +220,8 @@ def test_every_shape_of_prompts_has_an_example() -> None:
 def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked(name: str, row: dict[str, Any], key: str) -> None:
     shape = PROMPT_SHAPES[name]
     assert contexts(requests(shape, {**row, key: "s"})) == [[("system", "s"), ("user", "q")]]
-    if (inside := with_turn(row, "t")) != row:
+    inside = with_turn(row, "t")
+    if requests(shape, inside).requests and inside != row:
         assert refused(requests(shape, {**inside, key: "s"})) == {"candidate": Reason.TWO_SYSTEM_PROMPTS}
 
 
@@ -286,8 +296,33 @@ def test_every_shape_has_an_example() -> None:
 
 
 @pytest.mark.parametrize(("name", "row"), [(name, row) for name, row in EXAMPLES if name != "prompt-responses"], ids=str)
-def test_responses_that_another_shape_carries_are_none_of_its_own(name: str, row: dict[str, Any]) -> None:
-    assert [shape.name for shape in SHAPES.values() if shape.looks_like(row | {"responses": ["x", "y"]})] == [name]
+@pytest.mark.parametrize(
+    "others",
+    [{"responses": ["x", "y"]}, {"completions": [{"text": "x"}]}, {"bad_rejected": "x"}, {"REJECTED_text": [said("x")]}],
+)
+def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over(
+    name: str, row: dict[str, Any], others: dict[str, Any]
+) -> None:
+    recognised = recognise(others | row, SHAPES)
+    if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
+        assert [shape.name for shape in recognised.shapes] == [name]
+        return
+    assert recognised.shapes == () or len(recognised.shapes) > 1
+    with pytest.raises(SourceError, match=r"another response|more than one shape"):
+        detect([others | row])
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"response_model": "m", "rejected_reason": "too long", "rejected": False, "chosen_score": 1.0},
+        {"rejected": None, "completions": [], "responses": "", "rejected_response": float("nan")},
+        {"answer": "7", "answers": ["7"], "reference": "7"},
+    ],
+    ids=str,
+)
+def test_what_only_sounds_like_a_response_is_none(beside: dict[str, Any]) -> None:
+    assert detect([CHAT | beside] * 3) is SHAPES["messages"]
 
 
 @pytest.mark.parametrize(
@@ -336,7 +371,14 @@ def test_lines_that_are_no_json_are_called_that_and_not_another_shape() -> None:
 @pytest.mark.parametrize(
     ("row", "question"),
     [
-        ({"conversation": []}, "Did you mean 'conversations' by 'conversation' (sharegpt: `conversations`, a list of "),
+        (
+            {"dialogue": 1, "Message": [user("q"), said("a")]},
+            "Did you mean 'messages' by 'Message' (messages: ",
+        ),
+        (
+            {"question": "q", "response_a": "a", "response-b": "b"},
+            "Did you mean 'response_A' by 'response_a', 'response_B' by ",
+        ),
         ({"message": [user("q"), said("a")]}, "Did you mean 'messages' by 'message' (messages: `messages`, a list of"),
         ({"Prompt": "q", "response": "a"}, "Did you mean 'prompt' by 'Prompt' ("),
         ({"prompt": "q", "completoin": "a"}, "Did you mean 'completion' by 'completoin' (prompt-completion: "),

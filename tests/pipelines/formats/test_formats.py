@@ -156,7 +156,7 @@ def test_the_final_turn_is_judged_in_its_context() -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({}, Reason.NO_MESSAGES),
+        ({}, Reason.MISSING_FIELD),
         ({"messages": None}, Reason.NO_MESSAGES),
         ({"messages": []}, Reason.NO_MESSAGES),
         ({"messages": "hi"}, Reason.WRONG_TYPE),
@@ -165,7 +165,7 @@ def test_the_final_turn_is_judged_in_its_context() -> None:
         (chat({"role": 5, "content": "q"}), Reason.WRONG_TYPE),
         (chat({"content": "q"}), Reason.MISSING_FIELD),
         (chat({"role": "user"}), Reason.MISSING_FIELD),
-        (chat({"role": "human", "content": "q"}), Reason.UNKNOWN_ROLE),
+        (chat({"role": "nobody", "content": "q"}), Reason.UNKNOWN_ROLE),
         (chat(user("q")), Reason.NO_FINAL_ASSISTANT),
         ("not an object", Reason.NOT_AN_OBJECT),
     ],
@@ -219,7 +219,7 @@ def test_a_conversation_of_many_turns_stays_small() -> None:
 
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if not shape.read_turns], ids=lambda s: s.name)
 def test_only_conversations_have_turns(shape: Shape) -> None:
-    with pytest.raises(SettingsError, match="messages, nemo-text, sharegpt, steerlm"):
+    with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
         requests(shape, {}, "all")
 
 
@@ -328,9 +328,6 @@ SYSTEM = {"role": "system", "content": "s"}
 @pytest.mark.parametrize(
     ("prompt", "before"),
     [
-        ([user("q ")], [user("q")]),
-        ([user("q")], [SYSTEM, user("q")]),
-        ([SYSTEM, user("q")], [user("q")]),
         ([user("r")], [user("q"), said("a"), user("r")]),
         ([user("q"), said("a"), user("r")], [user("r")]),
         ([user("q")], [SYSTEM, user("r")]),
@@ -348,6 +345,26 @@ def test_turns_that_cant_follow_a_prompt_are_refused(prompt: list[object], befor
         ("nemo-rl", {"context": prompt, "completions": [{"rank": 0, "completion": answered}]}),
     ):
         assert set(refused(requests(SHAPES[shape], row)).values()) == {Reason.WRONG_TYPE}, shape
+
+
+@pytest.mark.parametrize(
+    ("prompt", "before", "asked_once"),
+    [
+        ([user("q ")], [user("q")], [("user", "q")]),
+        ([user("q")], [SYSTEM, user("q")], [("system", "s"), ("user", "q")]),
+        ([SYSTEM, user("q")], [user("q")], [("system", "s"), ("user", "q")]),
+    ],
+)
+def test_a_conversation_that_repeats_the_prompt_but_for_white_space_and_the_system_prompt_is_asked_once(
+    prompt: list[object], before: list[object], asked_once: list[tuple[str, str]]
+) -> None:
+    answered = [*before, said("good")]
+    for shape, row in (
+        ("preference", {"prompt": prompt, "chosen": answered, "rejected": [*before, said("bad")]}),
+        ("prompt-completion", {"prompt": prompt, "completion": answered}),
+        ("nemo-rl", {"context": prompt, "completions": [{"rank": 0, "completion": answered}]}),
+    ):
+        assert contexts(requests(SHAPES[shape], row)) == [asked_once], shape
 
 
 @pytest.mark.parametrize("before", [[user("Hello")], [SYSTEM, user("Hello")], [user("Be terse."), said("Be terse. Why?")]])
@@ -387,9 +404,19 @@ def test_a_conversation_is_whole_beside_a_prompt_of_one_message(content: object)
 
 
 @pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
-def test_a_prompt_of_text_that_its_answer_repeats_is_refused(shape: str) -> None:
+@pytest.mark.parametrize("prompt", ["q", [user("q")], [user(" q\n")], [SYSTEM, user("q")], [user("q"), said("a")]], ids=str)
+def test_a_response_that_begins_with_its_prompt_is_the_whole_conversation(shape: str, prompt: object) -> None:
     asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
-    row = {asks: "q", answers: [user("q"), said("a")]}
+    asked = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
+    systems = [("system", "s")] if "system" in str(prompt) else []
+    assert (contexts(asked), judged(asked)) == ([[*systems, ("user", "q")]], {"final": "a"})
+
+
+@pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
+@pytest.mark.parametrize("repeated", [[said("b"), user("r"), said("a")], [user("r"), said("b"), user("q"), said("a")][2:]])
+def test_a_prompt_that_is_answered_is_not_asked_again(shape: str, repeated: list[object]) -> None:
+    asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
+    row = {asks: [user("r"), said("x"), user("q"), said("b")], answers: repeated}
     assert refused(requests(SHAPES[shape], row)) == {"final": Reason.WRONG_TYPE}
 
 
@@ -482,7 +509,7 @@ def test_a_few_bad_rows_do_not_defeat_detection() -> None:
     assert detect([CHAT] * 19 + [SINGLE]) is MESSAGES
 
 
-@pytest.mark.parametrize("rows", [[CHAT, SINGLE], [CHAT] * 8 + [SINGLE] * 2, [CHAT | SINGLE], [SINGLE | PAIR] * 3])
+@pytest.mark.parametrize("rows", [[CHAT, SINGLE], [CHAT] * 8 + [SINGLE] * 2, [CHAT | SINGLE]])
 def test_two_shapes_are_for_the_user_to_choose_from(rows: list[object]) -> None:
     with pytest.raises(SourceError, match=r"more than one shape: .+ \(\d+ of \d+ rows\), .+--format NAME"):
         detect(rows)
@@ -494,7 +521,7 @@ def test_two_shapes_are_for_the_user_to_choose_from(rows: list[object]) -> None:
         {"dialogue": [{"from": "human", "value": "q"}]},
         PAIR,
         {"prompt": "q", "chosen": [], "rejected": "b"},
-        {"messages": [{"from": "human", "value": "q"}]},
+        {"messages": [["human", "q"]]},
     ],
 )
 def test_no_shape_names_the_keys_seen_and_the_shapes_known(row: dict[str, object]) -> None:

@@ -76,8 +76,9 @@ def test_a_list_of_turns_is_one_response_with_what_goes_before_it() -> None:
     several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [said("x"), said("y")]})
     assert judged(several) == {"a": "c", "b[0]": "x", "b[1]": "y"}
     assert contexts(several) == [before, [("user", "q")]]
-    for told_again in ([user("q"), said("a")], [user("other"), said("a")]):
-        assert refused(read({"prompt": "q", "response": told_again})) == {"final": Reason.WRONG_TYPE}
+    assert refused(read({"prompt": "q", "response": [user("other"), said("a")]})) == {"final": Reason.WRONG_TYPE}
+    whole = read({"prompt": "q", "response": [user("q"), said("a")]})
+    assert (contexts(whole), judged(whole)) == ([[("user", "q")]], {"final": "a"})
     assert refused(read({"prompt": "q", "response": [said("a"), user("b")]})) == {"final": Reason.NO_FINAL_ASSISTANT}
 
 

@@ -120,33 +120,41 @@ TEMPLATES = {
 
 SIDES = {"chosen": "good", "rejected": "bad"}
 RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 3)
-ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], set[str]]] = {
-    # Rows by their shape, and what it takes apart beside plain text.
-    "messages": (lambda prompt: chat(user(prompt), said("a")), set()),
-    "sharegpt": (lambda prompt: {"conversations": talk(prompt)}, set()),
-    "steerlm": (lambda prompt: {"conversations": talk(prompt), "mask": "human"}, {"embedded"}),
-    "prompt-response": (lambda prompt: {"prompt": prompt, "response": "a"}, set()),
-    "prompt-completion": (lambda prompt: {"prompt": prompt, "completion": "a"}, set()),
-    "input-output": (lambda prompt: {"input": prompt, "output": "a"}, {"llama"}),
-    "alpaca": (lambda prompt: {"instruction": prompt, "output": "a"}, set()),
-    "preference": (lambda prompt: {"prompt": prompt, **SIDES}, set()),
+ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
+    # Rows by their shape, and whether it takes turns apart that a text holds.
+    "messages": (lambda prompt: chat(user(prompt), said("a")), False),
+    "conversation": (lambda prompt: {"conversation": [user(prompt), said("a")]}, False),
+    "sharegpt": (lambda prompt: {"conversations": talk(prompt)}, False),
+    "steerlm": (lambda prompt: {"conversations": talk(prompt), "mask": "human"}, True),
+    "prompt-response": (lambda prompt: {"prompt": prompt, "response": "a"}, False),
+    "prompt-completion": (lambda prompt: {"prompt": prompt, "completion": "a"}, False),
+    "input-output": (lambda prompt: {"input": prompt, "output": "a"}, False),
+    "alpaca": (lambda prompt: {"instruction": prompt, "output": "a"}, False),
+    "preference": (lambda prompt: {"prompt": prompt, **SIDES}, False),
+    "swift-preference": (lambda prompt: {**chat(user(prompt), said("a")), "rejected_response": "b"}, False),
     "sharegpt-preference": (
         lambda prompt: {"conversations": talk(prompt)[:1], **{side: said(text) for side, text in SIDES.items()}},
-        set(),
+        False,
     ),
     "nemo-preference": (
         lambda prompt: {"prompt": prompt, **{f"{side}_response": text for side, text in SIDES.items()}},
-        {"nemo", "nemo, no system"},
+        False,
     ),
-    "helpsteer2": (lambda prompt: {"prompt": prompt, "response": "a", **RATED}, {"embedded"}),
-    "ultrafeedback": (lambda prompt: {"instruction": prompt, "completions": [{"model": "m", "response": "a"}]}, set()),
-    "judgebench": (lambda prompt: {"question": prompt, "response_A": "a", "response_B": "b", "label": "A>B"}, set()),
-    "rm-bench": (lambda prompt: {"prompt": prompt, "chosen": ["a"], "rejected": ["b"]}, set()),
-    "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, set()),
-    "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, set()),
-    "processbench": (lambda prompt: {"problem": prompt, "steps": ["a"], "label": -1}, set()),
+    "helpsteer2": (lambda prompt: {"prompt": prompt, "response": "a", **RATED}, True),
+    "ultrafeedback": (lambda prompt: {"instruction": prompt, "completions": [{"model": "m", "response": "a"}]}, False),
+    "judgebench": (lambda prompt: {"question": prompt, "response_A": "a", "response_B": "b", "label": "A>B"}, False),
+    "rm-bench": (lambda prompt: {"prompt": prompt, "chosen": ["a"], "rejected": ["b"]}, False),
+    "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, False),
+    "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, False),
+    "processbench": (lambda prompt: {"problem": prompt, "steps": ["a"], "label": -1}, False),
 }
-NO_PROMPTS = {"nemo-text": "text", "nemo-rl": "context", "helpsteer3": "context", "rmb": "conversation_input"}
+NO_PROMPTS = {
+    "written-out": "text",
+    "arena": "conversation_a",
+    "nemo-rl": "context",
+    "helpsteer3": "context",
+    "rmb": "conversation_input",
+}
 """Shapes of scored rows whose fields no shape of prompts has."""
 
 
@@ -164,42 +172,25 @@ def test_every_shape_of_scored_rows_is_compared() -> None:
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("name", ANSWERED)
 def test_a_prompt_is_the_conversation_that_is_scored(name: str, template: str, beside: dict[str, str]) -> None:
-    row_of, taken_apart = ANSWERED[name]
+    row_of, takes_apart = ANSWERED[name]
     prompt, turns = TEMPLATES[template]
     row = {**row_of(prompt), **beside}
-    scored, found = requests(SHAPES[name], row), asked(row)
-    assert SHAPES[name].looks_like(row)
-    account_of_a_prompt(found)
+    scored = RowShape(name, written_out=True).requests(row)
+    prompts = RowShape(detect([row], PROMPT_SHAPES).name, unanswered=True, written_out=True).requests(row)
+    account_of_a_prompt(prompts)
     first = [("system", "s")] if beside and turns[0] != ("system", "s") else []
-    if template == "plain" or template in taken_apart:
-        assert contexts(scored) == contexts(found) == [[*first, *turns]]
-    elif detect([row], PROMPT_SHAPES).name == "prompt":
-        assert contexts(scored) in ([], [[*([("system", "s")] if beside else []), ("user", prompt)]]), "it stays a text"
-        assert contexts(found) == [[*first, *turns]]
+    if template != "embedded" or takes_apart:
+        assert contexts(scored) == contexts(prompts) == [[*first, *turns]]
     else:
-        assert contexts(scored) == contexts(found)
+        assert contexts(scored) == [[*first, ("user", prompt)]]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "reason"),
-    [
-        ("What is <extra_id_0> in T5?", Reason.CONTROL_TOKEN),
-        ("q\n<extra_id_1>Assistant\n", Reason.CONTROL_TOKEN),
-        ("<extra_id_1>User\nq\n<extra_id_1>Assistant\n", Reason.CONTROL_TOKEN),
-        (TEMPLATES["nemo"][0].replace("q", "q <extra_id_2>"), Reason.CONTROL_TOKEN),
-        (TEMPLATES["nemo"][0].replace("q", "q <|eot_id|>"), Reason.CONTROL_TOKEN),
-        (TEMPLATES["llama"][0].replace("q", "q <extra_id_2>"), Reason.CONTROL_TOKEN),
-        (TEMPLATES["llama"][0].replace("q", "q <|eot_id|> r"), Reason.CONTROL_TOKEN),
-        (TEMPLATES["nemo"][0] + "b", Reason.NO_FINAL_ASSISTANT),
-        (TEMPLATES["llama"][0] + "a", Reason.NO_FINAL_ASSISTANT),
-        ("What is <|eot_id|> in Llama?", Reason.NO_FINAL_ASSISTANT),
-        ("<extra_id_0>System\ns\n<extra_id_1>Assistant\n", Reason.NO_MESSAGES),
-        (TEMPLATES["embedded"][0].replace("r", "\ud800"), Reason.LONE_SURROGATE),
-    ],
-)
+@pytest.mark.parametrize("template", ["nemo", "llama"])
 @pytest.mark.parametrize("name", ["prompt", "input"])
-def test_what_stays_of_a_template_is_no_prompt(name: str, prompt: str, reason: Reason) -> None:
-    assert refused(asked({name: prompt})) == {CANDIDATE: reason}
+def test_a_prompt_in_a_template_that_does_not_end_where_the_assistant_begins_is_refused(name: str, template: str) -> None:
+    row_shape = RowShape("prompt", unanswered=True, written_out=True)
+    for prompt in (TEMPLATES[template][0] + "b", TEMPLATES[template][0].replace("\nq", "\nq <extra_id_2> <|eot_id|>")):
+        assert refused(row_shape.requests({name: prompt})) == {CANDIDATE: Reason.WRITTEN_OUT}
 
 
 @pytest.mark.parametrize(
@@ -261,11 +252,11 @@ def test_what_is_no_prompt_is_told(row: dict[str, Any]) -> None:
     ("shape", "row", "reason"),
     [
         ("messages", {"messages": []}, Reason.NO_MESSAGES),
-        ("messages", {}, Reason.NO_MESSAGES),
+        ("messages", {}, Reason.MISSING_FIELD),
         ("messages", chat(said("a")), Reason.NO_MESSAGES),
         ("messages", chat(user("")), Reason.EMPTY_CONTENT),
         ("messages", chat(user(None), said("a")), Reason.EMPTY_CONTENT),
-        ("messages", chat({"role": "human", "content": "q"}), Reason.UNKNOWN_ROLE),
+        ("messages", chat({"role": "nobody", "content": "q"}), Reason.UNKNOWN_ROLE),
         ("messages", chat("q"), Reason.WRONG_TYPE),
         ("messages", chat(user("q"), said("a", tool_calls=[{"id": "1"}]), user("r")), Reason.TOOL_CALL),
         ("sharegpt", {}, Reason.MISSING_FIELD),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actors.records import Reason
-from pipelines.formats import SHAPES, RowRequests, detect, parse, requests
+from pipelines.formats import SHAPES, RowRequests, RowShape, detect, parse
 from tests.support.asked import contexts, judged, refused, said, shared_data, user
 
 ASKED = [("user", "q")]
@@ -15,7 +15,8 @@ SYSTEM = ("system", "s")
 
 
 def read(name: str, row: dict[str, Any], turns: str = "final") -> RowRequests:
-    return requests(SHAPES[name], row, "all" if turns == "all" else "final")
+    """The requests of a row as a corpus reads it whose conversations may be written out as one text."""
+    return RowShape(name, "all" if turns == "all" else "final", written_out=True).requests(row)
 
 
 def refused_all(name: str, row: dict[str, Any]) -> Reason:
@@ -185,37 +186,34 @@ TEXT = "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\na\n<e
 
 @pytest.mark.parametrize("end", ["\n<extra_id_2>", "\n<extra_id_1>", "\n", ""])
 def test_a_text_in_nemos_template_is_a_conversation(end: str) -> None:
-    asked = read("nemo-text", {"text": TEXT + end})
+    asked = read("written-out", {"text": TEXT + end})
     assert (contexts(asked), judged(asked)) == ([[SYSTEM, *LONG]], {"final": "b"})
-    assert judged(read("nemo-text", {"text": TEXT + end}, "all")) == {"turn[1]": "a", "turn[3]": "b"}
+    assert judged(read("written-out", {"text": TEXT + end}, "all")) == {"turn[1]": "a", "turn[3]": "b"}
 
 
 def test_line_breaks_of_a_content_are_its_own() -> None:
     text = "<extra_id_0>System\n\n<extra_id_1>User\n\nq\n\n\n<extra_id_1>Assistant\n\na\n\n<extra_id_2>"
-    asked = read("nemo-text", {"text": text})
+    asked = read("written-out", {"text": text})
     assert (contexts(asked), judged(asked)) == ([[("user", "\nq\n\n")]], {"final": "\na\n"})
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("1 2 3", Reason.NO_MESSAGES),
-        ("", Reason.NO_MESSAGES),
-        ("<extra_id_1>User\nq\n<extra_id_1>Assistant\na", Reason.NO_MESSAGES),
-        (" " + TEXT, Reason.NO_MESSAGES),
-        ("<extra_id_0>System\ns", Reason.NO_MESSAGES),
-        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n", Reason.EMPTY_CONTENT),
-        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n\n<extra_id_2>", Reason.EMPTY_CONTENT),
-        ("<extra_id_0>System\ns\n<extra_id_1>User\nq", Reason.NO_FINAL_ASSISTANT),
-        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Bob\na", Reason.CONTROL_TOKEN),
-        (TEXT + "<extra_id_2>", Reason.CONTROL_TOKEN),
-        (TEXT + "\n<extra_id_2>quality:4\n<extra_id_2>", Reason.CONTROL_TOKEN),
-        ("<extra_id_0>System\ns<extra_id_1>User\nq\n<extra_id_1>Assistant\na", Reason.CONTROL_TOKEN),
+        ("1 2 3", Reason.WRITTEN_OUT),
+        ("", Reason.EMPTY_CONTENT),
+        (" " + TEXT, Reason.WRITTEN_OUT),
+        ("<extra_id_0>System\ns", Reason.WRITTEN_OUT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n", Reason.WRITTEN_OUT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n\n<extra_id_2>", Reason.WRITTEN_OUT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq", Reason.WRITTEN_OUT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Bob\na", Reason.WRITTEN_OUT),
+        (TEXT + "\n<extra_id_2>quality:4\n<extra_id_2>", Reason.WRITTEN_OUT),
         (5, Reason.CONTENT_NOT_TEXT),
     ],
 )
 def test_a_text_that_is_not_of_the_form_is_refused(text: object, reason: Reason) -> None:
-    assert refused_all("nemo-text", {"text": text}) is reason
+    assert refused_all("written-out", {"text": text}) is reason
 
 
 PROMPT = "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
@@ -236,13 +234,11 @@ def test_nemo_rows_for_kto_have_one_response() -> None:
 @pytest.mark.parametrize(
     ("prompt", "response", "reason"),
     [
-        (PROMPT, "ok\n<extra_id_1>User\nthanks\n<extra_id_1>Assistant\nbye\n<extra_id_1>", Reason.CONTROL_TOKEN),
-        (PROMPT, "ok<extra_id_1>", Reason.CONTROL_TOKEN),
+        (PROMPT, "ok\n<extra_id_1>User\nthanks\n<extra_id_1>Assistant\nbye\n<extra_id_1>", Reason.WRITTEN_OUT),
         (PROMPT, "\n<extra_id_1>", Reason.EMPTY_CONTENT),
-        (PROMPT.removesuffix("\n<extra_id_1>Assistant\n"), "ok", Reason.NO_FINAL_ASSISTANT),
-        ("<extra_id_1>User\nq\n<extra_id_1>Assistant\n", "ok", Reason.NO_MESSAGES),
-        ("<extra_id_0>System\ns\n<extra_id_1>Assistant\n", "ok", Reason.NO_MESSAGES),
-        (PROMPT.replace("q", "q <extra_id_2>"), "ok", Reason.CONTROL_TOKEN),
+        (PROMPT.removesuffix("\n<extra_id_1>Assistant\n"), "ok", Reason.WRITTEN_OUT),
+        ("<extra_id_0>System\ns\n<extra_id_1>Assistant\n", "ok", Reason.WRITTEN_OUT),
+        (PROMPT.replace("q", "q <extra_id_2>"), "ok", Reason.WRITTEN_OUT),
         (None, "ok", Reason.EMPTY_CONTENT),
     ],
 )
@@ -449,13 +445,11 @@ def test_a_system_prompt_is_not_repeated() -> None:
 @pytest.mark.parametrize(
     ("given", "output", "reason"),
     [
-        (LLAMA.removesuffix("\n\n"), "a", Reason.NO_FINAL_ASSISTANT),
-        (LLAMA + "x", "a", Reason.NO_FINAL_ASSISTANT),
-        ("x" + LLAMA, "a", Reason.NO_FINAL_ASSISTANT),
-        ("<|eot_id|>", "a", Reason.NO_FINAL_ASSISTANT),
-        (LLAMA.replace("q<|eot_id|>", "q <|eot_id|> r<|eot_id|>"), "a", Reason.CONTROL_TOKEN),
-        (LLAMA.replace("|>user<|", "|>critic<|"), "a", Reason.UNKNOWN_ROLE),
-        (LLAMA, "a<|eot_id|>b", Reason.CONTROL_TOKEN),
+        (LLAMA.removesuffix("\n\n"), "a", Reason.WRITTEN_OUT),
+        (LLAMA + "x", "a", Reason.WRITTEN_OUT),
+        (LLAMA.replace("q<|eot_id|>", "q <|eot_id|> r<|eot_id|>"), "a", Reason.WRITTEN_OUT),
+        (LLAMA.replace("|>user<|", "|>critic<|"), "a", Reason.WRITTEN_OUT),
+        (LLAMA, "a<|eot_id|>b", Reason.WRITTEN_OUT),
         (LLAMA, "<|eot_id|>", Reason.EMPTY_CONTENT),
         ("q", None, Reason.EMPTY_CONTENT),
         (None, "a", Reason.EMPTY_CONTENT),
@@ -548,7 +542,7 @@ def published(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("file", "name", "rows", "responses"),
     [
-        ("nemo-aligner_test-rm.jsonl", "nemo-text", 8, 8),
+        ("nemo-aligner_test-rm.jsonl", "written-out", 8, 8),
         ("nemo-aligner_dummy-dpo.jsonl", "nemo-preference", 100, 200),
         ("sharegpt_ranking_40.json", "sharegpt-preference", 40, 80),
     ],
@@ -556,7 +550,7 @@ def published(name: str) -> list[dict[str, Any]]:
 def test_rows_as_published(file: str, name: str, rows: int, responses: int) -> None:
     found = published(file)
     assert detect(found) is SHAPES[name]
-    asked = [requests(SHAPES[name], row) for row in found]
+    asked = [read(name, row) for row in found]
     assert len(asked) == rows
     assert sum(len(row.names) for row in asked) == responses
     assert not any(row.rejected for row in asked)
@@ -568,7 +562,7 @@ def test_rows_as_published(file: str, name: str, rows: int, responses: int) -> N
 
 def test_a_regression_row_comes_back_from_its_turns() -> None:
     for row in published("nemo-aligner_test-rm.jsonl"):
-        (request,) = requests(SHAPES["nemo-text"], row).requests
+        (request,) = read("written-out", row).requests
         system, *turns = request.context
         spoken = "".join(f"<extra_id_1>{turn.role.title()}\n{turn.content}\n" for turn in turns)
         end = f"<extra_id_1>Assistant\n{request.responses[0].content}\n<extra_id_2>"
@@ -577,7 +571,7 @@ def test_a_regression_row_comes_back_from_its_turns() -> None:
 
 def test_a_sharegpt_pair_as_published_keeps_its_sides_and_its_context() -> None:
     for row in published("sharegpt_ranking_40.json"):
-        asked = requests(SHAPES["sharegpt-preference"], row)
+        asked = read("sharegpt-preference", row)
         assert judged(asked) == {side: row[side]["value"] for side in ("chosen", "rejected")}
         roles = {"human": "user", "gpt": "assistant", "system": "system"}
         assert contexts(asked) == [[(roles[turn["from"]], turn["value"]) for turn in row["conversations"]]]

@@ -1,4 +1,4 @@
-"""Parses a text that a policy's chat template has rendered back into messages.
+"""Parses a text in which a conversation is written out, by a chat template or as a transcript, back into messages.
 
 A text is read turn by turn from its beginning: a header, content, and the token that ends the turn. A text that doesn't
 match exactly isn't parsed. Content that holds a token of the template would be ambiguous (one turn or two) and isn't parsed
@@ -76,6 +76,17 @@ class PolicyTemplate:
             turns.append(Message(turn.role, text[start:stop]))
             position = end.end()
         return None
+
+    def begins(self, text: str) -> bool:
+        """Whether a text begins as one in this template does, whether the rest of it matches or not."""
+        beginning = self.begin.match(text)
+        return beginning is not None and (
+            self._match_header(text, beginning.end()) is not None or self.tokens.match(text, beginning.end()) is not None
+        )
+
+    def without_end(self, response: str) -> str:
+        """A response without the end tokens and padding after it."""
+        return response[: self._content_end(response)]
 
     def _match_header(self, text: str, position: int) -> tuple[TurnMarks, int] | None:
         """The marks of the turn whose header stands at this position, and where its content starts."""
@@ -211,6 +222,33 @@ TEMPLATES: Mapping[str, PolicyTemplate] = {
     "deepseek": _DEEPSEEK,
 }
 """By the names that clients give in `from_template`."""
+
+
+def _transcript(user: str, assistant: str, before: str, system: str = "(?!)") -> PolicyTemplate:
+    """Speakers' names with a colon or the like, each at the start of the text or where `before` matches."""
+    speakers = {Role.SYSTEM: system, Role.USER: user, Role.ASSISTANT: assistant}
+    mark = rf"(?:{before})(?:{user}|{assistant}|{system})"
+    return PolicyTemplate(
+        begin=re.compile(rf"\s*(?={user}|{system})"),
+        turns=tuple(_turn(role, rf"(?:{before})?{name}[ \t]*\n?", rf"(?={mark})") for role, name in speakers.items()),
+        tokens=re.compile(mark),
+        ends=("</s>", "<|endoftext|>"),
+        trims=True,
+    )
+
+
+TRANSCRIPTS: Mapping[str, PolicyTemplate] = {
+    "Human: ... Assistant:": _transcript("Human:", "Assistant:", r"\s*\n\s*", "System:"),  # HH-RLHF
+    "### Human: ... ### Assistant:": _transcript("### Human:", "### Assistant:", r"\s*", "### System:"),  # Guanaco
+    "User: ... Assistant:": _transcript("User:", "Assistant:", r"\s*\n\s*", "System:"),
+    "USER: ... ASSISTANT:": _transcript("USER:", "ASSISTANT:", r"\s+|</s>", "SYSTEM:"),  # Vicuna
+    "<human>: ... <bot>:": _transcript("<human>:", "<bot>:", r"\s*"),
+    # A chat template's text, decoded without its special tokens, as trainers dump it.
+    "user ... assistant": _transcript(r"user\n", r"(?:assistant|model)(?:\n|\Z)", r"\n", r"system\n"),
+    "<|user|> ... </s>": _transcript(r"<\|user\|>", r"<\|assistant\|>", r"</s>\s*", r"<\|system\|>"),  # Zephyr
+    "<|prompter|> ... <|assistant|>": _transcript(r"<\|prompter\|>", r"<\|assistant\|>", r"<\|endoftext\|>\s*"),
+}
+"""Forms of transcripts, by how they look. They are less certain than templates: a speaker may quote such a line."""
 
 
 def split_by_any(query: str, prompt: str | None = None) -> ParsedPrompt | None:

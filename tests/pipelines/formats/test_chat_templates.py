@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from actors.records import Message, Role
-from deploy.models.policy_templates import TEMPLATES, split_by_any
+from pipelines.formats.chat_templates import TEMPLATES, split_by_any
 from tests.support.models import assistant, system, tool, user
 
 Turns = Sequence[Message]
