@@ -810,12 +810,12 @@ OPEN_ASSISTANT = [
     PublicSet(
         "OpenAssistant's best threads in ChatML",
         [{"text": _CHATML}] * 3,
-        refusal="no known shape",
+        [ONE] * 3,
     ),
     PublicSet(
         "OpenAssistant-Guanaco",
         [{"text": "### Human: What is 2 + 2?### Assistant: It is 4.### Human: And 3 + 4?### Assistant: It is 7."}] * 3,
-        refusal="no known shape",
+        [LATER] * 3,
     ),
     PublicSet(
         "OASST2's best threads in chat form",
@@ -1271,9 +1271,10 @@ TRAINERS = [
         [
             {"messages": _OPENAI, "rejected_response": UNKNOWN},
             {"messages": TWO_TURNS, "rejected_response": UNKNOWN},
+            *[{"messages": _FIRST, "rejected_response": UNKNOWN}] * 8,
             {"messages": _FIRST, "rejected_response": ""},
         ],
-        [BRIEF_PAIR, LATER_PAIR, Reading([[SUM]], {"chosen": "It is 4."}, {"rejected": Reason.EMPTY_CONTENT})],
+        [BRIEF_PAIR, LATER_PAIR, *[PAIR] * 8, Reading([[SUM]], {"chosen": "It is 4."}, {"rejected": Reason.EMPTY_CONTENT})],
     ),
     PublicSet(
         "ms-swift, DPO with rejected messages",
@@ -1292,7 +1293,7 @@ TRAINERS = [
     PublicSet(
         "ms-swift, GRPO",
         [{"messages": _OPENAI[:2], "solution": "4"}, {"messages": ASKED_AGAIN, "solution": "7"}],
-        [Reading(rejected={"final": Reason.NO_FINAL_ASSISTANT})] * 2,
+        refusal="no_final_assistant",
     ),
     PublicSet(
         "ms-swift, GRPO, for a policy",
@@ -1400,9 +1401,9 @@ TRAINERS = [
             }
         ]
         * 3,
-        [Reading([[BRIEF, SUM]], {"preferred_output[0]": "It is 4.", "non_preferred_output[0]": UNKNOWN})] * 3,
-        options={"prompt_column": "input.messages", "response_column": ["preferred_output", "non_preferred_output"]},
+        [BRIEF_PAIR] * 3,
     ),
+    PublicSet("Rollouts of NeMo Gym, by themselves", _ROLLOUTS, refusal="hold another response under 'response'"),
     PublicSet(
         "Rollouts of NeMo Gym",
         _ROLLOUTS,
@@ -1436,7 +1437,7 @@ TRAINERS = [
         "verl's dumps of rollouts",
         [
             {
-                "input": "system\nYou are a helpful assistant.\nuser\nWhat is 2 + 2?\nassistant\n",
+                "input": "system\nBe brief.\nuser\nWhat is 2 + 2?\nassistant\n",
                 "output": "It is 4.",
                 "gts": "4",
                 "score": 1.0,
@@ -1445,7 +1446,7 @@ TRAINERS = [
             }
         ]
         * 3,
-        refusal="(?i)template",
+        [BRIEF_ONE] * 3,
     ),
 ]
 

@@ -3,6 +3,7 @@
 The rows come as a run gets them: parsed from a line of JSON, and as the objects of Python that a Parquet file gives.
 """
 
+import functools
 import io
 import json
 from collections.abc import Sequence
@@ -13,9 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import UserError
+from actors.reward_model import RewardModel, resolve_model
+from actors.settings.replica import ModelSettings, RenderSettings
 from pipelines.corpus.python_rows import python_rows
 from pipelines.formats import RowRequests, parse
-from pipelines.prepare import resolve_run
+from pipelines.prepare.choose_shape import preview_of
+from pipelines.prepare.preview import check_preview
+from pipelines.prepare.score_requests import Preparation
+from pipelines.run_folder.columns import Columns
 from pipelines.settings.run_settings import RowSettings
 from tests.pipelines.formats.public_rows import PUBLIC_SETS, PublicSet, Reading
 from tests.support.asked import account, contexts, judged, refused
@@ -31,9 +37,17 @@ def as_parquet(public: PublicSet) -> list[Any]:
     return python_rows(pq.read_table(file))
 
 
+@functools.cache
+def model() -> RewardModel:
+    return resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
+
+
 def read(public: PublicSet, rows: Sequence[Any]) -> list[RowRequests]:
-    row_shape = resolve_run.row_shape_of(RowSettings(**public.options), rows, unanswered=public.prompts)
-    return [row_shape.requests(row) for row in rows]
+    """The requests of the rows, which a run would begin with."""
+    preview = preview_of(RowSettings(**public.options), rows, unanswered=public.prompts)
+    columns = Columns(pa.schema([]), (), "", text=True)
+    check_preview(preview, Preparation(model(), RenderSettings(), preview.row_shape, columns))
+    return [preview.row_shape.requests(row) for row in rows]
 
 
 def check(public: PublicSet, rows: Sequence[Any]) -> None:
