@@ -829,8 +829,9 @@ OPEN_ASSISTANT = [
 # Cards Magpie-Align/Magpie-Phi3-Pro-300K-Filtered@04d452e and Magpie-Llama-3.1-Pro-MT-300K-Filtered,
 # youjunhyeok/Magpie-Pro-DPO-100K-v0.1-ko (the columns of Magpie-Pro-DPO-100K-v0.1), code that loads openhermes2_5.json,
 # argilla/ultrafeedback-binarized-preferences(-cleaned), argilla/distilabel-capybara-dpo-7k-binarized@77df64d,
-# argilla/oasst_response_quality@1df6ef9, malhajar/distilabel-intel-orca-dpo-pairs-tr@e9de3ee, Felladrin/ChatML-distilabel-intel-orca-dpo-pairs, and distilabel's own
-# exports ashercn97/example-preference-dataset2_work5@c37f5dc, alvarobartt/ultrafeedback-mini@03278a7.
+# argilla/oasst_response_quality@1df6ef9, malhajar/distilabel-intel-orca-dpo-pairs-tr@e9de3ee,
+# Felladrin/ChatML-distilabel-intel-orca-dpo-pairs, and distilabel's own exports
+# ashercn97/example-preference-dataset2_work5@c37f5dc, alvarobartt/ultrafeedback-mini@03278a7.
 
 _GENERATED = {"temperature": 1.0, "top_p": 1.0, "input_generator": "m", "seed": None, "pre_query_template": "<|user|>"}
 _GENERATION = struct(temperature=REAL, top_p=REAL, input_generator=TEXT, seed=NOTHING, pre_query_template=TEXT)
