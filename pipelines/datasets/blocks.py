@@ -4,8 +4,6 @@ Ray's default batches are of numpy: a list comes back from one as an array in a 
 column of numbers, or in a whole block, as NaN. pandas has its own NA, and NaN in text.
 """
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from ray.data import Dataset
@@ -46,15 +44,10 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
     return numbers if numbers.null_count < len(numbers) else pa.nulls(len(numbers))
 
 
-def slices(block: pa.Table, rows: int) -> Iterator[pa.Table]:
-    """The block in tables of at most so many rows; an empty block as it is."""
-    return (block.slice(start, rows) for start in range(0, max(len(block), 1), rows))
-
-
 def with_types_of(known: pa.Schema, schema: pa.Schema) -> pa.Schema:
     """The schema, in which fields of the type null, whose first values were all null, have their type in `known`."""
-    found = [known.field(field.name) if field.name in known.names else field for field in schema]
-    return pa.schema([typed if pa.types.is_null(field.type) else field for field, typed in zip(schema, found, strict=True)])
+    untyped = {field.name for field in schema if pa.types.is_null(field.type)}.intersection(known.names)
+    return pa.schema([known.field(field.name) if field.name in untyped else field for field in schema])
 
 
 def conform(block: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ from actors.settings.replica import EngineSettings
 from actors.workers.batch_actor import BatchActor
 from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import PREPARED
-from pipelines.datasets.blocks import conform, slices
+from pipelines.datasets.blocks import conform
+from pipelines.formats import RowRequests
 from pipelines.prepare.score_requests import Preparation, prepared_rows, render_table, with_shapes
 from pipelines.score_store.open_store import OpenStore
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table
@@ -20,14 +21,21 @@ from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table
 ROW_ID = "_row"
 """Column of row ids between the steps of a dataset."""
 
+Prepare = Callable[[Sequence[RowRequests], Preparation], pa.Array]
+"""Makes a column of pickled rows of requests."""
 
-def prepare_rows(block: pa.Table, preparation: Preparation, batch_rows: int) -> Iterator[pa.Table]:
-    """Add to a block of the dataset a column of `PreparedRow`s (pickled) and one of row ids, a batch at a time."""
-    for table in slices(conform(block, preparation.columns.carried), batch_rows):
+
+def prepare_rows(
+    block: pa.Table, preparation: Preparation, batch_rows: int, prepare: Prepare = render_table
+) -> Iterator[pa.Table]:
+    """Add to a block of the dataset a column of its prepared rows (pickled) and one of row ids, a batch at a time."""
+    block = conform(block, preparation.columns.carried)
+    for start in range(0, max(len(block), 1), batch_rows):
+        table = block.slice(start, batch_rows)
         rows = python_rows(table)
         requests = [preparation.requests(row) for row in rows]
         repeated = with_shapes(table, requests, preparation.columns)
-        yield repeated.append_column(PREPARED, render_table(requests, preparation)).append_column(
+        yield repeated.append_column(PREPARED, prepare(requests, preparation)).append_column(
             ROW_ID, pa.array([row_id(row) for row in rows], pa.string())
         )
 

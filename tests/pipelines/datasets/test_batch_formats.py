@@ -78,9 +78,9 @@ def ordered(dataset: Dataset) -> list[dict[str, Any]]:
 
 @FORMATS
 def test_rows_are_scored_as_without_the_step(source: Dataset, scored: Dataset, batch_format: str) -> None:
-    found = pipelines.score(through(source, batch_format), **FAKE)
-    assert ordered(found) == ordered(scored)
-    assert known_schema(found) is not None
+    result = pipelines.score(through(source, batch_format), **FAKE)
+    assert ordered(result) == ordered(scored)
+    assert known_schema(result) is not None
 
 
 @FORMATS
@@ -106,13 +106,13 @@ def test_scored_rows_are_filtered_as_without_the_step(scored: Dataset, batch_for
 def test_pairs_choices_and_exports_are_those_without_the_step(lazy: Dataset, scored: Dataset, batch_format: str) -> None:
     step = through(pipelines.keep(through(scored, batch_format), "reward > -100"), batch_format)
     good = pipelines.keep(scored, "reward > -100")
-    found, expected = (ordered(pipelines.pairs(each, "trl", of=lazy, **FEW)) for each in (step, good))
+    result, expected = (ordered(pipelines.pairs(each, "trl", of=lazy, **FEW)) for each in (step, good))
     assert len(expected) > 1
-    assert found == expected
-    found, expected = (ordered(pipelines.choose(each, "best", of=lazy, partitions=2)) for each in (step, good))
-    assert found == expected
-    found, expected = (ordered(pipelines.export(each, "kto", threshold=0.0, of=lazy, **FEW)) for each in (step, good))
-    assert found == expected
+    assert result == expected
+    result, expected = (ordered(pipelines.choose(each, "best", of=lazy, partitions=2)) for each in (step, good))
+    assert result == expected
+    result, expected = (ordered(pipelines.export(each, "kto", threshold=0.0, of=lazy, **FEW)) for each in (step, good))
+    assert result == expected
 
 
 @FORMATS
@@ -122,11 +122,11 @@ def test_candidates_are_drawn_and_paired_as_without_the_step(batch_format: str) 
     drawn = pipelines.sample(asked, **models, n=2)
     held = drawn.materialize()
     assert ordered(pipelines.sample(through(asked, batch_format), **models, n=2)) == ordered(held)
-    found, expected = (
+    result, expected = (
         ordered(pipelines.pairs(each, "trl", of=drawn, **FEW)) for each in (through(held, batch_format), held)
     )
     assert expected
-    assert found == expected
+    assert result == expected
 
 
 def test_nan_and_na_are_null() -> None:
@@ -137,19 +137,19 @@ def test_nan_and_na_are_null() -> None:
         return frame.assign(system=system, label=pd.array([1, None, 2, 3], dtype="Int64"), note=[np.nan, "x", pd.NaT, None])
 
     rows = [chat(f"What is {at}?", str(at), id=at) for at in range(4)]
-    found = pipelines.score(
+    result = pipelines.score(
         ray.data.from_items(rows, override_num_blocks=1).map_batches(with_gaps, batch_format="pandas"), **FAKE
     ).take_all()
-    assert [row["status"] for row in found] == ["scored"] * 4
-    assert [(row["system"], row["label"], row["note"]) for row in found] == [
+    assert [row["status"] for row in result] == ["scored"] * 4
+    assert [(row["system"], row["label"], row["note"]) for row in result] == [
         ("Be brief.", 1, None),
         (None, None, "x"),
         (None, 2, None),
         (None, 3, None),
     ]
-    told = [{"messages": [{"role": "system", "content": "Be brief."}, *rows[0]["messages"]], "id": 0}, *rows[1:]]
-    expected = pipelines.score(ray.data.from_items(told), **FAKE).take_all()
-    assert [row["reward"] for row in found] == [row["reward"] for row in expected]
+    without_gaps = [{"messages": [{"role": "system", "content": "Be brief."}, *rows[0]["messages"]], "id": 0}, *rows[1:]]
+    expected = pipelines.score(ray.data.from_items(without_gaps), **FAKE).take_all()
+    assert [row["reward"] for row in result] == [row["reward"] for row in expected]
 
 
 def test_turns_may_be_of_types_that_no_column_holds() -> None:
@@ -162,9 +162,9 @@ def test_turns_may_be_of_types_that_no_column_holds() -> None:
 
     rows = [chat(f"What is {at}?", str(at), id=at) for at in range(3)]
     mixed = ray.data.from_items(rows).map_batches(with_parts)
-    found = sorted(pipelines.score(mixed, **FAKE).take_all(), key=lambda row: str(row["id"]))
+    result = sorted(pipelines.score(mixed, **FAKE).take_all(), key=lambda row: str(row["id"]))
     expected = pipelines.score(ray.data.from_items(rows), **FAKE).take_all()
-    assert [row["reward"] for row in found] == [row["reward"] for row in expected]
+    assert [row["reward"] for row in result] == [row["reward"] for row in expected]
 
 
 class Picture:
@@ -179,9 +179,9 @@ def test_a_value_that_arrow_has_no_type_for_is_carried_as_it_is() -> None:
         }
 
     rows = [chat(f"What is {at}?", str(at), id=at) for at in range(3)]
-    found = pipelines.score(ray.data.from_items(rows).map_batches(with_pictures), **FAKE).take_all()
-    assert [row["status"] for row in found] == ["scored"] * 3
-    assert all(isinstance(row["picture"], Picture) and np.shape(row["pixels"]) == (2, 2) for row in found)
+    result = pipelines.score(ray.data.from_items(rows).map_batches(with_pictures), **FAKE).take_all()
+    assert [row["status"] for row in result] == ["scored"] * 3
+    assert all(isinstance(row["picture"], Picture) and np.shape(row["pixels"]) == (2, 2) for row in result)
 
 
 def test_objects_and_tensors_are_rows_as_lists_are() -> None:
