@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from actors.checkpoint.lfs_pointer import LFS_ADVICE, is_lfs_pointer
 from actors.errors import ModelError
+from actors.text.lfs_pointers import lfs_problem
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "tiny_models"
 _SMALL_FILES = ["*.json", "*.jinja", "*.model", "*.txt"]
@@ -288,8 +288,8 @@ def _check_pointers(folder: Path) -> None:
     """Raise `ModelError` for files of Git LFS that a clone didn't fetch."""
     for file in sorted(path for pattern in (*_SMALL_FILES, "*.safetensors") for path in folder.glob(pattern)):
         with file.open("rb") as stream:
-            if is_lfs_pointer(stream.read(42)):
-                raise ModelError(f"{file} is a Git LFS pointer of {file.stat().st_size} bytes: {LFS_ADVICE}")
+            if problem := lfs_problem(stream.read(64)):
+                raise ModelError(f"{file} {problem}")
 
 
 def _header(file: Path) -> bytes:

@@ -4,6 +4,7 @@ A lazy dataset knows neither before it is executed: to find its schema, Ray woul
 are weak, so an entry goes with its dataset.
 """
 
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -29,15 +30,11 @@ def known_schema(dataset: Dataset) -> pa.Schema | None:
 
 
 def schema_of(dataset: Dataset) -> pa.Schema:
-    """The schema of any dataset. If it isn't registered, Ray may have to execute the beginning of the dataset."""
+    """The schema of a dataset of plain blocks. If it isn't registered, Ray may have to execute its beginning."""
     if (registered := known_schema(dataset)) is not None:
         return registered
-    schema = dataset.schema()
-    if schema is None:
-        return pa.schema([])
-    if isinstance(schema.base_schema, pa.Schema):
-        return schema.base_schema.remove_metadata()
-    return pa.schema(list(zip(schema.names, schema.types, strict=True)))
+    schema: Any = dataset.schema()
+    return pa.schema([]) if schema is None else schema.base_schema.remove_metadata()
 
 
 def reader_of(dataset: Dataset) -> Reader | None:

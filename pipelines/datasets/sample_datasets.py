@@ -15,11 +15,11 @@ from ray.data import ActorPoolStrategy, Dataset
 from actors.errors import SettingsError, SourceError
 from actors.launch.placement import cluster_gpus, engine_gpus
 from actors.reward_model import resolve_model
-from pipelines.datasets.known_datasets import reader_of, register, schema_of
+from pipelines.datasets.blocks import conform, with_plain_blocks, with_types_of
+from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.repeated_scoring import warn_of_repeats
 from pipelines.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
 from pipelines.datasets.score_datasets import check_names, read_first_rows
-from pipelines.datasets.score_rows import conform
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
@@ -48,6 +48,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     """
     settings = build(DatasetSampleSettings, {"policy": policy, "model": judge, **options})
     policies.check(settings, settings.draw.n)
+    dataset = with_plain_blocks(dataset)
     schema, first = read_first_rows(dataset)
     check_names(schema)
     preview = preview_of(settings.rows, first, unanswered=True)
@@ -73,8 +74,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check_reasoning(writer, model, settings.render)
     prompt_preparation = PromptPreparation(preparation, writer, system, settings.render.control_tokens)
     sampled = dataset.map_batches(
-        functools.partial(prepare_prompt_rows, prompt_preparation=prompt_preparation),
-        batch_size=settings.batch_rows,
+        functools.partial(prepare_prompt_rows, prompt_preparation=prompt_preparation, batch_rows=settings.batch_rows),
+        batch_size=None,
         batch_format="pyarrow",
     ).map_batches(
         RowSampleStep,
@@ -150,7 +151,9 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
     export_job.check_comparable(job, reader.columns)
     reader = export_job.carrying(job, reader)
     export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
-    schema = schema_of(scored)
+    known = known_schema(scored if of is None else of) or pa.schema([])
+    scored = with_plain_blocks(scored)
+    schema = with_types_of(known, schema_of(scored))
     if job.where is not None:
         reader = replace(reader, where=Condition.check(job.where, schema))
     key = reader.columns.prefix + (PROMPT_HASH if job.per == "prompt" else ROW)

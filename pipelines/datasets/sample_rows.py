@@ -3,17 +3,17 @@
 import hashlib
 import logging
 import pickle
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import pyarrow as pa
 import ray
 
-from pipelines.corpus.python_rows import python_rows
-from pipelines.corpus.readers import PREPARED
-from pipelines.datasets.score_rows import ROW_ID, conform, row_id
+from pipelines.datasets.score_rows import ROW_ID, prepare_rows
+from pipelines.formats import RowRequests
 from pipelines.prepare.identity import open_score_store
 from pipelines.prepare.policy_prompts import PromptPreparation, read_prompt_rows
-from pipelines.prepare.score_requests import with_shapes
+from pipelines.prepare.score_requests import Preparation
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.policies import Engines
@@ -21,17 +21,13 @@ from pipelines.sampling.sample_step import CandidateSampler, PromptCandidates
 from pipelines.settings.run_settings import DatasetSampleSettings
 
 
-def prepare_prompt_rows(table: pa.Table, prompt_preparation: PromptPreparation) -> pa.Table:
-    """Add to a block of the dataset a column of prepared prompts (pickled) and one of row ids."""
-    table = conform(table, prompt_preparation.preparation.columns.carried)
-    rows = python_rows(table)
-    preparation = prompt_preparation.preparation
-    requests = [preparation.requests(row) for row in rows]
-    blobs = pa.array([pickle.dumps(row) for row in prompt_preparation.rows(requests)], pa.large_binary())
-    repeated = with_shapes(table, requests, preparation.columns)
-    return repeated.append_column(PREPARED, blobs).append_column(
-        ROW_ID, pa.array([row_id(row) for row in rows], pa.string())
-    )
+def prepare_prompt_rows(block: pa.Table, prompt_preparation: PromptPreparation, batch_rows: int) -> Iterator[pa.Table]:
+    """Add to a block of the dataset a column of prepared prompts (pickled) and one of row ids, a batch at a time."""
+
+    def prepare(requests: Sequence[RowRequests], _: Preparation) -> pa.Array:
+        return pa.array([pickle.dumps(row) for row in prompt_preparation.rows(requests)], pa.large_binary())
+
+    return prepare_rows(block, prompt_preparation.preparation, batch_rows, prepare)
 
 
 class RowSampleStep(CandidateSampler):

@@ -24,10 +24,11 @@ from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.reward_model import resolve_model
 from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import PREPARED
+from pipelines.datasets.blocks import conform, with_plain_blocks, with_types_of
 from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.datasets.parts_source import PartsSource
 from pipelines.datasets.repeated_scoring import warn_of_repeats
-from pipelines.datasets.score_rows import ROW_ID, RowStep, conform, prepare_rows
+from pipelines.datasets.score_rows import ROW_ID, RowStep, prepare_rows
 from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
 from pipelines.prepare import resolve_run
@@ -58,6 +59,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     whatever the blocks; equal rows share it. Raises a `UserError` if rows, settings or model are unusable.
     """
     settings = build(DatasetSettings, {"model": model, **options})
+    dataset = with_plain_blocks(dataset)
     schema, sample = read_first_rows(dataset)
     check_names(schema)
     preview = preview_of(settings.rows, sample)
@@ -79,7 +81,9 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     preparation = Preparation(resolved, settings.render, row_shape, columns)
     check_preview(preview, preparation)
     scored = dataset.map_batches(
-        functools.partial(prepare_rows, preparation=preparation), batch_size=settings.batch_rows, batch_format="pyarrow"
+        functools.partial(prepare_rows, preparation=preparation, batch_rows=settings.batch_rows),
+        batch_size=None,
+        batch_format="pyarrow",
     ).map_batches(
         RowStep,
         fn_constructor_args=(
@@ -103,13 +107,14 @@ def keep(dataset: Dataset, condition: str) -> Dataset:
 
     Raises `ExpressionError` at once if the condition can't be used; the message lists the columns.
     """
+    reader, dataset = reader_of(dataset), with_plain_blocks(dataset)
     schema = schema_of(dataset)
     checked = Condition.check(condition, schema)
     needed = pa.schema([schema.field(name) for name in checked.columns])
     kept_rows = dataset.map_batches(
         functools.partial(_filter_block, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
     )
-    return register(kept_rows, schema, reader_of(dataset))
+    return register(kept_rows, schema, reader)
 
 
 def top_fraction(
@@ -179,7 +184,8 @@ def _unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def _filter_block(table: pa.Table, condition: Condition, needed: pa.Schema) -> pa.Table:
-    columns = conform(table.select([name for name in needed.names if name in table.column_names]), needed)
+    columns = table.select([name for name in needed.names if name in table.column_names])
+    columns = conform(columns, with_types_of(columns.schema, needed))
     is_met = Evaluator({_MET: condition.sql}, condition.columns, condition.flat)(columns).column(_MET)
     return table.filter(is_met)
 
@@ -205,7 +211,7 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
         # Only for its errors: settings that can't be used should be refused before the dataset is executed.
         ResponseEvaluator.of(choice, _prefix(planned_schema, prefix), planned_schema, within_row=within_row)
     with _raising_our_errors():
-        blocks = dataset.materialize().to_arrow_refs()
+        blocks = with_plain_blocks(dataset).materialize().to_arrow_refs()
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
         schema = _unify([planned_schema or pa.schema([]), *schemas])
         evaluator = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
