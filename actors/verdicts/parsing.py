@@ -104,7 +104,7 @@ def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:
         return None, _find_end(text, at)
     except ValueError:
         end = _find_end(text, at)
-        # Python takes neither JSON's words, nor a raw line break or a formula's backslash in a string, where any do.
+        # Python knows neither JSON's words nor, in a string, raw line breaks and the backslashes of formulas.
         spelled = _UNTAKEN.sub(lambda match: _TAKEN.get(match[0], match[0]), text[at:end])
         return _parse_python(text[at:end]) or _parse_python(spelled), end
 
