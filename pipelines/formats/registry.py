@@ -120,11 +120,17 @@ def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
     """
     unread = {shape.name: _other_responses(shape, row) for shape in meant}
     read = {shape.name: requests(shape, row) for shape in meant} if any(unread.values()) else {}
-    others = {name for shape, names in unread.items() for name in names if not _repeats(row[name], read[shape])}
-    if not others or any(row_requests.names == (CANDIDATE,) for row_requests in read.values()):
+    if not read or any(row_requests.names == (CANDIDATE,) for row_requests in read.values()):
         return Recognised(row, meant)
-    several = [shape for shape in meant if len(read[shape.name].names) > 1]
-    return Recognised(row, several or (meant if len(meant) > 1 else ()), () if several else sorted(others))
+    if several := [shape for shape in meant if len(read[shape.name].names) > 1]:
+        return Recognised(row, several)
+    others = {
+        name
+        for shape, names in unread.items()
+        for name in names
+        if not is_blank(row[name]) and not _repeats(row[name], read[shape])
+    }
+    return Recognised(row, meant if len(meant) > 1 or not others else (), sorted(others))
 
 
 def _repeats(value: object, read: RowRequests) -> bool:
@@ -135,21 +141,18 @@ def _repeats(value: object, read: RowRequests) -> bool:
 
 
 def _other_responses(shape: Shape, row: Row) -> list[str]:
-    """The fields of a row that hold a response by their names, and that a shape doesn't read."""
+    """The fields of a row that are a response's by their names, and that a shape doesn't read. They may be blank."""
     return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name)]
 
 
 def unread_texts(shape: Shape, row: Row) -> list[str]:
     """The fields of a row that hold turns, passages or responses by their names, and that a shape doesn't read."""
-    return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS]
+    named = (name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS)
+    return [name for name in named if not is_blank(row[name])]
 
 
 def _unread(shape: Shape, row: Row) -> list[str]:
-    return [
-        name
-        for name, value in row.items()
-        if name not in shape.reads and isinstance(value, str | list | dict) and not is_blank(value)
-    ]
+    return [name for name, value in row.items() if name not in shape.reads and isinstance(value, str | list | dict)]
 
 
 def check_known(rows: Sequence[object], recognised: Sequence[Recognised], available: Mapping[str, Shape]) -> None:

@@ -71,8 +71,10 @@ def take_apart(row: RowRequests) -> RowRequests:
 def split(text: str) -> ParsedPrompt:
     """The turns of a whole conversation, and its last one as the response. Raises `Rejected` if it can't be taken apart."""
     parsed = _parse(text.removesuffix("\n"))  # NeMo's end token may be missing, and the line break before it isn't
-    if parsed is None or parsed.turns is None or not parsed.turns.response.strip():
+    if parsed is None or parsed.turns is None:
         raise Rejected(Reason.WRITTEN_OUT, describe(text))
+    if not parsed.turns.response.strip():
+        raise Rejected(Reason.EMPTY_CONTENT, "a conversation that ends where the assistant begins")
     return parsed.turns
 
 
@@ -144,7 +146,7 @@ def is_written_out(rows: Sequence[RowRequests]) -> bool:
     if are_dressed and not any(map(_can_be_split, dressed.dressed)):
         state = "are conversations written out as one text, in a form that can't be taken apart"
         raise dressed.refusal("prompts", state, _ADVICE)
-    return are_dressed or _count(responses, lambda response: response.rstrip().endswith(_ENDS)).is_at_least(_MANY)
+    return are_dressed or _count(responses, _ends_dressed).is_at_least(_MOSTLY)
 
 
 def note_repeated_prompts(rows: Sequence[RowRequests]) -> str:
@@ -184,6 +186,10 @@ def _without_prompts(requests: Sequence[ScoreRequest]) -> list[str]:
 
 def _begins_as_template(text: str) -> bool:
     return any(template.begins(text) for template in TEMPLATES.values())
+
+
+def _ends_dressed(response: str) -> bool:
+    return response.rstrip().endswith(_ENDS) and response.strip() not in _ENDS
 
 
 def _begins_dressed(text: str) -> bool:

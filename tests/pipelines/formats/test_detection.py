@@ -35,6 +35,10 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("conversation", {"conversation": [user("q"), said("a")], "turn": 1, "redacted": False}),  # WildChat
     ("arena", {"conversation_a": [user("q"), said("a")], "conversation_b": [user("q"), said("b")], "winner": "tie"}),
     ("swift-preference", CHAT | {"rejected_response": "b"}),
+    (
+        "openai-preference",
+        {"input": chat(user("q")) | {"tools": []}, "preferred_output": [said("a")], "non_preferred_output": [said("b")]},
+    ),
     ("swift-preference", CHAT | {"rejected_messages": [user("q"), said("b")]}),
     ("prompt-response", {"prompt": "q", "response": "a"}),
     ("prompt-response", {"prompt": [user("q")], "response": said("a"), "helpfulness": 3}),
@@ -117,7 +121,7 @@ def with_turn(value: Any, content: str) -> Any:
         return value.replace("System\n\n", f"System\n{content}\n")
     if isinstance(value, dict):
         return {key: with_turn(one, content) for key, one in value.items()}
-    if not isinstance(value, list):
+    if not isinstance(value, list) or not value:
         return value
     if value[0] in (user("q"), TURNS[0]):
         named = {"from": "system", "value": content} if "from" in value[0] else {"role": "system", "content": content}
@@ -179,6 +183,7 @@ APART: list[tuple[str, dict[str, Any]]] = [
     ("judgebench", {"question": ANSWERED, "response_A": "9", "response_B": "8"}),
     ("rm-bench", {"prompt": ANSWERED, "chosen": ["9"], "rejected": ["8"]}),
     ("prompt-responses", {"prompt": ANSWERED, "responses": ["9"]}),
+    ("openai-preference", {"input": {"messages": ANSWERED}, "preferred_output": [said("9")], "non_preferred_output": "8"}),
     ("rmb", {"conversation_input": ANSWERED, "chosen": {"answer": "9"}, "reject": {"answer": "8"}}),
     ("llmbar", {"input": ANSWERED, "output_1": "9", "output_2": "8"}),
     ("processbench", {"problem": ANSWERED, "steps": ["9"]}),

@@ -151,6 +151,7 @@ ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
 NO_PROMPTS = {
     "written-out": "text",
     "arena": "conversation_a",
+    "openai-preference": "preferred_output",
     "nemo-rl": "context",
     "helpsteer3": "context",
     "rmb": "conversation_input",

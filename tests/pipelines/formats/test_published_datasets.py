@@ -205,7 +205,7 @@ def test_line_breaks_of_a_content_are_its_own() -> None:
         (" " + TEXT, Reason.WRITTEN_OUT),
         ("<extra_id_0>System\ns", Reason.WRITTEN_OUT),
         ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n", Reason.WRITTEN_OUT),
-        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n\n<extra_id_2>", Reason.WRITTEN_OUT),
+        ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n\n<extra_id_2>", Reason.EMPTY_CONTENT),
         ("<extra_id_0>System\ns\n<extra_id_1>User\nq", Reason.WRITTEN_OUT),
         ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Bob\na", Reason.WRITTEN_OUT),
         (TEXT + "\n<extra_id_2>quality:4\n<extra_id_2>", Reason.WRITTEN_OUT),
