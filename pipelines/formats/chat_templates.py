@@ -80,9 +80,11 @@ class PolicyTemplate:
     def begins(self, text: str) -> bool:
         """Whether a text begins as one in this template does, whether the rest of it matches or not."""
         beginning = self.begin.match(text)
-        return beginning is not None and (
-            self._match_header(text, beginning.end()) is not None or self.tokens.match(text, beginning.end()) is not None
-        )
+        if beginning is None:
+            return False
+        token = self.tokens.match(text, beginning.end())
+        is_header = token is not None and token[0] not in self.ends  # of a role that isn't known, too
+        return is_header or self._match_header(text, beginning.end()) is not None
 
     def without_end(self, response: str) -> str:
         """A response without the end tokens and padding after it."""

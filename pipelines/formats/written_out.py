@@ -198,10 +198,10 @@ def _begins_dressed(text: str) -> bool:
 
 def _can_be_split(prompt: str) -> bool:
     try:
-        _turns_of((Message(Role.USER, prompt),), prompt)
+        _, form = _turns_of((Message(Role.USER, prompt),), prompt)
     except Rejected:
         return False
-    return True
+    return form is not None
 
 
 def _json_list(text: str) -> list[object]:

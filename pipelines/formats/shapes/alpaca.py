@@ -32,12 +32,17 @@ def read(row: Row) -> RowRequests:
 def prompt_turns(row: Row) -> tuple[Message, ...]:
     """The instruction and its input as the last user turn, after the history."""
     parts = (field(row, "instruction"), row.get("input"))
-    last = Message(Role.USER, text("\n".join(text(part) for part in parts if not is_blank(part))))
+    last = Message(Role.USER, text("\n".join(text(part) for part in parts if not (is_blank(part) or _is_no_input(part)))))
     return with_row_system(row, (*_history(row.get("history")), last))
 
 
 def _exchange(row: Row, key: str) -> Exchange:
     return Exchange(prompt_turns(row), answer(field(row, key)))
+
+
+def _is_no_input(value: object) -> bool:
+    """Whether a value is the mark that Alpaca's generator wrote where an instruction needs no input."""
+    return isinstance(value, str) and value.strip().lower() == "<noinput>"
 
 
 def _history(pairs: object) -> list[Message]:

@@ -17,11 +17,12 @@ from actors.records import Reason
 from pipelines.corpus import readers
 from pipelines.corpus.corpus_files import Range
 from pipelines.corpus.units import Unit
-from pipelines.formats import OwnColumns, RowRequests, RowShape, requests
+from pipelines.formats import OwnColumns, RowRequests, RowShape, requests, with_principles
+from pipelines.prepare.choose_shape import own_columns_of
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun, resolve
 from pipelines.prepare.score_requests import parse_rows
-from pipelines.settings.run_settings import ScoreSettings
+from pipelines.settings.run_settings import RowSettings, ScoreSettings
 from tests.support.asked import account, contexts, judged, refused, said, user
 from tests.support.corpora import lines, settings, write
 
@@ -278,3 +279,128 @@ def test_columns_that_do_not_go_together_are_refused(tmp_path: Path, options: di
 def test_a_column_that_no_row_has_is_refused_before_the_run(tmp_path: Path, wrong: str) -> None:
     with pytest.raises(SourceError, match=r"none of the 1 rows looked at has 'nobody'\. Keys seen: 'task', 'choices'"):
         planned(tmp_path, [ROW], **COLUMNS | {wrong: "nobody"})
+
+
+# --- whole conversations, last elements, all elements ---------------------------------------------------------------------
+
+TALK = [user("q"), said("a"), user("r"), said("b")]
+SHARED = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "b"}]
+
+
+def talks(row: dict[str, Any], *columns: str, turns: Any = "final") -> RowRequests:
+    return requests(OwnColumns(None, None, None, columns).shape(), row, turns)
+
+
+@pytest.mark.parametrize(("row", "column"), [({"chat": TALK}, "chat"), ({"data": [{"turns": TALK}]}, "data[-1].turns")])
+def test_a_column_may_hold_a_whole_conversation(row: dict[str, Any], column: str) -> None:
+    asked = talks(row | {"system": "s"}, column)
+    before = [("system", "s"), ("user", "q"), ("assistant", "a"), ("user", "r")]
+    assert (contexts(asked), judged(asked)) == ([before], {"final": "b"})
+    assert judged(talks(row, column, turns="all")) == {"turn[1]": "a", "turn[3]": "b"}
+
+
+def test_of_several_conversations_each_is_judged_by_its_name() -> None:
+    row = {"chosen_messages": TALK, "rejected_messages": SHARED, "all": [SHARED, TALK]}
+    asked = talks(row, "chosen_messages", "rejected_messages")
+    assert judged(asked) == {"chosen_messages": "b", "rejected_messages": "b"}
+    assert [len(context) for context in contexts(asked)] == [3, 1]
+    assert judged(talks(row, "all[]")) == {"all[0]": "b", "all[1]": "b"}
+    with pytest.raises(SettingsError, match="turns='all' needs rows that hold a conversation"):
+        talks(row, "chosen_messages", "rejected_messages", turns="all")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"chat": [user("q")]}, Reason.NO_FINAL_ASSISTANT),
+        ({"chat": "q"}, Reason.WRONG_TYPE),
+        ({"chat": []}, Reason.NO_MESSAGES),
+        ({"chat": [{"input": "q", "output": "a"}]}, Reason.MISSING_FIELD),
+        ({}, Reason.MISSING_FIELD),
+    ],
+    ids=str,
+)
+def test_a_column_without_a_conversation_has_a_reason(row: dict[str, Any], reason: Reason) -> None:
+    assert refused(talks(row, "chat")) == {"final": reason}
+    assert refused(talks(row | {"other": TALK}, "chat", "other")) == {"chat": reason}
+
+
+ANSWERS = [{"answer": "a", "rank": 2}, {"rank": 1}, {"answer": "c"}]
+
+
+@pytest.mark.parametrize(
+    ("column", "texts"),
+    [
+        ("answers[].answer", {"response[0]": "a", "response[2]": "c"}),
+        ("answers[-1].answer", {"final": "c"}),
+        ("texts[]", {"response[0]": "x", "response[1]": "y"}),
+        ("nested[][0]", {"response[0]": "x", "response[1]": "z"}),
+        ("nested[-1]", {"response[0]": "z"}),
+    ],
+)
+def test_a_path_may_lead_to_the_last_element_or_to_each(column: str, texts: dict[str, str]) -> None:
+    row = {"prompt": "q", "answers": ANSWERS, "texts": ["x", "y"], "nested": [["x", "y"], ["z"]], "other": "x"}
+    asked = read(row, response=column)
+    assert judged(asked) == texts
+    account(asked)
+    several = requests(OwnColumns("prompt", (column, "other")).shape(), row)
+    assert set(judged(several).values()) == {*texts.values(), "x"}
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"answers": []}, Reason.EMPTY_CONTENT),
+        ({"answers": "a"}, Reason.WRONG_TYPE),
+        ({"answers": None}, Reason.EMPTY_CONTENT),
+        ({}, Reason.MISSING_FIELD),
+    ],
+    ids=str,
+)
+def test_a_path_to_no_elements_has_a_reason(row: dict[str, Any], reason: Reason) -> None:
+    assert refused(read({"prompt": "q"} | row, response="answers[].answer")) == {"final": reason}
+
+
+def test_a_field_whose_name_has_a_dot_begins_a_path() -> None:
+    row = {"a.b": [{"c": "x"}], "a": {"b": [{"c": "y"}]}, "prompt": "q"}
+    assert judged(read(row, response="a.b[0].c")) == {"final": "x"}
+    assert judged(read({"prompt": "q", "a": row["a"]}, response="a.b[0].c")) == {"final": "y"}
+
+
+def test_principles_may_be_those_of_each_element() -> None:
+    row = {"prompt": "q", "response": "a", "rubrics": [{"text": "Be kind."}, {"text": "Be brief."}]}
+    asked = with_principles(read(row), row, "rubrics[].text")
+    assert [request.principles for request in asked.requests] == [("Be kind.", "Be brief.")]
+
+
+def test_an_element_that_is_an_object_says_what_it_holds() -> None:
+    (first, *_) = read({"prompt": "q", "response": ANSWERS}).rejected
+    assert first.detail == "an object with 'answer', 'rank', where a text or a message is expected"
+
+
+def test_a_column_of_another_case_is_asked_about() -> None:
+    with pytest.raises(SourceError, match=r"Did you mean 'Prompt'\?"):
+        OwnColumns("prompt", "Response").check([{"Prompt": "q", "Response": "a"}])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"conversation_column": ("c",), "prompt_column": "p"}, "--conversation-column c holds prompt and response"),
+        ({"conversation_column": ("c",), "format": "messages"}, "--format messages says where"),
+        ({"response_column": ("r",)}, "--prompt-column and --response-column go together"),
+    ],
+    ids=str,
+)
+def test_columns_that_say_two_things_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        own_columns_of(RowSettings(**options))
+
+
+def test_a_conversation_is_a_prompt_where_a_policy_answers() -> None:
+    columns = own_columns_of(RowSettings(conversation_column=("c",)), unanswered=True)
+    assert columns is not None
+    assert contexts(requests(columns.shape(), {"c": TALK})) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
+    assert OwnColumns.read(json.loads(json.dumps(columns.recorded()))) == columns
+    whole = OwnColumns(None, None, None, ("c", "d"))
+    assert OwnColumns.read(json.loads(json.dumps(whole.recorded()))) == whole
