@@ -45,7 +45,7 @@ _SCALE = re.compile(
 """What says of how many a number is, such as /10, "out of ten", "(1-10)" and %."""
 _GOES_ON = re.compile(
     rf"""{_CLOSED} (?: (?<!\s)\d | (?<!\s)(?:[.,:'’_·٫٬]|\{{,\}})\d | e[+-]?\d | (?<!\s)[km]\b
-      | \s+\.\d | \\?,\s*\d{{3}}(?!\d) | \s+\d+ (?! \s*[:)] | \.(?!\d) | \d )
+      | \s+\.\d | \\?,\s*\d{{3}}(?!\d) | [^\S\n]+\d+ (?! \s*[:)] | \.(?!\d) | \d )
       | ,\s*{_FIGURES} \s* (?:[^\w\s:]|\n|$) )
     | {_UNIT} (?: (?:{_DASH}|[~∼^]|\.\.+)\s*\d | [+±×] | \\(?:pm|times|cdot)\b | x\s*\d | plus\b | \s*[(,;/-]?\s* (?:
         (?: to|through|thru|till|until|bis|minus|times|point|comma ) \s+ {_NUMBER}

@@ -77,4 +77,4 @@ def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
         counts = Counter(requests(shape, row).shape or "of none or two" for row in rows).most_common()
         return f"{MIXED}: {', '.join(f'{count} {name}' for name, count in counts)}, of {len(rows)} rows"
     fitting = sum(isinstance(row, dict) and shape.looks_like(row) for row in rows)
-    return f"{shape.name}: {fitting} of {len(rows)} rows have {shape.needs}"
+    return f"{shape.name}: {fitting:,} of {len(rows):,} rows have {shape.needs}"

@@ -61,7 +61,7 @@ from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch, watch_first_worker
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.runtime.run_timing import time_session
-from pipelines.runtime.session import check_stopped, ray_session
+from pipelines.runtime.session import check_stopped, import_vllm, ray_session
 from pipelines.score_store.open_store import OpenStore
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
@@ -204,6 +204,7 @@ def score(
     progress = progress or Silent()
     check_loggers(settings.log, settings.output)
     mark("plan")
+    import_vllm(settings.engine.is_vllm)
     plan = resolve_run.resolve(settings, reserved, notify=progress.noted)
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)

@@ -16,7 +16,14 @@ WHOLE = {
     "an end": ["4", "4.", "4, because", "4;", "4!", "4: good", "4?", "4...", "4.0", "4 ... because", "4 but"],
     "a comment": ["4 (good)", "4 - good", "4 – good", "4—good", "4 = good", "4 *good*", "4 or 'good'", "4 and that is it"],
     "numbers of other things": [
-        *("4\n5. Next", "4\n2. Style: 3", "4. 5 would need more", "4, the answer has 2 errors", "4 with 2 errors"),
+        *(
+            "4\n5. Next",
+            "4\n5 facts are right",
+            "4\n2. Style: 3",
+            "4. 5 would need more",
+            "4, the answer has 2 errors",
+            "4 with 2 errors",
+        ),
         *("4 (2 errors)", "4 (2-3 small errors)", "4 | 5", "4 because 3 out of 10 facts are wrong", "4\n\nThe answer is 5."),
         *("4 in 2 ways", "4 for 2 reasons", '4, "style": 5}', "4 - one of the best", "4, one of the best", "4 2: 5"),
     ],
