@@ -1,6 +1,7 @@
 """The command line, as a person meets it: help, mistakes, and what is printed."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,8 @@ def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
     done = assay("score", corpus, tmp_path / "scored", *FAKE)
     assert done.returncode == 0, done.stderr
     shape, files = done.stderr.splitlines()[:2]
-    assert shape.startswith("messages: 50 of 50 rows have ")
+    assert shape.startswith("messages: 100 of 101 rows have ")
+    assert shape.endswith("Of the 101 rows looked at, 1 response can't be judged: 1 broken_json")
     assert files.startswith("1 file, "), "Ray's own words come first"
     assert "100%  101 responses" in done.stderr
     assert "\r" not in done.stderr
@@ -169,7 +171,7 @@ def test_a_model_that_nobody_knows_isnt_explained() -> None:
 
 def test_a_model_whose_numbers_are_others_fails_its_check() -> None:
     done = assay("check", "tiny-scalar", "--engine", "fake")
-    log = Path(done.stderr.splitlines()[0].removeprefix("the log of the engine is in "))
+    (log,) = map(Path, re.findall(r"^the log of the engine is in (.+)$", done.stderr, re.MULTILINE))
     assert log.exists(), done.stderr
     log.unlink()
     assert done.returncode == 2
@@ -180,7 +182,12 @@ def test_a_model_whose_numbers_are_others_fails_its_check() -> None:
 def test_a_check_prints_its_steps_and_nothing_of_vllms_log() -> None:
     done = assay("check", "tiny-scalar")
     assert done.returncode == 0, done.stderr
-    assert done.stderr.splitlines() == ["importing vLLM", "loading tiny-scalar"]
+    assert done.stderr.splitlines() == [
+        "importing vLLM",
+        "loading tiny-scalar",
+        "reading the tokenizer of tiny-scalar",
+        "testing tiny-scalar",
+    ]
     assert all(line.startswith("ok  ") for line in done.stdout.splitlines())
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.errors import SettingsError
+from actors.errors import SourceError
 from actors.settings.replica import EngineSettings
 from pipelines.cli import probe_speed as probes
 from pipelines.cli.probe_speed import probe_speed
@@ -58,8 +58,8 @@ def test_it_ends_when_its_time_is_over(tmp_path: Path, fake_engine: None, monkey
 
 
 def test_rows_that_are_all_rejected_tell_nothing(tmp_path: Path, fake_engine: None) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines([chat("q", "<extra_id_1>")] * 20))
-    with pytest.raises(SettingsError, match="none of the first 256 rows was accepted"):
+    corpus = write(tmp_path / "c.jsonl", lines([*[chat("q", "<extra_id_1>")] * 256, *rows(100)]))
+    with pytest.raises(SourceError, match="only 0 of the 256 responses in the 256 rows looked at could be judged"):
         probe_speed(plan_settings(corpus), lambda text: None)
 
 
