@@ -1,4 +1,4 @@
-"""Whole conversations and elements of lists are named the same way in the command, in a recipe, in Python and for datasets."""
+"""Whole conversations and elements of lists are named alike in the command, in a recipe, in Python and for datasets."""
 
 from pathlib import Path
 from typing import Any

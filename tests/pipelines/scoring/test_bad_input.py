@@ -35,7 +35,7 @@ LINES: list[tuple[bytes, str | None]] = [
     (talk(QUESTION, said("\ud800")), "lone_surrogate"),
     (json.dumps(chat("a", "b") | {"note": "\ud800"}).encode(), None),  # where nobody judges
     (b'{"quality": NaN, ' + GOOD[1:], None),  # nor here
-    (b'{"id": 12}', "no_messages"),
+    (b'{"id": 12}', "missing_field"),
     (talk(), "no_messages"),
     (talk(QUESTION, said("")), "empty_content"),
     (talk(QUESTION, said(" \n\t")), "empty_content"),
@@ -98,6 +98,11 @@ def test_one_bad_response_does_not_take_the_other_with_it(tmp_path: Path) -> Non
 
 def test_a_key_of_ours_that_turns_up_late_is_no_second_column(tmp_path: Path) -> None:
     late = json.dumps(chat("a", "b", reward=3)).encode()
-    corpus = write(tmp_path / "c.jsonl", b"\n".join([*(json.dumps(row).encode() for row in rows(60)), late]))
+    corpus = write(
+        tmp_path / "c.jsonl",
+        b"\n".join(
+            [*(json.dumps(row).encode() for row in rows(75)), late, *(json.dumps(row).encode() for row in rows(1524))]
+        ),
+    )
     score(settings(corpus, tmp_path / "out"))
-    assert scored(tmp_path / "out")[-1]["reason"] == "column_collision"
+    assert [row["reason"] for row in scored(tmp_path / "out")][75] == "column_collision"  # 50 of each 80 were looked at
