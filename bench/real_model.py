@@ -55,9 +55,11 @@ def _rate(way: str, folder: Path, corpus: Path, scored: Path) -> float:
     if way == OURS:
         return _rate_of_job(folder, corpus, scored)
     cpus = {BIND: ",".join(map(str, sorted(os.sched_getaffinity(0))))} if way == BARE_ON_ALL else {}
-    command = [sys.executable, "-m", "bench", "real_model", "--run", way, str(folder), str(corpus)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **cpus})
-    return float(done.stdout.split()[-1])
+    # Through a file: vLLM's own log goes to standard output, to its last line.
+    rate = scored.with_suffix(".rate")
+    command = [sys.executable, "-m", "bench", "real_model", "--run", way, str(folder), str(corpus), str(rate)]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **cpus})
+    return float(rate.read_text())
 
 
 def _rate_of_job(folder: Path, corpus: Path, scored: Path) -> float:
@@ -70,8 +72,8 @@ def _rate_of_job(folder: Path, corpus: Path, scored: Path) -> float:
     return sum(tokens[1:]) / (parts[-1][0] - parts[0][0])
 
 
-def _run(way: str, folder: str, corpus: str) -> None:
-    """One round of a way that isn't ours, in this process: prints its tokens a second."""
+def _run(way: str, folder: str, corpus: str, rate: str) -> None:
+    """One round of a way that isn't ours, in this process: writes its tokens a second into a file."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -81,7 +83,7 @@ def _run(way: str, folder: str, corpus: str) -> None:
     score(prompts[:1])  # the first pays for what is made once
     start = time.monotonic()
     score(prompts[1:])
-    print(sum(map(len, prompts[1:])) / (time.monotonic() - start))
+    Path(rate).write_text(str(sum(map(len, prompts[1:])) / (time.monotonic() - start)))
 
 
 def _bare(folder: str) -> Callable[[Prompts], None]:
