@@ -26,13 +26,19 @@ def texts(output: Path) -> dict[str, str | None]:
     return {f"{row['row'].split(':')[0]} {row['response_name']}": row["response_text"] for row in scored(output)}
 
 
+def beside_another(folder: Path, row: dict[str, Any]) -> Path:
+    """A corpus of this row in a file and one that can be judged in another: of nothing to be judged no run starts."""
+    write(folder / "c.jsonl", lines([row]))
+    write(folder / "other.jsonl", lines([chat("x", "y")]))
+    return folder
+
+
 @pytest.mark.parametrize(
     ("row", "options", "expected"),
     [
         (chat("a", "b"), {}, {"final": "b"}),
         ({"messages": TURNS}, {"turns": "all", "reasoning": "strip"}, {"turn[1]": "b", "turn[3]": "d"}),
         ({"messages": TURNS}, {"turns": "all", "reasoning": "keep"}, {"turn[1]": "<think>hm</think>b", "turn[3]": "d"}),
-        (chat("a", "<think>b"), {"reasoning": "strip"}, {"final": "<think>b"}),
         (
             {"prompt": "p", "chosen": ["x", "y"], "rejected": ["z", 5]},
             {},
@@ -43,7 +49,6 @@ def texts(output: Path) -> dict[str, str | None]:
             {"prompt_column": "q", "response_column": "r"},
             {"response[0]": "x", "response[1]": "y"},
         ),
-        ({"messages": []}, {"format": "messages"}, {"final": None}),
     ],
 )
 def test_it_is_the_text_that_was_judged(
@@ -53,11 +58,21 @@ def test_it_is_the_text_that_was_judged(
     assert texts(tmp_path / "out") == {f"c.jsonl {name}": text for name, text in expected.items()}
 
 
-def test_a_text_that_isnt_utf8_is_stored_with_replacements(tmp_path: Path) -> None:
-    row = chat("a", "b")
-    row["messages"][-1]["reasoning_content"] = "\ud800"
-    scored_corpus(settings(write(tmp_path / "c.jsonl", lines([row])), tmp_path / "out", reasoning="keep"))
-    assert texts(tmp_path / "out") == {"c.jsonl final": "<think>\n?\n</think>\n\nb"}
+@pytest.mark.parametrize(
+    ("row", "options", "text"),
+    [
+        (chat("a", "<think>b"), {"reasoning": "strip"}, "<think>b"),
+        ({"messages": []}, {"format": "messages"}, None),
+        (chat("a", "b", reasoning_content="\ud800"), {"reasoning": "keep"}, "<think>\n?\n</think>\n\nb"),
+    ],
+)
+def test_what_couldnt_be_judged_has_its_text_too(
+    tmp_path: Path, row: dict[str, Any], options: dict[str, Any], text: str | None
+) -> None:
+    if "reasoning_content" in row:
+        row["messages"][-1]["reasoning_content"] = row.pop("reasoning_content")
+    scored_corpus(settings(beside_another(tmp_path / "in", row), tmp_path / "out", **options))
+    assert texts(tmp_path / "out")["c.jsonl final"] == text
 
 
 def test_a_condition_may_use_it(tmp_path: Path) -> None:
