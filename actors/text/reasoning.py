@@ -165,11 +165,6 @@ def opened_by(prompt: str) -> str:
     return next((mark.begin for mark in MARKS if not mark.paired and end.endswith(mark.begin)), "")
 
 
-def is_open(text: str) -> bool:
-    """Whether what comes after a text would be reasoning: a begin mark stands in it after its last end mark."""
-    return any(text.rfind(mark.begin) > text.rfind(mark.end) for mark in MARKS if not mark.paired)
-
-
 def is_in_marks(token: str) -> bool:
     """Whether a token is a mark of reasoning, or a part of one."""
     return any(token in mark.begin or token in mark.end for mark in MARKS)
