@@ -62,7 +62,7 @@ class Columns:
     refined: bool = False
     mixed: bool = False
     text: bool = False
-    """Whether parts hold the text of each response. They do unless a setting or an older version left it out."""
+    """Whether parts hold the text of each response. They do unless a setting leaves it out."""
     within_row: bool = False
     """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
 
