@@ -231,8 +231,8 @@ DEFECTS = (
     Defect(
         "dropped turns not told",
         "pipelines/run_folder/columns.py",
-        "[score.truncated for score in scores],",
-        "[False for score in scores],",
+        'attrgetter("score.truncated")',
+        'attrgetter("score.reasoned")',
         "tests/pipelines/run_folder/test_columns.py::test_a_part_holds_what_is_carried_and_what_came_of_it",
     ),
     Defect(
