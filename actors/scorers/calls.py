@@ -3,7 +3,7 @@
 A further call needs a method of `OnlineScorer`, a class here, and its accounting in `deploy.models.service`.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -54,18 +54,3 @@ class WriteCall:
     def run(self, scorer: OnlineScorer) -> Awaitable[list[JudgeText] | Refused]:
         """See `Call.run`."""
         return scorer.write(self.request, self.sampling)
-
-
-class InProcess:
-    """A scorer of this process behind the interface of replicas elsewhere."""
-
-    def __init__(self, scorer: OnlineScorer) -> None:
-        self._scorer = scorer
-
-    async def answer(self, call: Call[T]) -> T:
-        """The scorer's answer."""
-        return await call.run(self._scorer)
-
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
-        """See `OnlineScorer.stream`."""
-        return self._scorer.stream(request, sampling)

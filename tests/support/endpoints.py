@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
@@ -22,9 +22,11 @@ from ray import serve
 from ray.serve.config import HTTPOptions
 
 from actors.engine.fork_server import SWITCH, share
+from actors.engine.protocol import Sampling
+from actors.records import ScoreRequest
 from actors.reward_model import resolve_model
-from actors.scorers.calls import InProcess
-from actors.scorers.online import OnlineScorer
+from actors.scorers.calls import Call
+from actors.scorers.online import JudgeText, OnlineScorer, Refused
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
@@ -47,6 +49,24 @@ from tests.support.processes import family
 QUESTION = [{"role": "user", "content": "What is 3 + 4?"}]
 ANSWERED = [*QUESTION, {"role": "assistant", "content": "7"}]
 PATIENCE_S = 300.0
+
+
+T = TypeVar("T")
+
+
+class InProcess:
+    """A scorer of this process behind the interface of replicas elsewhere."""
+
+    def __init__(self, scorer: OnlineScorer) -> None:
+        self._scorer = scorer
+
+    async def answer(self, call: Call[T]) -> T:
+        """The scorer's answer."""
+        return await call.run(self._scorer)
+
+    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
+        """See `OnlineScorer.stream`."""
+        return self._scorer.stream(request, sampling)
 
 
 def scorer(

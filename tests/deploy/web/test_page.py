@@ -16,7 +16,6 @@ import uvicorn
 from playwright.sync_api import Browser, Locator, Page, Request, Response, Route, expect
 
 from actors.reward_model import resolve_model
-from actors.scorers.calls import InProcess
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from deploy.models.service import ServedModel, Service
@@ -24,6 +23,7 @@ from deploy.settings import LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
 from tests.support.browsers import chromium
+from tests.support.endpoints import InProcess
 
 HEAD, JUDGE, BY_PRINCIPLE = "tiny-attributes", "tiny-genrm-json", "tiny-genrm-principle"
 KEY = "0123456789abcdef"
