@@ -231,8 +231,8 @@ DEFECTS = (
     Defect(
         "dropped turns not told",
         "pipelines/run_folder/columns.py",
-        "[score.truncated for score in scores],",
-        "[False for score in scores],",
+        'attrgetter("score.truncated")',
+        'attrgetter("score.reasoned")',
         "tests/pipelines/run_folder/test_columns.py::test_a_part_holds_what_is_carried_and_what_came_of_it",
     ),
     Defect(
@@ -541,13 +541,6 @@ DEFECTS = (
         "tests/actors/rendering/test_renderer.py::test_a_second_beginning_and_a_cut_are_those_of_transformers",
     ),
     Defect(
-        "a run as published under the identity of one by the card",
-        "actors/settings/replica.py",
-        '*(() if self.second_bos else ("second_bos",))',
-        '"second_bos"',
-        "tests/pipelines/prepare/test_identity.py::test_a_setting_that_decides_numbers_is_in_the_identity",
-    ),
-    Defect(
         "a preset of another model",
         "pipelines/evaluation/published/presets.py",
         "return plain_name(model) in map(plain_name, preset.models)",
@@ -662,15 +655,15 @@ DEFECTS = (
     Defect(
         "a renamed part is taken",
         "pipelines/scored_corpus/part_checks.py",
-        " or part.place) != part.place:",
-        " or part.place) != part.place and not place:",
+        " not in {None, part.place}:",
+        " not in {None, part.place, place}:",
         "tests/pipelines/rescoring/test_verify_folder.py::test_a_bad_part_is_found_and_named_and_dropped_alone",
     ),
     Defect(
         "another model's part is taken",
         "pipelines/scored_corpus/part_checks.py",
-        'RUN_KEY, "")) != manifest.run:',
-        'RUN_KEY, "")) != manifest.run and not run:',
+        ")) != manifest.run:",
+        ")) != manifest.run and not run:",
         "tests/pipelines/rescoring/test_verify_folder.py::test_a_bad_part_is_found_and_named_and_dropped_alone",
     ),
     Defect(

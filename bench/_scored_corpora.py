@@ -14,7 +14,16 @@ from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
 
-_IDENTITY = {"model": "made up", "prefix": "", "shape": "prompt-response", "turns": "final", "own_columns": None}
+RUN = "0a1b2c3d4e5f6071"
+_IDENTITY = {
+    "model": "made up",
+    "prefix": "",
+    "shape": "prompt-response",
+    "turns": "final",
+    "own_columns": None,
+    "principle_column": None,
+    "written_out": False,
+}
 
 
 def write_scored(
@@ -32,7 +41,7 @@ def write_scored(
     `values` gives the carried columns of some rows by name, and `prompt_hash`; with `text`, `response_text` as well.
     """
     columns = Columns(carried, ("grade",), "", text=text)
-    parts, name = Parts(str(folder)), f"corpus.{kind.value}"
+    parts, name = Parts(str(folder), RUN), f"corpus.{kind.value}"
     parts.create()
     for start in range(0, rewards.size, part_rows):
         chunk = rewards[start : start + part_rows]
@@ -50,4 +59,4 @@ def write_scored(
         part = Part(0, Range(start, start + chunk.size), Counts(chunk.size, chunk.size))
         parts.commit(part, pa.table({**values(numbers), **ours}).select(columns.schema.names).cast(columns.schema), {})
     file = InputFile(0, name, f"/{name}", kind, 1, "sha256-of-ends:0", rewards.size)
-    Manifest(_IDENTITY, (file,), columns, {}).write(str(folder))
+    Manifest(_IDENTITY, (file,), columns, {}, run=RUN).write(str(folder))

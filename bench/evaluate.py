@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from actors.records import Reading, Score
+from bench._scored_corpora import RUN
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
 def _write(folder: Path, pairs: int) -> None:
     """Write a scored corpus of pairs whose chosen response is ahead in three of four, without scoring anything."""
     columns = Columns(pa.schema([("subset", pa.string())]), ("reward",), "", text=True)
-    parts, draws = Parts(str(folder)), np.random.default_rng(pairs)
+    parts, draws = Parts(str(folder), RUN), np.random.default_rng(pairs)
     parts.create()
     for start in range(0, pairs, PART_ROWS):
         count = min(PART_ROWS, pairs - start)
@@ -59,7 +60,7 @@ def _write(folder: Path, pairs: int) -> None:
         parts.commit(part, columns.table(repeated, scored, texts=texts), {})
     file = InputFile(0, "pairs.parquet", "/pairs.parquet", FileKind.PARQUET, 1, "sha256-of-ends:0", pairs)
     identity = {"model": "made up", "prefix": "", "shape": "preference"}
-    Manifest(identity, (file,), columns, {}).write(str(folder))
+    Manifest(identity, (file,), columns, {}, run=RUN).write(str(folder))
 
 
 def _measure(folder: Path, pairs: int) -> float:

@@ -90,7 +90,7 @@ def _open(folder: str) -> Callable[[], Any]:
 def _repair(folder: str) -> Callable[[], Any]:
     from pipelines.run_folder.parts import Parts
 
-    parts = Parts(folder, "")
+    parts = Parts(folder)
     return lambda: (parts.repair(), parts.mark())
 
 

@@ -61,8 +61,7 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
     """The user's arguments that may change scores, for a run's identity. None of the fake engine's: they are its faults."""
     arguments = settings.engine_args if settings.engine == "vllm" else {}
-    relevant = {name: arguments[name] for name in sorted(arguments.keys() - SAME_NUMBERS)}
-    return {"engine_args": relevant} if relevant else {}
+    return {name: arguments[name] for name in sorted(arguments.keys() - SAME_NUMBERS)}
 
 
 def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:

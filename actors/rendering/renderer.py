@@ -34,7 +34,7 @@ from actors.rendering.request_draft import RequestDraft
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
 from actors.text.delimiters import Delimiters
-from actors.text.reasoning import HandledReasoning, cut_at_marks, is_open, without_reasoning
+from actors.text.reasoning import HandledReasoning, cut_at_marks, without_reasoning
 from actors.text.stems import GoOn, Stems
 from actors.text.text_bound import TextBound
 
@@ -172,32 +172,6 @@ class Renderer:
             ids = [self._tokenizer.bos_token_id, *ids]
         return ids
 
-    def render_choice(self, messages: Sequence[Message], labels: Sequence[str], go_on: GoOn = lambda: None) -> "LabelPrompt":
-        """A conversation that one of the labels is to answer, without reasoning, and each label's token.
-
-        Raises `Rejected`.
-        """
-        go_on()
-        context = self._make_safe(Question(tuple(messages), (), ())).context
-        text, opening = self._render_open(context)
-        if self._is_surely_too_long(text) or len(ids := self._tokenize([text])[0]) > self._limit:
-            raise Rejected(Reason.TOO_LONG)
-        go_on()
-        blank, _ = self._render_open([Message(message.role, _PROBE) for message in context])
-        if self._control.count(ids) > self._control.count(self._tokenize([blank])[0]):
-            raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
-        # Each label is tokenized behind the short opening (the generation prompt) instead of the whole conversation. That is
-        # exact only where the opening alone has the ids that it has at the end of the prompt; else the whole text is used.
-        opening_ids = self._tokenize([opening])[0]
-        if ids[-len(opening_ids) :] != opening_ids:
-            opening, opening_ids = text, ids
-        ids_by_label = zip(labels, self._tokenize([opening + label for label in labels]), strict=True)
-        tokens = tuple(
-            label_ids[-1] if self._adds_exactly(label_ids[-1], opening_ids, label) else None
-            for label, label_ids in ids_by_label
-        )
-        return LabelPrompt(ids, tokens, is_open(opening))
-
     def token_texts(self, ids: Collection[int]) -> dict[int, str]:
         """The text of each token where it follows another one; of a part of a character, U+FFFD."""
         # Behind a token: many tokenizers leave out the space with which a token begins, where a text begins with it.
@@ -206,20 +180,6 @@ class Renderer:
             [before, *([*before, token] for token in ids)], clean_up_tokenization_spaces=False
         )
         return {token: text.removeprefix(bare) for token, text in zip(ids, texts, strict=True)}
-
-    def _adds_exactly(self, token: int, ids: list[int], text: str) -> bool:
-        """Whether a token after `ids` decodes to exactly `text`, as that of a label of several tokens doesn't."""
-        texts = self._tokenizer.batch_decode([ids, [*ids, token]], clean_up_tokenization_spaces=False)
-        return bool(texts[0] + text == texts[1])
-
-    def _render_open(self, context: Sequence[Message]) -> tuple[str, str]:
-        """The text of a conversation up to where the assistant begins, and the part of it after the last message."""
-        text, end = self._template(context, generation_prompt=True, enable_thinking=False), 0
-        for message in context:
-            if (start := text.find(content := message.content.strip(), end)) < 0:
-                raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves a message out, or changes it")
-            end = start + len(content)
-        return self._check_encodable(text), text[end:]
 
     def _plan_prompts(self, draft: RequestDraft, go_on: GoOn) -> "Iterator[tuple[_DraftPrompt, str]]":
         """The prompts of a request, each with its text. Questions that can't be rendered reject their responses.
@@ -659,17 +619,6 @@ def _tokenizer(checkpoint: Checkpoint, family: Family) -> Any:
         raise ModelError(
             f"the tokenizer in {checkpoint.folder} can't be loaded, and no code of a checkpoint's own is run: {error}"
         ) from error
-
-
-class LabelPrompt(NamedTuple):
-    """A conversation up to where the assistant begins, and the token of each label there; None if it isn't one token.
-
-    `reasoning` says whether the assistant would begin inside a block of reasoning.
-    """
-
-    ids: list[int]
-    labels: tuple[int | None, ...]
-    reasoning: bool
 
 
 class _DraftPrompt(NamedTuple):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from actors.engine.protocol import Sampling
-from actors.records import Message, ScoreRequest
-from actors.scorers.online import Choice, JudgeText, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores, Unfit
+from actors.records import ScoreRequest
+from actors.scorers.online import JudgeText, OnlineScorer, RawOutputs, Refused, Rendered, RequestScores
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -53,15 +53,3 @@ class WriteCall:
     def run(self, scorer: OnlineScorer) -> Awaitable[list[JudgeText] | Refused]:
         """See `Call.run`."""
         return scorer.write(self.request, self.sampling)
-
-
-@dataclass(frozen=True, slots=True)
-class ChooseCall:
-    """The log-probability of each label as the answer to a conversation."""
-
-    messages: Sequence[Message]
-    labels: Sequence[str]
-
-    def run(self, scorer: OnlineScorer) -> Awaitable[Choice | Refused | Unfit]:
-        """See `Call.run`."""
-        return scorer.choose(self.messages, self.labels)

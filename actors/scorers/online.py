@@ -13,15 +13,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from actors.checkpoint.checkpoint_files import locate
 from actors.contracts.family import Rows
 from actors.engine.protocol import Generation, Sampling
-from actors.errors import AssayError, EngineDead, EngineError, EngineTimeout, Rejected
+from actors.errors import AssayError, EngineDead, EngineError, EngineTimeout
 from actors.launch.start_engine import start_engine
-from actors.records import Message, Prompt, Reason, RenderedRequest, Score, ScoreRequest
+from actors.records import Prompt, Reason, RenderedRequest, Score, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
@@ -69,23 +68,6 @@ class Refused:
     """Why a judge generated nothing. A value and no exception, since it is sent between processes."""
 
     reason: Reason
-
-
-class Unfit(StrEnum):
-    """Why a model can't choose between the labels."""
-
-    NOT_ONE_TOKEN = "label_not_one_token"
-    IN_REASONING = "answer_in_reasoning"
-    """Its template begins a block of reasoning although thinking is switched off."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """How likely each label is to be the next token: its natural-log probability among all tokens, in the labels' order."""
-
-    logprobs: tuple[float, ...]
-    label_ids: tuple[int, ...]
-    prompt_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,26 +155,6 @@ class OnlineScorer:
                         yield _judge_text(prompt, generation, {})
         except EngineError as error:
             yield _refusal(error)
-
-    async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice | Refused | Unfit:
-        """The log-probability of each label as a generative model's next token after a conversation."""
-        try:
-            label_prompt = await self._run_in_thread(lambda go_on: self._renderer.render_choice(messages, labels, go_on))
-        except Rejected as rejected:
-            return Refused(rejected.reason)
-        ids = tuple(token for token in label_prompt.labels if token is not None)
-        if label_prompt.reasoning:
-            return Unfit.IN_REASONING
-        if len(set(ids)) < len(labels):  # a label of several tokens, or two labels with the same one
-            return Unfit.NOT_ONE_TOKEN
-        # Which token is generated doesn't matter: the log-probabilities of all labels are those after the same prompt.
-        sampling = self._with_adapter(Sampling(max_tokens=1, verdict_ids=ids))
-        try:
-            with self._count_tokens([Prompt(label_prompt.ids, ())]):
-                (generation,) = await self._run_on_engine(self._engine.generate(label_prompt.ids, sampling, next(self._ids)))
-        except EngineError as error:
-            return _refusal(error)
-        return Choice(tuple(generation.logprobs[0][token] for token in ids), ids, tuple(label_prompt.ids))
 
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""

@@ -197,12 +197,8 @@ class RenderSettings(Settings):
     )
 
     def recorded(self) -> dict[str, Any]:
-        """What of these a run's identity holds beside the handling of reasoning.
-
-        A second BOS and a system turn only where there is one: a run of before there were these settings is resumed.
-        """
-        left_out = {"reasoning", *(() if self.second_bos else ("second_bos",)), *(() if self.system else ("system",))}
-        return self.model_dump(mode="json", exclude=left_out)
+        """What of these a run's identity holds beside the handling of reasoning, which depends on the model, too."""
+        return self.model_dump(mode="json", exclude={"reasoning"})
 
 
 _ENGINE_ARGS = (

@@ -171,12 +171,6 @@ def opened_by(prompt: str) -> str:
     return prompt[len(folded) - len(begin) : len(folded)]
 
 
-def is_open(text: str) -> bool:
-    """Whether what comes after a text would be reasoning: a begin mark stands in it after its last end mark."""
-    folded = _folded(text)
-    return any(folded.rfind(mark.begin) > folded.rfind(mark.end) for mark in _UNPAIRED)
-
-
 def is_in_marks(token: str) -> bool:
     """Whether a token is a mark of reasoning, or a part of one."""
     return any(_folded(token) in part for mark in _FOLDED for part in (mark.begin, mark.end))

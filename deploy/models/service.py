@@ -1,7 +1,7 @@
 """The models of an endpoint by name. Each call has a deadline, a budget, and errors that a client understands."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -12,23 +12,17 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import Message, ScoreRequest
+from actors.records import ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.calls import Call, ChooseCall, ReadCall, ScoreCall, WriteCall
-from actors.scorers.head_scorer import gather
-from actors.scorers.online import Choice, JudgeText, RawOutputs, Refused, Rendered, RequestScores, Unfit
+from actors.scorers.calls import Call, ReadCall, ScoreCall, WriteCall
+from actors.scorers.online import JudgeText, RawOutputs, Refused, Rendered, RequestScores
 from actors.settings.replica import RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
 from deploy.metrics.counters import Meters
-from deploy.models.work import CharacterBudget, RequestWork, check_characters, work_of, work_of_texts
+from deploy.models.work import CharacterBudget, check_characters, work_of, work_of_texts
 from deploy.settings import LimitSettings
 
 T = TypeVar("T")
-
-ChoiceQuestion = Callable[[], tuple[Sequence[Message], Sequence[str]]]
-"""Makes a conversation and the labels that may answer it. Called late, so that only 16 conversations exist at a time."""
-_CHOICES_AT_A_TIME = 16
-"""Of one request, well below the 256 calls that a replica takes, so that one client's questions can't fill it."""
 
 timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 """The header X-Timeout-Seconds of this request, in seconds; set by `Gate` before the route runs."""
@@ -117,28 +111,6 @@ class ServedModel:
                     yield last
         if isinstance(last, JudgeText):
             self.meters.count_tokens(self.name, last.prompt_tokens, len(last.generation.token_ids))
-
-    async def choose(self, questions: Sequence[ChoiceQuestion], work: RequestWork) -> list[Choice | Refused | Unfit]:
-        """The log-probability of each label as a generative model's answer, for each question; `work` is that of all.
-
-        16 questions run at a time: each is a call to a replica, which takes a bounded number of them. Raises `ApiError`,
-        also if the model has a reward head.
-        """
-        if self.model.task.pools:
-            raise ApiError(400, f"{self.name} is read from a reward head, and writes no text; use /v1/rewards")
-        slots = asyncio.Semaphore(_CHOICES_AT_A_TIME)
-
-        async def choose_one(question: ChoiceQuestion) -> Choice | Refused | Unfit:
-            async with slots:
-                messages, labels = question()
-                return await self.scoring.answer(ChooseCall(messages, labels))
-
-        with self.budget.reserve(work, self.limits):
-            choices = await self._await_answer(gather(map(choose_one, questions)))
-        for choice in choices:
-            if isinstance(choice, Choice):
-                self.meters.count_tokens(self.name, len(choice.prompt_ids), 1)
-        return choices
 
     def check_count(self, count: int) -> None:
         """Raise `ApiError` if there are more items than one request may hold."""

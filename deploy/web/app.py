@@ -89,12 +89,8 @@ _MESSAGES = {"extra_forbidden": "isn't a field of this request", "missing": "is 
 
 
 def _message(problem: Mapping[str, Any]) -> str:
-    """Pydantic's message, or one of our own: of an unknown `type` it would quote that."""
-    if problem["type"] in _MESSAGES:
-        return _MESSAGES[problem["type"]]
-    if problem["type"] == "union_tag_invalid":
-        return f"the type must be one of {problem['ctx']['expected_tags']}"
-    return str(problem["msg"])
+    """Pydantic's message, or one of our own."""
+    return _MESSAGES.get(problem["type"], str(problem["msg"]))
 
 
 async def _http_error(request: Request, error: Any) -> JSONResponse:

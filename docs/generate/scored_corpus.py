@@ -3,7 +3,7 @@
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,7 @@ MANIFEST: Mapping[str, str] = {
 IDENTITY: Mapping[str, str] = {
     "model": "as it was given",
     "revision": "the commit on the hub; null for a folder or a built-in model",
+    "adapter": "the LoRA adapter as it was given, or null",
     "weights": "a hash of the checkpoint's weights, and of an adapter's",
     "family": "how it is asked and read",
     "template": "a hash of the chat template",
@@ -99,9 +100,12 @@ IDENTITY: Mapping[str, str] = {
     "read": "how a head's outputs are read, where that isn't as published",
     "judge": "how a judge that writes is asked and read; only of these",
     "engine": "`vllm` or `fake`",
+    "engine_args": "what was passed on to vLLM and may change numbers",
     "shape": "shape of the rows",
     "own_columns": "the fields with prompt and response, where they were named",
+    "principle_column": "the field with the principles of each row, where it was named",
     "row_reader": "the version of how rows are read",
+    "written_out": "whether prompts that are conversations written out as one text are taken apart",
     "turns": "which assistant turns are judged",
     "render": "how a conversation becomes a prompt",
     "reasoning": "what becomes of reasoning in what is judged",
@@ -167,7 +171,7 @@ def manifest() -> Mapping[str, Any]:
         corpus.write_text('{"prompt": "What is 3 + 4?", "response": "7"}\n')
         flat = {"inputs": [str(corpus)], "output": folder, "model": "tiny-genrm", "trace": True, "reasoning": "strip"}
         settings = build(ScoreSettings, flat)
-        replace(manifest_of(resolve(settings), settings), retries=({},), summary_of="x").write(folder)
+        manifest_of(resolve(settings), settings).write(folder)
         written: Mapping[str, Any] = json.loads(Path(folder, NAME).read_text())
         return written
 
@@ -191,8 +195,8 @@ def pages() -> Iterator[Page]:
             _keys(written, MANIFEST),
             heading(3, "Identity", "identity"),
             _keys(written["identity"], IDENTITY),
-            "Runs of `sample`, `refine` and `ensemble` have their own settings beside these; a run with `--adapter` or "
-            "`--principle-column` has that, and one of a mixed corpus `shapes`, the names of all that it could be read in.",
+            "Runs of `sample`, `refine` and `ensemble` have their own settings beside these, and a run of a mixed corpus "
+            "has `shapes`, the names of all that it could be read in.",
             heading(3, "Files", "files"),
             _keys(written["files"][0], FILES),
             heading(3, "Made with", "made-with"),

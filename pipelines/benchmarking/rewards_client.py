@@ -18,6 +18,9 @@ from pipelines.sampling.endpoint_faults import REWARDS
 from pipelines.sampling.endpoint_http import http_client, send, within_patience
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
+_OF_SERVED = ("revision", "weights", "tokenizer", "config", "dtype", "read", "engine", "render", "reasoning")
+"""Entries of what the endpoint says its numbers depend on, beside those that only judges have."""
+
 
 @dataclass(frozen=True)
 class RewardsClient:
@@ -40,9 +43,8 @@ class RewardsClient:
             "template": card["template_hash"],
             "max_model_len": card["max_model_len"],
             "reward_weights": card["weights"],
-            **{name: served[name] for name in ("revision", "weights", "tokenizer", "config", "dtype", "read", "engine")},
+            **{name: served[name] for name in _OF_SERVED},
             **({"judge": served["judge"]} if served["judge"] is not None else {}),
-            **{name: served[name] for name in ("render", "reasoning") if name in served},  # an older endpoint says neither
         }
 
     @property
@@ -66,7 +68,7 @@ class RewardsClient:
 
     def judged_text(self, text: str) -> str:
         """A response's text as it is judged: without reasoning, if the endpoint strips that."""
-        return final_answer(text) if self.card["identity"].get("reasoning") == Reasoning.STRIP else text
+        return final_answer(text) if self.card["identity"]["reasoning"] == Reasoning.STRIP else text
 
     async def score(self, request: ScoreRequest) -> list[Score]:
         """A score for each response, in order. What the endpoint refuses, or breaks on while it answers others, has failed.

@@ -90,7 +90,7 @@ class RunStatus:
     reasons_of_parts: tuple[int, int] = (0, 0)
     """Of how many parts the reasons are, and how many parts have responses without a reward."""
     recipe: str | None = None
-    """The run's settings, which `assay run` takes; None if an older version wrote none."""
+    """The run's settings, which `assay run` takes; None of an evaluation's run, which has none."""
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -192,7 +192,7 @@ def _part_reasons(path: str, column: str) -> Counter[str]:
 
 
 def read_recipe_path(folder: str) -> str | None:
-    """The path of the recipe in a folder; None if there is none, as in one of an older version."""
+    """The path of the recipe in a folder; None if there is none."""
     names = {entry.name for entry in storage.folder(folder).entries()}
     return f"{folder.rstrip('/')}/{recipe.NAME}" if recipe.NAME in names else None
 

@@ -107,7 +107,7 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
         plans[0].files, _common_columns([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}
     )
     if earlier is None:
-        manifest.write(folder)  # before any member runs: it marks the folder as an ensemble's
+        manifest.started().write(folder)  # before any member runs: it marks the folder as an ensemble's
     else:
         replace(earlier, identity=_fixed_identity(earlier)).check(replace(manifest, identity=_fixed_identity(manifest)))
     write_recipe(folder, ensemble=settings)

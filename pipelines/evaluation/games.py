@@ -22,7 +22,6 @@ def with_games(items: Iterable[Item], identity: Mapping[str, Any]) -> Iterator[I
         yield from items
         return
     for item in items:
-        # Parts of an older version have no votes: their rewards are all that is known.
         has_games = len(item.rewards) == 2 and not item.missing and all(item.votes.get(name) for name in item.rewards)
         yield replace(item, games=games(rules, item)) if has_games else item
 

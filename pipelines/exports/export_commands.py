@@ -206,8 +206,6 @@ def _job(
 ) -> ExportJob:
     """The job of some settings; `shown` are the settings that its one-line description names."""
     description = {**shown, "where": settings.where, **({} if settings.fields else {"fields": False})}
-    # `fields` is left out at its default, so that a finished result of an earlier version, which carried none, is known.
-    omitted = {"overwrite", "spill", *(["fields"] if settings.fields else [])}
     return ExportJob(
         kind=kind,
         scored=settings.scored,
@@ -215,7 +213,7 @@ def _job(
         per=per or settings.per,
         maker=maker,
         asked=", ".join(f"{name}: {value}" for name, value in description.items() if value is not None),
-        settings=settings.model_dump(mode="json", exclude=omitted),
+        settings=settings.model_dump(mode="json", exclude={"overwrite", "spill"}),
         needs=needs,
         reserved=tuple(reserved) if settings.fields else None,
         where=settings.where,

@@ -140,7 +140,7 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
         corpus = open_scored(settings.scored, "filter", partial=settings.partial)
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    document, source = _recorded_settings(settings), (corpus.manifest.fingerprint, corpus.made_of)
+    document, source = settings.model_dump(mode="json"), (corpus.manifest.fingerprint, corpus.made_of)
     summaries = [output_folder.read_finished(folder, document, *source) for folder in _outputs(settings)]
     return None if None in summaries or summaries[0] is None else KeepSummary(**summaries[0])
 
@@ -266,11 +266,6 @@ def _describe(settings: FilterSettings) -> str:
     return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name, None)) is not None)
 
 
-def _recorded_settings(settings: FilterSettings) -> dict[str, Any]:
-    """The settings for the document. `rows` is left out at its default, so that a result of an earlier version is known."""
-    return settings.model_dump(mode="json", exclude={"rows"} if settings.rows == "rows" else None)
-
-
 def _document(
     settings: FilterSettings, corpus: OpenedCorpus, target: Target, outputs: Sequence[Output], work: _Work
 ) -> dict[str, Any]:
@@ -278,7 +273,7 @@ def _document(
     return {
         "holds": target.stem,
         "asked": _describe(settings),
-        "settings": _recorded_settings(settings),
+        "settings": settings.model_dump(mode="json"),
         "selection": work.selection,
         "format": target.format,
         "why": target.why,

@@ -66,9 +66,7 @@ class KeepSummary:
     not_kept: Mapping[str, int] = field(default_factory=dict)
     selection: Mapping[str, Any] | None = None
     made_up: bool = False
-    held: int = field(
-        default=0, compare=False
-    )  # not compared: notes of an earlier version, which a filter goes on from, lack it
+    held: int = 0
     left_fields: Sequence[str] = field(default_factory=list)
 
     def __add__(self, other: "KeepSummary") -> "KeepSummary":

@@ -59,13 +59,13 @@ class OwnColumns:
         """The inverse of `recorded`."""
         response = recorded["response"]
         several = tuple(response) if isinstance(response, list) else response
-        return cls(recorded["prompt"], several, recorded["system"], tuple(recorded.get("conversations", ())))
+        return cls(recorded["prompt"], several, recorded["system"], tuple(recorded["conversations"]))
 
     def recorded(self) -> dict[str, Any]:
         """The value for the manifest, in JSON types."""
         response = list(self.response) if isinstance(self.response, tuple) else self.response
-        conversations = {"conversations": list(self.conversations)} if self.conversations else {}
-        return {"prompt": self.prompt, "response": response, "system": self.system, **conversations}
+        conversations = list(self.conversations)
+        return {"prompt": self.prompt, "response": response, "system": self.system, "conversations": conversations}
 
     @property
     def responses(self) -> tuple[str, ...]:

@@ -31,15 +31,14 @@ class RowShape:
     @classmethod
     def read(cls, identity: Mapping[str, Any], *, unanswered: bool) -> Self:
         """How the rows of a run were read, by its identity."""
-        # Of what was scored on an endpoint it has no entry of the user's own columns: there can't be any.
-        own_columns = identity.get("own_columns")
+        own_columns = identity["own_columns"]
         return cls(
             identity["shape"],
             identity["turns"],
             own_columns and OwnColumns.read(own_columns),
-            identity.get("principle_column"),
+            identity["principle_column"],
             unanswered,
-            identity.get("written_out", False),
+            identity["written_out"],
         )
 
     @property

@@ -19,21 +19,20 @@ from pipelines.settings.run_settings import JudgingSettings
 def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
     """The manifest of a run that is about to start. `more` are further entries of the identity.
 
-    A value that is added here makes runs with another value incompatible, and lets no older run be resumed; entries that are
-    left out at their defaults don't.
+    A value that is added here makes runs with another value incompatible.
     """
     model, rows = plan.preparation.model, plan.preparation.row_shape
     identity = {
         "model": model.model,
         "revision": model.revision,
         **_numbers_of(model, settings.engine),
-        **({"adapter": model.adapter} if model.adapter else {}),
+        "adapter": model.adapter,
         "shape": rows.name,
         **({"shapes": sorted(PROMPT_SHAPES if rows.unanswered else SHAPES)} if rows.is_mixed else {}),
         "own_columns": rows.own_columns and rows.own_columns.recorded(),
-        **({"principle_column": column} if (column := rows.principle_column) else {}),
+        "principle_column": rows.principle_column,
         **({"prompt_reader": PROMPT_READER} if rows.unanswered else {"row_reader": ROW_READER}),
-        **({"written_out": True} if rows.written_out else {}),
+        "written_out": rows.written_out,
         "turns": rows.turns,
         "render": settings.render.recorded(),
         "reasoning": (model.reasoning_by(settings.render) or Reasoning.REJECT).value,
@@ -81,7 +80,7 @@ def _numbers_of(model: RewardModel, engine: EngineSettings) -> dict[str, Any]:
         "read": model.read.model_dump(mode="json", exclude_defaults=True),
         **_judge(model),
         "engine": engine.engine,
-        **engine_arguments.arguments_identity(engine),
+        "engine_args": engine_arguments.arguments_identity(engine),
     }
 
 

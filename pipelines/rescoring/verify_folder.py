@@ -61,7 +61,6 @@ class VerifySummary:
     parts: int
     bytes: int
     bad: Mapping[str, str]
-    without_checksums: Sequence[str]
     strays: Sequence[str]
     gaps: str | None
     dropped: Sequence[str] = ()
@@ -114,7 +113,6 @@ def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
         len(checked.parts),
         sum(part.size for part in checked.parts),
         {part.part.name: part.problem for part in checked.parts if part.problem is not None},
-        [part.part.name for part in checked.parts if not part.has_checksums and part.problem is None],
         checked.strays,
         checked.gaps,
         dropped,

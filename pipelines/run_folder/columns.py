@@ -4,10 +4,11 @@ import functools
 import itertools
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,8 @@ from pipelines.corpus.corpus_files import FileKind, InputFile, is_utf8
 from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import RECORD, RESERVED
 from pipelines.storage import open_read
+
+T = TypeVar("T")
 
 ROW, RESPONSE, PROMPT_HASH = "row", "response_name", "prompt_hash"
 SHAPE = "shape"
@@ -65,14 +68,14 @@ class Columns:
     refined: bool = False
     mixed: bool = False
     text: bool = False
-    """Whether parts hold the text of each response. They do unless a setting or an older version left it out."""
+    """Whether parts hold the text of each response. They do unless a setting leaves it out."""
     within_row: bool = False
     """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
 
     @property
     def ours(self) -> pa.Schema:
         """Assay's columns. `row` and `response_name` identify a response; `prompt_hash` groups responses to a prompt."""
-        return pa.schema([*self._of_row, *self._of_response])
+        return pa.schema([*self._of_row, *((self.prefix + column.name, column.type) for column in self._of_response)])
 
     @property
     def repeated(self) -> pa.Schema:
@@ -84,26 +87,33 @@ class Columns:
         return pa.schema([(self.prefix + SHAPE, pa.string())] if self.mixed else [])
 
     @property
-    def _of_response(self) -> pa.Schema:
-        fields = [
-            (ROW, pa.string()),
-            (RESPONSE, pa.string()),
-            (PROMPT_HASH, pa.string()),
-            *([(TEXT, pa.string())] if self.text else []),
-            *(_DRAWN if self.drawn else []),
-            *(_LINEAGE if self.refined else []),
-            (REWARD, pa.float64()),
-            (SCORES, pa.struct([(name, pa.float64()) for name in self.outputs])),
-            *([(STEPS, pa.list_(pa.float64()))] if self.steps else []),
-            (STATUS, pa.string()),
-            (REASON, pa.string()),
-            (PROMPT_TOKENS, pa.int32()),
-            (TRUNCATED, pa.bool_()),
-            *([(VOTES, pa.list_(pa.float64())), (COMPLETION_TOKENS, pa.int32())] if self.votes else []),
-            *([(TRACE, pa.list_(_TRACE_ENTRY))] if self.trace else []),
-            *((name, pa.bool_()) for name in self.flags),
+    def _of_response(self) -> list["_Column"]:
+        """Our columns that say something of a response, in their order."""
+        scores = pa.struct([(name, pa.float64()) for name in self.outputs])
+        text, number, numbers = pa.string(), pa.float64(), pa.list_(pa.float64())
+        columns = [
+            _Column(ROW, text, attrgetter("row")),
+            _Column(RESPONSE, text, attrgetter("name")),
+            _Column(PROMPT_HASH, text, attrgetter("prompt_hash")),
+            _Column(TEXT, text, lambda response: response.text and _utf8(response.text), self.text),
+            _Column(CANDIDATE, text, lambda response: response.drawn and _utf8(response.drawn.text), self.drawn),
+            _Column(FINISH_REASON, text, lambda response: response.drawn and response.drawn.finish_reason, self.drawn),
+            _Column(CANDIDATE_TOKENS, pa.int32(), lambda response: response.drawn and response.drawn.tokens, self.drawn),
+            _Column(PARENT, text, lambda response: response.candidate and response.candidate.parent, self.refined),
+            _Column(FEEDBACK, text, lambda response: response.candidate and response.candidate.feedback, self.refined),
+            _Column(REWARD, number, attrgetter("score.reward")),
+            _Column(SCORES, scores, lambda response: response.if_scored(dict(response.score.scores))),
+            _Column(STEPS, numbers, lambda response: response.if_scored(response.score.steps), self.steps),
+            _Column(STATUS, text, attrgetter("score.status.value")),
+            _Column(REASON, text, lambda response: response.score.reason and response.score.reason.value),
+            _Column(PROMPT_TOKENS, pa.int32(), attrgetter("score.prompt_tokens")),
+            _Column(TRUNCATED, pa.bool_(), attrgetter("score.truncated")),
+            _Column(VOTES, numbers, lambda response: response.if_scored(response.score.votes), self.votes),
+            _Column(COMPLETION_TOKENS, pa.int32(), attrgetter("score.completion_tokens"), self.votes),
+            _Column(TRACE, pa.list_(_TRACE_ENTRY), lambda response: [*map(_trace_entry, response.score.trace)], self.trace),
+            *(_Column(name, pa.bool_(), attrgetter(f"score.{name}")) for name in self.flags),
         ]
-        return pa.schema([(self.prefix + name, kind) for name, kind in fields])
+        return [column for column in columns if column.is_present]
 
     @property
     def schema(self) -> pa.Schema:
@@ -151,52 +161,40 @@ class Columns:
         `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
         judged text of each response; it is read only if `self.text`.
         """
-        scores = [score for *_, score in rows]
-        values: list[Sequence[Any]] = [
-            [row for row, *_ in rows],
-            [name for _, name, *_ in rows],
-            [prompt_hash for *_, prompt_hash, _ in rows],
-            *([[text and _utf8(text) for text in texts]] if self.text else []),
-            *(_candidate_columns(candidates) if self.drawn else []),
-            *(
-                [
-                    [candidate and candidate.parent for candidate in candidates],
-                    [candidate and candidate.feedback for candidate in candidates],
-                ]
-                if self.refined
-                else []
-            ),
-            [score.reward for score in scores],
-            [dict(score.scores) if score.reward is not None else None for score in scores],
-            *([[score.steps if score.reward is not None else None for score in scores]] if self.steps else []),
-            [score.status.value for score in scores],
-            [score.reason and score.reason.value for score in scores],
-            [score.prompt_tokens for score in scores],
-            [score.truncated for score in scores],
-            *(_judge_columns(scores) if self.votes else []),
-            *([[list(map(_trace_entry, score.trace)) for score in scores]] if self.trace else []),
-            *([getattr(score, _SCORE_FLAGS[name]) for score in scores] for name in self.flags),
-        ]
-        ours = [pa.array(column, field.type) for column, field in zip(values, self._of_response, strict=True)]
+        nothing = [None] * len(rows)
+        sources = zip(rows, candidates if self.drawn else nothing, texts if self.text else nothing, strict=True)
+        responses = [_Response(*row, candidate, text) for row, candidate, text in sources]
+        ours = [pa.array(list(map(column.value, responses)), column.type) for column in self._of_response]
         return pa.table([*repeated.columns, *ours], self.schema)
 
 
-_SCORE_FLAGS = {REASONED: "reasoned", FROM_STORE: "from_store"}
-"""The flags that say something of a score, each with its attribute."""
-_DRAWN = [(CANDIDATE, pa.string()), (FINISH_REASON, pa.string()), (CANDIDATE_TOKENS, pa.int32())]
-_LINEAGE = [(PARENT, pa.string()), (FEEDBACK, pa.string())]
+class _Response(NamedTuple):
+    """What a part is to hold of a response."""
+
+    row: str
+    name: str
+    prompt_hash: str | None
+    score: Score
+    candidate: GeneratedCandidate | None
+    text: str | None
+
+    @property
+    def drawn(self) -> GeneratedCandidate | None:
+        """The candidate; None if it was never generated."""
+        return self.candidate if self.candidate is not None and self.candidate.finish_reason is not None else None
+
+    def if_scored(self, value: T) -> T | None:
+        """The value if there is a reward; else null."""
+        return value if self.score.reward is not None else None
 
 
-def _candidate_columns(candidates: Sequence[GeneratedCandidate | None]) -> list[Sequence[Any]]:
-    """Text, finish reason and tokens of candidates; null for one that was never generated."""
-    generated = [
-        candidate if candidate is not None and candidate.finish_reason is not None else None for candidate in candidates
-    ]
-    return [
-        [candidate and _utf8(candidate.text) for candidate in generated],
-        [candidate and candidate.finish_reason for candidate in generated],
-        [candidate and candidate.tokens for candidate in generated],
-    ]
+class _Column(NamedTuple):
+    """A column of ours: its name without the prefix, its type, and its value for a response."""
+
+    name: str
+    type: pa.DataType
+    value: Callable[[_Response], Any]
+    is_present: bool = True
 
 
 _TRACE_ENTRY = pa.struct(
@@ -210,13 +208,6 @@ _TRACE_ENTRY = pa.struct(
     ]
 )
 """One text of a judge: the responses in the order shown, the text, and the vote that was parsed from it."""
-
-
-def _judge_columns(scores: Sequence[Score]) -> list[Sequence[Any]]:
-    return [
-        [score.votes if score.reward is not None else None for score in scores],
-        [score.completion_tokens for score in scores],
-    ]
 
 
 def _utf8(text: str) -> str:

@@ -23,8 +23,8 @@ FILES_KEY = "assay_files"
 
 _LEAVINGS = {
     "parts": re.compile(rf"\d+(?:to\d+)?-(?:\d+-){{6}}{RUN}\.parquet"),
-    "ends": re.compile(rf"\d+-\d+(?:-{RUN})?"),
-    "sessions": re.compile(rf"\d{{20}}(?:-{RUN})?\.json"),
+    "ends": re.compile(rf"\d+-\d+-{RUN}"),
+    "sessions": re.compile(rf"\d{{20}}-{RUN}\.json"),
     "engine_killers": re.compile(r"\d+-\d+-\d+\.json"),
 }
 """Folders that a run fills even after its manifest was deleted, and the names of its files in them."""
@@ -58,7 +58,7 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
 def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
     """Whether a folder is empty, or holds only what a run leaves that was killed at its start or whose folder was deleted.
 
-    Names in `beside` are ignored. Everything else counts as the user's, also parts of older versions, which name no run.
+    Names in `beside` are ignored. Everything else counts as the user's.
     """
     place = storage.folder(folder)
     try:
@@ -92,7 +92,7 @@ def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
         )
     if not matching:
         return None
-    # The text of responses may be left out by a setting, and older versions had none: that is as the parts are.
+    # The text of responses may be left out by a setting: that is as the parts are.
     possible = (
         replace(manifest, run=run, columns=replace(manifest.columns, text=text)) for run in runs for text in (True, False)
     )

@@ -30,6 +30,9 @@ from pipelines.storage.lease import check_lease
 NAME = MANIFEST
 _VERSION = 1
 _FILE_KEYS = {field.name for field in fields(InputFile)}
+_NAME_LISTS = ("outputs", "flags", "reserved")
+_SWITCHES = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
+"""What the manifest says of the `Columns`, beside those that are carried and the prefix."""
 _GONE = "isn't there any more"
 
 
@@ -39,7 +42,7 @@ class BrokenManifest(OutputError):
 
 @dataclass(frozen=True)
 class Manifest:
-    """The manifest of a scored folder. `run` ends the names of its parts; "" in folders of older versions.
+    """The manifest of a scored folder. `run` ends the names of its parts; "" until the run is `started`.
 
     `retries` says of each `retry` when it ran, for which reasons, by which versions, and the counts before and after it;
     `after` is None of one that didn't end.
@@ -153,21 +156,11 @@ class Manifest:
             "identity": self.identity,
             "carried_columns": base64.b64encode(self.columns.carried.serialize().to_pybytes()).decode(),
             "columns": {field.name: str(field.type) for field in self.columns.schema},
-            "outputs": self.columns.outputs,
-            "steps": self.columns.steps,
-            "votes": self.columns.votes,
-            "trace": self.columns.trace,
-            "drawn": self.columns.drawn,
-            "refined": self.columns.refined,
-            "text": self.columns.text,
-            "mixed": self.columns.mixed,
-            "within_row": self.columns.within_row,
-            "flags": self.columns.flags,
-            "reserved": self.columns.reserved,
+            **{name: getattr(self.columns, name) for name in (*_NAME_LISTS, *_SWITCHES)},
             "made_with": self.made_with,
             "run": self.run,
-            **({"retries": self.retries} if self.retries else {}),
-            **({"summary_of": self.summary_of} if self.summary_of else {}),
+            "retries": self.retries,
+            "summary_of": self.summary_of,
             "summary": self.summary,
         }
         content = _encode(document, self.files)
@@ -229,13 +222,11 @@ def read_manifest(folder: str) -> Manifest | None:
         if not all(isinstance(file, InputFile) for file in files):
             raise ValueError("`files` holds an entry that isn't a file's")
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        # Absent in manifests of older versions, where they are off.
-        flags = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
-        optional: dict[str, Any] = {name: document.get(name, False) for name in flags}
-        optional |= {name: tuple(document.get(name, ())) for name in ("flags", "reserved")}
-        columns = Columns(carried, tuple(document["outputs"]), document["identity"]["prefix"], **optional)
-        run = document.get("run", "")
-        if re.fullmatch(rf"(?:{RUN})?", run) is None:
+        names: dict[str, Any] = {name: tuple(document[name]) for name in _NAME_LISTS}
+        switches = {name: document[name] for name in _SWITCHES}
+        columns = Columns(carried, prefix=document["identity"]["prefix"], **names, **switches)
+        run = document["run"]
+        if re.fullmatch(RUN, run) is None:
             raise ValueError(f"{run!r} isn't the name of a run")
         return Manifest(
             document["identity"],
@@ -244,8 +235,8 @@ def read_manifest(folder: str) -> Manifest | None:
             document["made_with"],
             document["summary"],
             run,
-            tuple(document.get("retries", ())),
-            document.get("summary_of", ""),
+            tuple(document["retries"]),
+            document["summary_of"],
         )
     except FileNotFoundError:
         return None
@@ -266,7 +257,7 @@ def _parsed(path: str, text: bytes) -> Any:
 
 def _file_or_mapping(entry: dict[str, Any]) -> Any:
     """An object of a manifest: a file's entry at once as `InputFile`, since a million mappings take a gigabyte."""
-    if entry.keys() | {"modified"} != _FILE_KEYS or entry["kind"] not in set(FileKind):  # manifests once had no `modified`
+    if entry.keys() != _FILE_KEYS or entry["kind"] not in set(FileKind):
         return entry
     return InputFile(**{**entry, "kind": FileKind(entry["kind"])})
 

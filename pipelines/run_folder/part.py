@@ -12,7 +12,7 @@ RUN = r"[0-9a-f]{16}"
 """The name of a run, as a pattern."""
 
 _NUMBER = r"(\d{1,18})"  # one that 64 bits hold
-_NAME = re.compile(rf"{_NUMBER}(?:to{_NUMBER})?{f'-{_NUMBER}' * 6}(?:-({RUN}))?\.parquet")
+_NAME = re.compile(rf"{_NUMBER}(?:to{_NUMBER})?{f'-{_NUMBER}' * 6}-({RUN})\.parquet")
 
 
 class Counts(NamedTuple):
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The file name, which holds every field."""
-        return f"{self.place}-{'-'.join(map(str, self.counts))}{run_suffix(self.run)}.parquet"
+        return f"{self.place}-{'-'.join(map(str, self.counts))}-{self.run}.parquet"
 
     @property
     def place(self) -> str:
@@ -122,11 +122,5 @@ class Part(NamedTuple):
         first, last, *numbers, run = match.groups()
         start, end, *counts = map(int, numbers)
         # Interned: a million parts hold one text of their run, and not a million equal ones.
-        run = sys.intern(run or "")
-        part = cls(int(first), Range(start, end), Counts(*counts), run, int(last or first) - int(first))
+        part = cls(int(first), Range(start, end), Counts(*counts), sys.intern(run), int(last or first) - int(first))
         return part if part.further >= 0 and part.name == name else None
-
-
-def run_suffix(run: str) -> str:
-    """What ends the name of a file of a run, before its extension; empty for the run "" of older versions."""
-    return f"-{run}" if run else ""

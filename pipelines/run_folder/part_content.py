@@ -1,7 +1,7 @@
 """The bytes of a part: written with checksums, and checked.
 
 Each page has a checksum, which every reader verifies. One more, in the footer, is of the whole file, footer included:
-SHA-256 with its own 64 digits taken as zeros. Files of earlier versions have the first, or neither.
+SHA-256 with its own 64 digits taken as zeros.
 """
 
 import hashlib
@@ -19,9 +19,6 @@ _GROUP_BYTES = 2**28
 """Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group."""
 _BATCH_ROWS = 4096
 _ZEROS = "0" * 64
-_PAGE_HEADER_BYTES = 64
-_I32 = 0x15
-"""In Thrift's compact protocol: a field whose number is one more than that of the field before, and which is an i32."""
 
 
 class DamagedPart(Exception):
@@ -74,26 +71,9 @@ def footer_note(metadata: pq.FileMetaData, key: str) -> str | None:
 
 
 def is_whole(content: bytes, metadata: pq.FileMetaData) -> bool:
-    """Whether the checksum of the whole file is right, or the file is of an earlier version and has none."""
+    """Whether the file has the checksum of the whole file, and it is right."""
     digest = footer_note(metadata, SHA_KEY)
     if digest is None:
-        return footer_note(metadata, PLACE_KEY) is None
+        return False
     before, written, after = content.rpartition(digest.encode())
     return bool(written) and _digest(before + _ZEROS.encode() + after) == written
-
-
-def has_checksums(content: bytes, metadata: pq.FileMetaData) -> bool:
-    """Whether a file has a checksum of the whole, or its first page has one: then all pages do."""
-    if footer_note(metadata, SHA_KEY) is not None or not metadata.num_row_groups:
-        return True
-    column = metadata.row_group(0).column(0)
-    start = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
-    header, at = content[start : start + _PAGE_HEADER_BYTES], 0
-    # A header begins with its type and its two sizes, each a byte of `_I32` and the number in 7 bits a byte; then the
-    # checksum, which is such a field, too. github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
-    for _ in range(3):
-        at += 1
-        while header[at] & 0x80:
-            at += 1
-        at += 1
-    return header[at] == _I32

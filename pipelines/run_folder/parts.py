@@ -13,8 +13,7 @@ A part is complete or absent, and never written twice (`pipelines.storage`). The
 names, without reading a file, tells what is missing.
 
 Every name ends with its run, which the manifest names: eight hex digits of the hash of its identity, and eight random ones.
-A late writer of a dead driver can therefore never add a part to a run that was started anew in the same folder. Folders of
-older versions name no run, and neither do their parts; both are read as the run "".
+A late writer of a dead driver can therefore never add a part to a run that was started anew in the same folder.
 """
 
 import hashlib
@@ -31,7 +30,7 @@ import pyarrow.parquet as pq
 from actors.errors import OutputError, SourceError
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
-from pipelines.run_folder.part import RUN, Part, run_suffix
+from pipelines.run_folder.part import RUN, Part
 from pipelines.run_folder.part_content import batches, encode
 from pipelines.run_folder.part_list import PackedEntries, PartList
 from pipelines.storage import Entry, Folder, error_text, open_read
@@ -41,7 +40,7 @@ MANIFEST = "manifest.json"
 RUN_KEY = "assay_run"
 """The key of the run's name in the metadata of a part."""
 
-_END_NAME = re.compile(rf"(\d+)-(\d+)(?:-({RUN}))?")
+_END_NAME = re.compile(rf"(\d+)-(\d+)-({RUN})")
 _LEAST_BYTES = 12
 """Of a Parquet file: two magic numbers of 4 bytes, and the 4-byte length of its footer."""
 _MARK_VERSION = 2
@@ -115,7 +114,7 @@ class Parts:
 
     def _encoded(self, part: Part, run: str, table: pa.Table, metadata: Mapping[str, str]) -> bytes:
         """A part's content, of which a check of the lease has just said that it may be written."""
-        content = encode(table, {**metadata, **({RUN_KEY: run} if run else {})}, part.place)
+        content = encode(table, {**metadata, RUN_KEY: run}, part.place)
         # Directly before the write: the lease may be lost while the part is compressed.
         if self.ticket is not None:
             self.ticket.check()
@@ -158,7 +157,7 @@ class Parts:
 
     def note_name(self, name: str, suffix: str = "") -> str:
         """A file name that is marked with the run."""
-        return f"{name}{run_suffix(self._run())}{suffix}"
+        return f"{name}-{self._run()}{suffix}"
 
     def _run(self) -> str:
         return named_run(self.folder) if self.run is None else self.run
@@ -170,7 +169,7 @@ class Parts:
     def extents(self, files: Sequence[InputFile]) -> dict[int, int | None]:
         """The extent of each file by its index; None while it isn't known."""
         run, names = self._run(), (_END_NAME.fullmatch(entry.name) for entry in self._ends_folder.entries())
-        extents_by_index = {int(name[1]): int(name[2]) for name in names if name and (name[3] or "") == run}
+        extents_by_index = {int(name[1]): int(name[2]) for name in names if name and name[3] == run}
         return {file.index: extents_by_index.get(file.index) if file.extent is None else file.extent for file in files}
 
     def repair(self) -> list[Part]:
@@ -235,7 +234,7 @@ def is_empty(entry: Entry) -> bool:
 
 
 def named_run(folder: str) -> str:
-    """The run that a folder's manifest names; "" if it names none (older versions), or can't be read."""
+    """The run that a folder's manifest names; "" if it can't be read, as no part's run is named."""
     try:
         document = json.loads(storage.folder(folder).read(MANIFEST))
     except (OSError, ValueError):

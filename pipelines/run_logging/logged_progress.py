@@ -8,7 +8,7 @@ from typing import Any
 from actors.errors import SettingsError
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.part import Part
-from pipelines.run_logging.log_process import LOGGERS, LogProcess
+from pipelines.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.progress import Meter, PassedOn, Progress
 
@@ -29,8 +29,8 @@ def logged(names: Sequence[str], run: RunToLog, progress: Progress) -> Iterator[
 
     Whatever a logger does, the run goes on: it is said once.
     """
-    processes = [LogProcess(LOGGERS[name], run, progress.noted) for name in dict.fromkeys(names)]
-    logging = LoggedProgress(progress, processes)
+    threads = [LogThread(LOGGERS[name], run, progress.noted) for name in dict.fromkeys(names)]
+    logging = LoggedProgress(progress, threads)
     try:
         yield logging
     finally:
@@ -40,9 +40,9 @@ def logged(names: Sequence[str], run: RunToLog, progress: Progress) -> Iterator[
 class LoggedProgress(PassedOn):
     """Passes events on, and figures of them to loggers."""
 
-    def __init__(self, progress: Progress, processes: Sequence[LogProcess]) -> None:
+    def __init__(self, progress: Progress, threads: Sequence[LogThread]) -> None:
         super().__init__(progress)
-        self._processes = processes
+        self._threads = threads
         self._meter: Meter | None = None
         self._before = 0
         self._logged_at = 0.0
@@ -55,7 +55,7 @@ class LoggedProgress(PassedOn):
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:
         """See `Progress`."""
-        if self._processes:
+        if self._threads:
             self._meter = Meter(files, done, time.monotonic())
             self._before = sum(part.counts.responses for part in done)
         with super().running(files, done) as inner:
@@ -82,8 +82,8 @@ class LoggedProgress(PassedOn):
         if self._meter is not None and self._meter.has_parts:
             self._log(self._meter, time.monotonic())
         summary = {f"summary/{name}": value for name, value in (self._summary or {}).items()}
-        for process in self._processes:
-            process.end(summary, self._step, is_complete=self._summary is not None)
+        for thread in self._threads:
+            thread.end(summary, self._step, is_complete=self._summary is not None)
 
     @property
     def _step(self) -> int:
@@ -94,5 +94,5 @@ class LoggedProgress(PassedOn):
 
     def _log(self, meter: Meter, now: float) -> None:
         figures = {f"progress/{name}": value for name, value in meter.figures(now).items()}
-        for process in self._processes:
-            process.log(figures, self._before + meter.responses)
+        for thread in self._threads:
+            thread.log(figures, self._before + meter.responses)

@@ -11,7 +11,7 @@ from pipelines import storage
 
 @dataclass(frozen=True)
 class RunToLog:
-    """A run as its loggers get it. `run` is its identifier, the same when it is resumed; "" if it has none."""
+    """A run as its loggers get it. `run` is its identifier, the same when it is resumed."""
 
     run: str
     folder: str
@@ -29,7 +29,7 @@ class RunToLog:
 
 
 class RunLogger(Protocol):
-    """A started log of one run. May raise anything: it runs in a process of its own (`log_process`)."""
+    """A started log of one run. May raise anything: it runs in a thread of its own (`log_thread`)."""
 
     place: str
     """Where a person looks at it: an address, or a folder."""

@@ -1,7 +1,7 @@
 """Checks parts as files: that each is whole, of this run, and holds what its name says.
 
 A part is read at once and then taken apart, so that a storage that doesn't answer is never taken for a damaged part. Every
-page has a checksum, which Arrow verifies; parts that the first versions of Assay wrote have none.
+page has a checksum, which Arrow verifies.
 """
 
 import functools
@@ -22,7 +22,7 @@ from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.earlier_run import FILES_KEY
 from pipelines.run_folder.manifest import Manifest, files_mark
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.part_content import PLACE_KEY, DamagedPart, batches, footer_note, has_checksums, is_whole, opened
+from pipelines.run_folder.part_content import PLACE_KEY, DamagedPart, batches, footer_note, is_whole, opened
 from pipelines.run_folder.parts import RUN_KEY, Parts
 from pipelines.storage import error_text
 
@@ -36,7 +36,6 @@ class CheckedPart:
     part: Part
     size: int
     problem: str | None
-    has_checksums: bool
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _checked(parts: Parts, manifest: Manifest) -> Iterator[CheckedPart]:
         try:
             return _check(part, content, manifest, inputs)
         except DamagedPart as error:
-            return CheckedPart(part, len(content), f"can't be read: {error}", True)
+            return CheckedPart(part, len(content), f"can't be read: {error}")
 
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
         yield from threads.map(check, parts.listing())
@@ -107,23 +106,23 @@ def _check(part: Part, content: bytes, manifest: Manifest, inputs: _Inputs) -> C
     with opened(content) as parquet:
         problem = (
             _foreign(part, parquet, manifest, inputs)
-            or (None if is_whole(content, parquet.metadata) else "isn't as it was written: its checksum is another one")
+            or (None if is_whole(content, parquet.metadata) else "has another checksum than it was written with, or none")
             or _contradiction(part, parquet, manifest.columns.prefix, inputs)
         )
-        return CheckedPart(part, len(content), problem, has_checksums(content, parquet.metadata))
+        return CheckedPart(part, len(content), problem)
 
 
 def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, inputs: _Inputs) -> str | None:
     """Whether a part is another run's, or another part of this run under this name."""
     schema = parquet.schema_arrow
     written = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-    if (run := written.get(RUN_KEY, "")) != manifest.run:
-        return f"is of another run, {run or 'of an earlier version'}, and is named as one of {manifest.run or 'this one'}"
+    if (run := written.get(RUN_KEY, "without a name")) != manifest.run:
+        return f"is of another run, {run}, and is named as one of {manifest.run}"
     if not schema.remove_metadata().equals(manifest.columns.schema.remove_metadata()):
         return "has other columns than the manifest: another model's, or another version's"
     if strangers := {part.file, part.last_file} - inputs.files.keys():
         return f"is of file {min(strangers)}, which the manifest doesn't list"
-    if (place := footer_note(parquet.metadata, PLACE_KEY) or part.place) != part.place:
+    if (place := footer_note(parquet.metadata, PLACE_KEY)) not in {None, part.place}:
         return f"was written as {place}, and has been renamed"
     if (mark := written.get(FILES_KEY)) and mark != inputs.mark(int(mark.partition(":")[0])):
         return "was written for other input files than those of the manifest"

@@ -61,7 +61,7 @@ def _why_unreadable(parts: Parts, part: Part) -> str | None:
         content = parts.parts_folder.read(part.name)
         with opened(content) as parquet:
             if not is_whole(content, parquet.metadata):
-                return "it isn't as it was written: its checksum is another one"
+                return "it has another checksum than it was written with, or none"
             responses = sum(batch.num_rows for batch in batches(parquet))
     except DamagedPart as error:
         return str(error)

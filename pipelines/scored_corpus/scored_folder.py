@@ -176,12 +176,7 @@ def _manifest_of_result(folder: str, result: Mapping[str, Any]) -> Manifest:
 def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> OpenedCorpus:
     if result.get("summary") is None:
         raise SourceError(f"{folder} {describe(folder)}; run the command that wrote it again to finish it")
-    source, firsts = result["source"], result.get("firsts")
-    if firsts is None:
-        raise SourceError(
-            f"{folder} was written by an earlier version of Assay, without a note of which responses it holds; run the same "
-            "`filter` again with --overwrite"
-        )
+    source = result["source"]
     manifest = _manifest_of_result(folder, result)
     entries = audit_parts(source["folder"], manifest, partial or result["settings"]["partial"])
     if (manifest.fingerprint, parts_fingerprint(entries)) != (source["fingerprint"], source["made_of"]):
@@ -194,7 +189,7 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
     earlier = f"{source['kept']['about']}; then " if "kept" in source else ""
     about = f"{earlier}{result['asked']}" if side == "kept" else f"{earlier}not {result['asked']}"
     mark = hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
-    first_parts = tuple(part for part in map(Part.parse, firsts) if part is not None)
+    first_parts = tuple(part for part in map(Part.parse, result["firsts"]) if part is not None)
     kept = KeptResponses(storage.absolute(folder), about, mark, total, first_parts)
     return OpenedCorpus(source["folder"], manifest, entries, kept)
 

@@ -107,7 +107,7 @@ class Summary:
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> "Summary":
         """The summary that a manifest holds, without the exports."""
-        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved and each.name != "made"}
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name != "made"}
         return cls(**{**values, "quantiles": {name: tuple(row) for name, row in saved["quantiles"].items()}})
 
     def as_json(self) -> dict[str, Any]:
@@ -170,7 +170,6 @@ def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> _Figures:
         # Not `histogram`: beside other aggregates it keeps 12 kB for each batch of rows, a gigabyte of 100,000 parts.
         *(f"count(*) filter ({status} = '{each}')" for each in Status),
         *(f"count(*) filter ({reason} = '{each}')" for each in Reason),
-        f"count({reason})",
         f'count(*) filter ("{columns.prefix}{TRUNCATED}")',
         f'sum("{columns.prefix}{PROMPT_TOKENS}")',
         f'sum("{columns.prefix}{COMPLETION_TOKENS}")' if columns.votes else "0",
@@ -190,9 +189,6 @@ def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> _Figures:
         values = iter(_only_row(connection, f"select {', '.join(expressions)} from parts"))
         statuses = {each: next(values) for each in Status}
         reasons = {each.value: count for each in Reason if (count := next(values))}
-        if next(values) != sum(reasons.values()):  # a version with more reasons wrote the parts
-            statement = f"select {reason}, count({reason}) from parts where {reason} is not null group by {reason}"
-            reasons = dict(connection.execute(statement).fetchall())
     truncated, prompt_tokens, completion_tokens, is_labelled, repeats = itertools.islice(values, 5)
     flags = dict(zip(columns.flags, itertools.islice(values, len(columns.flags)), strict=True))
     ends, middles = list(itertools.islice(values, len(numbers))), list(values)

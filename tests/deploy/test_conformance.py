@@ -20,7 +20,6 @@ import psutil
 import pyarrow.dataset
 import pytest
 
-from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.contracts.family import Question
 from actors.engine.process_reaper import VARIABLE, _find_marked
 from actors.records import Message, Role
@@ -283,57 +282,6 @@ def test_nemo_gym_compares(endpoint: str) -> None:
         if 1 in {first, second}:  # wherever the right one stands
             assert (one["score_1"] > one["score_2"]) == (first == 1)
             assert (one["ranking"] < 3.5) == (first == 1)
-
-
-# SGLang's decisions.
-
-LETTER = {
-    "id": "letter",
-    "type": "choice",
-    "question": "What is 3 + 4?",
-    "options": [{"name": "seven"}, {"name": "eight"}, {"name": "nine"}],
-}
-LEVEL = {"id": "level", "type": "score", "question": "How right is it?", "levels": ["wrong", "nearly", "right"]}
-
-
-@pytest.fixture(scope="module")
-def decided(endpoint: str) -> dict[float, Any]:
-    """Both questions' answers at two temperatures."""
-    body = {"model": JUDGE, "input": "3 + 4 = 7", "questions": [LETTER, LEVEL], "return_prompt_token_ids": True}
-    return {one: post(endpoint, "/v1/decisions", {**body, "temperature": one})["answers"] for one in (1.0, 3.0)}
-
-
-@pytest.fixture(scope="module")
-def language_model() -> Any:
-    """The judge, as transformers reads it."""
-    from transformers import AutoModelForCausalLM
-
-    return AutoModelForCausalLM.from_pretrained(BUILT_IN / "genrm-json", dtype="float32").eval()
-
-
-@pytest.mark.parametrize("question", ["letter", "level"])
-def test_decisions_are_the_models_own_probabilities(decided: dict[float, Any], language_model: Any, question: str) -> None:
-    """What follows the last token of the prompt, among all tokens, is the mass; among the labels, and only there by the
-    temperature, the probabilities. The mass is small, since the judge would rather think: so its logarithm is compared."""
-    import torch
-
-    answers = {temperature: answer[question] for temperature, answer in decided.items()}
-    ids, labels = (answers[1.0][name] for name in ("prompt_token_ids", "label_token_ids"))
-    with torch.no_grad():
-        logits = language_model(torch.tensor([ids])).logits[0].double()
-
-    def shares(at: int, temperature: float) -> list[float]:
-        return list((logits[at, labels] / temperature).softmax(-1).tolist())
-
-    mass = logits.log_softmax(-1)[:, labels].logsumexp(-1)
-    for temperature, answer in answers.items():
-        assert list(answer["probabilities"].values()) == pytest.approx(shares(-1, temperature), abs=1e-4)
-        assert math.log(answer["label_mass"]) == pytest.approx(mass[-1].item(), abs=1e-4)
-        # What it would be at the position before, or by another temperature, is something else.
-        assert shares(-2, temperature) != pytest.approx(shares(-1, temperature), abs=1e-2)
-    assert shares(-1, 3.0) != pytest.approx(shares(-1, 1.0), abs=1e-2)
-    assert abs(mass[-2] - mass[-1]) > 1
-    assert answers[1.0]["label_mass"] == answers[3.0]["label_mass"]
 
 
 # About the endpoint itself.

@@ -26,6 +26,7 @@ from pipelines.scored_corpus.candidates import Candidate, Content
 from pipelines.scoring.score_corpus import Run, open_run, step_settings
 from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table, stretches
 from pipelines.settings.run_settings import ScoreSettings
+from tests.support.corpora import RUN
 
 Given = float | Mapping[str, float] | Reading | None
 """What a response came to: its reward, its named scores and the reward, or a reading; None if it was rejected."""
@@ -196,7 +197,7 @@ def _corpus(
 ) -> str:
     whole = pa.Table.from_pylist(list(rows)) if parquet else pa.table({"record": _records(rows)})
     columns = Columns(whole.schema, outputs, prefix, steps=steps, votes=votes, drawn=shape.unanswered, text=bool(texts))
-    parts = Parts(str(folder))
+    parts = Parts(str(folder), RUN)
     parts.create()
     judged = iter(texts)
     for start in range(0, len(rows), part_rows):
@@ -213,14 +214,15 @@ def _corpus(
         "shape": shape.name,
         "own_columns": shape.own_columns and asdict(shape.own_columns),
         "turns": shape.turns,
-        **({"principle_column": shape.principle_column} if shape.principle_column else {}),
+        "principle_column": shape.principle_column,
+        "written_out": shape.written_out,
         **more,
     }
     if ensemble:
         identity = {"prefix": prefix, "members": {"a": {"identity": identity, "run": ""}}}
     kind = FileKind.PARQUET if parquet else FileKind.JSONL
     file = InputFile(0, "c", "/c", kind, 1, "sha256-of-ends:0", len(rows))
-    Manifest(identity, (file,), columns, {}).write(str(folder))
+    Manifest(identity, (file,), columns, {}, run=RUN).write(str(folder))
     return str(folder)
 
 

@@ -14,6 +14,9 @@ from pipelines.runtime.progress import Silent
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
 
+RUN = "0a1b2c3d4e5f6071"
+"""The name of a run, for parts that tests commit themselves."""
+
 
 def chat(question: str, answer: str, **more: Any) -> dict[str, Any]:
     """A conversation of two turns, as a JSON row."""

@@ -18,6 +18,7 @@ from pipelines.run_folder.member_runs import folder_of
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
 from pipelines.settings.run_settings import Combine, CombineSettings
+from tests.support.corpora import RUN
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "", reserved=("suspect",))
 
@@ -44,7 +45,7 @@ def to_prompt(prompt: str, *rewards: tuple[float, ...]) -> list[Row]:
 
 def member(output: str | Path, name: str, rows: Sequence[Row], at: int, part_rows: int, files: Sequence[int] = ()) -> None:
     """Write the run of the member at position `at`: its parts, and `files` by their numbers of rows."""
-    parts = Parts(folder_of(str(output), name))
+    parts = Parts(folder_of(str(output), name), RUN)
     parts.create()
     first, input_files = 0, []
     for file, count in enumerate(files or [len(rows)]):
@@ -56,7 +57,7 @@ def member(output: str | Path, name: str, rows: Sequence[Row], at: int, part_row
         )
         first += count
     identity = {"model": f"model {name}", "prefix": "", "rows": repr(rows)}
-    Manifest(identity, tuple(input_files), COLUMNS, {}).write(parts.folder)
+    Manifest(identity, tuple(input_files), COLUMNS, {}, run=RUN).write(parts.folder)
 
 
 def _commit(parts: Parts, file: int, start: int, rows: Sequence[Row], before: int, at: int) -> None:

@@ -13,13 +13,14 @@ from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
+from tests.support.corpora import RUN
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "")
 
 
 def corpus(folder: Path, rewards: Sequence[float | None], prompts: Sequence[str] | None = None, part_rows: int = 10) -> str:
     """A scored Parquet corpus of one response per row, in parts; null is a rejected one."""
-    parts = Parts(str(folder))
+    parts = Parts(str(folder), RUN)
     parts.create()
     total = len(rewards)
     for start in range(0, total, part_rows):
@@ -37,7 +38,7 @@ def corpus(folder: Path, rewards: Sequence[float | None], prompts: Sequence[str]
 def close(folder: Path, total: int) -> None:
     """Write the manifest of a scored folder."""
     file = InputFile(0, "c", "/c", FileKind.PARQUET, 1, "sha256-of-ends:0", total)
-    Manifest({"model": "m", "prefix": ""}, (file,), COLUMNS, {}).write(str(folder))
+    Manifest({"model": "m", "prefix": ""}, (file,), COLUMNS, {}, run=RUN).write(str(folder))
 
 
 def _score(reward: float | None) -> Score:

@@ -54,8 +54,6 @@ def _show(summary: "VerifySummary") -> None:
         click.echo(f"  {name} {problem}")
     if (more := len(summary.bad) - _SHOWN) > 0:
         click.echo(f"  and {more:,} more; --json has all of them")
-    if summary.without_checksums:
-        click.echo(f"No checksum: only decoded: {len(summary.without_checksums):,} parts of an earlier version")
     if summary.strays:
         click.echo(f"Not of this run, and read by nobody: {', '.join(summary.strays[:_SHOWN])}")
     for name in summary.dropped:

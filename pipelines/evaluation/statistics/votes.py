@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from actors.contracts.judge import Judge, Shows
-from actors.errors import AssayError
 from actors.reward_model import families
 from actors.settings.replica import JudgeSettings, ReadSettings
 from pipelines.evaluation.benchmark import Benchmark, Item
@@ -100,11 +99,8 @@ def _judge(identity: Mapping[str, Any]) -> Judge | None:
     recorded, family = identity.get("judge"), families().get(str(identity.get("family")))
     if recorded is None or not isinstance(family, Judge):
         return None
-    try:
-        asks = JudgeSettings.model_validate({"rubric": recorded.get("rubric")})
-        return family.reading_by(ReadSettings.model_validate(identity.get("read") or {})).with_settings(asks)
-    except (AssayError, ValueError):  # of an older version, whose rubric isn't read any more
-        return None
+    asks = JudgeSettings.model_validate({"rubric": recorded["rubric"]})
+    return family.reading_by(ReadSettings.model_validate(identity["read"])).with_settings(asks)
 
 
 class Votes:

@@ -39,8 +39,6 @@ class _MlflowLogger:
 
     def _resumed(self, experiment: str, run: RunToLog) -> str | None:
         """The identifier of the same run's log of an earlier session; None if there is none."""
-        if not run.run:
-            return None
         earlier = self._client.search_runs([experiment], f"tags.`{_TAG}` = '{run.run}'", max_results=1)
         if not earlier:
             return None
@@ -50,7 +48,7 @@ class _MlflowLogger:
     def _started(self, experiment: str, run: RunToLog) -> str:
         from mlflow.entities import Param
 
-        started = self._client.create_run(experiment, tags={_TAG: run.run} if run.run else {}, run_name=run.name)
+        started = self._client.create_run(experiment, tags={_TAG: run.run}, run_name=run.name)
         params = [Param(name, text[:_MOST_TEXT]) for name, text in run.flat_config().items()]
         for start in range(0, len(params), _MOST_PARAMS):
             self._client.log_batch(started.info.run_id, params=params[start : start + _MOST_PARAMS])

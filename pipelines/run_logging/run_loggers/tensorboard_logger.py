@@ -18,7 +18,7 @@ class _TensorboardLogger:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.place = str(Path(run.folder, _FOLDER))
-        self._writer: Any = EventFileWriter(str(Path(self.place, run.run or run.name)))
+        self._writer: Any = EventFileWriter(str(Path(self.place, run.run)))
         indented = "\n".join(f"    {line}" for line in yaml.safe_dump(dict(run.config), sort_keys=False).splitlines())
         self._add([text_pb("config", indented)], 0)  # indented text is code in Markdown, which TensorBoard shows
 

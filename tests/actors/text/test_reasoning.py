@@ -18,7 +18,6 @@ from actors.text.reasoning import (
     cut_at_marks,
     final_answer,
     is_in_marks,
-    is_open,
     mark_in,
     opened_by,
     split_reasoning,
@@ -151,7 +150,6 @@ def test_marks_are_known_in_any_case_wherever_they_are_looked_for(mark: Mark, dr
     assert is_in_marks(begin)
     if not mark.paired:
         assert opened_by(f"Judge it.\n{begin}\n").endswith(begin)
-        assert is_open(f"Judge it.\n{begin}")
         assert mark_in(f"{{{{ messages }}}} {end}") is not None
         assert verdict_part(f"{begin} YES") is None
 

@@ -216,13 +216,6 @@ def test_work_ends_before_the_next_prompt_when_nobody_waits(model: str, asked: S
     assert looks.count == 3
 
 
-def test_a_choice_ends_when_nobody_waits() -> None:
-    how, looks = RenderSettings(), Looks(2)
-    own = Renderer(resolve_model(ModelSettings(model="tiny-genrm-json"), how), how)
-    with pytest.raises(Left):
-        own.render_choice([user("Is it?")], ["yes", "no"], looks)
-
-
 @pytest.mark.parametrize("prompt", [ENDLESS, [5] * 200_000], ids=["text", "ids"])
 def test_what_certainly_doesnt_fit_isnt_tokenised(monkeypatch: pytest.MonkeyPatch, prompt: str | list[int]) -> None:
     own = renderer(SCALAR)

@@ -312,9 +312,9 @@ DEPTHS = [1, DEEPEST - 1, DEEPEST, *range(900, 1000)]
 
 def test_what_python_may_not_be_able_to_write_again_is_refused(app: Any) -> None:
     """Between what its reader and its writer can do lies a depth or two, wherever that is just now."""
-    question = b'"questions": [{"id": "a", "type": "score", "question": "?", "levels": ["a", "b"]}]'
-    bodies = (b'{"model": "%s", "input": %s1%s, %s}' % (JUDGE.encode(), b"[" * one, b"]" * one, question) for one in DEPTHS)
-    statuses = [post(app, "/v1/decisions", body).status_code for body in bodies]
+    start = b'{"model": "%s", "input": "a", "metadata": ' % HEAD.encode()
+    bodies = (b"%s%s1%s}" % (start, b'{"a": ' * depth, b"}" * depth) for depth in DEPTHS)
+    statuses = [post(app, "/pooling", body).status_code for body in bodies]
     assert statuses == [200 if depth < DEEPEST else 400 for depth in DEPTHS]
 
 
@@ -433,7 +433,6 @@ def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:
             assert last.usage.total_tokens > 0
 
 
-LEVEL = {"id": "a", "type": "score", "question": "?", "levels": ["a", "b"]}
 NOTHING = {
     "/v1/chat/completions": (
         {"messages": ANSWERED},
@@ -456,10 +455,6 @@ NOTHING = {
     "/compare": (
         {"conversation_history": QUESTION, "response_objs": [{"output": []}]},
         {"principle": None, "response_create_params": None},
-    ),
-    "/v1/decisions": (
-        {"model": JUDGE, "input": "a", "questions": [LEVEL | {"x": None}]},
-        {"temperature": None, "chat_template_kwargs": None, "seed": None},
     ),
 }  # fmt: skip
 

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from actors.records import Message, RenderedRequest, ScoreRequest
-from actors.scorers.online import Choice, OnlineScorer
+from actors.records import RenderedRequest, ScoreRequest
+from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, JudgeSettings
 from actors.text.stems import GoOn
 from deploy.settings import LimitSettings
@@ -25,7 +25,6 @@ def idle() -> Iterator[OnlineScorer]:
     one = scorer("tiny-principle")
     one._renderer.render = _never  # type: ignore[method-assign]
     one._renderer.from_rendered = _never  # type: ignore[method-assign]
-    one._renderer.render_choice = _never  # type: ignore[method-assign]
     yield one
     one.close()
 
@@ -83,33 +82,13 @@ def test_documents_are_counted_before_they_are_looked_at(idle: OnlineScorer) -> 
         assert (answer.status_code, "9 items" in answer.text) == (413, True)
 
 
-def test_questions_count_with_their_input() -> None:
-    judge = scorer("tiny-genrm-json")
-    judge._renderer.render_choice = _never  # type: ignore[method-assign]
-    questions = [{"type": "yes_no", "id": str(at), "question": "Is it?"} for at in range(11)]
-    try:
-        body = {"input": LONG[0]["content"], "questions": questions}
-        assert refused(application([judge], LIMITS), "/v1/decisions", body) == (413, "too_many_characters")
-    finally:
-        judge.close()
-
-
 @pytest.fixture(scope="module")
 def voting() -> Iterator[OnlineScorer]:
     """A judge of one response at a time that is asked four times; nothing gets to its renderer."""
     one = scorer("tiny-r3", judge=JudgeSettings(votes=4))
     one._renderer.render = _never  # type: ignore[method-assign]
-    one._renderer.render_choice = _never  # type: ignore[method-assign]
     yield one
     one.close()
-
-
-def test_each_question_is_a_prompt_whose_text_counts(voting: OnlineScorer) -> None:
-    app = application([voting], LIMITS)
-    questions = [{"type": "yes_no", "id": str(at), "question": "Is it?"} for at in range(101)]
-    assert refused(app, "/v1/decisions", {"input": "7", "questions": questions}) == (413, "too_many_prompts")
-    long = [{**one, "yes": "y" * 20_000} for one in questions[:60]]
-    assert refused(app, "/v1/decisions", {"input": "7", "questions": long}) == (413, "too_many_characters")
 
 
 def test_votes_and_texts_count(voting: OnlineScorer) -> None:
@@ -119,26 +98,6 @@ def test_votes_and_texts_count(voting: OnlineScorer) -> None:
     assert refused(app, "/v1/chat/completions", {**conversation, "n": 101}) == (413, "too_many_prompts")
     conversation = {"messages": [*LONG, {"role": "response_1", "content": "7"}], "temperature": 1.0}
     assert refused(app, "/v1/chat/completions", {**conversation, "n": 11}) == (413, "too_many_characters")
-
-
-def test_a_few_questions_of_a_request_are_asked_at_a_time(voting: OnlineScorer) -> None:
-    under_way, most = 0, 0
-
-    class Counting:
-        model = voting.model
-
-        async def choose(self, messages: Sequence[Message], labels: Sequence[str]) -> Choice:
-            nonlocal under_way, most
-            under_way += 1
-            most = max(most, under_way)
-            await asyncio.sleep(0)
-            under_way -= 1
-            return Choice((-1.0, -1.0), (5, 6), (1,))
-
-    counting: Any = Counting()
-    questions = [{"type": "yes_no", "id": str(at), "question": "Is it?"} for at in range(100)]
-    assert post(application([counting]), "/v1/decisions", {"input": "7", "questions": questions}).status_code == 200
-    assert most == 16
 
 
 def test_there_is_a_bound_to_the_prompts_of_all_requests_together() -> None:

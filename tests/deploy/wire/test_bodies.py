@@ -22,7 +22,6 @@ every_route = pytest.mark.parametrize("path", PATHS)
 _RESPONSE = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "7"}]}]}
 _PAIR = {"model": HEAD, "query": "?", "documents": ["7"]}
 _SCORED = {"model": HEAD, "queries": "?", "documents": ["7"]}
-_QUESTION = {"type": "score", "id": "a", "question": "Is it?", "levels": ["a", "b"]}
 _COMPARED = [*QUESTION, {"role": "response_1", "content": "7"}, {"role": "response_2", "content": "8"}]
 _MANY = {f"field {at}": at for at in range(1000)}
 ASKED: dict[str, dict[str, Any]] = {
@@ -36,7 +35,6 @@ ASKED: dict[str, dict[str, Any]] = {
     "/rerank": _PAIR,
     "/v1/rerank": _PAIR,
     "/v2/rerank": _PAIR,
-    "/v1/decisions": {"model": JUDGE, "input": "7", "questions": [_QUESTION]},
     "/get_reward": {"query": ["<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes"]},
     "/compare": {"model": HEAD, "conversation_history": QUESTION, "response_objs": [_RESPONSE]},
 }
@@ -138,7 +136,6 @@ _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "max_completion_toke
 NUMBERS = [
     *(("/v1/chat/completions", name) for name in _SAMPLING),
     ("/rerank", "top_n"),
-    ("/v1/decisions", "temperature"),
     ("/pooling", "truncate_prompt_tokens"),
     ("/pooling", "input"),
 ]
@@ -168,8 +165,6 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
     ("/rerank", {"query": "?", "documents": [5] * 1000}),
     ("/get_reward", {"query": [5] * 1000, "prompts": [5] * 1000}),
     ("/compare", {"conversation_history": QUESTION, "response_objs": [{"output": [5] * 1000}] * 10}),
-    ("/v1/decisions", {"input": "7", "questions": [5] * 1000}),
-    ("/v1/decisions", {"input": "7", "questions": [{**_QUESTION, "levels": [""] * 1000}]}),
 ]
 
 
@@ -206,14 +201,3 @@ def test_a_name_that_isnt_known_is_told_in_short(app: Any, path: str, name: str)
     assert status == 400
     assert json.loads(text)["error"]["code"] == "invalid_request"
     assert len(text) < 2000
-
-
-@pytest.mark.parametrize(
-    "given", ["a secret of somebody's", "k" * 100_000, "\ud800"], ids=["text", "long", "half a character"]
-)
-def test_a_type_that_isnt_known_isnt_repeated(app: Any, given: str) -> None:
-    body = {**ASKED["/v1/decisions"], "questions": [{**_QUESTION, "type": given}]}
-    status, text = ask(app, "/v1/decisions", body)
-    assert status == 400
-    assert "'choice', 'score', 'yes_no'" in text
-    assert given[:30] not in text

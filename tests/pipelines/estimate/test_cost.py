@@ -1,6 +1,5 @@
 """What tokens cost: by whose speed, on how many GPUs, and what is said where nothing is known."""
 
-import base64
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,11 @@ from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
 from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
 from pipelines.estimate.intervals import Estimate
+from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.manifest import Manifest
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
 from pipelines.settings.run_settings import ReplicaSettings
+from tests.support.corpora import RUN
 
 TOKENS = {
     "tokens": Estimate(1e9, 0.9e9, 1.2e9),
@@ -170,16 +172,8 @@ def earlier(
     summary = {"responses": 100, "prompt_tokens": prompt_tokens, "completion_tokens": 700} | (
         {"work": work} if work is not None else {}
     )
-    document = {
-        "assay": 1,
-        "identity": {"prefix": "", "engine": "vllm", **identity},
-        "files": [],
-        "carried_columns": base64.b64encode(pa.schema([]).serialize().to_pybytes()).decode(),
-        "outputs": [],
-        "made_with": made_with,
-        "summary": summary,
-    }
-    (folder / "manifest.json").write_text(json.dumps(document))
+    recorded = {"prefix": "", "engine": "vllm", **identity}
+    Manifest(recorded, (), Columns(pa.schema([]), (), ""), made_with, summary, RUN).write(str(folder))
     return str(folder)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.errors import OutputError
 from pipelines.cli.report import Counted, show_exported
-from pipelines.exports import export_commands, export_job
+from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
@@ -150,44 +149,6 @@ def test_a_run_with_keep_has_them_unless_it_says_no(tmp_path: Path) -> None:
     assert job.reserved is not None
     assert "messages" in job.reserved
     assert bare.reserved is None
-
-
-# --- results of an earlier version ---------------------------------------------------------------------------------
-
-
-def as_earlier(folder: str, output: Path) -> ChooseSettings:
-    """A finished choice as an earlier version left it: without fields, and without a word of them."""
-    choose(folder, output, fields=False)
-    document = json.loads((output / "choose.json").read_text())
-    del document["settings"]["fields"]
-    document["asked"] = "keep: best"
-    (output / "choose.json").write_text(json.dumps(document))
-    return ChooseSettings(scored=folder, output=str(output), keep=Choose.BEST, per="row")
-
-
-def test_a_finished_result_of_an_earlier_version_is_known(tmp_path: Path) -> None:
-    folder = judged(tmp_path / "in", [{"prompt": "p", "response": "a", "id": 1}], [[1.0]], ANSWERED)
-    earlier = as_earlier(folder, tmp_path / "best")
-    assert export_job.read_finished_export(export_commands.choosing_job(earlier)) is not None
-    bare = earlier.model_copy(update={"fields": False})
-    assert export_job.read_finished_export(export_commands.choosing_job(bare)) is None
-    with pytest.raises(OutputError, match="--overwrite"):
-        export_commands.choose(earlier)
-
-
-def test_an_unfinished_result_of_an_earlier_version_is_begun_anew(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "response": "a", "id": at} for at in range(4)]
-    folder = judged(tmp_path / "in", rows, [[1.0]] * 4, ANSWERED)
-    earlier = as_earlier(folder, tmp_path / "best")
-    document = json.loads((tmp_path / "best" / "choose.json").read_text())
-    made = {name: document.pop(name) for name in ("made_of", "files")}
-    (tmp_path / "best" / "choose.json").write_text(json.dumps({**document, "summary": None}))
-    (number,) = (name.removeprefix("chosen-").removesuffix(".jsonl") for name in made["files"])
-    (tmp_path / "best" / "done").mkdir()
-    note = {"groups": 4, "candidates": 4, "rows": 4, "left": {"not chosen": 0}}
-    (tmp_path / "best" / "done" / f"{number}.json").write_text(json.dumps(note))
-    assert export_commands.choose(earlier).rows == 4
-    assert [row["id"] for row in rows_in(tmp_path / "best")] == [0, 1, 2, 3]
 
 
 def test_rows_of_a_run_are_told_to_be_chosen_row_by_row_and_none_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,6 +37,7 @@ from pipelines.scored_corpus.scored_folder import read_scored_manifest
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
 from pipelines.storage.lease import Ticket, lease
+from tests.support.corpora import RUN
 from tests.support.deletions import die_in_start
 from tests.support.lost_leases import take_over
 
@@ -59,7 +60,7 @@ class Corpus:
     def __init__(self, folder: Path, carried: pa.Schema, prefix: str = "", rows_in_file: int | None = None) -> None:
         self.folder = folder
         self.columns = Columns(carried, ("helpfulness", "correctness"), prefix)
-        self.parts = Parts(str(folder))
+        self.parts = Parts(str(folder), RUN)
         self.parts.create()
         self._extent = rows_in_file
         self.end = 0
@@ -72,7 +73,7 @@ class Corpus:
         values = [(own if isinstance(own, dict) else {names[0]: own}) for own, found in rows for _ in found]
         carried = pa.Table.from_pylist(values, self.columns.carried)
         ours = [(f"corpus:{first + at}", name, "hash", score) for at, (_, found) in enumerate(rows) for name, score in found]
-        part = Part(0, Range(first, first + len(rows)), Counts.of(len(rows), [score for *_, score in ours]))
+        part = Part(0, Range(first, first + len(rows)), Counts.of(len(rows), [score for *_, score in ours]), RUN)
         self.parts.commit(part, self.columns.table(carried, ours), {"assay": "{}"})
         return part
 
@@ -82,7 +83,7 @@ class Corpus:
         extent = self.end if self._extent is None else self._extent
         file = InputFile(0, "corpus", "/corpus", kind, 1, "sha256-of-ends:0", extent)
         identity = {"model": "m", "prefix": self.columns.prefix}
-        Manifest(identity, (file,), self.columns, {"assay": "0"}).write(str(self.folder))
+        Manifest(identity, (file,), self.columns, {"assay": "0"}, run=RUN).write(str(self.folder))
         return str(self.folder)
 
 
@@ -127,7 +128,7 @@ def four(tmp_path: Path) -> str:
 
 def test_without_an_output_it_counts(four: str) -> None:
     summary = run(four, "reward > 0 and scores.correctness > 2.5")
-    assert summary == KeepSummary(4, 4, 1, 1, {"condition": 1, "failed: engine_killer": 1, "rejected: too_long": 1})
+    assert summary == KeepSummary(4, 4, 1, 1, {"condition": 1, "failed: engine_killer": 1, "rejected: too_long": 1}, held=1)
     assert json.loads(json.dumps(summary.as_json()))["not_kept"]["condition"] == 1
     assert sorted(os.listdir(four)) == ["ends", "manifest.json", "parts"]
 
@@ -397,7 +398,7 @@ def test_part_of_a_parquet_corpus(tmp_path: Path) -> None:
     folder = corpus.close()
     with pytest.raises(SourceError, match="0 to 4 is missing"):
         run(folder, "reward > 0")
-    assert run(folder, "reward > 0", partial=True) == KeepSummary(1, 2, 1, 1, {"condition": 1})
+    assert run(folder, "reward > 0", partial=True) == KeepSummary(1, 2, 1, 1, {"condition": 1}, held=2)
 
 
 def test_a_folder_copied_without_its_empty_folders_is_complete_and_one_without_parts_is_not(four: str) -> None:
@@ -517,7 +518,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_groups_are_filtered_on_ray_in_order(many: str, tmp_path: Path, local_ray: None) -> None:
     summary = run(many, "reward <> 4 and reward < 9", tmp_path / "kept")
-    assert summary == KeepSummary(50, 50, 40, 40, {"condition": 10})
+    assert summary == KeepSummary(50, 50, 40, 40, {"condition": 10}, held=40)
     assert [row["id"] for row in objects(tmp_path / "kept")] == [*range(20), *range(25, 45)]
     assert set(os.listdir(tmp_path / "kept")) == {*NOTES, "kept-00000.jsonl"}, "little enough for one file"
 

@@ -18,6 +18,7 @@ from pipelines.filtering.filter_corpus import KeepSummary, keep
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
 from pipelines.settings.run_settings import FilterSettings
+from tests.support.corpora import RUN
 from tests.support.selections import COLUMNS, close, corpus, grades, numbers, prompts_of
 
 
@@ -207,7 +208,7 @@ def test_a_million_rewards_with_many_ties(tmp_path: Path, local_ray: None) -> No
     luck = np.random.default_rng(8)
     rewards = luck.integers(1, 6, 1_000_000).astype(float)
     folder = tmp_path / "in"
-    parts = Parts(str(folder))
+    parts = Parts(str(folder), RUN)
     parts.create()
     step = 5_000
     for start in range(0, rewards.size, step):

@@ -137,7 +137,7 @@ def test_a_row_that_has_changed_is_refused(tmp_path: Path) -> None:
         keep(told(scored, tmp_path / "kept"))
 
 
-# --- going on, and results of an earlier version -------------------------------------------------------------------
+# --- going on ------------------------------------------------------------------------------------------------------
 
 
 def test_a_killed_filter_goes_on_and_a_finished_one_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,18 +159,6 @@ def test_a_killed_filter_goes_on_and_a_finished_one_is_known(tmp_path: Path, mon
     assert rows_in(tmp_path / "kept") == rows_in(tmp_path / "calm")
     assert read_finished_filter(told(scored, tmp_path / "kept")) == calm
     assert read_finished_filter(told(scored, tmp_path / "kept", rows="rows")) is None
-
-
-def test_a_result_of_an_earlier_version_is_known(tmp_path: Path) -> None:
-    scored = judged(tmp_path / "scored", [SIX], [[1.0, 1.0, 1.0]], RowShape("rm-bench"))
-    whole = told(scored, tmp_path / "kept", rows="rows")
-    keep(whole)
-    document = json.loads((tmp_path / "kept" / "filter.json").read_text())
-    assert "rows" not in document["settings"]
-    del document["summary"]["held"]
-    (tmp_path / "kept" / "filter.json").write_text(json.dumps(document))
-    assert read_finished_filter(whole) is not None
-    assert read_finished_filter(whole.model_copy(update={"rows": "responses"})) is None
 
 
 # --- what the summary says -----------------------------------------------------------------------------------------

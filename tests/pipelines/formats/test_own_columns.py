@@ -217,7 +217,12 @@ def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: P
     assert judged(preparation.requests(ROW)) == {"final": "a"}
     identity = manifest_of(made, told).identity
     assert identity["shape"] == "columns"
-    assert identity["own_columns"] == {"prompt": "task.question", "response": "choices[0].text", "system": None}
+    assert identity["own_columns"] == {
+        "prompt": "task.question",
+        "response": "choices[0].text",
+        "system": None,
+        "conversations": [],
+    }
 
 
 def test_a_shape_that_was_found_is_told(tmp_path: Path) -> None:
@@ -237,7 +242,11 @@ def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path)
     assert [(bad.name, bad.reason) for bad in asked.rejected] == [("gone", Reason.MISSING_FIELD)]
     assert asked.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")
     recorded = manifest_of(made, told).identity["own_columns"]
-    assert recorded == json.loads(json.dumps(recorded)) == {"prompt": "q", "response": names, "system": None}
+    assert (
+        recorded
+        == json.loads(json.dumps(recorded))
+        == {"prompt": "q", "response": names, "system": None, "conversations": []}
+    )
     assert OwnColumns.read(recorded) == made.preparation.row_shape.own_columns
 
 

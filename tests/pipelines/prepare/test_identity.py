@@ -236,8 +236,3 @@ def test_what_a_file_says_is_in_the_identity(name: str, tmp_path: Path) -> None:
 
 def test_an_argument_of_the_engine_is_ours_or_in_the_identity_or_is_known_to_change_nothing() -> None:
     assert not SAME_NUMBERS & OURS.keys()
-
-
-def test_a_run_of_before_there_was_a_second_bos_or_a_system_turn_is_resumed(tmp_path: Path) -> None:
-    recorded = identity(ScoreSettings, base_of(ScoreSettings), tmp_path)["render"]
-    assert recorded == {"too_long": "reject", "control_tokens": "reject", "max_model_len": None}

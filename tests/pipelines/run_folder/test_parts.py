@@ -29,6 +29,7 @@ from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, read_table, read_tables, strays_message
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import PartRows, readable
+from tests.support.corpora import RUN
 from tests.support.object_store import BUCKET, TerseStore
 
 any_speed = settings(deadline=None)
@@ -37,27 +38,27 @@ TABLE = pa.table({"x": [1, 2, 3]})
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Parts:
-    made = Parts(str(tmp_path / "run"))
+    made = Parts(str(tmp_path / "run"), RUN)
     made.create()
     return made
 
 
 def part(start: int, end: int, file: int = 0, rows: int = 1, scored: int = 1) -> Part:
-    return Part(file, Range(start, end), Counts(rows, scored))
+    return Part(file, Range(start, end), Counts(rows, scored), RUN)
 
 
 def commit(parts: Parts, *wanted: Part) -> None:
     """Parts, each one younger than the one before."""
     for age, one in enumerate(wanted):
         assert parts.commit(one, TABLE, {})
-        os.utime(parts.path(one._replace(run=parts.run or "")), ns=(0, age))
+        os.utime(parts.path(one._replace(run=parts.run or RUN)), ns=(0, age))
 
 
 def everything_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-RUN, OTHER_RUN = "0a1b2c3d4e5f6071", "0a1b2c3d00000000"
+OTHER_RUN = "0a1b2c3d00000000"
 
 
 # --- names and counts ----------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ PARTS = st.builds(
     st.integers(0, 10**7),
     st.builds(Range, NUMBER, NUMBER),
     st.builds(Counts, NUMBER, NUMBER, NUMBER, NUMBER),
-    st.sampled_from(["", RUN]),
+    st.sampled_from([OTHER_RUN, RUN]),
     st.integers(0, 10**7),
 )
 
@@ -84,18 +85,20 @@ def test_a_name_says_all_of_a_part(one: Part) -> None:
     [
         "",
         "x.parquet",
-        "0-0-1-1-1-0-0.parquet",
-        "0000000-000000000000-000000000001-1-1-0-0.parquet",
-        "000000-000000000000-000000000001-1-1-0-0.parquet.tmp",
-        "000000-000000000000-000000000001-01-1-0-0.parquet",
-        "000000-000000000000-000000000001-1-1-0.parquet",
-        "000000-000000000000-000000000001-1-1-0-0.PARQUET",
-        "000000-000000000000-00000000000١-1-1-0-0.parquet",
-        " 000000-000000000000-000000000001-1-1-0-0.parquet",
-        "000000-000000000000--00000000001-1-1-0-0.parquet",
-        "000001to000001-000000000000-000000000001-1-1-0-0.parquet",
-        "000001to000000-000000000000-000000000001-1-1-0-0.parquet",
-        "000001to2-000000000000-000000000001-1-1-0-0.parquet",
+        "000000-000000000000-000000000001-1-1-0-0.parquet",
+        "000000-000000000000-000000000001-1-1-0-0-.parquet",
+        "0-0-1-1-1-0-0-0a1b2c3d4e5f6071.parquet",
+        "0000000-000000000000-000000000001-1-1-0-0-0a1b2c3d4e5f6071.parquet",
+        "000000-000000000000-000000000001-1-1-0-0-0a1b2c3d4e5f6071.parquet.tmp",
+        "000000-000000000000-000000000001-01-1-0-0-0a1b2c3d4e5f6071.parquet",
+        "000000-000000000000-000000000001-1-1-0-0a1b2c3d4e5f6071.parquet",
+        "000000-000000000000-000000000001-1-1-0-0-0a1b2c3d4e5f6071.PARQUET",
+        "000000-000000000000-00000000000١-1-1-0-0-0a1b2c3d4e5f6071.parquet",
+        " 000000-000000000000-000000000001-1-1-0-0-0a1b2c3d4e5f6071.parquet",
+        "000000-000000000000--00000000001-1-1-0-0-0a1b2c3d4e5f6071.parquet",
+        "000001to000001-000000000000-000000000001-1-1-0-0-0a1b2c3d4e5f6071.parquet",
+        "000001to000000-000000000000-000000000001-1-1-0-0-0a1b2c3d4e5f6071.parquet",
+        "000001to2-000000000000-000000000001-1-1-0-0-0a1b2c3d4e5f6071.parquet",
     ],
 )
 def test_other_names_are_no_parts(name: str) -> None:
@@ -117,7 +120,7 @@ def test_a_part_is_written_whole_and_says_how_it_was_made(parts: Parts) -> None:
     assert parts.commit(one, TABLE.replace_schema_metadata({"old": "x"}), {"assay": "{}"})
     written = pq.read_table(Path(parts.folder, "parts") / one.name)
     assert written.to_pylist() == TABLE.to_pylist()
-    assert written.schema.metadata == {b"assay": b"{}"}
+    assert written.schema.metadata == {b"assay": b"{}", b"assay_run": RUN.encode()}
     assert everything_in(Path(parts.folder, "parts")) == [one.name]
 
 
@@ -195,7 +198,7 @@ def test_deleting_leaves_no_part(parts: Parts) -> None:
 
 
 def test_parts_that_cant_be_deleted_stop_the_run(tmp_path: Path) -> None:
-    parts = Parts(str(tmp_path / "run"))
+    parts = Parts(str(tmp_path / "run"), RUN)
     parts.create()
     Path(parts.folder, "parts").rename(tmp_path / "elsewhere")
     Path(parts.folder, "parts").symlink_to(tmp_path / "elsewhere")
@@ -209,19 +212,18 @@ def test_parts_that_cant_be_deleted_stop_the_run(tmp_path: Path) -> None:
 
 
 def test_parts_and_ends_of_another_run_are_none_of_this(tmp_path: Path) -> None:
-    mine, other, older = (Parts(str(tmp_path), run) for run in (RUN, OTHER_RUN, ""))
+    mine, other = (Parts(str(tmp_path), run) for run in (RUN, OTHER_RUN))
     mine.create()
-    for own in (mine, other, older):
+    for own in (mine, other):
         commit(own, part(0, 10))
         own.end_seen(FILES[1], 10)
     commit(other, part(10, 20), part(5, 15))
-    assert mine.listing() == [part(0, 10)._replace(run=RUN)]
+    assert mine.listing() == [part(0, 10)]
     assert mine.repair() == []
     assert len(other.listing()) == 3
-    assert older.listing() == [part(0, 10)]
     assert mine.extents(FILES)[1] == 10
     assert Parts(str(tmp_path), "f" * 16).extents(FILES)[1] is None
-    assert {run: len(found) for run, found in mine.runs().items()} == {RUN: 1, OTHER_RUN: 3, "": 1}
+    assert {run: len(found) for run, found in mine.runs().items()} == {RUN: 1, OTHER_RUN: 3}
 
 
 def test_a_part_says_whose_it_is(tmp_path: Path) -> None:
@@ -544,7 +546,7 @@ SOME = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 12), st.integers(1, 
 def test_repair_keeps_the_oldest_of_what_overlaps(
     tmp_path_factory: pytest.TempPathFactory, found: list[tuple[int, int, int]]
 ) -> None:
-    parts = Parts(str(tmp_path_factory.mktemp("run")))
+    parts = Parts(str(tmp_path_factory.mktemp("run")), RUN)
     parts.create()
     by_age = [part(start, start + length, file) for file, start, length in found]
     for age, one in enumerate(by_age):

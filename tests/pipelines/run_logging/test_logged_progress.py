@@ -6,8 +6,9 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,10 @@ import pytest
 
 from actors.errors import SettingsError
 from pipelines.corpus.corpus_files import FileKind, InputFile
-from pipelines.run_logging import log_process, logged_progress, run_logger
-from pipelines.run_logging.log_process import LOGGERS, LogProcess
+from pipelines.run_logging import log_thread, logged_progress, run_logger
+from pipelines.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.run_logging.logged_progress import LoggedProgress, check_loggers, logged
-from pipelines.run_logging.run_logger import RunToLog
+from pipelines.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
 from pipelines.scoring.score_corpus import score
 from tests.support.corpora import Notes, chat, lines, rows, settings, write
 
@@ -27,7 +28,7 @@ SUMMARY = {"responses": 100, "scored": 98, "reasons/too_long": 2, "reward/median
 
 
 @pytest.fixture(autouse=True)
-def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every client keeps to a folder of the test."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
@@ -35,7 +36,10 @@ def clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/mlruns")
     monkeypatch.setattr(logged_progress, "_EVERY_S", 0.0)
-    monkeypatch.setattr(log_process, "_END_EARLY_S", 60.0)  # longer than a busy machine takes to import a client
+    monkeypatch.setattr(log_thread, "_END_EARLY_S", 60.0)  # longer than a busy machine takes to import a client
+    yield
+    if "wandb" in sys.modules:  # what it read of the environment holds for the process, else
+        sys.modules["wandb"].teardown()
 
 
 def run_of(folder: Path) -> RunToLog:
@@ -133,7 +137,7 @@ def silent_server() -> Iterator[str]:
 def test_a_server_that_never_answers_slows_no_part_and_little_of_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_process, "_END_S", 1.0)
+    monkeypatch.setattr(log_thread, "_END_S", 1.0)
     notes = Notes()
     with silent_server() as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
@@ -148,34 +152,54 @@ def test_a_server_that_never_answers_slows_no_part_and_little_of_the_end(
     ]
 
 
-def test_a_log_whose_process_is_killed_is_said_once(tmp_path: Path) -> None:
-    notes = Notes()
-    process = LogProcess(LOGGERS["tensorboard"], run_of(tmp_path), notes.noted)
-    process._process.kill()
-    process._process.wait()
-    for step in range(3):
-        process.log({"progress/rows": 1.0}, step)
-    process.end({}, 3, is_complete=True)
-    assert notes.all == ["--log tensorboard ended by itself; the run goes on without it"]
+class Broken:
+    """A logger that fails at its second figures."""
+
+    place = "nowhere"
+
+    def __init__(self, error: BaseException) -> None:
+        self._error, self._count = error, 0
+
+    def log(self, figures: Mapping[str, float], step: int) -> None:
+        self._count += 1
+        if self._count == 2:
+            raise self._error
+
+    def end(self, summary: Mapping[str, float], step: int, *, is_complete: bool) -> None:
+        raise AssertionError("it has failed")
 
 
-@pytest.mark.long  # kills a run
-def test_the_log_of_a_run_that_is_killed_ends_as_failed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [OSError("no route\nto host"), SystemExit("no route"), ValueError("no route")])
+def test_a_logger_that_fails_is_named_once(tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOGGERS, "broken", LoggerKind("broken", "json", lambda run: Broken(error)))
+    assert log("broken", tmp_path) == ["--log broken: nowhere", "--log broken failed: no route; the run goes on without it"]
+
+
+def test_a_logger_that_hangs_gets_no_more_than_the_queue_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released, notes = threading.Event(), Notes()
+
+    def hang(run: RunToLog) -> RunLogger:
+        released.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(log_thread, "_MOST_WAITING", 3)
+    start = time.monotonic()
+    thread = LogThread(LoggerKind("hanging", "json", hang), run_of(tmp_path), notes.noted)
+    for step in range(5):
+        thread.log({"progress/rows": 1.0}, step)
+    thread.end({}, 5, is_complete=True)
+    assert time.monotonic() - start < 10
+    assert notes.all == ["--log hanging takes nothing more; the run goes on without it"]
+    released.set()
+
+
+def test_a_logger_that_hangs_keeps_no_process_alive() -> None:
     script = (
-        "import os; from pipelines.run_logging.log_process import LOGGERS, LogProcess, RunToLog;"
-        f"process = LogProcess(LOGGERS['mlflow'], RunToLog({RUN!r}, '/scored', {{}}), print);"
-        "process.log({'progress/rows': 1.0}, 1); print(process._process.pid, flush=True); os.kill(os.getpid(), 9)"
+        "import time; from pipelines.run_logging.log_thread import LogThread;"
+        "from pipelines.run_logging.run_logger import LoggerKind, RunToLog;"
+        f"LogThread(LoggerKind('hanging', 'json', lambda run: time.sleep(600)), RunToLog({RUN!r}, '/scored', {{}}), print)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    wait_for_end(int(done.stdout))
-    _, (run,) = mlflow_runs()
-    assert (run.info.status, run.data.metrics["progress/rows"]) == ("FAILED", 1.0)
-
-
-def wait_for_end(pid: int) -> None:
-    psutil = importlib.import_module("psutil")
-    with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(pid).wait(60)
+    subprocess.run([sys.executable, "-c", script], timeout=60, check=True)
 
 
 @pytest.mark.parametrize(

@@ -196,12 +196,6 @@ def unfinished(folder: str, kept: Path) -> None:
     (kept / "filter.json").write_text(json.dumps({**document, "summary": None}))
 
 
-def of_an_earlier_version(folder: str, kept: Path) -> None:
-    document = json.loads((kept / "filter.json").read_text())
-    del document["firsts"]
-    (kept / "filter.json").write_text(json.dumps(document))
-
-
 def without_a_note(folder: str, kept: Path) -> None:
     shutil.rmtree(kept / "_responses")
 
@@ -212,7 +206,6 @@ def without_a_note(folder: str, kept: Path) -> None:
         (gone, "is the result of a `filter` of {scored}, where the scores .*, and {scored} isn't there; put it back"),
         (replaced, "is the result of a `filter` of {scored}, which has changed since; run the same `filter` again"),
         (unfinished, "{kept} is an unfinished result of `filter` of {scored}; run the command that wrote it again"),
-        (of_an_earlier_version, "{kept} was written by an earlier version of Assay"),
         (without_a_note, "00000.parquet, which says what responses {kept} holds, can't be read"),
     ],
 )

@@ -14,6 +14,7 @@ from pipelines.run_folder.parts import Parts
 from pipelines.scored_corpus import shuffle
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.shuffle import plan_shuffle
+from tests.support.corpora import RUN
 
 ROWS, PART_ROWS, PROMPTS = 120, 5, 17
 READS = ["kind", "Row", "row", "prompt_hash"]
@@ -22,7 +23,7 @@ READS = ["kind", "Row", "row", "prompt_hash"]
 def corpus(folder: Path) -> OpenedCorpus:
     """Each fifth response has no prompt hash; the input has a column with dictionaries, which differ from part to part."""
     carried = pa.schema([("kind", pa.dictionary(pa.int32(), pa.string())), ("Row", pa.int64())])
-    columns, parts = Columns(carried, ("grade",), ""), Parts(str(folder), "")
+    columns, parts = Columns(carried, ("grade",), ""), Parts(str(folder), RUN)
     parts.create()
     for start in range(0, ROWS, PART_ROWS):
         numbers = range(start, start + PART_ROWS)
@@ -32,7 +33,7 @@ def corpus(folder: Path) -> OpenedCorpus:
         values["row"] = pa.array([f"c:{number}" for number in numbers])
         values["prompt_hash"] = pa.array([None if number % 5 == 4 else f"{number % PROMPTS:016x}" for number in numbers])
         parts.commit(Part(0, Range(start, start + PART_ROWS), Counts(PART_ROWS, PART_ROWS)), pa.table(values), {})
-    return OpenedCorpus(str(folder), Manifest({}, (), columns, {}, run=""), sorted(parts.entries()))
+    return OpenedCorpus(str(folder), Manifest({}, (), columns, {}, run=RUN), sorted(parts.entries()))
 
 
 def shuffled(corpus: OpenedCorpus, folder: Path, buckets: int) -> dict[int, list[dict[str, Any]]]:

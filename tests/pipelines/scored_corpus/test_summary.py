@@ -24,6 +24,7 @@ from pipelines.scored_corpus import summary as summary_module
 from pipelines.scored_corpus.summary import QUANTILES, Summary, summarise
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
+from tests.support.corpora import RUN
 
 CARRIED = pa.schema([(RECORD, pa.large_binary())])
 ONE = Columns(CARRIED, ("score",), "")
@@ -33,7 +34,7 @@ TWO_SIDES = Columns(CARRIED, ("score",), "our_")
 
 def commit(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Sequence[Any] = ()) -> Counts:
     """Parts with these scores, a row each; returns what their names say."""
-    run = Parts(str(folder))
+    run = Parts(str(folder), RUN)
     run.create()
     counts = Counts()
     for at, scores in enumerate(parts):
@@ -47,7 +48,7 @@ def commit(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Seq
 
 def summary_of(folder: Path, columns: Columns, *parts: Sequence[Score], carried: Sequence[Any] = ()) -> Summary:
     counts = commit(folder, columns, *parts, carried=carried)
-    return summarise(Parts(str(folder)), columns, counts)
+    return summarise(Parts(str(folder), RUN), columns, counts)
 
 
 def scored(reward: float, tokens: int = 1, **outputs: float) -> Score:
@@ -72,25 +73,14 @@ def test_everything_is_counted(tmp_path: Path) -> None:
     assert json.loads(json.dumps(summary.as_json()))["reasons"] == summary.reasons
 
 
-def test_a_reason_of_a_later_version_is_counted_under_its_name(tmp_path: Path) -> None:
-    counts = commit(tmp_path, TWO_SIDES, [scored(1.0), Score.rejected(Reason.TOO_LONG), Score.rejected(Reason.REASONING)])
-    (part,) = Parts(str(tmp_path)).listing()
-    path = Parts(str(tmp_path)).path(part)
-    table = pq.read_table(path)
-    reasons = pa.array([None, "too_long", "from_the_future"])
-    pq.write_table(table.set_column(table.column_names.index("our_reason"), "our_reason", reasons), path)
-    summary = summarise(Parts(str(tmp_path)), TWO_SIDES, counts)
-    assert summary.reasons == {"from_the_future": 1, "too_long": 1}
-
-
 def test_rows_are_counted_by_the_names(tmp_path: Path) -> None:
     counts = commit(tmp_path, ONE, [scored(1.0), scored(2.0)])
-    assert summarise(Parts(str(tmp_path)), ONE, counts._replace(rows=1)).rows == 1
+    assert summarise(Parts(str(tmp_path), RUN), ONE, counts._replace(rows=1)).rows == 1
 
 
 def test_a_run_without_a_row_has_no_numbers(tmp_path: Path) -> None:
-    Parts(str(tmp_path)).create()
-    assert summarise(Parts(str(tmp_path)), ONE, Counts()) == Summary(0, 0, 0, 0, 0, 0, 0, {}, {})
+    Parts(str(tmp_path), RUN).create()
+    assert summarise(Parts(str(tmp_path), RUN), ONE, Counts()) == Summary(0, 0, 0, 0, 0, 0, 0, {}, {})
 
 
 def test_without_a_score_there_are_no_quantiles(tmp_path: Path) -> None:
@@ -103,17 +93,17 @@ def test_without_a_score_there_are_no_quantiles(tmp_path: Path) -> None:
 def test_parts_that_hold_something_else_than_their_names_say_are_refused(tmp_path: Path, wrong: Counts) -> None:
     commit(tmp_path, ONE, [scored(1.0), scored(2.0)])
     with pytest.raises(AuditError, match="the parts' names say"):
-        summarise(Parts(str(tmp_path)), ONE, wrong)
+        summarise(Parts(str(tmp_path), RUN), ONE, wrong)
 
 
 def test_a_part_that_was_replaced_by_another_is_noticed(tmp_path: Path) -> None:
     counts = commit(tmp_path, ONE, [scored(1.0), scored(2.0)], [scored(3.0)])
-    first = Parts(str(tmp_path)).listing()[0]
+    first = Parts(str(tmp_path), RUN).listing()[0]
     path = tmp_path / "parts" / first.name
     table = pq.read_table(path)
     pq.write_table(table.slice(1), path)
     with pytest.raises(AuditError, match=r"scored=3.*scored=2"):
-        summarise(Parts(str(tmp_path)), ONE, counts)
+        summarise(Parts(str(tmp_path), RUN), ONE, counts)
 
 
 # --- quantiles -----------------------------------------------------------------------------------------------------
@@ -221,7 +211,7 @@ def test_a_command_shows_such_a_run_and_fails(tmp_path: Path, as_json: bool, cap
 
 def test_pairs_are_compared_with_the_corpus_own_labels(tmp_path: Path) -> None:
     chosen, rejected = [3.0, 1.0, 2.0, None, 5.0], [1.0, 4.0, 2.0, 1.0, 1.0]
-    run, rows = Parts(str(tmp_path)), []
+    run, rows = Parts(str(tmp_path), RUN), []
     run.create()
     for at, (better, worse) in enumerate(zip(chosen, rejected, strict=True)):
         sides = {"chosen": better, "rejected": worse} if at % 2 else {"rejected": worse, "chosen": better}
@@ -244,7 +234,7 @@ def test_pairs_are_compared_with_the_corpus_own_labels(tmp_path: Path) -> None:
 
 
 def test_sides_that_answer_different_prompts_are_no_pair(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, counts = Parts(str(tmp_path)), Counts()
+    run, counts = Parts(str(tmp_path), RUN), Counts()
     run.create()
     rows = [("f:0", "chosen", "a prompt", scored(9.0)), ("f:0", "rejected", "another", scored(0.0))]
     one = Part(0, Range(0, 1), Counts.of(1, [score for *_, score in rows]))
@@ -262,7 +252,7 @@ def test_large_counts_are_shown_whole_on_a_narrow_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    run = Parts(str(tmp_path))
+    run = Parts(str(tmp_path), RUN)
     run.create()
     run_of = build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"})
     empty = summarise(run, ONE, Counts())
@@ -275,7 +265,7 @@ def test_large_counts_are_shown_whole_on_a_narrow_terminal(
 @pytest.mark.parametrize("hashes", [("h", None), (None, "h"), (None, None)])
 def test_a_row_with_a_side_that_was_not_read_is_left_out_once(tmp_path: Path, hashes: tuple[str | None, str | None]) -> None:
     """Such a side has no prompt that it would be known by."""
-    run = Parts(str(tmp_path))
+    run = Parts(str(tmp_path), RUN)
     run.create()
     rows = [
         (f"f:{at}", side, prompt_hash, Score.rejected(Reason.EMPTY_CONTENT) if prompt_hash is None else scored(9.0))
@@ -298,7 +288,7 @@ WITH_TEXT = Columns(CARRIED, ("score",), "", text=True)
 
 def summary_of_texts(folder: Path, *responses: tuple[str | None, str | None], columns: Columns = WITH_TEXT) -> Summary:
     """Of one part for each (prompt hash, text)."""
-    run, counts = Parts(str(folder)), Counts()
+    run, counts = Parts(str(folder), RUN), Counts()
     run.create()
     for at, (prompt, text) in enumerate(responses):
         score = Score.rejected(Reason.WRONG_TYPE) if text is None else scored(1.0)

@@ -28,7 +28,7 @@ from pipelines.scored_corpus.shape_counts import count_shapes
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.run_settings import CombineSettings
 from tests.support.candidates import scored_corpus
-from tests.support.corpora import chat, lines, scored, settings, write
+from tests.support.corpora import RUN, chat, lines, scored, settings, write
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def test_an_input_column_of_that_name_is_in_the_way_of_mixed_corpora_alone(tmp_p
 def test_rows_are_counted_once_however_many_responses_they_have(tmp_path: Path) -> None:
     """Rows of several thousand responses lie across the tables in which a part is read."""
     columns = Columns(pa.schema([("n", pa.int64())]), ("reward",), "our_", mixed=True)
-    parts = Parts(str(tmp_path))
+    parts = Parts(str(tmp_path), RUN)
     parts.create()
     shapes_by_file: list[list[str | None]] = [[*["messages"] * 3, None, "preference"], ["messages"], [None]]
     for file, shapes in enumerate(shapes_by_file):

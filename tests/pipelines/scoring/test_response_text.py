@@ -1,6 +1,5 @@
 """The column `response_text`: each response as it was judged, whatever the shape; left out where a folder has none."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +100,9 @@ def resumed(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return notes.losses
 
 
-def as_earlier(corpus: Path, output: Path) -> None:
-    """A folder as an earlier version left it, with a part missing."""
+def without_text(corpus: Path, output: Path) -> None:
+    """A folder whose run was told to leave texts out, with a part missing."""
     scored_corpus(settings(corpus, output, part_rows=2, text=False))
-    document = json.loads((output / "manifest.json").read_text())
-    del document["text"]
-    (output / "manifest.json").write_text(json.dumps(document))
     sorted((output / "parts").iterdir())[1].unlink()
 
 
@@ -115,11 +111,11 @@ def corpus(tmp_path: Path) -> Path:
     return write(tmp_path / "c.jsonl", lines(rows(6)))
 
 
-def test_an_earlier_folder_is_resumed_appended_to_and_read_without_it(
+def test_a_folder_without_texts_is_resumed_appended_to_and_read_so(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    as_earlier(corpus, out)
+    without_text(corpus, out)
     (note,) = resumed(settings(corpus, out, part_rows=2), monkeypatch)
     assert "don't have the column response_text" in note
     more = write(tmp_path / "more.jsonl", lines(rows(3)))
@@ -131,9 +127,9 @@ def test_an_earlier_folder_is_resumed_appended_to_and_read_without_it(
     assert len(rows_in(tmp_path / "best")) == 9
 
 
-def test_an_earlier_folder_whose_input_has_such_a_field_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_texts_keeps_such_a_field_of_its_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([chat("a", "b", response_text=f"mine {at}") for at in range(6)]))
-    as_earlier(corpus, tmp_path / "out")
+    without_text(corpus, tmp_path / "out")
     resumed(settings(corpus, tmp_path / "out", part_rows=2), monkeypatch)
     assert [row["response_text"] for row in scored(tmp_path / "out")] == [f"mine {at}" for at in range(6)]
     assert {row["status"] for row in scored(tmp_path / "out")} == {"scored"}

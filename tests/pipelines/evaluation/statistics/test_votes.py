@@ -136,7 +136,7 @@ def test_the_curve_counts_in_powers_of_two_up_to_all() -> None:
 
 def test_rules_are_those_of_the_run() -> None:
     judge = {"votes": 4, "aggregate": "win-rate", "rubric": None}
-    assert vote_rules({"family": "rm-r1", "judge": judge}) == VoteRules(Shows.TWO, 4, True, 1)
+    assert vote_rules({"family": "rm-r1", "judge": judge, "read": {}}) == VoteRules(Shows.TWO, 4, True, 1)
     pointwise = {
         "family": "r3",
         "read": {"rating": "pointwise", "principles": {"short": "brevity"}},
@@ -144,7 +144,9 @@ def test_rules_are_those_of_the_run() -> None:
     }
     assert vote_rules(pointwise) == VoteRules(Shows.ONE, 4, False, 1)
     assert vote_rules({"family": "scalar"}) is None
-    assert vote_rules({"family": "reward-anything", "judge": judge}) is None, "principles of the rows share its votes"
+    assert vote_rules({"family": "reward-anything", "judge": judge, "read": {}}) is None, (
+        "principles of the rows share its votes"
+    )
     principles = {"principles": {"short": "brevity"}}
     listing: dict[str, Any] = {"family": "reward-anything", "judge": judge, "read": principles}
     assert vote_rules(listing) == VoteRules(Shows.ALL, 4, True, 1)
@@ -152,4 +154,4 @@ def test_rules_are_those_of_the_run() -> None:
     assert vote_rules(greedy) == VoteRules(Shows.ALL, 2, True, 1), "a greedy judge is asked once in each order"
     several = {**listing, "read": {"principles": {"right": "correctness", "short": "brevity"}}}
     assert judge_rules(several) == VoteRules(Shows.ALL, 4, True, 2)
-    assert judge_rules({"family": "reward-anything", "judge": judge}) == VoteRules(Shows.ALL, 4, True, None)
+    assert judge_rules({"family": "reward-anything", "judge": judge, "read": {}}) == VoteRules(Shows.ALL, 4, True, None)
