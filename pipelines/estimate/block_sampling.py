@@ -152,11 +152,10 @@ class BlockSampler:
             tallies = [Tally() for _ in stretch]
             unit = Unit(file, Range(stretch[0].start, stretch[-1].end))
             for table in read(unit, self._max_record_bytes, _ignore_end):
-                starts = table.column(START).to_numpy()
-                for tally, block in zip(tallies, stretch, strict=True):
-                    is_inside = (starts >= block.start) & (starts < block.end)
-                    if is_inside.any():
-                        tally.join(self._count(table.filter(pa.array(is_inside))))
+                edges = np.searchsorted(table.column(START).to_numpy(), np.array(stretch))
+                for tally, (first, last) in zip(tallies, edges.tolist(), strict=True):
+                    if first < last:
+                        tally.join(self._count(table.slice(first, last - first)))
             yield from tallies
 
     def _read_files(self, files: Sequence[InputFile], rows: float, sample: Sample) -> None:
@@ -176,7 +175,8 @@ class BlockSampler:
                 sample.parts.append(part)
                 sample.add(tallies, part.weight)
             return
-        # The units are files. What a file adds to the totals is itself estimated: files differ by that error, too.
+        # The units are files. What a file adds to the totals is itself estimated, and files differ by that error, too. It
+        # would be there if all files were drawn: hence the infinite number of them.
         values = []
         for done, file in enumerate(drawn, start=1):
             part, tallies = self._read_through([file], math.ceil(blocks / len(drawn)), share, sample)
@@ -184,7 +184,7 @@ class BlockSampler:
             sample.add(tallies, part.weight * _size(files) / _size(drawn))
             self._on_progress(done, len(drawn))
         sizes = np.array([file.size for file in drawn], np.float64)
-        sample.parts.append(DrawnUnits(np.array(values), sizes, _size(files), len(files)))
+        sample.parts.append(DrawnUnits(np.array(values), sizes, _size(files), math.inf))
 
     def _read_through(
         self, files: Sequence[InputFile], blocks: int, share: int, sample: Sample

@@ -57,7 +57,8 @@ class Estimate(NamedTuple):
 class DrawnUnits:
     """Units drawn at random from a part of the corpus: blocks of neighbouring rows, or files.
 
-    `values` is (drawn units, `QUANTITIES`), `sizes` is (drawn units,). `size` is that of all `units` of the part.
+    `values` is (drawn units, `QUANTITIES`), `sizes` is (drawn units,). `size` is that of all `units` of the part; their
+    number is infinite where `values` have errors of their own.
     """
 
     values: Values

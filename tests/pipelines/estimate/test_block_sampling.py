@@ -21,6 +21,7 @@ from tests.support.corpora import lines, write
 
 ROW_BYTES, MOST_BYTES, TOO_LONG = 300.0, 2**20, 2000
 KINDS = ("jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet")
+QUICK = ("jsonl", "parquet")  # `make test-all` takes all kinds
 TRIALS = 200
 
 
@@ -84,7 +85,6 @@ def check_trials(files: Sequence[InputFile], rows: int, facts: dict[str, int], t
     for name, fact in facts.items():
         values = np.array([trial[name].value for trial in estimates])
         coverage = np.mean([trial[name].holds(fact) for trial in estimates])
-        print("COVERAGE", name, coverage, values.mean() / fact, values.std() / fact)
         assert coverage >= 0.9, (name, coverage)
         # A ratio is unbiased but for a term of the order of 1 / units.
         assert values.mean() == pytest.approx(fact, rel=0.01, abs=3.5 * values.std() / np.sqrt(trials)), name
@@ -101,7 +101,7 @@ def test_all_rows_are_counted_once_if_all_are_asked_for(tmp_path: Path, kind: st
     assert sample.lengths == Counter(length for length in itertools.chain(*lengths) if length <= TOO_LONG)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.long) for kind in KINDS])
 def test_totals_are_within_their_bounds(tmp_path: Path, kind: str) -> None:
     """Of a corpus of three unlike files, of which a sixth is read."""
     lengths = [skewed(900, 1), [40] * 800, skewed(300, 3)[::-1]]
@@ -146,6 +146,7 @@ def test_the_first_rows_being_unlike_the_rest_makes_no_more_work(tmp_path: Path,
     assert estimated(sample)["rows"].holds(20_020)
 
 
+@pytest.mark.long
 def test_of_many_large_files_that_must_be_read_through_some_are_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,11 +156,11 @@ def test_of_many_large_files_that_must_be_read_through_some_are_drawn(
     largest = max(file.size for file in files)
     monkeypatch.setattr(block_sampling, "_READ_THROUGH", 20 * largest)
     sample = sampled(files, 400, 0)
-    assert [part.units for part in sample.parts] == [60]
+    assert len(sample.parts) == 1
     assert 16 <= len(sample.parts[0].sizes) < 60
     assert not sample.beginnings
     check_trials(files, 400, truth(lengths))
-    weighed = np.mean([sum(sampled(files, 400, seed).lengths.values()) for seed in range(40)])
+    weighed = np.mean([sum(sampled(files, 400, seed).lengths.values()) for seed in range(20)])
     assert weighed == pytest.approx(truth(lengths)["rows"] - truth(lengths)["rejected"], rel=0.1)
 
 
