@@ -308,9 +308,9 @@ DEFECTS = (
     Defect(
         "half of the tokens in a plan",
         "pipelines/estimate/intervals.py",
-        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.sampled))",
-        "np.asarray(self.values.sum(axis=0) * (self.blocks / self.sampled / 2))",
-        "tests/pipelines/estimate/test_intervals.py::test_the_last_block_of_a_file_is_no_whole_one",
+        "np.asarray(self.values.sum(axis=0) * self.weight)",
+        "np.asarray(self.values.sum(axis=0) * self.weight / 2)",
+        "tests/pipelines/estimate/test_intervals.py::test_a_short_block_is_no_whole_one",
     ),
     # What is kept.
     Defect(

@@ -149,7 +149,7 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         bound = duration(bill.least_s.value)
         where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
         yield f"Less than {bound} it can't be {where}: {PEAK_SOURCE}"
-    yield from (f"Assumed: {assumption}" for assumption in bill.assumptions)
+    yield from (f"Assumed: {assumption}" for assumption in plan.assumptions)
 
 
 def show_facts(console: Console, plan: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ import itertools
 import json
 import math
 import pickle
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,11 +29,11 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.corpus.units import Unit, cut, task_bytes
-from pipelines.estimate.block_sampling import BlockSampler, OnProgress
+from pipelines.estimate.block_sampling import BlockSampler, OnProgress, Sample
 from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
 from pipelines.estimate.intervals import Estimate, totals
 from pipelines.estimate.layouts import layout_for
-from pipelines.estimate.tally import AMOUNTS, COUNTS, Tally
+from pipelines.estimate.tally import QUANTITIES, Tally
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import ResolvedRun
@@ -46,6 +45,7 @@ from pipelines.storage import error_text
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 VERSION = 1
+_NAMED = 3  # files in a message
 _NOT_COMPARED = frozenset({"engine", "reward_weights", "engine_args"})
 """Identity fields that change no number of tokens, so that a rehearsal with the fake engine matches the plan, too."""
 
@@ -74,6 +74,16 @@ class CorpusPlan:
     bill: Bill
     gpu_price: float | None
     left_out: Sequence[str] = ()
+    beginnings: Sequence[str] = ()
+    """Files of which only the beginning was read."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the numbers rest on, as text."""
+        if not self.beginnings:
+            return self.bill.assumptions
+        names = ", ".join(self.beginnings[:_NAMED]) + (", ..." if len(self.beginnings) > _NAMED else "")
+        return (f"the rest of {names} is like its beginning, which alone was read; --full reads all", *self.bill.assumptions)
 
     @property
     def parts(self) -> Estimate:
@@ -105,7 +115,7 @@ class CorpusPlan:
             "layout": layout and {**layout.layout._asdict(), "gpus": layout.layout.gpus, "arithmetic": str(layout)},
             **self.bill.as_json(),
             "gpu_price": self.gpu_price,
-            "assumptions": self.bill.assumptions,
+            "assumptions": self.assumptions,
         }
 
     def write(self, path: str) -> None:
@@ -122,20 +132,16 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     run = settings.as_score()
     plan = resolve_run.resolve(run)
     model = plan.preparation.model
+    seed = settings.look.sample_seed
     if settings.look.full:
-        tally, sampled = _tally_all(plan, settings, on_progress)
-        estimates = {name: Estimate.exact(value) for name, value in zip((*AMOUNTS, *COUNTS), tally.values, strict=True)}
-        lengths: Mapping[int, float] = tally.lengths
-        reasons: Mapping[str, float] = tally.reasons
-        longest = tally.longest
+        sample, sampled = _tally_all(plan, settings, on_progress)
+        estimates = {name: Estimate.exact(value) for name, value in zip(QUANTITIES, sample.seen.values, strict=True)}
     else:
         count = functools.partial(tally_table, preparation=plan.preparation)
-        row_bytes, seed = plan.row_bytes, settings.look.sample_seed
-        sampler = BlockSampler(count, settings.corpus.max_record_bytes, row_bytes, seed, on_progress)
+        sampler = BlockSampler(count, settings.corpus.max_record_bytes, plan.row_bytes, seed, on_progress)
         sample = sampler.sample(plan.files, settings.look.sample_rows)
-        estimates = totals(sample.strata, AMOUNTS, COUNTS)
-        lengths, reasons, longest = sample.lengths, sample.reasons, sample.longest
-        sampled = {"rows": sample.rows, "blocks": sample.blocks, "seed": seed}
+        estimates = totals(sample.parts, sample.seen.values, seed)
+        sampled = {"rows": sample.seen.rows, "blocks": sample.blocks, "seed": seed}
     if settings.render.too_long is TooLong.REJECT:
         estimates["truncated"] = Estimate.exact(0)  # only --too-long trim-turns truncates
     if not estimates["tokens"].value:
@@ -146,7 +152,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     # The layout needs memory for a whole prompt and its answer: for the context that was trained, not for what was sampled.
     context = settings.card.context or model.context
     size = _size(settings.model.model)
-    layout, advice = _layout(settings, size, context, longest + model.answer_tokens, model.dtype)
+    layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
     basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.pool)
     return CorpusPlan(
@@ -156,9 +162,9 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         files=plan.files,
         looked={**sampled, "exact": all(estimate.is_exact for estimate in estimates.values())},
         totals=estimates,
-        reasons={reason: float(count) for reason, count in Counter(reasons).most_common()},
-        lengths=quantiles(lengths),
-        longest=longest,
+        reasons={reason: float(count) for reason, count in sample.reasons.most_common()},
+        lengths=quantiles(sample.lengths),
+        longest=sample.seen.longest,
         context=context,
         part_rows=plan.part_rows,
         layout=layout,
@@ -167,6 +173,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         bill=bill(estimates, basis, settings.bill),
         gpu_price=settings.bill.gpu_price,
         left_out=plan.left_out,
+        beginnings=sample.beginnings,
     )
 
 
@@ -195,7 +202,7 @@ def _ignore_end(file: InputFile, extent: int) -> None:
     """The readers report where a file ends; a plan doesn't keep it."""
 
 
-def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Tally, dict[str, Any]]:
+def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Sample, dict[str, Any]]:
     """Count all rows, read and prepared by the same steps as in the run, on all CPUs. Workers return counters only."""
     size = sum(file.size for file in plan.files)
     max_bytes = task_bytes(size, settings.as_score().work.unit_bytes)
@@ -203,9 +210,9 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
     for file in plan.files:
         if file.extent != 0:
             units += cut(file, None if file.extent is None else [Range(0, file.extent)], [], max_bytes)
-    tally = Tally()
+    sample = Sample()
     if not units:
-        return tally, {"rows": 0, "blocks": 0}
+        return sample, {"rows": 0, "blocks": 0}
     with ray_session():
         context = DataContext.get_current()
         context.target_max_block_size = plan.block_bytes
@@ -216,9 +223,9 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
         # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.
         for row in counted.iter_rows():
             check_stopped()
-            tally.join(pickle.loads(row["tally"]))
-            on_progress(tally.rows, 0)
-    return tally, {"rows": tally.rows, "blocks": len(units), "bytes": size}
+            sample.add([pickle.loads(row["tally"])], 1)
+            on_progress(sample.seen.rows, 0)
+    return sample, {"rows": sample.seen.rows, "blocks": len(units), "bytes": size}
 
 
 def tally_table(table: pa.Table, preparation: Preparation) -> Tally:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from actors.contracts.judge import Judge
 from actors.records import Prompt, RenderedRequest
@@ -18,7 +19,6 @@ from actors.scorers.judge_scorer import share
 from actors.scorers.one_pass import group_by_prefix
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
-from pipelines.estimate.intervals import Values
 from pipelines.prepare.score_requests import PreparedRow
 
 AMOUNTS = ("tokens", "rows", "responses", "read_tokens", "prompts")
@@ -26,6 +26,9 @@ AMOUNTS = ("tokens", "rows", "responses", "read_tokens", "prompts")
 one pass serves several prompts), and `prompts` the number of requests to an engine."""
 COUNTS = {"rejected": "responses", "truncated": "responses"}
 """Counts that may be rare, and the amount that each is a part of."""
+QUANTITIES = (*AMOUNTS, *COUNTS)
+
+Values = NDArray[np.float64]
 
 
 @dataclass
@@ -52,7 +55,7 @@ class Tally:
 
     def join(self, other: "Tally") -> "Tally":
         """Add the counts of another tally."""
-        for name in (*AMOUNTS, *COUNTS):
+        for name in QUANTITIES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.longest = max(self.longest, other.longest)
         self.reasons.update(other.reasons)
@@ -61,8 +64,8 @@ class Tally:
 
     @property
     def values(self) -> Values:
-        """The estimated quantities, in the order of `AMOUNTS` and `COUNTS`."""
-        return np.array([getattr(self, name) for name in (*AMOUNTS, *COUNTS)], np.float64)
+        """The estimated quantities, in the order of `QUANTITIES`."""
+        return np.array([getattr(self, name) for name in QUANTITIES], np.float64)
 
     def _add_row(self, row: PreparedRow, model: RewardModel) -> None:
         family = model.family
