@@ -42,6 +42,10 @@ class OneValue(GroupedOption):
             raise click.UsageError(f"{self.opts[0]} takes one value, and it is given {' and '.join(map(repr, values))}", ctx)
         return values[0] if values else None
 
+    def value_is_missing(self, value: Any) -> bool:
+        """Never: what is missing is told with all other mistakes, when the settings are built."""
+        return False
+
 
 class Command(click.Command):
     """A command with its options in groups."""

@@ -39,11 +39,6 @@ def _prompt_shapes() -> list[str]:
     return sorted(PROMPT_FORMATS)
 
 
-def _all_shapes() -> list[str]:
-    """Both kinds: without a policy, `sample` judges the rows' own responses."""
-    return sorted({*_prompt_shapes(), *_row_shapes()})
-
-
 def _families() -> list[str]:
     from actors.reward_model import families
 
@@ -65,7 +60,7 @@ def _built_in_models() -> list[str]:
 VALUES: Mapping[str, Callable[[], list[str]]] = {
     "pairs trainer": _pair_formats,
     "export trainer": _export_formats,
-    "sample format": _all_shapes,
+    "sample format": _prompt_shapes,
     "refine format": _prompt_shapes,
     "score format": _row_shapes,
     "plan format": _row_shapes,

@@ -95,8 +95,6 @@ def _scored_columns(step: ScoreSettings) -> Columns:
 
 
 def _sampled_columns(step: SampleSettings) -> Columns:
-    if step.policy.policy is None:
-        return resolve_run.resolve(step).preparation.columns
     sample_prompts.check(step)
     return resolve_run.resolve(step, unanswered=True).preparation.columns
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actors.errors import SettingsError
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.cli.upload_report import show_upload, with_upload
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import RefineSettings, SampleSettings
 
 if TYPE_CHECKING:
     from pipelines.cli.report import Counted
@@ -23,14 +22,14 @@ _ExportSettings = ChooseSettings | PairSettings | ExportSettings
 @command()
 @argument("inputs", SampleSettings, nargs=-1, required=True)
 @argument("output", SampleSettings)
-@settings_options(SampleSettings, "inputs", "output", model=("--judge",), n=("-n",), k=("-k",))
+@settings_options(SampleSettings, "inputs", "output", "response_column", model=("--judge",), n=("-n",), k=("-k",))
 @json_option
 def sample(as_json: bool, **options: Any) -> None:
     """Generate -n answers to each prompt in INPUTS with a policy, judge them, and write both to the folder OUTPUT.
 
     OUTPUT is a scored corpus with a row for each candidate; with --keep, OUTPUT/kept holds the chosen candidates of each
     input row as conversations (`choose` compares the candidates of equal prompts in all rows). Run the same command again to
-    resume after an interruption. Without --policy, the candidates are the responses in the rows.
+    resume after an interruption.
     """
     do_sample(build_from(SampleSettings, options), as_json)
 
@@ -82,17 +81,9 @@ def export(as_json: bool, **options: Any) -> None:
 def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
     """Run `sample`, and `jobs` on each part."""
     from pipelines.cli import report
-    from pipelines.exports import export_commands
     from pipelines.runtime.progress import Lines
     from pipelines.sampling import sample_prompts
-    from pipelines.scoring import score_corpus
 
-    if settings.policy.policy is None:
-        score_settings, choosing = _score_settings(settings), export_commands.jobs_of_run(settings)
-        with silence_ray():
-            scored = score_corpus.score(score_settings, Lines(), jobs=[*choosing, *jobs])
-        tell(scored, as_json, functools.partial(report.show_scored, scored, score_settings), scored)
-        return
     with silence_ray():
         sampled = sample_prompts.sample(settings, Lines(), jobs)
     tell(sampled, as_json, functools.partial(report.show_sampled, sampled, settings), sampled.scored)
@@ -135,20 +126,6 @@ def _counted(step: str, trainer: object) -> "Counted":
     if (form := PAIR_FORMATS.get(str(trainer))) is not None:
         return Counted("pairs", rows_each=form.rows_each)
     return Counted(RESPONSE_FORMATS[str(trainer)].unit, of="responses", grouped="input rows")
-
-
-def _score_settings(settings: SampleSettings) -> ScoreSettings:
-    """Settings to score the rows' own responses. Raises `SettingsError` if any setting of a policy is given."""
-    of_policy = {
-        **settings.policy.model_dump(exclude_defaults=True),
-        **settings.policy_engine.model_dump(exclude_defaults=True),
-        **settings.draw.model_dump(exclude_defaults=True),
-        **({"in_turns": True} if settings.in_turns else {}),
-    }
-    if of_policy:
-        flags = ", ".join(f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}" for name in sorted(of_policy))
-        raise SettingsError(f"{flags}: without --policy nothing is drawn, and the rows' own responses are judged")
-    return ScoreSettings(**{name: getattr(settings, name) for name in ScoreSettings.model_fields if name != "plan"})
 
 
 def do_choose(settings: ChooseSettings, as_json: bool) -> None:

@@ -13,7 +13,7 @@ LISTED = [
     ("plan", "--format", FORMATS),
     ("ensemble", "--format", FORMATS),
     ("refine", "--format", PROMPT_FORMATS),
-    ("sample", "--format", {*PROMPT_FORMATS, *FORMATS}),
+    ("sample", "--format", PROMPT_FORMATS),
     ("score", "--family", families()),
     ("pairs", "--for", PAIR_FORMATS),
 ]

@@ -116,15 +116,18 @@ def test_help_of_export_says_which_options_are_for_pairs_and_which_trainers_are_
     assert "trainers of pairs only" not in shown("pairs", "--help-all", width=10_000)
 
 
-def test_refine_needs_a_policy_and_takes_no_responses_of_rows() -> None:
-    output = shown("refine", "--help", width=10_000)
+@pytest.mark.parametrize(("name", "judge"), [("sample", "--judge"), ("refine", "--select")])
+def test_a_policy_is_needed_and_no_responses_of_rows_are_taken(name: str, judge: str) -> None:
+    output = shown(name, "--help", width=10_000)
     (policy,) = [line for line in output.splitlines() if line.strip().startswith("--policy ")]
     assert policy.endswith("[required]")
-    assert "the rows' own responses" not in output
-    assert "--response-column" not in shown("refine", "--help-all", width=10_000)
-    done = CliRunner().invoke(cli, ["refine", "prompts.jsonl", "out", "--select", "tiny-attributes"])
-    assert done.exit_code == 2
-    assert "Missing option '--policy'" in done.output
+    assert "--response-column" not in shown(name, "--help-all", width=10_000)
+    done = CliRunner().invoke(cli, [name, "prompts.jsonl", "out", judge, "tiny-attributes", "-k", "0"])
+    assert isinstance(done.exception, SettingsError)
+    assert str(done.exception) == (
+        "--policy is missing; it writes the answers; `assay score` judges those that the rows hold, and `assay choose` "
+        "keeps the best\n  -k 0: must be at least 1"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(OF_PAIRS))
