@@ -286,8 +286,8 @@ def filter_(as_json: bool, **options: Any) -> None:
 def run(recipe: str, as_json: bool) -> None:
     """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export.
 
-    Steps `choose`, `pairs` and `export` with `per: row` that read the recipe's own sample, refine or score run along with
-    it, part by part. All other steps run one after another.
+    Steps `export`, and `choose` and `pairs` with `per: row`, that read the recipe's own sample, refine or score run along
+    with it, part by part. All other steps run one after another.
     """
     from pipelines.cli import recipe_preflight
     from pipelines.cli.commands import sampling

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.option_values import holds_for, listed_values
+from pipelines.cli.option_values import listed_values
 
 OTHERS = "Others"
 """The group of options that are about nothing in particular; the last one."""
@@ -26,7 +26,7 @@ class GroupedOption(click.Option):
         if record is None:
             return None
         listed = "".join(f"; {before} {', '.join(names)}" for before, names in listed_values(ctx.info_name, self.name))
-        return record[0], f"{holds_for(ctx.info_name, self.name)}{record[1]}{listed}"
+        return record[0], f"{record[1]}{listed}"
 
 
 class OneValue(GroupedOption):

@@ -117,14 +117,14 @@ def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary
 
 
 def _counted(step: str, trainer: object) -> "Counted":
-    """How the rows of a step are counted: `export` writes pairs, conversations, turns or single responses."""
+    """How the rows of a step are counted: `export` writes conversations, turns or single responses."""
     from pipelines.cli.report import Counted
     from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
     if step == "choose":
         return Counted("candidates")
-    if (form := PAIR_FORMATS.get(str(trainer))) is not None:
-        return Counted("pairs", rows_each=form.rows_each)
+    if step == "pairs":
+        return Counted("pairs", rows_each=PAIR_FORMATS[str(trainer)].rows_each)
     return Counted(RESPONSE_FORMATS[str(trainer)].unit, of="responses", grouped="input rows")
 
 
