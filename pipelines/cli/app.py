@@ -316,12 +316,8 @@ def run(recipe: str, as_json: bool) -> None:
                 _ensemble(step, as_json)
             case "filter":
                 _filter(step, as_json)
-            case "choose" if name not in along:
-                sampling.do_choose(step, as_json)
-            case "pairs" if name not in along:
-                sampling.do_pairs(step, as_json)
-            case "export" if name not in along:
-                sampling.do_export(step, as_json)
+            case "choose" | "pairs" | "export" if name not in along:
+                sampling.do_export(name, step, as_json)
 
 
 @cli.command()

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pipelines.cli.report import Counted
     from pipelines.scored_corpus.summary import Summary
 
-_ExportSettings = ChooseSettings | PairSettings | ExportSettings
-
 
 @command()
 @argument("inputs", SampleSettings, nargs=-1, required=True)
@@ -55,7 +53,7 @@ def refine(as_json: bool, **options: Any) -> None:
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
     """Write the candidates of each prompt in SCORED that --keep chooses, such as the best, to OUTPUT, as conversations."""
-    do_choose(build_from(ChooseSettings, options), as_json)
+    do_export("choose", build_from(ChooseSettings, options), as_json)
 
 
 @command()
@@ -65,7 +63,7 @@ def choose(as_json: bool, **options: Any) -> None:
 @json_option
 def pairs(as_json: bool, **options: Any) -> None:
     """Write preference pairs of the candidates in the scored corpus SCORED to OUTPUT, in a trainer's format."""
-    do_pairs(build_from(PairSettings, options), as_json)
+    do_export("pairs", build_from(PairSettings, options), as_json)
 
 
 @command()
@@ -75,7 +73,7 @@ def pairs(as_json: bool, **options: Any) -> None:
 @json_option
 def export(as_json: bool, **options: Any) -> None:
     """Write the responses in the scored corpus SCORED to OUTPUT, with labels made of their scores, in a trainer's format."""
-    do_export(build_from(ExportSettings, options), as_json)
+    do_export("export", build_from(ExportSettings, options), as_json)
 
 
 def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
@@ -128,32 +126,14 @@ def _counted(step: str, trainer: object) -> "Counted":
     return Counted(RESPONSE_FORMATS[str(trainer)].unit, of="responses", grouped="input rows")
 
 
-def do_choose(settings: ChooseSettings, as_json: bool) -> None:
-    """Run `choose`, and print its summary."""
-    from pipelines.exports import export_commands
-
-    _run(settings, export_commands.choose, as_json, "choose")
-
-
-def do_pairs(settings: PairSettings, as_json: bool) -> None:
-    """Run `pairs`, and print its summary."""
-    from pipelines.exports import export_commands
-
-    _run(settings, export_commands.make_pairs, as_json, "pairs")
-
-
-def do_export(settings: ExportSettings, as_json: bool) -> None:
-    """Run `export`, and print its summary."""
-    from pipelines.exports import export_commands
-
-    _run(settings, export_commands.export, as_json, "export")
-
-
-def _run(settings: _ExportSettings, export_folder: Callable[[Any], Any], as_json: bool, step: str) -> None:
+def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSettings, as_json: bool) -> None:
+    """Run the step `choose`, `pairs` or `export`, and print its summary."""
     from pipelines.cli.report import show_exported
+    from pipelines.exports.export_commands import JOBS
+    from pipelines.exports.export_job import run_export
     from pipelines.hub.upload import run_and_upload
 
-    summary, upload = run_and_upload(settings, settings.output, lambda: export_folder(settings))
+    summary, upload = run_and_upload(settings, settings.output, lambda: run_export(JOBS[step](settings)))
     if as_json:
         click.echo(json.dumps(with_upload(summary.as_json(), upload)))
     else:
