@@ -140,7 +140,7 @@ _POLICY_FAMILY = _PolicyFamily()
 class Policy(RewardModel):
     """A policy with everything that workers need to load it and to generate with it. Small and picklable."""
 
-    settings: PolicySettings = field(default_factory=PolicySettings)
+    settings: PolicySettings = field(kw_only=True)
 
     @property
     def family(self) -> Family:
@@ -180,7 +180,6 @@ class Policy(RewardModel):
 
 def resolve_policy(settings: PolicySettings) -> Policy:
     """Find a policy. Raises `ModelError` if it can't be one."""
-    assert settings.policy is not None
     checkpoint = Checkpoint.find(settings.policy, settings.policy_revision)
     if not _POLICY_FAMILY.fits(checkpoint):
         raise ModelError(

@@ -252,12 +252,9 @@ class PolicySettings(Settings):
 
     bare_field: ClassVar = "policy"
 
-    policy: str | None = Field(
-        default=None,
-        json_schema_extra=MATTERS,
-        description="model that generates candidates: a folder, a hub id, tiny-policy, or the URL of an "
-        "OpenAI-compatible endpoint (http://host:8000/v1); default: the rows' own responses are the "
-        "candidates",
+    policy: str = Field(
+        description="model that answers prompts: a folder, a hub id, tiny-policy, or the URL of an OpenAI-compatible "
+        "endpoint (http://host:8000/v1)"
     )
     policy_name: str | None = Field(default=None, description="name of the model at the endpoint; default: its only model")
     policy_revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
@@ -275,7 +272,7 @@ class PolicySettings(Settings):
     @property
     def is_endpoint(self) -> bool:
         """Whether the policy is asked over HTTP."""
-        return self.policy is not None and self.policy.startswith(("http://", "https://"))
+        return self.policy.startswith(("http://", "https://"))
 
     def recorded(self) -> dict[str, Any]:
         """What of these decides what candidates are, for a run's identity."""

@@ -10,7 +10,7 @@ import click
 from docs.generate.markdown import Page, anchored, code, document, heading, paragraphs, table, text
 from pipelines.cli.app import cli
 from pipelines.cli.grouped_help import OneValue, option_groups
-from pipelines.cli.option_values import holds_for, listed_values
+from pipelines.cli.option_values import listed_values
 
 _DEFAULT = re.compile(r"\s+\[default: (?P<value>.*)\]$", re.DOTALL)
 
@@ -49,7 +49,7 @@ def option(parameter: click.Option, command: str = "") -> Option:
     values = "".join(f"; {before} {', '.join(map(code, names))}" for before, names in listed)
     yes = ", ".join(code(flag) for flag in parameter.opts)
     no = "".join(f" / {code(flag)}" for flag in parameter.secondary_opts)
-    return Option(yes + no, _kind(parameter), default, text(holds_for(command, parameter.name) + help_text) + values)
+    return Option(yes + no, _kind(parameter), default, text(help_text) + values)
 
 
 def _commands(group: click.Group, before: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:

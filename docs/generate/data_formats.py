@@ -116,7 +116,7 @@ def _formats() -> str:
         "`assay pairs SCORED OUTPUT --for NAME`:",
         table(("format", "what it is", "source"), pairs),
         heading(2, "Responses", "responses"),
-        "`assay export SCORED OUTPUT --for NAME`, which takes the formats of pairs, too:",
+        "`assay export SCORED OUTPUT --for NAME`:",
         table(("format", "what it is", "source", "needs"), responses),
         heading(2, "What is left out", "refusals"),
         "A conversation that a format can't hold is left out, and counted by its reason. It is never changed until it fits.",

@@ -286,8 +286,8 @@ def filter_(as_json: bool, **options: Any) -> None:
 def run(recipe: str, as_json: bool) -> None:
     """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export.
 
-    Steps `choose`, `pairs` and `export` with `per: row` that read the recipe's own sample, refine or score run along with
-    it, part by part. All other steps run one after another.
+    Steps `export`, and `choose` and `pairs` with `per: row`, that read the recipe's own sample, refine or score run along
+    with it, part by part. All other steps run one after another.
     """
     from pipelines.cli import recipe_preflight
     from pipelines.cli.commands import sampling
@@ -316,12 +316,8 @@ def run(recipe: str, as_json: bool) -> None:
                 _ensemble(step, as_json)
             case "filter":
                 _filter(step, as_json)
-            case "choose" if name not in along:
-                sampling.do_choose(step, as_json)
-            case "pairs" if name not in along:
-                sampling.do_pairs(step, as_json)
-            case "export" if name not in along:
-                sampling.do_export(step, as_json)
+            case "choose" | "pairs" | "export" if name not in along:
+                sampling.do_export(name, step, as_json)
 
 
 @cli.command()

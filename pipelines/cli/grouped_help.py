@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.option_values import holds_for, listed_values
+from pipelines.cli.option_values import listed_values
 
 OTHERS = "Others"
 """The group of options that are about nothing in particular; the last one."""
@@ -26,7 +26,7 @@ class GroupedOption(click.Option):
         if record is None:
             return None
         listed = "".join(f"; {before} {', '.join(names)}" for before, names in listed_values(ctx.info_name, self.name))
-        return record[0], f"{holds_for(ctx.info_name, self.name)}{record[1]}{listed}"
+        return record[0], f"{record[1]}{listed}"
 
 
 class OneValue(GroupedOption):
@@ -41,6 +41,10 @@ class OneValue(GroupedOption):
         if values and len(values) > 1:
             raise click.UsageError(f"{self.opts[0]} takes one value, and it is given {' and '.join(map(repr, values))}", ctx)
         return values[0] if values else None
+
+    def value_is_missing(self, value: Any) -> bool:
+        """Never: what is missing is told with all other mistakes, when the settings are built."""
+        return False
 
 
 class Command(click.Command):

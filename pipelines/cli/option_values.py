@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.settings.export_settings import GroupSettings, PairingSettings
-
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -23,10 +21,6 @@ def _response_formats() -> list[str]:
     return sorted(RESPONSE_FORMATS)
 
 
-def _export_formats() -> list[str]:
-    return sorted([*_pair_formats(), *_response_formats()])
-
-
 def _row_shapes() -> list[str]:
     from pipelines.formats import FORMATS
 
@@ -37,11 +31,6 @@ def _prompt_shapes() -> list[str]:
     from pipelines.formats import PROMPT_FORMATS
 
     return sorted(PROMPT_FORMATS)
-
-
-def _all_shapes() -> list[str]:
-    """Both kinds: without a policy, `sample` judges the rows' own responses."""
-    return sorted({*_prompt_shapes(), *_row_shapes()})
 
 
 def _families() -> list[str]:
@@ -64,8 +53,8 @@ def _built_in_models() -> list[str]:
 
 VALUES: Mapping[str, Callable[[], list[str]]] = {
     "pairs trainer": _pair_formats,
-    "export trainer": _export_formats,
-    "sample format": _all_shapes,
+    "export trainer": _response_formats,
+    "sample format": _prompt_shapes,
     "refine format": _prompt_shapes,
     "score format": _row_shapes,
     "plan format": _row_shapes,
@@ -73,24 +62,15 @@ VALUES: Mapping[str, Callable[[], list[str]]] = {
     "family": _families,
 }
 """The values of options that take a name found in a folder; keys are an option's name, or a command and an option."""
-OF_PAIRS = frozenset({*PairingSettings.model_fields, *GroupSettings.model_fields})
-"""The settings of `export` that formats of single responses have no use for."""
 _REFUSED = {"engine_args": _arguments_of_assay, "policy_engine_args": _arguments_of_assay}
 _MODELS = {"model", "models", "policy", "feedback", "edit"}
 
 
 def listed_values(command: str | None, option: str | None) -> list[tuple[str, list[str]]]:
     """What the help of an option says of names: introductions, each with the names that the option takes or refuses."""
-    if (command, option) == ("export", "trainer"):
-        return [("of single responses:", _response_formats()), ("of pairs:", _pair_formats())]
     if names := VALUES.get(f"{command} {option}") or VALUES.get(f"{option}"):
         return [("there are", names())]
     return [("refused, because other settings decide them:", _REFUSED[option]())] if option in _REFUSED else []
-
-
-def holds_for(command: str | None, option: str | None) -> str:
-    """The beginning of an option's help, where the option is only for some values of --for; else empty."""
-    return "trainers of pairs only: " if command == "export" and option in OF_PAIRS else ""
 
 
 def complete_value(context: click.Context, parameter: click.Parameter, incomplete: str) -> list["CompletionItem"]:

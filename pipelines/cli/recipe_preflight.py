@@ -10,8 +10,9 @@ from typing import Any
 from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.ensembles import score_ensemble
-from pipelines.exports import export_commands, export_job
-from pipelines.exports.export_job import ExportJob, ExportSummary
+from pipelines.exports import export_job
+from pipelines.exports.export_commands import JOBS
+from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import KeepSummary
 from pipelines.prepare import resolve_run
@@ -19,12 +20,6 @@ from pipelines.run_folder.columns import Columns
 from pipelines.sampling import sample_prompts
 from pipelines.scored_corpus import scored_folder
 from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
-
-_JOBS: Mapping[str, Callable[[Any], ExportJob]] = {
-    "choose": export_commands.choosing_job,
-    "pairs": export_commands.pairing_job,
-    "export": export_commands.exporting_job,
-}
 
 
 def check_steps(steps: Mapping[str, Any]) -> None:
@@ -34,7 +29,7 @@ def check_steps(steps: Mapping[str, Any]) -> None:
     for name, step in later.items():
         if step.hub is not None:
             raise SettingsError(f"{name}: a recipe doesn't upload; `assay upload FOLDER {step.hub}` does, when it is done")
-    jobs = {name: _JOBS[name](step) for name, step in later.items() if name in _JOBS}
+    jobs = {name: JOBS[name](step) for name, step in later.items() if name in JOBS}
     if "filter" in later:
         filter_corpus.check(later["filter"])
     _check_folders(later)
@@ -75,8 +70,8 @@ def _filtered(later: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def read_finished_step(name: str, step: Any) -> KeepSummary | ExportSummary | None:
     """The summary of a later step that is complete; None for any other step."""
-    if name in _JOBS:
-        return export_job.read_finished_export(_JOBS[name](step))
+    if name in JOBS:
+        return export_job.read_finished_export(JOBS[name](step))
     return filter_corpus.read_finished_filter(step) if name == "filter" else None
 
 
@@ -95,8 +90,6 @@ def _scored_columns(step: ScoreSettings) -> Columns:
 
 
 def _sampled_columns(step: SampleSettings) -> Columns:
-    if step.policy.policy is None:
-        return resolve_run.resolve(step).preparation.columns
     sample_prompts.check(step)
     return resolve_run.resolve(step, unanswered=True).preparation.columns
 

@@ -20,7 +20,6 @@ from pipelines.settings.export_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
     ExportSettings,
-    GroupSettings,
     LabelsOfCorpus,
     PairingSettings,
     PairSettings,
@@ -120,7 +119,7 @@ def make_pairs(settings: PairSettings) -> ExportSummary:
 
 
 def export(settings: ExportSettings) -> ExportSummary:
-    """Write single responses, or pairs, in a trainer's format. Raises as `make_pairs`."""
+    """Write single responses in a trainer's format. Raises as `make_pairs`."""
     return export_job.run_export(exporting_job(settings))
 
 
@@ -129,33 +128,50 @@ def choosing_job(settings: ChooseSettings) -> ExportJob:
     choose_candidates.check(settings)
     choice = ChoiceOfCandidates(**{name: getattr(settings, name) for name in ChoiceOfCandidates.model_fields})
     shown = choice.model_dump(mode="json", exclude_defaults=True)
-    return _job(CHOSEN, settings, _Choosing(choice), shown, needs=choice.voters, reserved=_CHOSEN_RESERVED)
+    return _job(
+        CHOSEN,
+        settings,
+        _Choosing(choice),
+        shown,
+        per=settings.per,
+        spill=settings.spill,
+        needs=choice.voters,
+        reserved=_CHOSEN_RESERVED,
+    )
 
 
 def pairing_job(settings: PairSettings) -> ExportJob:
     """The job of `pairs`. Raises `SettingsError` if its settings contradict each other."""
-    return _pairs_job(PAIRS, settings, pair_format(settings.trainer))
+    form = pair_format(settings.trainer)
+    if settings.length_balanced and settings.pairs in (PairsOf.ALL, PairsOf.CONSECUTIVE):
+        raise SettingsError(f"--length-balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
+    pairing = PairingSettings(**{name: getattr(settings, name) for name in PairingSettings.model_fields})
+    return _job(
+        PAIRS,
+        settings,
+        _Pairing(pairing, form.name),
+        {"for": form.name, **pairing.model_dump(mode="json", exclude_defaults=True)},
+        per=settings.per,
+        spill=settings.spill,
+        reserved=form.reserved,
+        advise=_rpo_scale if form.name == _RPO else None,
+    )
 
 
 def exporting_job(settings: ExportSettings) -> ExportJob:
     """The job of `export`. Raises `SettingsError` if its settings contradict each other."""
-    if settings.trainer in PAIR_FORMATS:
-        if settings.threshold is not None:
-            raise SettingsError(f"--for {settings.trainer} is made of pairs, and has no use for --threshold")
-        return _pairs_job(EXPORTED, settings, PAIR_FORMATS[settings.trainer])
     form = response_format(settings.trainer)
     if form.needs_threshold and settings.threshold is None:
         raise SettingsError(f"--for {form.name} tells desirable responses from others: give --threshold, a reward")
-    unused = settings.model_dump(include={*GroupSettings.model_fields, *PairingSettings.model_fields}, exclude_defaults=True)
-    if unused:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(unused))
-        raise SettingsError(f"--for {form.name} is made of single responses, and has no use for {flags}")
     if not form.needs_threshold and settings.threshold is not None:
         raise SettingsError(f"--for {form.name} has no use for --threshold")
     shown = {"for": form.name, "threshold": settings.threshold}
-    labels = Labels(settings.threshold)
-    maker = _Exporting(form.name, labels)
+    maker = _Exporting(form.name, Labels(settings.threshold))
     return _job(EXPORTED, settings, maker, shown, per="conversation", needs=form.needs_scores, reserved=form.reserved)
+
+
+JOBS: Mapping[str, Callable[[Any], ExportJob]] = {"choose": choosing_job, "pairs": pairing_job, "export": exporting_job}
+"""The job of each command's settings, by its name."""
 
 
 def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[ExportJob]:
@@ -177,20 +193,10 @@ def export_while_scoring(run: JudgingSettings | None, steps: Mapping[str, Any]) 
     """
     if run is None:
         return {}
-    job_of: dict[str, Callable[[Any], ExportJob]] = {"choose": choosing_job, "pairs": pairing_job, "export": exporting_job}
     folder = storage.absolute(run.output)
-    of_run = {name: step for name, step in steps.items() if name in job_of and storage.absolute(step.scored) == folder}
-    jobs = {name: replace(job_of[name](step), by_part=True) for name, step in of_run.items()}
+    of_run = {name: step for name, step in steps.items() if name in JOBS and storage.absolute(step.scored) == folder}
+    jobs = {name: replace(JOBS[name](step), by_part=True) for name, step in of_run.items()}
     return {name: job for name, job in jobs.items() if job.per != "prompt"}
-
-
-def _pairs_job(kind: OutputKind, settings: PairSettings | ExportSettings, form: PairFormat) -> ExportJob:
-    if settings.length_balanced and settings.pairs in (PairsOf.ALL, PairsOf.CONSECUTIVE):
-        raise SettingsError(f"--length-balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
-    pairing = PairingSettings(**{name: getattr(settings, name) for name in PairingSettings.model_fields})
-    shown = {"for": form.name, **pairing.model_dump(mode="json", exclude_defaults=True)}
-    advise = _rpo_scale if form.name == _RPO else None
-    return _job(kind, settings, _Pairing(pairing, form.name), shown, reserved=form.reserved, advise=advise)
 
 
 def _job(
@@ -199,7 +205,8 @@ def _job(
     maker: RowMaker,
     shown: Mapping[str, Any],
     *,
-    per: Literal["conversation"] | None = None,
+    per: Literal["row", "prompt", "conversation"],
+    spill: str | None = None,
     needs: Sequence[str] = (),
     reserved: Sequence[str],
     advise: Callable[[ExportSummary], Mapping[str, Any] | None] | None = None,
@@ -210,7 +217,7 @@ def _job(
         kind=kind,
         scored=settings.scored,
         output=settings.output,
-        per=per or settings.per,
+        per=per,
         maker=maker,
         asked=", ".join(f"{name}: {value}" for name, value in description.items() if value is not None),
         settings=settings.model_dump(mode="json", exclude={"overwrite", "spill"}),
@@ -220,23 +227,26 @@ def _job(
         advise=advise,
         partial=settings.partial,
         overwrite=settings.overwrite,
-        spill=settings.spill,
+        spill=spill,
         fake_ok=isinstance(settings, ChooseSettings) or settings.fake_ok,
     )
 
 
 def pair_format(name: str) -> PairFormat:
     """The format of pairs of this name. Raises `SettingsError` if there is none."""
+    if name in RESPONSE_FORMATS:
+        raise SettingsError(f"--for {name} is a format of single responses: `assay export --for {name}` writes it")
     if name not in PAIR_FORMATS:
-        hint = " (of single responses: `assay export` makes it)" if name in RESPONSE_FORMATS else ""
-        raise SettingsError(f"--for {name} is no format of pairs{hint}; there are {', '.join(PAIR_FORMATS)}")
+        raise SettingsError(f"--for {name} is no format of pairs; there are {', '.join(PAIR_FORMATS)}")
     return PAIR_FORMATS[name]
 
 
 def response_format(name: str) -> ResponseFormat:
     """The format of single responses of this name. Raises `SettingsError` if there is none."""
+    if name in PAIR_FORMATS:
+        raise SettingsError(f"--for {name} is a format of pairs: `assay pairs --for {name}` writes it")
     if name not in RESPONSE_FORMATS:
-        raise SettingsError(f"--for {name} is no format; there are {', '.join([*RESPONSE_FORMATS, *PAIR_FORMATS])}")
+        raise SettingsError(f"--for {name} is no format of single responses; there are {', '.join(RESPONSE_FORMATS)}")
     return RESPONSE_FORMATS[name]
 
 

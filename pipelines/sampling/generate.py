@@ -128,7 +128,6 @@ class FromEndpoint:
 
     @cached_property
     def _endpoint(self) -> EndpointClient:
-        assert self.settings.policy is not None
         url = display_url(self.settings.policy)
         notify = None if self.ledger is None else self.ledger.warn.remote
         return EndpointClient(url, self._probe, at_a_time=self.at_a_time, patience_s=self.patience_s, notify=notify)
@@ -160,7 +159,6 @@ def served_by(settings: PolicySettings) -> dict[str, Any] | None:
     Raises `EndpointError` if the endpoint refuses the list, or serves several models and no name is set; `RunStopped` if it
     can't be reached now.
     """
-    assert settings.policy is not None
     name = settings.policy_name
     # No route for models is allowed: the run's identity then holds the name alone.
     listed = listed_models(settings.policy, MODELS) or []

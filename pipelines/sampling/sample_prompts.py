@@ -142,8 +142,6 @@ def _kept_note(part_rows: int) -> str:
 
 def check(settings: SampleSettings) -> None:
     """Raise `SettingsError` if settings contradict each other."""
-    if settings.policy.policy is None:
-        raise SettingsError("--policy is missing; to judge the candidates that the rows already hold, use `assay score`")
     policies.check(settings, settings.draw.n)
     if settings.in_turns and settings.draw.adaptive:
         raise SettingsError(

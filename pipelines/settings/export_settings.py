@@ -154,7 +154,7 @@ class PairSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettin
     trainer: str = Field(default="trl", description="trainer whose file format is written", json_schema_extra=MATTERS)
 
 
-class ExportSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
+class ExportSettings(TrainerSettings, OutputSettings, FoldersSettings):
     """All settings of `export`."""
 
     trainer: str = Field(description="trainer whose file format is written", json_schema_extra=MATTERS)

@@ -53,6 +53,11 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
 }
 """Names that people write for others, by what they are called elsewhere: flags, SQL, another command."""
 
+_WITHOUT: Mapping[str, str] = {
+    "policy": "it writes the answers; `assay score` judges those that the rows hold, and `assay choose` keeps the best",
+}
+"""What to do without a setting that must be given, by its name."""
+
 _LONGEST = 100
 """Characters of a value that are shown."""
 
@@ -105,7 +110,8 @@ def _mistake(settings: type[Settings], problem: Any, spell: Callable[[Place], st
         allowed, inner = _names_at(settings, place[:-1])
         return f"{spell(place)} isn't a setting; {alternatives(name, allowed, inner, problem)}"
     if problem["type"] == "missing":
-        return f"{spell(_required_at(settings, place))} is missing"
+        place = _required_at(settings, place)
+        return "; ".join(filter(None, (f"{spell(place)} is missing", _WITHOUT.get(str(place[-1])))))
     if place and place[-1] == "[key]":
         return f"{spell(place[:-2])}: the name {place[-2]!r} {_allowed(problem)}"
     if problem["type"] in ("too_short", "too_long") and problem["input"]:

@@ -236,7 +236,7 @@ class DrawSettings(Settings):
 class SampleSettings(JudgingSettings):
     """All settings of `sample`: a policy that generates candidates, and a judge that scores them."""
 
-    policy: PolicySettings = PolicySettings()
+    policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
     choice: ChoiceOfCandidates = ChoiceOfCandidates()
@@ -322,7 +322,7 @@ class DatasetSettings(Settings):
 class DatasetSampleSettings(DatasetSettings):
     """All settings of `sample` on a Ray Dataset."""
 
-    policy: PolicySettings = PolicySettings()
+    policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
     batch_rows: int = Field(default=32, ge=1, description="maximum number of prompts in a batch")
@@ -419,19 +419,10 @@ class RefiningSettings(Settings):
     )
 
 
-class DraftingSettings(PolicySettings):
-    """Which model drafts, and how. Feedback and edits are written in the same way."""
-
-    policy: str = Field(
-        description="model that drafts answers: a folder, a hub id, tiny-policy, or the URL of an OpenAI-compatible "
-        "endpoint (http://host:8000/v1)"
-    )
-
-
 class RefineSettings(JudgingSettings):
-    """All settings of `refine`: three models that write, and a judge. The writers share the policy's engine options."""
+    """All settings of `refine`: three models that write, and a judge. The writers share the policy's settings."""
 
-    policy: DraftingSettings
+    policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     refining: RefiningSettings = RefiningSettings()
     choice: ChoiceOfCandidates = ChoiceOfCandidates()

@@ -7,30 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actors.errors import SettingsError
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.cli.upload_report import show_upload, with_upload
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
+from pipelines.settings.run_settings import RefineSettings, SampleSettings
 
 if TYPE_CHECKING:
     from pipelines.cli.report import Counted
     from pipelines.scored_corpus.summary import Summary
 
-_ExportSettings = ChooseSettings | PairSettings | ExportSettings
-
 
 @command()
 @argument("inputs", SampleSettings, nargs=-1, required=True)
 @argument("output", SampleSettings)
-@settings_options(SampleSettings, "inputs", "output", model=("--judge",), n=("-n",), k=("-k",))
+@settings_options(SampleSettings, "inputs", "output", "response_column", model=("--judge",), n=("-n",), k=("-k",))
 @json_option
 def sample(as_json: bool, **options: Any) -> None:
     """Generate -n answers to each prompt in INPUTS with a policy, judge them, and write both to the folder OUTPUT.
 
     OUTPUT is a scored corpus with a row for each candidate; with --keep, OUTPUT/kept holds the chosen candidates of each
     input row as conversations (`choose` compares the candidates of equal prompts in all rows). Run the same command again to
-    resume after an interruption. Without --policy, the candidates are the responses in the rows.
+    resume after an interruption.
     """
     do_sample(build_from(SampleSettings, options), as_json)
 
@@ -56,7 +53,7 @@ def refine(as_json: bool, **options: Any) -> None:
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
     """Write the candidates of each prompt in SCORED that --keep chooses, such as the best, to OUTPUT, as conversations."""
-    do_choose(build_from(ChooseSettings, options), as_json)
+    do_export("choose", build_from(ChooseSettings, options), as_json)
 
 
 @command()
@@ -66,7 +63,7 @@ def choose(as_json: bool, **options: Any) -> None:
 @json_option
 def pairs(as_json: bool, **options: Any) -> None:
     """Write preference pairs of the candidates in the scored corpus SCORED to OUTPUT, in a trainer's format."""
-    do_pairs(build_from(PairSettings, options), as_json)
+    do_export("pairs", build_from(PairSettings, options), as_json)
 
 
 @command()
@@ -76,23 +73,15 @@ def pairs(as_json: bool, **options: Any) -> None:
 @json_option
 def export(as_json: bool, **options: Any) -> None:
     """Write the responses in the scored corpus SCORED to OUTPUT, with labels made of their scores, in a trainer's format."""
-    do_export(build_from(ExportSettings, options), as_json)
+    do_export("export", build_from(ExportSettings, options), as_json)
 
 
 def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
     """Run `sample`, and `jobs` on each part."""
     from pipelines.cli import report
-    from pipelines.exports import export_commands
     from pipelines.runtime.progress import Lines
     from pipelines.sampling import sample_prompts
-    from pipelines.scoring import score_corpus
 
-    if settings.policy.policy is None:
-        score_settings, choosing = _score_settings(settings), export_commands.jobs_of_run(settings)
-        with silence_ray():
-            scored = score_corpus.score(score_settings, Lines(), jobs=[*choosing, *jobs])
-        tell(scored, as_json, functools.partial(report.show_scored, scored, score_settings), scored)
-        return
     with silence_ray():
         sampled = sample_prompts.sample(settings, Lines(), jobs)
     tell(sampled, as_json, functools.partial(report.show_sampled, sampled, settings), sampled.scored)
@@ -126,57 +115,25 @@ def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary
 
 
 def _counted(step: str, trainer: object) -> "Counted":
-    """How the rows of a step are counted: `export` writes pairs, conversations, turns or single responses."""
+    """How the rows of a step are counted: `export` writes conversations, turns or single responses."""
     from pipelines.cli.report import Counted
     from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
     if step == "choose":
         return Counted("candidates")
-    if (form := PAIR_FORMATS.get(str(trainer))) is not None:
-        return Counted("pairs", rows_each=form.rows_each)
+    if step == "pairs":
+        return Counted("pairs", rows_each=PAIR_FORMATS[str(trainer)].rows_each)
     return Counted(RESPONSE_FORMATS[str(trainer)].unit, of="responses", grouped="input rows")
 
 
-def _score_settings(settings: SampleSettings) -> ScoreSettings:
-    """Settings to score the rows' own responses. Raises `SettingsError` if any setting of a policy is given."""
-    of_policy = {
-        **settings.policy.model_dump(exclude_defaults=True),
-        **settings.policy_engine.model_dump(exclude_defaults=True),
-        **settings.draw.model_dump(exclude_defaults=True),
-        **({"in_turns": True} if settings.in_turns else {}),
-    }
-    if of_policy:
-        flags = ", ".join(f"--{name.replace('_', '-')}" if len(name) > 1 else f"-{name}" for name in sorted(of_policy))
-        raise SettingsError(f"{flags}: without --policy nothing is drawn, and the rows' own responses are judged")
-    return ScoreSettings(**{name: getattr(settings, name) for name in ScoreSettings.model_fields if name != "plan"})
-
-
-def do_choose(settings: ChooseSettings, as_json: bool) -> None:
-    """Run `choose`, and print its summary."""
-    from pipelines.exports import export_commands
-
-    _run(settings, export_commands.choose, as_json, "choose")
-
-
-def do_pairs(settings: PairSettings, as_json: bool) -> None:
-    """Run `pairs`, and print its summary."""
-    from pipelines.exports import export_commands
-
-    _run(settings, export_commands.make_pairs, as_json, "pairs")
-
-
-def do_export(settings: ExportSettings, as_json: bool) -> None:
-    """Run `export`, and print its summary."""
-    from pipelines.exports import export_commands
-
-    _run(settings, export_commands.export, as_json, "export")
-
-
-def _run(settings: _ExportSettings, export_folder: Callable[[Any], Any], as_json: bool, step: str) -> None:
+def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSettings, as_json: bool) -> None:
+    """Run the step `choose`, `pairs` or `export`, and print its summary."""
     from pipelines.cli.report import show_exported
+    from pipelines.exports.export_commands import JOBS
+    from pipelines.exports.export_job import run_export
     from pipelines.hub.upload import run_and_upload
 
-    summary, upload = run_and_upload(settings, settings.output, lambda: export_folder(settings))
+    summary, upload = run_and_upload(settings, settings.output, lambda: run_export(JOBS[step](settings)))
     if as_json:
         click.echo(json.dumps(with_upload(summary.as_json(), upload)))
     else:

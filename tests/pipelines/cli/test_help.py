@@ -13,9 +13,6 @@ from actors.engine.engine_arguments import OURS
 from actors.errors import SettingsError
 from pipelines.cli.app import _Commands, cli
 from pipelines.cli.grouped_help import OTHERS, option_groups
-from pipelines.cli.option_values import OF_PAIRS
-from pipelines.exports.export_commands import exporting_job
-from pipelines.settings.export_settings import ExportSettings
 from tests.conftest import REPOSITORY
 
 NAMES = cli.list_commands(click.Context(cli))
@@ -104,35 +101,23 @@ def test_engine_args_names_what_is_refused_and_where_the_others_are_explained() 
     assert line.endswith(f"refused, because other settings decide them: {', '.join(sorted(OURS))}")
 
 
-def test_help_of_export_says_which_options_are_for_pairs_and_which_trainers_are_of_pairs() -> None:
-    context = click.Context(command("export"), info_name="export")
-    options = [option for option in command("export").params if isinstance(option, click.Option)]
-    about = {option.opts[0]: record[1] for option in options if (record := option.get_help_record(context))}
-    of_pairs = {flag for flag, text in about.items() if text.startswith("trainers of pairs only: ")}
-    assert of_pairs == {"--per", "--spill", "--pairs", "--min-margin", "--length-balanced", "--labels", "--pair-seed"}
-    assert "; of single responses: kto, llama-factory-kto, " in about["--for"]
-    assert "; of pairs: llama-factory, nemo-aligner-dpo, " in about["--for"]
-    assert about["--for"] in shown("export", "--help", width=10_000)
-    assert "trainers of pairs only" not in shown("pairs", "--help-all", width=10_000)
-
-
-def test_refine_needs_a_policy_and_takes_no_responses_of_rows() -> None:
-    output = shown("refine", "--help", width=10_000)
+@pytest.mark.parametrize(("name", "judge"), [("sample", "--judge"), ("refine", "--select")])
+def test_a_policy_is_needed_and_no_responses_of_rows_are_taken(name: str, judge: str) -> None:
+    output = shown(name, "--help", width=10_000)
     (policy,) = [line for line in output.splitlines() if line.strip().startswith("--policy ")]
     assert policy.endswith("[required]")
-    assert "the rows' own responses" not in output
-    assert "--response-column" not in shown("refine", "--help-all", width=10_000)
-    done = CliRunner().invoke(cli, ["refine", "prompts.jsonl", "out", "--select", "tiny-attributes"])
-    assert done.exit_code == 2
-    assert "Missing option '--policy'" in done.output
+    assert "--response-column" not in shown(name, "--help-all", width=10_000)
+    done = CliRunner().invoke(cli, [name, "prompts.jsonl", "out", judge, "tiny-attributes", "-k", "0"])
+    assert isinstance(done.exception, SettingsError)
+    assert str(done.exception) == (
+        "--policy is missing; it writes the answers; `assay score` judges those that the rows hold, and `assay choose` "
+        "keeps the best\n  -k 0: must be at least 1"
+    )
 
 
-@pytest.mark.parametrize("name", sorted(OF_PAIRS))
-def test_what_is_for_pairs_only_is_refused_for_single_responses(name: str) -> None:
-    given = {"per": "row", "spill": "s", "pairs": "all", "min_margin": 1.0, "length_balanced": True, "labels": "agree"}
-    settings = ExportSettings(scored="a", output="b", trainer="sft", **{name: given.get(name, 1)})
-    with pytest.raises(SettingsError, match="is made of single responses, and has no use for"):
-        exporting_job(settings)
+def test_export_has_no_settings_of_pairs() -> None:
+    flags = {flag for parameter in command("export").params for flag in parameter.opts}
+    assert not flags & {"--per", "--spill", "--pairs", "--min-margin", "--length-balanced", "--labels", "--pair-seed"}
 
 
 def test_help_loads_nothing_heavy() -> None:

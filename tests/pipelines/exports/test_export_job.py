@@ -398,12 +398,10 @@ def test_rows_with_principles_come_back_whether_the_model_is_shown_them_or_not(t
 # --- trainers --------------------------------------------------------------------------------------------------------
 
 
-def test_pairs_are_exported_as_they_are_made(tmp_path: Path) -> None:
+def test_pairs_are_made_for_each_of_their_trainers(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", *SIX)
     for trainer in PAIR_FORMATS:
         pairs = pair(folder, tmp_path / trainer, trainer=trainer, pairs="all")
-        assert export(folder, tmp_path / f"{trainer} again", trainer, pairs="all") == pairs
-        assert rows_in(tmp_path / f"{trainer} again") == rows_in(tmp_path / trainer)
         assert len(pairs.measures) == 4
         assert pairs.rows == len(rows_in(tmp_path / trainer)) == (8 if trainer == "nemo-aligner-rm" else 4)
 
@@ -445,11 +443,20 @@ def test_formats_that_nobody_knows_are_told_with_those_there_are(tmp_path: Path)
     with pytest.raises(SettingsError, match="--for nobody is no format of pairs; there are llama-factory, ") as caught:
         pair(folder, tmp_path / "out", trainer="nobody")
     assert all(name in str(caught.value) for name in PAIR_FORMATS)
-    with pytest.raises(SettingsError, match=r"--for kto is no format of pairs \(of single responses: `assay export`"):
-        pair(folder, tmp_path / "out", trainer="kto")
-    with pytest.raises(SettingsError, match="--for nobody is no format; there are ") as caught:
+    with pytest.raises(SettingsError, match="--for nobody is no format of single responses; there are ") as caught:
         export(folder, tmp_path / "out", "nobody")
-    assert all(name in str(caught.value) for name in (*PAIR_FORMATS, *RESPONSE_FORMATS))
+    assert all(name in str(caught.value) for name in RESPONSE_FORMATS)
+
+
+def test_a_format_has_one_command_and_the_other_names_it(tmp_path: Path) -> None:
+    folder = drawn(tmp_path / "in", *SIX)
+    for trainer in PAIR_FORMATS:
+        with pytest.raises(SettingsError, match=f"a format of pairs: `assay pairs --for {trainer}` writes it"):
+            export(folder, tmp_path / "out", trainer)
+    for trainer in RESPONSE_FORMATS:
+        with pytest.raises(SettingsError, match=f"a format of single responses: `assay export --for {trainer}` writes it"):
+            pair(folder, tmp_path / "out", trainer=trainer)
+    assert not (tmp_path / "out").exists()
 
 
 # --- folders ---------------------------------------------------------------------------------------------------------
@@ -897,7 +904,6 @@ def test_pairs_that_are_two_lines_each_are_counted_as_pairs(tmp_path: Path) -> N
     [
         ("sft", "2 conversations of 3 scored responses in 2 input rows"),
         ("sft-turns", "3 turns of 3 scored responses in 2 input rows"),
-        ("trl", "0 pairs of 3 scored candidates in 3 groups"),
     ],
 )
 def test_export_says_what_it_counts(trainer: str, counted: str, tmp_path: Path) -> None:
@@ -1012,9 +1018,12 @@ def test_of_a_corpus_as_it_is_scored_the_best_of_each_prompt(
 
 @pytest.mark.parametrize("trainer", [*PAIR_FORMATS, *RESPONSE_FORMATS])
 def test_of_a_corpus_as_it_is_scored_every_export(as_scored: Mapping[str, str], trainer: str, tmp_path: Path) -> None:
-    needs = trainer in RESPONSE_FORMATS and RESPONSE_FORMATS[trainer].needs_threshold
-    more = {"threshold": 0.0} if needs else {}
-    found = [export(folder, tmp_path / kind, trainer, **more) for kind, folder in as_scored.items()]
+    def made_of(folder: str, output: Path) -> ExportSummary:
+        if trainer in PAIR_FORMATS:
+            return pair(folder, output, trainer=trainer)
+        return export(folder, output, trainer, threshold=0.0 if RESPONSE_FORMATS[trainer].needs_threshold else None)
+
+    found = [made_of(folder, tmp_path / kind) for kind, folder in as_scored.items()]
     assert found[0] == found[1]
     assert (found[0].candidates, found[0].unscored) == (19, 1)
     assert found[0].rows == len(rows_in(tmp_path / "jsonl")) > 0

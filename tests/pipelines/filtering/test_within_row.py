@@ -18,7 +18,7 @@ from pipelines.filtering.filter_step import ResponseEvaluator
 from pipelines.prepare import resolve_run
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.member_runs import folder_of
-from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.export_settings import ChooseSettings, PairSettings
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
 from tests.support.candidates import drawn_corpus, prompts
 from tests.support.corpora import scored
@@ -49,7 +49,6 @@ def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) ->
     jobs: dict[str, Callable[[dict[str, Any]], ExportSummary]] = {
         "choose": lambda own: export_commands.choose(ChooseSettings(**own, keep="best")),
         "pairs": lambda own: export_commands.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
-        "export": lambda own: export_commands.export(ExportSettings(**own, fake_ok=True, trainer="openrlhf")),
     }
     for name, job in jobs.items():
         with pytest.raises(SettingsError, match=rf"--per prompt: .*{OUTSIDE}; give --per row"):

@@ -331,7 +331,6 @@ def test_a_prefix_makes_room_for_columns_that_are_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": None}, "--policy is missing"),
         ({"policy_temperature": 0.0}, "draws the same text"),
         ({"in_turns": True, "enough": 1.0}, "don't go with --in-turns"),
         ({"max_replicas": 2}, "--max-replicas is for scoring"),

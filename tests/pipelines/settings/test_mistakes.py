@@ -174,7 +174,8 @@ def test_a_mistake_on_the_command_line_is_named_by_its_flag(options: str, said: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["sample", "p", "o", "--judge", "j", "-n", "0"], "-n 0: must be at least 1"),
+        (["score", "c", "o"], "--model is missing"),
+        (["sample", "p", "o", "--policy", "p", "--judge", "j", "-n", "0"], "-n 0: must be at least 1"),
         (["pairs", "s", "o", "--min-margin", "-1"], "--min-margin -1.0: must be at least 0"),
         (["serve", "--model", "a", "--port", "70000"], "--port 70000: must be at most 65535"),
         (["plan", "--model", "a", "--context", "0"], "--context 0: must be at least 1"),
@@ -231,7 +232,13 @@ def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> Non
         ({"export": {"scored": "a", "output": "b", "trainer": "sft", "keep": "reward > 1"}}, "did you mean where?"),
         ({"keep": {"scored": "a"}}, "keep isn't a setting; did you mean filter?"),
         ({"refine": {"inputs": "a", "output": "b", "policy": "p", "select": "m"}}, "did you mean model? Write `model: m`."),
-        ({"refine": {"inputs": "a", "output": "b", "model": "m"}}, "refine.policy is missing"),
+        *(
+            (
+                {step: {"inputs": "a", "output": "b", "model": "m"}},
+                f"{step}.policy is missing; it writes the answers; `assay score`",
+            )
+            for step in ("sample", "refine")
+        ),
     ],
 )
 def test_names_of_other_places_are_known(recipe: dict[str, Any], hint: str) -> None:

@@ -95,7 +95,7 @@ def test_every_list_takes_one_text(step: str, name: str) -> None:
     needed = {"scored": "s", "output": "o", "trainer": "kto"} if step in ("choose", "pairs", "export") else dict(FULL)
     needed = {field: value for field, value in needed.items() if field in steps()[step].model_fields}
     needed |= {"models": ["a", "b"]} if step == "ensemble" else {}
-    needed |= {"policy": "tiny-policy"} if step == "refine" else {}
+    needed |= {"policy": "tiny-policy"} if step in ("sample", "refine") else {}
     needed.pop("corpus", None)
     given = needed if step in ("choose", "pairs", "export") or name == "inputs" else {**needed, "inputs": "c.jsonl"}
     assert full_form({**given, name: "one"}, step) == full_form({**given, name: ["one"]}, step)
