@@ -152,7 +152,6 @@ SUMMARY: Mapping[str, str] = {
     "labels": "how rewards go with the labels `chosen` and `rejected`",
     "repeats": "responses with the text of an earlier response to an equal prompt; null where they weren't counted",
     "work": "how long it took, and on how many engines",
-    "plan": "how that and the rest compare with the run's plan, if it had one",
     "left_out": "files in the input's folders that weren't read",
     "made": "what was chosen, paired or exported while the run went on",
     "sampling": "of `sample`: prompts, candidates drawn and possible, their tokens, mean rewards of all and of each "

@@ -2,11 +2,10 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from actors.capacity.throughputs import PEAK_SOURCE
@@ -137,8 +136,8 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
             else f"No throughput is published for this size in {plan.basis.precision}"
         )
         yield (
-            f"{unknown}, so no time: --probe measures it on this machine, --like FOLDER takes that of an earlier run, and "
-            "--tokens-per-s is what you know of an engine"
+            f"{unknown}, so no time: --like FOLDER takes that of an earlier run, --tokens-per-s is what you know of an "
+            "engine"
         )
     else:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
@@ -150,27 +149,6 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
         yield f"Less than {bound} it can't be {where}: {PEAK_SOURCE}"
     yield from (f"Assumed: {assumption}" for assumption in plan.assumptions)
-
-
-def show_facts(console: Console, plan: Mapping[str, Any]) -> None:
-    """Print how a run compares with its plan. Time is without the start of the engines."""
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("plan and fact")
-    for name in ("planned", "95 % low", "high", "fact"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    whys: dict[str, list[str]] = {}
-    for name, row in plan.items():
-        if name == "file":
-            continue
-        shown = [_format_amount(name, row[column]) for column in ("planned", "low", "high", "fact")]
-        within = {True: "within", False: "outside", None: ""}[row["within"]]
-        table.add_row(_NAMES.get(name, name), *shown, within)
-        if "why" in row:
-            whys.setdefault(row["why"], []).append(_NAMES.get(name, name))
-    console.print(table)
-    for why, names in whys.items():
-        console.print(f"{', '.join(names)}: {why}", soft_wrap=True)
 
 
 def _count(number: int, noun: str) -> str:

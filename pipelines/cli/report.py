@@ -11,7 +11,6 @@ from rich.table import Table
 
 from actors.records import Reason, Reasoning
 from pipelines.cli.plain_console import plain_console
-from pipelines.cli.plan_report import show_facts
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
@@ -36,8 +35,6 @@ def show_scored(summary: Summary, settings: ScoreSettings) -> None:
     console = plain_console()
     _show_summary(console, summary, settings.render.reasoning)
     _show_repeats(console, summary, settings.output)
-    if summary.plan:
-        show_facts(console, summary.plan)
     if settings.engine.engine == "fake":
         console.print(MADE_UP)
     _show_place(console, settings.output)

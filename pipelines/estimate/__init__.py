@@ -1,4 +1,4 @@
 """Estimates for a run before it starts: tokens, rejected rows, GPU-hours and cost, each with a 95 % interval.
 
-Reads the corpus as the run does and starts no engine; `compare_run` compares a finished run with its estimate.
+Reads the corpus as the run does and starts no engine.
 """

@@ -109,18 +109,11 @@ class Bill:
         }
 
 
-def bill(
-    tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings, measured: EngineSpeed | None = None
-) -> Bill:
-    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for the engines, or `like` is unusable.
-
-    `measured` is the speed of an engine on this machine (`probe`).
-    """
-    if settings.probe and (settings.tokens_per_s or settings.like):
-        raise SettingsError("--probe measures what --tokens-per-s and --like say; give one of the three")
+def bill(tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings) -> Bill:
+    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for the engines, or `like` is unusable."""
     engine_gpus, engines = basis.gpus, _count_engines(basis, settings.gpus)
     earlier = _earlier(settings.like, basis.identity) if settings.like else None
-    speed = measured or _speed(settings, basis, earlier)
+    speed = _speed(settings, basis, earlier)
     # A published speed is a GPU's, whatever this machine has.
     cpus = _cpus(settings, basis.card, earlier) if speed is None or not speed.passes else None
     assumptions = []
@@ -136,10 +129,8 @@ def bill(
         work = tokens["read_tokens" if speed.passes else "tokens"].times(1 / speed.read)
         if written is not None and speed.written is not None:
             work = work.plus(written.times(1 / speed.written))
-        # The engine of --probe had all CPUs of this machine, which several would share.
-        faster = 1 if measured is not None and cpus is not None else engines
-        work = work.times(1 / faster)
-        several = f", and {engines} are {faster} times as fast as one" if faster > 1 else ""
+        work = work.times(1 / engines)
+        several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
         assumptions.append(f"engines are kept busy to the end{several}")
     if cpus is not None:
         cpu_hours = work and work.times(cpus / 3600)

@@ -3,9 +3,6 @@
 1. Resolve the run exactly as `score` does (`resolve_run`).
 2. Read and render a random sample of its rows, or all of them, as the run does (`block_sampling`, `tally`).
 3. Estimate the totals (`intervals`), choose the engine's layout (`layouts`), and compute time and cost (`cost`).
-
-The plan can be written to a file. A run with `--plan FILE` checks that it is the run that was planned, and compares itself
-with the plan at its end (`compare_run`).
 """
 
 import functools
@@ -14,7 +11,7 @@ import json
 import math
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -23,14 +20,13 @@ from ray.data import DataContext
 
 from actors.capacity.layout import Need, Size
 from actors.capacity.sizes import size_of_model
-from actors.errors import OutputError, SettingsError
+from actors.errors import SettingsError
 from actors.settings.replica import TooLong
-from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile, Range
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.corpus.units import Unit, cut, task_bytes
 from pipelines.estimate.block_sampling import BlockSampler, OnProgress, Sample
-from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
+from pipelines.estimate.cost import Bill, CostBasis, bill
 from pipelines.estimate.intervals import Estimate, totals
 from pipelines.estimate.layouts import layout_for
 from pipelines.estimate.tally import QUANTITIES, Tally
@@ -40,14 +36,12 @@ from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.prepare.score_requests import Preparation, prepare, prepared_rows
 from pipelines.run_folder.manifest import Manifest
 from pipelines.runtime.session import check_stopped, ray_session
-from pipelines.settings.estimate_settings import BillSettings, PlanSettings
-from pipelines.storage import error_text
+from pipelines.settings.estimate_settings import PlanSettings
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-VERSION = 1
 _NAMED = 3  # files in a message
 _NOT_COMPARED = frozenset({"engine", "reward_weights", "engine_args"})
-"""Identity fields that change no number of tokens, so that a rehearsal with the fake engine matches the plan, too."""
+"""Identity fields that change no number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +84,10 @@ class CorpusPlan:
         """About how many parts the run will write. Slightly low: the end of an input file ends a part, too."""
         return Estimate(*(math.ceil(rows / self.part_rows) for rows in self.totals["rows"]))
 
-    def with_speed(self, measured: EngineSpeed, settings: BillSettings) -> "CorpusPlan":
-        """The plan at the speed of an engine that was measured on this machine."""
-        return replace(self, bill=bill(self.totals, self.basis, settings, measured))
-
     def as_json(self) -> dict[str, Any]:
-        """For `--json` and the file."""
+        """For `--json`."""
         layout = self.layout
         return {
-            "assay_plan": VERSION,
             "model": self.model,
             "identity": self.identity,
             "files": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in self.files],
@@ -117,14 +106,6 @@ class CorpusPlan:
             "gpu_price": self.gpu_price,
             "assumptions": self.assumptions,
         }
-
-    def write(self, path: str) -> None:
-        """Write or replace the file. Raises `OutputError`."""
-        folder, _, name = storage.absolute(path).rpartition("/")
-        try:
-            storage.folder(folder).replace(name, (json.dumps(self.as_json(), indent=2) + "\n").encode())
-        except OSError as error:
-            raise OutputError(f"{path} can't be written: {error_text(error)}") from error
 
 
 def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, total: None) -> CorpusPlan:

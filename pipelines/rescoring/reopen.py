@@ -80,7 +80,7 @@ def _settings(folder: str) -> ScoreSettings:
             f"{folder} wasn't written by `score`, and only such rows can be scored again; of an ensemble give the folder of "
             "a model in its models/, and then run the same `ensemble` again"
         )
-    return step.model_copy(update={"output": folder, "overwrite": False, "append": False, "plan": None})
+    return step.model_copy(update={"output": folder, "overwrite": False, "append": False})
 
 
 def _with_engines(settings: ScoreSettings, engines: EnginesAgainSettings) -> ScoreSettings:

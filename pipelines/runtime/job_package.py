@@ -26,7 +26,7 @@ FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill"})
 """Settings that name files and folders."""
 MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
 """Settings that name a model: a local folder, a built-in model, or a hub id."""
-TEXTS = frozenset({"feedback_prompt", "edit_prompt", "plan"})
+TEXTS = frozenset({"feedback_prompt", "edit_prompt"})
 """Settings that name a small file that the job reads once, at its start."""
 
 _PACKAGES = {"actors": Path(actors.__file__).parent, "pipelines": Path(__file__).parents[1]}  # in a checkout, or installed

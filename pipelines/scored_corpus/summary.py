@@ -78,8 +78,6 @@ class Summary:
     corpus of more than 1,000,000 responses, or without their texts."""
     work: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Time, engines and GPU-hours (`pipelines.runtime.run_timing`)."""
-    plan: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """How the run compares with its estimate, if it had one (`pipelines.estimate.compare_run`)."""
     left_out: Sequence[str] = field(default=(), compare=False)
     """Files in the input's folders that weren't read."""
     made: Sequence[Any] = ()

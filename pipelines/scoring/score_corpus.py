@@ -42,7 +42,6 @@ from pipelines import storage
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_unchanged, file_exists, left_out_message
 from pipelines.corpus.datasource import CorpusSource, Prepare
 from pipelines.corpus.units import Unit, cut, task_bytes
-from pipelines.estimate import compare_run
 from pipelines.exports import export_job
 from pipelines.exports.export_job import ExportJob, FinishedExport, StartedExport
 from pipelines.prepare import resolve_run
@@ -60,7 +59,7 @@ from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch, watch_first_worker
 from pipelines.runtime.progress import Progress, Silent
-from pipelines.runtime.run_timing import time_session
+from pipelines.runtime.run_timing import read_run_work, time_session
 from pipelines.runtime.session import check_stopped, import_vllm, ray_session
 from pipelines.score_store.open_store import OpenStore
 from pipelines.scored_corpus.part_files import drop_unreadable
@@ -208,7 +207,6 @@ def score(
     plan = resolve_run.resolve(settings, reserved, notify=progress.noted)
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)
-    compare_run.check_planned(settings.plan, manifest)
     with lease(settings.output, progress.noted):
         run = open_run(settings, plan, manifest)
         write_recipe(settings.output, score=settings)
@@ -266,7 +264,7 @@ def _carry_out(
             saved = None
             if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
-    summary = replace(compare_run.with_facts(summary, run.parts, run.settings), left_out=run.left_out)
+    summary = replace(summary, work=read_run_work(run.parts).as_json(), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
     return summary
 

@@ -79,11 +79,6 @@ class BillSettings(Settings):
         default=None,
         description="judges: mean number of generated tokens per prompt; default: half of the maximum",
     )
-    probe: bool = Field(
-        default=False,
-        description="measure the throughput: start an engine on this machine, and score the first 256 rows, for a minute at "
-        "most after its start",
-    )
     like: str | None = Field(
         default=None, description="folder of an earlier run of this model, whose throughput and answer length are used"
     )

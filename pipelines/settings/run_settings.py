@@ -201,10 +201,6 @@ class JudgingSettings(RunSettings, OneModelSettings):
 class ScoreSettings(JudgingSettings):
     """All settings of `score`."""
 
-    plan: str | None = Field(
-        default=None, description="JSON file of `assay plan --out`; the summary compares this run with it"
-    )
-
 
 class DrawSettings(Settings):
     """Number of candidates per prompt: `n`, or, with `enough` or `min_gain`, at most `n` until a stopping rule holds."""

@@ -16,7 +16,6 @@ from pipelines.cli.flags import (
     json_option,
     option,
     settings_options,
-    silence_ray,
 )
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
 from pipelines.settings.options import leaves
@@ -27,11 +26,10 @@ _RECIPES = (".yaml", ".yml")
 @command()
 @argument("inputs", "input files, glob patterns and folders; or a recipe", nargs=-1)
 @click.option("--table", "as_table", is_flag=True, help="print the layouts of all published models as a Markdown table")
-@option("--out", metavar="FILE", help="write the plan to a file; `score --plan FILE` compares the run with it")
 @option("--model", help="reward model: a folder, a hub id, or one of the built-in tiny-* models")
 @settings_options(PlanSettings, "inputs", "model")
 @json_option
-def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool, **options: Any) -> None:
+def plan(inputs: tuple[str, ...], as_table: bool, as_json: bool, **options: Any) -> None:
     """Estimate what scoring the corpus INPUTS takes: tokens, rejected rows, time, GPUs and cost. Needs no GPU.
 
     Tokenises a random sample, or with --full all rows. INPUTS may be a recipe, whose `score` step is estimated. Without
@@ -46,9 +44,9 @@ def plan(inputs: tuple[str, ...], as_table: bool, out: str | None, as_json: bool
             click.echo(line)
         return
     if inputs:
-        _plan_corpus(_settings(inputs, given_options(options)), out, as_json)
+        _plan_corpus(_settings(inputs, given_options(options)), as_json)
     else:
-        _show_layout(given_options(options), out, as_json)
+        _show_layout(given_options(options), as_json)
 
 
 def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettings:
@@ -86,36 +84,25 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
     )
 
 
-def _plan_corpus(settings: PlanSettings, out: str | None, as_json: bool) -> None:
+def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:
     from pipelines.cli.plan_report import TokenisingProgress, show_plan
     from pipelines.estimate.forecast import corpus_plan
 
     progress = TokenisingProgress(sys.stderr)
     forecast = corpus_plan(settings, progress.update)
     progress.done()
-    if settings.bill.probe:
-        from pipelines.cli.probe_speed import probe_speed
-
-        # After the estimate, whose errors would be those of the probe's run as well, and cost no start of an engine.
-        with silence_ray():
-            speed = probe_speed(settings, lambda text: click.echo(text, err=True))
-        forecast = forecast.with_speed(speed, settings.bill)
-    if out is not None:
-        forecast.write(out)
     if as_json:
         click.echo(json.dumps(forecast.as_json()))
     else:
         show_plan(forecast)
-        if out is not None:
-            click.echo(f"Plan: {out}; `assay score ... --plan {out}` says at its end how it compares")
 
 
-def _show_layout(options: Mapping[str, Any], out: str | None, as_json: bool) -> None:
+def _show_layout(options: Mapping[str, Any], as_json: bool) -> None:
     from pipelines.estimate.layouts import layout_of
 
     of_corpus = sorted(options.keys() - {leaf.name for leaf in leaves(LayoutSettings)})
-    if of_corpus or out is not None:
-        flags = ", ".join([*(f"--{name.replace('_', '-')}" for name in of_corpus), *(["--out"] if out else [])])
+    if of_corpus:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in of_corpus)
         raise SettingsError(f"{flags}: of a corpus, and there is none; give its files, or a recipe")
     plan = layout_of(build_from(LayoutSettings, options))
     if as_json:

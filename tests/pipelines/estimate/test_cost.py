@@ -13,7 +13,7 @@ from actors.capacity.sizes import SIZES
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, RenderSettings
-from pipelines.estimate.cost import Bill, CostBasis, EngineSpeed, bill
+from pipelines.estimate.cost import Bill, CostBasis, bill
 from pipelines.estimate.intervals import Estimate
 from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import Manifest
@@ -266,13 +266,6 @@ def test_a_machine_without_gpus_is_billed_in_cpu_hours_and_one_with_them_in_thei
     assert billed(head).cpus is None, "a published speed is a GPU's"
     several = ReplicaSettings(replicas=2)
     assert billed(head, layout=None, known=False, pool=several, tokens_per_s=10_000).work_s == on_cpus.work_s.times(1 / 2)
-    probed = bill(
-        TOKENS,
-        CostBasis(head, IDENTITY, CARD, None, None, several),
-        BillSettings(probe=True),
-        EngineSpeed(10_000, None, "measured by --probe"),
-    )
-    assert (probed.engines, probed.work_s) == (2, on_cpus.work_s), "two share the CPUs that the measured one had"
     machine(monkeypatch, gpus=1)
     on_gpus = billed(head, layout=None, known=False, tokens_per_s=10_000)
     assert (on_gpus.cpus, on_gpus.cpu_hours, on_gpus.gpus) == (None, None, 1)
@@ -286,15 +279,3 @@ def test_an_earlier_run_says_what_it_ran_on(
     machine(monkeypatch, gpus=0)
     folder = earlier(tmp_path / "run", IDENTITY, WORK | {"gpu_hours": gpu_hours})
     assert billed(head, like=folder).cpus == cpus
-
-
-def test_a_speed_that_was_measured_here_goes_before_a_published_one(head: RewardModel) -> None:
-    speed = EngineSpeed(500.0, None, "measured by --probe")
-    ground = CostBasis(head, IDENTITY, CARD, LAYOUT, LARGE, POOL)
-    measured = bill(TOKENS, ground, BillSettings(probe=True, gpus=16), speed)
-    assert measured.speed == speed
-    assert measured.work_s is not None
-    assert measured.work_s.value == pytest.approx(1e9 / 500)
-    for options in ({"tokens_per_s": 5.0}, {"like": "nowhere"}):
-        with pytest.raises(SettingsError, match="give one of the three"):
-            billed(head, probe=True, **options)

@@ -27,7 +27,7 @@ SPEED, PLACE, AFTER = "how fast, and how much is lost by a crash", "where it is"
 BESIDE = "stored beside the numbers; the parts of a folder agree in it"
 
 NOT_RECORDED: dict[str, str] = {
-    **dict.fromkeys(("inputs", "output", "overwrite", "append", "plan", "store"), PLACE),
+    **dict.fromkeys(("inputs", "output", "overwrite", "append", "store"), PLACE),
     **dict.fromkeys(("replicas", "max_replicas", "min_replicas", "max_engine_deaths", "part_rows", "unit_bytes"), SPEED),
     **dict.fromkeys(("max_failed_fraction", "tensor_parallel", "pipeline_parallel", "request_timeout_s"), SPEED),
     **dict.fromkeys(("max_in_flight", "autoscaled", "placement_timeout_s", "in_turns"), SPEED),

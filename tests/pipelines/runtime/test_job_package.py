@@ -125,11 +125,6 @@ def test_rubrics_prompts_and_a_plan_go_with_it(tmp_path: Path) -> None:
     assert found["model"]["judge"]["rubric"]["pattern"] == "([0-9])"
     assert found["refining"]["feedback_prompt"] == "feedback_prompt.jinja"
     assert zipfile.ZipFile(tmp_path / "job.zip").read("feedback_prompt.jinja") == b"What of {{ response }}?"
-    (tmp_path / "plan.json").write_text("{}")
-    packed = package(score={**SCORE, "plan": str(tmp_path / "plan.json")})
-    assert sent(packed, tmp_path)["score"]["plan"] == "plan.json"
-    assert zipfile.ZipFile(tmp_path / "job.zip").read("plan.json") == b"{}"
-    assert sent(package(score={**SCORE, "plan": "s3://bucket/p.json"}), tmp_path)["score"]["plan"] == "s3://bucket/p.json"
     with pytest.raises(SettingsError, match=r"edit_prompt: none.jinja is no file"):
         package(refine={**refine, "refining": {"edit_prompt": "none.jinja"}})
 
