@@ -153,11 +153,3 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
-def _format_amount(name: str, number: float | None) -> str:
-    if number is None:
-        return "-"
-    if name in ("wall_s", "work_s"):
-        return duration(number) if number >= 10 else f"{number:.1f} s"
-    return f"{number:,.2f}" if name in ("gpu_hours", "cost") else f"{number:,.0f}"

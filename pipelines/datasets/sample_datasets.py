@@ -26,7 +26,7 @@ from pipelines.prepare import resolve_run
 from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.prepare.preview import check_preview
-from pipelines.prepare.score_requests import Preparation, strips_reasoning
+from pipelines.prepare.score_requests import strips_reasoning
 from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.sampling import policies
 from pipelines.scored_corpus.candidates import Candidate
@@ -52,23 +52,11 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     schema, first = read_first_rows(dataset)
     check_names(schema)
     preview = preview_of(settings.rows, first, unanswered=True)
-    row_shape = preview.row_shape
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
     _check_room(settings)
-    reasoning = model.reasoning_by(settings.render)
-    columns = resolve_run.columns_of(
-        schema,
-        model,
-        settings.prefix,
-        drawn=True,
-        mixed=row_shape.is_mixed,
-        reasoning=reasoning,
-        text=settings.text,
-        stored=settings.store is not None,
-    )
-    columns.check(())
-    preparation = Preparation(model, settings.render, row_shape, columns)
+    preparation = resolve_run.preparation_of(schema, model, preview.row_shape, settings)
+    preparation.columns.check(())
     check_preview(preview, preparation)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
     policies.check_reasoning(writer, model, settings.render)
@@ -86,9 +74,10 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
     stripped = strips_reasoning(preparation)
-    reader = Reader(columns, preparation.row_shape, system, made_up=not settings.engine.is_vllm, stripped=stripped)
+    columns, is_made_up = preparation.columns, not settings.engine.is_vllm
+    reader = Reader(columns, preparation.row_shape, system, made_up=is_made_up, stripped=stripped)
     warn_of_repeats(sampled, prompt_preparation)
-    return register(sampled, columns.schema, reader)
+    return register(sampled, preparation.columns.schema, reader)
 
 
 def _check_room(settings: DatasetSampleSettings) -> None:

@@ -35,7 +35,7 @@ from pipelines.prepare import resolve_run
 from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.identity import open_score_store
 from pipelines.prepare.preview import check_preview
-from pipelines.prepare.score_requests import Preparation, strips_reasoning
+from pipelines.prepare.score_requests import strips_reasoning
 from pipelines.run_folder.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.workers import OnRay
@@ -63,22 +63,11 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     schema, sample = read_first_rows(dataset)
     check_names(schema)
     preview = preview_of(settings.rows, sample)
-    row_shape = preview.row_shape
     resolved = resolve_model(
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
     )
-    reasoning = resolved.reasoning_by(settings.render)
-    columns = resolve_run.columns_of(
-        schema,
-        resolved,
-        settings.prefix,
-        mixed=row_shape.is_mixed,
-        reasoning=reasoning,
-        text=settings.text,
-        stored=settings.store is not None,
-    )
-    columns.check(())
-    preparation = Preparation(resolved, settings.render, row_shape, columns)
+    preparation = resolve_run.preparation_of(schema, resolved, preview.row_shape, settings)
+    preparation.columns.check(())
     check_preview(preview, preparation)
     scored = dataset.map_batches(
         functools.partial(prepare_rows, preparation=preparation, batch_rows=settings.batch_rows),
@@ -97,9 +86,9 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
     stripped = strips_reasoning(preparation)
-    reader = Reader(columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
+    reader = Reader(preparation.columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
     warn_of_repeats(scored, preparation)
-    return register(scored, columns.schema, reader)
+    return register(scored, preparation.columns.schema, reader)
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:

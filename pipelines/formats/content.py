@@ -207,6 +207,11 @@ def answer(value: object) -> str:
     return final((message(value),)).answer if isinstance(value, dict) else text(value)
 
 
+def exchange(row: Row, prompt_key: str, response: object) -> Exchange:
+    """A response to the prompt under a key, which comes after the row's system prompt."""
+    return Exchange(refuse_answered(with_row_system(row, question(field(row, prompt_key)))), answer(response))
+
+
 def reply(context: tuple[Message, ...], value: object) -> Exchange:
     """A response in its context: its text, an assistant message, or several turns that end with one.
 

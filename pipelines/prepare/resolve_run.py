@@ -16,13 +16,14 @@ from pipelines.corpus.assay_folders import repeated_rows
 from pipelines.corpus.corpus_files import FileKind, InputFile, find_corpus, limit_files
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.corpus.units import Unit
+from pipelines.formats import RowShape
 from pipelines.prepare.choose_shape import own_columns_of, preview_of
 from pipelines.prepare.preview import check_preview, judges_by_principles
 from pipelines.prepare.row_sample import RowSample, read_sample
 from pipelines.prepare.score_requests import Preparation
 from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record, types_text
 from pipelines.run_folder.manifest import Manifest, read_manifest
-from pipelines.settings.run_settings import CorpusSettings, JudgingSettings, Turns
+from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
 
 # Between these limits a corpus is cut into about 200 parts: enough to show progress, few enough to list quickly.
 _MIN_PART_ROWS, _MAX_PART_ROWS = 64, 4096
@@ -77,27 +78,23 @@ def resolve(
     preview = preview_of(corpus, sample.rows, unanswered=unanswered)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
     objects: list[Mapping[str, Any]] = [row for row in sample.rows if isinstance(row, dict)]
-    reasoning, row_shape = model.reasoning_by(settings.render), preview.row_shape
-    columns = columns_of(
-        carried_columns(files, objects, schemas, None if earlier is None else earlier.columns.carried, row_shape.fields),
+    fields = preview.row_shape.fields
+    preparation = preparation_of(
+        carried_columns(files, objects, schemas, None if earlier is None else earlier.columns.carried, fields),
         model,
-        settings.prefix,
+        preview.row_shape,
+        settings,
         reserved,
-        drawn=unanswered,
-        mixed=row_shape.is_mixed,
-        reasoning=reasoning,
-        # As the parts of an earlier run in the folder do, else as the settings say.
-        text=settings.text if earlier is None else earlier.columns.text,
-        stored=settings.store is not None,
+        text=None if earlier is None else earlier.columns.text,  # as the parts in the folder do
     )
+    columns = preparation.columns
     columns.check(name for row in objects for name in row)
-    preparation = Preparation(model, settings.render, row_shape, columns)
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    left = left_in_record(objects, row_shape.fields) if columns.is_json else types_text(schemas.values(), columns.carried)
+    left = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
     notes = (preview.explain(), left, unjudgeable, *map(repeated_rows, corpus.inputs))
     return ResolvedRun(
         tuple(files),
@@ -116,42 +113,39 @@ def block_bytes(part_rows: int, row_bytes: float) -> int:
     return min(_MAX_BLOCK_BYTES, max(_MIN_BLOCK_BYTES, int(part_rows * row_bytes * _PREPARED_GROWTH)))
 
 
-def columns_of(
+def preparation_of(
     carried: pa.Schema,
     model: RewardModel,
-    prefix: str,
+    row_shape: RowShape,
+    settings: RunSettings | DatasetSettings,
     reserved: tuple[str, ...] = (),
     *,
-    drawn: bool = False,
-    mixed: bool = False,
-    reasoning: Reasoning | None = None,
-    text: bool = True,
-    stored: bool = False,
-) -> Columns:
-    """The columns of a run.
+    text: bool | None = None,
+) -> Preparation:
+    """How rows become prompts, and the columns of their responses.
 
-    `drawn`: a policy generates the responses; `mixed`: each row has a shape of its own; `reasoning`: how reasoning is
-    treated; `text`: parts hold responses' texts; `stored`: there is a score store.
+    `carried` are the input's columns. `text`: whether parts hold responses' texts; by default as the settings say.
     """
     family = model.family
-    is_judge = isinstance(family, Judge)
-    return Columns(
+    reasoning = model.reasoning_by(settings.render)
+    columns = Columns(
         carried,
         family.outputs(),
-        prefix,
+        settings.prefix,
         family.steps,
         reserved=reserved,
-        votes=is_judge,
-        trace=is_judge and model.judge.trace,
-        drawn=drawn,
-        text=text,
-        mixed=mixed,
+        votes=isinstance(family, Judge),
+        trace=isinstance(family, Judge) and model.judge.trace,
+        drawn=row_shape.unanswered,
+        text=settings.text if text is None else text,
+        mixed=row_shape.is_mixed,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(
             *((REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else ()),
-            *((FROM_STORE,) if stored else ()),
+            *((FROM_STORE,) if settings.store is not None else ()),
         ),
     )
+    return Preparation(model, settings.render, row_shape, columns)
 
 
 def _read_earlier_manifest(settings: JudgingSettings) -> Manifest | None:

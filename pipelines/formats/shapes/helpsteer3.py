@@ -7,7 +7,7 @@ by the row's `principle`.
 from dataclasses import replace
 from functools import partial
 
-from pipelines.formats.content import answer, field, is_conversation, question, refuse_answered, text, with_row_system
+from pipelines.formats.content import exchange, field, is_conversation, text
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -44,7 +44,7 @@ def _by_principle(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(refuse_answered(with_row_system(row, question(field(row, "context")))), answer(field(row, key)))
+    return exchange(row, "context", field(row, key))
 
 
 SHAPE = Shape(

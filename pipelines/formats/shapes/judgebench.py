@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pipelines.formats.content import answer, field, question, refuse_answered, with_row_system
+from pipelines.formats.content import exchange, field
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -20,7 +20,7 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(refuse_answered(with_row_system(row, question(field(row, "question")))), answer(field(row, key)))
+    return exchange(row, "question", field(row, key))
 
 
 SHAPE = Shape(

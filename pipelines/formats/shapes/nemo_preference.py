@@ -9,7 +9,7 @@ with "\\n<extra_id_1>".
 
 from functools import partial
 
-from pipelines.formats.content import answer, field, prompt, refuse_answered
+from pipelines.formats.content import exchange, field
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather, response_keys
 from pipelines.formats.shape import Shape
 
@@ -33,7 +33,7 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(refuse_answered(prompt(row)), answer(field(row, key)))
+    return exchange(row, "prompt", field(row, key))
 
 
 SHAPE = Shape(

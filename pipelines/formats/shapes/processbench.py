@@ -6,7 +6,7 @@ and every later step would be compared with another one's label: it is left out.
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.formats.content import answer, entries, field, question, refuse_answered, with_row_system
+from pipelines.formats.content import entries, exchange, field
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -24,7 +24,7 @@ def read(row: Row) -> RowRequests:
 
 def _exchange(row: Row) -> Exchange:
     solution = "\n\n".join(map(_step, entries(field(row, "steps"))))
-    return Exchange(refuse_answered(with_row_system(row, question(field(row, "problem")))), answer(solution))
+    return exchange(row, "problem", solution)
 
 
 def _step(step: object) -> str:

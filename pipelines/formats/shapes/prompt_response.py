@@ -1,7 +1,7 @@
 """A prompt and its one response: {"prompt": str | messages, "response": str | message, "system"?: str}."""
 
-from pipelines.formats.content import answer, field, is_conversation, is_message, prompt, refuse_answered
-from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.formats.content import exchange, field, is_conversation, is_message
+from pipelines.formats.rows import ONLY_RESPONSE, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.shapes.helpsteer2 import is_rated
 from pipelines.formats.shapes.nemo_preference import is_kto
@@ -21,7 +21,7 @@ def looks_like(row: Row) -> bool:
 
 def read(row: Row) -> RowRequests:
     """The response, named `final`."""
-    return gather({ONLY_RESPONSE: lambda: Exchange(refuse_answered(prompt(row)), answer(field(row, "response")))})
+    return gather({ONLY_RESPONSE: lambda: exchange(row, "prompt", field(row, "response"))})
 
 
 SHAPE = Shape(

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from pipelines.formats.content import answer, entries, field, is_conversation, prompt, refuse_answered
+from pipelines.formats.content import entries, exchange, field, is_conversation
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -28,7 +28,7 @@ def read(row: Row) -> RowRequests:
 
 
 def _exchange(row: Row, response: object) -> Exchange:
-    return Exchange(refuse_answered(prompt(row)), answer(response))
+    return exchange(row, "prompt", response)
 
 
 SHAPE = Shape(

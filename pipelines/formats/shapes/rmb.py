@@ -11,7 +11,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.formats.content import answer, entries, field, is_conversation, question, refuse_answered, with_row_system
+from pipelines.formats.content import entries, exchange, field, is_conversation
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -40,8 +40,7 @@ def _exchange(row: Row, side: object) -> Exchange:
         raise Rejected(Reason.MISSING_FIELD, "a side without a response")
     if not isinstance(side, dict):
         raise Rejected(Reason.WRONG_TYPE, "a response that isn't an object")
-    context = with_row_system(row, question(field(row, "conversation_input")))
-    return Exchange(refuse_answered(context), answer(field(side, "answer")))
+    return exchange(row, "conversation_input", field(side, "answer"))
 
 
 SHAPE = Shape(

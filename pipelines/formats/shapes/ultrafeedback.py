@@ -8,7 +8,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.formats.content import answer, entries, field, question, refuse_answered, with_row_system
+from pipelines.formats.content import entries, exchange, field
 from pipelines.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 
@@ -31,9 +31,7 @@ def read(row: Row) -> RowRequests:
 def _exchange(row: Row, completion: object) -> Exchange:
     if not isinstance(completion, dict):
         raise Rejected(Reason.WRONG_TYPE, "a completion that isn't an object")
-    return Exchange(
-        refuse_answered(with_row_system(row, question(field(row, "instruction")))), answer(field(completion, "response"))
-    )
+    return exchange(row, "instruction", field(completion, "response"))
 
 
 SHAPE = Shape(
