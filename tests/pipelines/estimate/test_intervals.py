@@ -55,7 +55,11 @@ def quantities(lengths: Values, longest: float) -> Values:
     """Of each row a quarter of its bytes as tokens, unless it is too long, and a response."""
     accepted = lengths <= longest
     columns = dict.fromkeys(QUANTITIES, np.ones(len(lengths)))
-    columns |= {"tokens": np.where(accepted, lengths / 4, 0), "rejected": ~accepted, "truncated": np.zeros(len(lengths))}
+    columns |= {
+        "tokens": np.where(accepted, lengths / 4, 0),
+        "rejected": np.where(accepted, 0.0, 1.0),
+        "truncated": np.zeros(len(lengths)),
+    }
     return np.stack([columns[name] for name in QUANTITIES], axis=1)
 
 
