@@ -151,7 +151,7 @@ class BlockSampler:
         for stretch in stretches:
             tallies = [Tally() for _ in stretch]
             unit = Unit(file, Range(stretch[0].start, stretch[-1].end))
-            for table in read(unit, self._max_record_bytes, _ignore_end):
+            for table in read(unit, self._max_record_bytes, ignore_end):
                 edges = np.searchsorted(table.column(START).to_numpy(), np.array(stretch))
                 for tally, (first, last) in zip(tallies, edges.tolist(), strict=True):
                     if first < last:
@@ -200,7 +200,7 @@ class BlockSampler:
             file, whole_by_read = _beginning(file, share)
             if whole_by_read > 1:
                 sample.beginnings.append(file.name)
-            for table in read(Unit(file, None), self._max_record_bytes, _ignore_end):
+            for table in read(Unit(file, None), self._max_record_bytes, ignore_end):
                 table = table.filter(pc.fill_null(pc.not_equal(table.column(NOTE), BLANK), True))
                 for start in range(0, table.num_rows, self._block_rows):
                     block = table.slice(start, self._block_rows)
@@ -237,5 +237,5 @@ def _values(tallies: Sequence[Tally]) -> Values:
     return np.array([tally.values for tally in tallies])
 
 
-def _ignore_end(file: InputFile, extent: int) -> None:
-    """The readers report where a file ends; sampling has no use for it."""
+def ignore_end(file: InputFile, extent: int) -> None:
+    """The readers report where a file ends; a plan has no use for it."""

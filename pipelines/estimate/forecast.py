@@ -25,7 +25,7 @@ from actors.settings.replica import TooLong
 from pipelines.corpus.corpus_files import InputFile, Range
 from pipelines.corpus.datasource import CorpusSource
 from pipelines.corpus.units import Unit, cut, task_bytes
-from pipelines.estimate.block_sampling import BlockSampler, OnProgress, Sample
+from pipelines.estimate.block_sampling import BlockSampler, OnProgress, Sample, ignore_end
 from pipelines.estimate.cost import Bill, CostBasis, bill
 from pipelines.estimate.intervals import Estimate, totals
 from pipelines.estimate.layouts import layout_for
@@ -179,10 +179,6 @@ def quantiles(lengths: Mapping[int, float]) -> dict[float, int]:
     }
 
 
-def _ignore_end(file: InputFile, extent: int) -> None:
-    """The readers report where a file ends; a plan doesn't keep it."""
-
-
 def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Sample, dict[str, Any]]:
     """Count all rows, read and prepared by the same steps as in the run, on all CPUs. Workers return counters only."""
     size = sum(file.size for file in plan.files)
@@ -199,7 +195,7 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
         context.target_max_block_size = plan.block_bytes
         context.enable_progress_bars = False
         count = functools.partial(_pickle_tally, preparation=plan.preparation)
-        source = CorpusSource(units, _ignore_end, settings.corpus.max_record_bytes, max_bytes, count)
+        source = CorpusSource(units, ignore_end, settings.corpus.max_record_bytes, max_bytes, count)
         counted = ray.data.read_datasource(source, override_num_blocks=source.tasks)
         # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.
         for row in counted.iter_rows():

@@ -15,11 +15,13 @@ from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import ResponseEvaluator
+from pipelines.formats import RowShape
 from pipelines.prepare import resolve_run
+from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.member_runs import folder_of
 from pipelines.settings.export_settings import ChooseSettings, PairSettings
-from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
+from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, FilterSettings
 from tests.support.candidates import drawn_corpus, prompts
 from tests.support.corpora import scored
 from tests.support.ensembles import combined, members, to_prompt
@@ -122,10 +124,14 @@ def test_what_is_asked_of_a_judge_tells(
 ) -> None:
     folder = judge_folder(tmp_path / "judge")
     settings = ModelSettings(model=str(folder), family=family, judge=JudgeSettings(**judge), **more)
-    columns = resolve_run.columns_of(pa.schema([]), resolve_model(settings, RenderSettings()), "")
-    assert columns.within_row is within_row
+    assert columns_of(settings).within_row is within_row
 
 
 def test_a_reward_head_gives_numbers_of_their_own() -> None:
-    model = resolve_model(ModelSettings(model="tiny-scalar"), RenderSettings())
-    assert not resolve_run.columns_of(pa.schema([]), model, "").within_row
+    assert not columns_of(ModelSettings(model="tiny-scalar")).within_row
+
+
+def columns_of(model: ModelSettings) -> Columns:
+    resolved = resolve_model(model, RenderSettings())
+    settings = DatasetSettings(model=model)
+    return resolve_run.preparation_of(pa.schema([]), resolved, RowShape("messages"), settings).columns
