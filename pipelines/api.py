@@ -44,25 +44,6 @@ from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.settings.setting_names import setting_names
 
-__all__ = [
-    "choose",
-    "diff",
-    "ensemble",
-    "evaluate",
-    "export",
-    "keep",
-    "pairs",
-    "read_scored",
-    "refine",
-    "retry",
-    "sample",
-    "score",
-    "top_fraction",
-    "top_k",
-    "upload",
-    "verify",
-]
-
 read_scored = setting_names()(score_datasets.read_scored)
 quiet_implicit_ray()
 

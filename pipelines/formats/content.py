@@ -5,7 +5,8 @@ Most functions take a JSON value of any type and return what it means, or raise 
 
 import json
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
@@ -66,6 +67,8 @@ def _part(part: object) -> str:
 
 
 _SHOWN_CHARACTERS, _SHOWN_KEYS = 40, 6
+KEYS_SHOWN = 20
+"""Keys of rows in a message; all of them would be pages."""
 
 
 def describe(value: object) -> str:
@@ -307,3 +310,10 @@ def _are_tools(value: object) -> bool:
         except ValueError:
             return False
     return isinstance(value, list) and any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in value)
+
+
+def keys_seen(rows: Sequence[object]) -> str:
+    """The keys of the rows, the most frequent first, for an error."""
+    keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
+    listing = ", ".join(ascii(key[:40]) for key, _ in keys[:KEYS_SHOWN]) or "none"
+    return listing + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")

@@ -17,6 +17,7 @@ from pipelines.formats.content import (
     entries,
     final,
     is_message,
+    keys_seen,
     question,
     refuse_answered,
     reply,
@@ -24,7 +25,6 @@ from pipelines.formats.content import (
     with_opening_system,
 )
 from pipelines.formats.prompts import open_end, prompt_request
-from pipelines.formats.registry import keys_seen
 from pipelines.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
 from pipelines.formats.shape import Shape
 from pipelines.formats.turns import RowTurn, assistant_turns, final_turn, number_turns

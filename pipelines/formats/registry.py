@@ -13,7 +13,7 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.modules import modules_in
 from actors.records import Reason
 from pipelines.formats import shapes
-from pipelines.formats.content import describe, find_unshown, is_blank, is_nan
+from pipelines.formats.content import KEYS_SHOWN, describe, find_unshown, is_blank, is_nan, keys_seen
 from pipelines.formats.prompts import CANDIDATE
 from pipelines.formats.rows import Row, RowRequests
 from pipelines.formats.shape import Shape
@@ -40,7 +40,6 @@ So it does in a mixed corpus where another shape recognises it; a new shape alon
 STRAY = 0.1
 """Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
 
-KEYS_SHOWN = 20
 _LEAST_ALIKE = 0.8
 """Of a key with the one that was meant, by difflib: `conversation` and `conversations` have 0.96."""
 _QUESTIONS, _HELD = 3, 4  # sentences in a message
@@ -181,13 +180,6 @@ def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> S
         or_mixed = "" if ambiguous else ", or read each row in its own shape with --format mixed"
         raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME{or_mixed}")
     return available[votes[0][0]]
-
-
-def keys_seen(rows: Sequence[object]) -> str:
-    """The keys of the rows, the most frequent first, for an error."""
-    keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
-    listing = ", ".join(ascii(key[:40]) for key, _ in keys[:KEYS_SHOWN]) or "none"
-    return listing + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
 
 
 def _unreadable(rows: Sequence[object]) -> str:
