@@ -99,10 +99,10 @@ def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
     if isinstance(value, dict) and rest.startswith(("{", "[")):
         return Beginning(Layout.VALUES, keys=frozenset(value))
     if isinstance(value, dict) and not rest:
-        told = (
+        problem = (
             f"is one object over several lines, with {_named(value)}: if it is a row, {_jq('.', path)} writes it in a line"
         )
-        return _document(value, path) or Beginning(Layout.OTHER, told, frozenset(value), is_single=True)
+        return _document(value, path) or Beginning(Layout.OTHER, problem, frozenset(value), is_single=True)
     return Beginning(None, f"holds neither JSON arrays nor objects{why}: it begins with {_shown(text.encode())}")
 
 
@@ -124,8 +124,8 @@ def _document(value: Mapping[str, Any], path: str) -> Beginning | None:
         command = _jq(f".[{json.dumps(key)}][]", path)
     else:
         return None
-    told = f"is one object with {what}: {command} writes an object in each line"
-    return Beginning(Layout.OTHER, told, frozenset(keys), is_single=True)
+    problem = f"is one object with {what}: {command} writes an object in each line"
+    return Beginning(Layout.OTHER, problem, frozenset(keys), is_single=True)
 
 
 def _jq(place: str, path: str) -> str:

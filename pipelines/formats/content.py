@@ -224,9 +224,9 @@ def reply(context: tuple[Message, ...], value: object) -> Exchange:
         return Exchange(refuse_answered(context), answer(value))
     turns = conversation(value)
     earlier, response = final(turns)
-    system, asked = split_system(context)
+    system, prompt_turns = split_system(context)
     _, spoken = split_system(turns)
-    if asked and _keys(spoken[: len(asked)]) == _keys(asked):
+    if prompt_turns and _keys(spoken[: len(prompt_turns)]) == _keys(prompt_turns):
         return Exchange(refuse_answered(with_opening_system(system and system.content, earlier)), response)
     return Exchange(append_turns(context, earlier), response)
 

@@ -63,8 +63,8 @@ class Preview(NamedTuple):
         written = "Conversations in them that are written out as one text are taken apart" if is_written else ""
         unread = self._unread()
         beside = f"Not read, though it may belong to a conversation: {', '.join(map(ascii, unread))}" if unread else ""
-        found = explain_detection(self.row_shape.shape, self.rows)
-        return ". ".join(filter(None, (found, written, beside, note_repeated_prompts(self.row_requests))))
+        evidence = explain_detection(self.row_shape.shape, self.rows)
+        return ". ".join(filter(None, (evidence, written, beside, note_repeated_prompts(self.row_requests))))
 
     def _unread(self) -> list[str]:
         """Fields beside the user's own columns that hold turns, passages or responses by their names."""

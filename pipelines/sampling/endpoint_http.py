@@ -124,10 +124,10 @@ def _error_in(body: Mapping[str, Any], route: Route) -> EndpointFault | None:
     if status is None and not error:
         return None
     texts = (source[name] for source in sources for name in _TEXTS if isinstance(source.get(name), str))
-    said = f"{inner if isinstance(inner, str) else next(texts, json.dumps(body, ensure_ascii=False))} (an error in a 200)"
+    message = f"{inner if isinstance(inner, str) else next(texts, json.dumps(body, ensure_ascii=False))} (an error in a 200)"
     if status is None:
-        return EndpointFault(FaultKind.GARBLED, f"answered with an error instead of {route.answer}: {in_a_line(said)}")
-    return fault_of_status(status, said, {}, route)
+        return EndpointFault(FaultKind.GARBLED, f"answered with an error instead of {route.answer}: {in_a_line(message)}")
+    return fault_of_status(status, message, {}, route)
 
 
 def _status_of(code: str) -> int | None:
