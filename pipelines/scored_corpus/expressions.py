@@ -13,11 +13,10 @@ numbers: they are larger or smaller than all others.
 """
 
 import difflib
-import itertools
 import json
 import math
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -41,8 +40,27 @@ _REFUSED = {
     "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
     "PARAMETER": "parameters such as ? or $1 have no value here",
 }
-_WITHOUT_ARGUMENTS = frozenset({"pi", "map", "list_value", "list_pack"})
+_WITHOUT_ARGUMENTS = ["pi", "map", "list_value", "list_pack"]
 """Deterministic functions that take no arguments. All others without arguments depend on the clock or the session."""
+_OF_THE_SESSION = frozenset(
+    {"ago", "assert_true", "format_type", "get_block_size", "pg_get_constraintdef", "pg_get_viewdef", "pg_sleep"}
+)
+"""Macros that depend on more than their arguments. DuckDB's catalogue knows it of functions, and not of macros."""
+_WITHOUT_PARENTHESES = frozenset({
+    "current_catalog", "current_date", "current_role", "current_schema", "current_time", "current_timestamp",
+    "current_user", "localtime", "localtimestamp", "session_user", "user",
+})  # fmt: skip
+"""Functions of the clock or the session that SQL lets stand without parentheses, and then parses as columns."""
+_UNFIT = """
+select function_name, bool_and(function_type = 'aggregate') as only_aggregates
+from duckdb_functions() where list_contains($1, function_name) group by 1
+having only_aggregates or bool_or(
+    function_type in ('scalar', 'macro')
+    and (stability <> 'CONSISTENT' or len(parameters) = 0 and varargs is null and not list_contains($2, function_name))
+)
+order by 2 desc, 1
+"""
+"""Of the functions $1, those that are aggregates in all overloads, then those but $2 that change in any."""
 _CLAUSE = {"condition": "WHERE", "ranking": "ORDER BY"}
 _FAMILIES = {
     "number": ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint",
@@ -191,7 +209,7 @@ def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> t
         rows = _register_null_row(connection, schema)
         try:
             root = _parse(connection, text, what)
-            _check_nodes(connection, root, (name.casefold() for name in (_ROWS, *rows.column_names)))
+            _check_nodes(connection, root, {name.casefold() for name in (_ROWS, *rows.column_names)})
             _check_case(root, schema)
             _check_types(connection, text, root, what, family)
             sql = _without_computed_nan(connection, text, root)
@@ -200,10 +218,6 @@ def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> t
     used = {name.casefold() for name in _names(root)}
     needed = tuple(name for name in rows.column_names if name.casefold() in used)
     return sql, needed or tuple(rows.column_names[:1])
-
-
-def _select(condition: str, where: str = "") -> str:
-    return f"select ({condition}{_END}) from {_ROWS} {where}"
 
 
 def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
@@ -258,81 +272,32 @@ def _value(connection: DuckDBPyConnection, expression: str, parameter: str) -> s
     return str(connection.execute(f"select {expression}", [parameter]).fetchall()[0][0])
 
 
-def _check_nodes(connection: DuckDBPyConnection, root: Node, columns: Iterable[str]) -> None:
+def _check_nodes(connection: DuckDBPyConnection, root: Node, columns: Container[str]) -> None:
     """Refuse what depends on other rows, and what isn't deterministic. Raises `ExpressionError`."""
+    functions, changing = set(), []
     for node in _walk(root):
         if problem := _REFUSED.get(node["class"]):
             raise ExpressionError(problem)
-    # `bool_and`: a name counts as an aggregate only if all its overloads are.
-    used = sorted({node["function_name"].lower() for node in _walk(root) if node["class"] == "FUNCTION"})
-    aggregates = connection.execute(
-        "select function_name from duckdb_functions() where list_contains($1, function_name) "
-        "group by 1 having bool_and(function_type = 'aggregate') order by 1",
-        [used],
-    ).fetchall()
-    if aggregates:
-        raise ExpressionError(f"{_ALONE}, and {aggregates[0][0]}() sums several up")
-    if unstable := next(_unstable(connection, [root], set(columns)), None):
-        raise ExpressionError(
-            f"{unstable} has another value each time, so the result couldn't be reproduced; "
-            "for a sample use hash(row) % 10 = 0, for a moment write it out"
-        )
-
-
-def _unstable(connection: DuckDBPyConnection, nodes: Sequence[Node], columns: Container[str]) -> Iterator[str]:
-    """The names in expressions that depend on more than their arguments: clock, chance, session, settings, sequences.
-
-    A function must be `CONSISTENT` in DuckDB's catalogue; a macro is judged by its body. The catalogue also calls some
-    functions of the clock or the session consistent (`current_localtime`, `version`). Those take no arguments, and a
-    function without arguments is refused unless it is in `_WITHOUT_ARGUMENTS`.
-    """
-    for node in itertools.chain.from_iterable(map(_walk, nodes)):
         if node["class"] == "COLUMN_REF":
-            # SQL lets some functions stand without parentheses, such as `current_date`, and then parses them as columns.
-            name = node["column_names"][0]
-            if name.casefold() not in columns and name.isidentifier() and _is_a_value(connection, name):
-                yield name
-        elif node["class"] == "SUBQUERY":  # only within a macro: it reads the catalogue of this session
-            yield "a subquery"
+            name = node["column_names"][0].casefold()
+            if name in _WITHOUT_PARENTHESES and name not in columns:
+                changing.append(name)
         elif node["class"] == "FUNCTION":
             name = node["function_name"].lower()
+            functions.add(name)
             # `age(x)` is the interval from x to now; only `age(x, y)` is deterministic. `x.age()` is refused.
             of_now = name == "age" and (len(node["arguments"]) < 2 or len(node["qualified_name"]["path"]) > 1)
-            if of_now or _may_change(connection, name):
-                yield f"{name}()"
-
-
-def _is_a_value(connection: DuckDBPyConnection, name: str) -> bool:
-    """Whether a name has a value without any table, such as `current_date` and `user`."""
-    try:
-        connection.sql(f"select {name}")
-    except duckdb.Error:
-        return False
-    return True
-
-
-def _may_change(connection: DuckDBPyConnection, name: str) -> bool:
-    """Whether a function may give different results for equal arguments, in any of its overloads."""
-    overloads = connection.execute(
-        "select function_type, stability, len(parameter_types) = 0 and varargs is null, macro_definition, parameters "
-        "from duckdb_functions() where function_name = $1 and function_type in ('scalar', 'macro')",
-        [name],
-    ).fetchall()
-    for kind, stability, no_arguments, definition, parameters in overloads:
-        if kind == "macro":
-            parameter_names = {parameter.casefold() for parameter in parameters}
-            if not parameter_names or next(
-                _unstable(connection, [_macro_body(connection, definition)], parameter_names), None
-            ):
-                return True
-        elif stability != "CONSISTENT" or (no_arguments and name not in _WITHOUT_ARGUMENTS):
-            return True
-    return False
-
-
-def _macro_body(connection: DuckDBPyConnection, definition: str) -> Node:
-    body: Node = _serialized(connection, f"select {definition}")["statements"][0]["node"]["select_list"][0]
-    return body
+            if of_now or name in _OF_THE_SESSION:
+                changing.append(f"{name}()")
+    for name, is_aggregate in connection.execute(_UNFIT, [list(functions), _WITHOUT_ARGUMENTS]).fetchall():
+        if is_aggregate:
+            raise ExpressionError(f"{_ALONE}, and {name}() sums several up")
+        changing.append(f"{name}()")
+    if changing:
+        raise ExpressionError(
+            f"{changing[0]} has another value each time, so the result couldn't be reproduced; "
+            "for a sample use hash(row) % 10 = 0, for a moment write it out"
+        )
 
 
 def _check_case(root: Node, schema: pa.Schema) -> None:
@@ -367,15 +332,13 @@ def _ambiguous_names(names: Sequence[str], used: Container[str]) -> list[str]:
 
 def _check_types(connection: DuckDBPyConnection, text: str, root: Node, what: str, family: str) -> None:
     """Bind the expression, check its type and those of the operands that it compares, and evaluate it once on nulls."""
-    connection.sql(
-        f"select 1 from {_ROWS} where ({text}{_END}) is null"
-    )  # in WHERE DuckDB refuses unnest() and the like, which change the number of rows
-    relation = connection.sql(_select(text))
+    # In WHERE, DuckDB refuses unnest() and the like, which change the number of rows.
+    relation = connection.sql(f"select ({text}{_END}) from {_ROWS} where ({text}{_END}) is null")
     if _FAMILY.get((kind := relation.types[0]).id, kind.id) != family:
         raise ExpressionError(f"it is {kind}, and a {what} must be {'BOOLEAN' if family == 'boolean' else 'a number'}")
     for node in _walk(root, into_lambdas=False):
-        for operands, expected in ((_compared_operands(node), None), (_boolean_operands(node), "boolean")):
-            _check_families(connection, operands, expected)
+        _check_families(connection, _compared_operands(node))
+        _check_families(connection, _boolean_operands(node), "boolean")
     relation.fetchall()  # a text constant that can't be converted shows here
 
 
@@ -419,7 +382,7 @@ def _boolean_operands(node: Node) -> Sequence[Node]:
     return []
 
 
-def _check_families(connection: DuckDBPyConnection, operands: Sequence[Node], expected: str | None) -> None:
+def _check_families(connection: DuckDBPyConnection, operands: Sequence[Node], expected: str = "") -> None:
     """Raise `ExpressionError` unless the operands are of one family: `expected`, if given. Null fits every family."""
     if not operands:
         return
