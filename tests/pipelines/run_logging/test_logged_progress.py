@@ -107,6 +107,7 @@ def test_mlflow_reads_the_same_and_a_resumed_run_goes_on_in_the_same_one(tmp_pat
 def test_wandb_keeps_the_same_in_its_offline_run(tmp_path: Path) -> None:
     (note,) = log("wandb", tmp_path)
     assert note.startswith(f"--log wandb: {tmp_path}/wandb/offline-run-")
+    sys.modules["wandb"].teardown()  # as at the end of a process: its service writes what it still holds
     (file,) = tmp_path.glob(f"wandb/offline-run-*/run-{RUN}.wandb")
     content = file.read_bytes()
     for name in (
