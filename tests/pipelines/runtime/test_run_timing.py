@@ -30,7 +30,7 @@ def _interrupted(parts: Parts) -> None:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Parts:
-    found = Parts(str(tmp_path / "out"))
+    found = Parts(str(tmp_path / "out"), "0123456789abcdef")
     found.create()
     return found
 
