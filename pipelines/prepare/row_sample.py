@@ -1,6 +1,7 @@
 """A sample of a corpus' rows, read before a run starts: what it looks at decides how all rows are read."""
 
 import itertools
+import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ def read_sample(files: Sequence[InputFile], max_record_bytes: int) -> RowSample:
 
     A compressed file and an array are read from their beginning alone: nothing else of them can be found.
     """
-    chosen = files[:: -(-len(files) // _PLACES)] if files else []
+    chosen = [files[at] for at in _spread(len(files), _PLACES)]
     sample = RowSample([], [])
     for number, file in enumerate(chosen):
         places = _PLACES // len(chosen) + (number < _PLACES % len(chosen))
@@ -46,6 +47,13 @@ def read_sample(files: Sequence[InputFile], max_record_bytes: int) -> RowSample:
             if size:
                 sample.record_bytes.append(size)
     return sample
+
+
+def _spread(length: int, most: int) -> list[int]:
+    """At most as many positions: a random one of each of equal stretches, since every second file may be of another kind."""
+    generator, count = random.Random(0), min(most, length)  # the same positions in every session
+    bounds = [length * number // count for number in range(count + 1)] if count else []
+    return [generator.randrange(start, end) for start, end in itertools.pairwise(bounds)]
 
 
 def _rows_of(file: InputFile, places: int, max_record_bytes: int) -> Iterator[tuple[object, int]]:
@@ -85,7 +93,7 @@ def _parquet_pieces(file: InputFile, places: int, most: int) -> Iterator[list[ob
     """Rows at the beginnings of as many row groups; of a file with fewer, more rows of each."""
     extent = file.extent or 0
     groups = [group for group in row_groups(file) if group.start < extent]
-    chosen = groups[:: -(-len(groups) // places)] if groups else []
+    chosen = [groups[at] for at in _spread(len(groups), places)]
     row_bytes = file.size / max(groups[-1].end if groups else 0, 1)
     rows = max(1, min(most * places, int(_PLACE_BYTES * places / row_bytes)) // max(len(chosen), 1))
     wanted = {group.start: min(rows, group.end - group.start, extent - group.start) for group in chosen}
