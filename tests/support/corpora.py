@@ -80,6 +80,7 @@ class Notes(Silent):
             "candidates are kept ",
             "importing ",
             "loading ",
+            "reading the tokenizer ",
             "testing ",
             "waiting for Ray ",
             "Ray has started no worker ",
