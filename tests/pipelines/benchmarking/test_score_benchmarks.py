@@ -232,7 +232,7 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     results = as_published(corpus, model, tmp_path / "out")
     ours, theirs = results
     assert (ours.preset, theirs.label) == (None, f"{model}, as published")
-    assert [evaluation.identity["render"].get("second_bos") for evaluation in results] == [None, True]
+    assert [evaluation.identity["render"].get("second_bos") for evaluation in results] == [False, True]
     assert [evaluation.identity["dtype"] for evaluation in results] == ["float32", "bfloat16"]
     name = str(model).strip("/").replace("/", "--")
     folders = [tmp_path / "out" / "scored" / "judgebench" / f"{name}{suffix}" for suffix in ("", "@as-published")]

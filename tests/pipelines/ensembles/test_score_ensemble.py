@@ -276,7 +276,7 @@ def test_an_input_with_a_column_of_our_name_is_refused_or_its_row_rejected(tmp_p
         run(first, tmp_path / "out")
     run(first, tmp_path / "prefixed", prefix="judge_")
     assert scored(tmp_path / "prefixed")[0]["judge_reason"] == "no_baseline"
-    late = write(tmp_path / "late.jsonl", lines([*answers(30, 2), chat("q", "a", Suspect=1)]))
+    late = write(tmp_path / "late.jsonl", lines([*answers(550, 2), chat("q", "a", Suspect=1)]))
     run(late, tmp_path / "late")
     assert outcome_of(tmp_path / "late")[-1] == ("rejected", "column_collision")
     run(late, tmp_path / "late")  # as it goes on, too
