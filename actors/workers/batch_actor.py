@@ -66,8 +66,10 @@ class BatchActor:
         again = replace(self._computation, compute=self._measured.score_uncached)
         results = self._process.run(f"{work}/again", [request for request, _ in chosen], again) if chosen else []
         for (_, before), after in zip(chosen, results, strict=True):
-            rewards = [(score.reward, other.reward) for score, other in zip(before, after, strict=True)]
-            self._differences += [abs(one - other) for one, other in rewards if one is not None and other is not None]
+            rewards = [(score.reward, repeated.reward) for score, repeated in zip(before, after, strict=True)]
+            self._differences += [
+                abs(first - second) for first, second in rewards if first is not None and second is not None
+            ]
         if chosen and self._differences:
             self._process.note_noise(BatchNoise(max(self._differences), len(self._differences)))
 

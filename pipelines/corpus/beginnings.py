@@ -86,19 +86,19 @@ def _other_bytes(beginning: bytes) -> str | None:
 
 def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
     """What a file is without an object in its first lines."""
-    why = rest = ""
+    why = remainder = ""
     value = None
     try:
         value, end = json.JSONDecoder().raw_decode(text)
-        rest = text[end:].lstrip(_SPACE)
+        remainder = text[end:].lstrip(_SPACE)
     except (ValueError, RecursionError) as error:
         if text.startswith("{"):
             if not is_whole:
                 return None
             why = f" ({error})"
-    if isinstance(value, dict) and rest.startswith(("{", "[")):
+    if isinstance(value, dict) and remainder.startswith(("{", "[")):
         return Beginning(Layout.VALUES, keys=frozenset(value))
-    if isinstance(value, dict) and not rest:
+    if isinstance(value, dict) and not remainder:
         problem = (
             f"is one object over several lines, with {_named(value)}: if it is a row, {_jq('.', path)} writes it in a line"
         )

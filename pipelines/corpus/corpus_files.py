@@ -245,11 +245,11 @@ def _documents(inspected: Sequence[_Inspected], expanded: Sequence["_Expansion"]
         for item in inspected
         if item.beginning is not None and item.beginning.is_single and item.file.path not in earlier
     }
-    others = list(itertools.islice((item for item in inspected if item.file.path not in singles), _COMPARED_FILES))
-    if not singles or not others:
+    compared = list(itertools.islice((item for item in inspected if item.file.path not in singles), _COMPARED_FILES))
+    if not singles or not compared:
         return {}
     # A store's listing tells all of some files, or an earlier session does: these haven't been opened.
-    opened = (item if item.keys else _inspect(_Lookup(item.file.path, item.file.index, item.file.name)) for item in others)
+    opened = (item if item.keys else _inspect(_Lookup(item.file.path, item.file.index, item.file.name)) for item in compared)
     known_keys = [set(item.keys) for item in opened if item.keys]
     in_folders = {path for expansion in expanded if expansion.is_folder for path in expansion.files}
     return {
@@ -588,10 +588,10 @@ def _look_at(status: FileStatus, kind: FileKind) -> tuple[FileKind, Beginning]:
     path = status.path
     if kind.compression is not None:
         start = unpack_beginning(path, status.size, kind.compression)
-        seen = look_at(start, len(start) < UNPACKED_BYTES, path)
+        beginning = look_at(start, len(start) < UNPACKED_BYTES, path)
     else:
-        seen = _look_at_start(status, _START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
-    beginning = seen or Beginning(None, f"begins with an object of more than {_DOCUMENT_BYTES:,} bytes")
+        beginning = _look_at_start(status, _START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
+    beginning = beginning or Beginning(None, f"begins with an object of more than {_DOCUMENT_BYTES:,} bytes")
     if kind is FileKind.ARRAY:
         if beginning.layout is None:
             raise SourceError(f"{path} {beginning.problem}; leave it out")

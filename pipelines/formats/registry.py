@@ -123,13 +123,13 @@ def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
         return Recognised(row, meant)
     if several := [shape for shape in meant if len(read[shape.name].names) > 1]:
         return Recognised(row, several)
-    others = {
+    unread_names = {
         name
         for shape, names in unread.items()
         for name in names
         if not is_blank(row[name]) and not _repeats(row[name], read[shape])
     }
-    return Recognised(row, meant if len(meant) > 1 or not others else (), sorted(others))
+    return Recognised(row, meant if len(meant) > 1 or not unread_names else (), sorted(unread_names))
 
 
 def _repeats(value: object, read: RowRequests) -> bool:

@@ -34,7 +34,7 @@ class RowSample(NamedTuple):
 
 
 def read_sample(files: Sequence[InputFile], max_record_bytes: int) -> RowSample:
-    """Up to 1,000 rows of up to 20 files, from 20 places that are spread over them evenly.
+    """Up to 1,000 rows from 20 places: of the files, or of one file's row groups, one of each of 20 equal stretches.
 
     A compressed file and an array are read from their beginning alone: nothing else of them can be found.
     """

@@ -117,7 +117,7 @@ def differences(item: GradedItem) -> list[float]:
     """How far the rewards are apart that the grade of an item compares: of ranks, any two. Empty if it has no grade."""
     if item.cells is None:
         return []
-    margins = signed_margins(item) or [one - other for one, other in itertools.combinations(item.rewards.values(), 2)]
+    margins = signed_margins(item) or [first - second for first, second in itertools.combinations(item.rewards.values(), 2)]
     return list(map(abs, margins))
 
 
