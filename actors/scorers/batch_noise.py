@@ -16,6 +16,13 @@ class BatchNoise:
     responses: int
 
 
+def noise_between(rewards: Iterable[float | None], repeated: Iterable[float | None]) -> BatchNoise | None:
+    """The noise between responses' rewards and those of the same responses, asked again; None if no response has both."""
+    pairs = zip(rewards, repeated, strict=True)
+    differences = [abs(first - second) for first, second in pairs if first is not None and second is not None]
+    return BatchNoise(max(differences), len(differences)) if differences else None
+
+
 def largest_noise(measured: Iterable[BatchNoise]) -> BatchNoise | None:
     """The noise of several engines, or sessions, together; None of none."""
     noises = list(measured)

@@ -9,7 +9,7 @@ from actors.engine.protocol import Engine
 from actors.launch.start_engine import Report, start_engine
 from actors.records import Reason, RenderedRequest, Score, Status
 from actors.reward_model import RewardModel
-from actors.scorers.batch_noise import BatchNoise
+from actors.scorers.batch_noise import BatchNoise, largest_noise, noise_between
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.head_scorer import HeadScorer, ScoreBlock, Scores
 from actors.scorers.self_test import self_test
@@ -37,7 +37,7 @@ class BatchActor:
         self._computation = Computation(remembered, score_block, _is_answer, _fail_killer)
         self._measured = scorer if isinstance(scorer, HeadScorer) and not is_fake else None
         self._places = itertools.count()
-        self._differences: list[float] = []
+        self._noises: list[BatchNoise] = []
 
     @property
     def runner(self) -> str:
@@ -65,13 +65,11 @@ class BatchActor:
         chosen = [pair for pair, place in places if place % _ONE_IN == 0 and place < _AMONG]
         again = replace(self._computation, compute=self._measured.score_uncached)
         results = self._process.run(f"{work}/again", [request for request, _ in chosen], again) if chosen else []
-        for (_, before), after in zip(chosen, results, strict=True):
-            rewards = [(score.reward, repeated.reward) for score, repeated in zip(before, after, strict=True)]
-            self._differences += [
-                abs(first - second) for first, second in rewards if first is not None and second is not None
-            ]
-        if chosen and self._differences:
-            self._process.note_noise(BatchNoise(max(self._differences), len(self._differences)))
+        rewards = [score.reward for _, scores_before in chosen for score in scores_before]
+        repeated = [score.reward for scores_again in results for score in scores_again]
+        self._noises += filter(None, [noise_between(rewards, repeated)])
+        if chosen and (noise := largest_noise(self._noises)) is not None:
+            self._process.note_noise(noise)
 
 
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
