@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -28,8 +29,8 @@ from bench.speed import BLOCK, SIZES, Size, conversations, score_request, write_
 BATCHES = (7, 32, 256)
 PAIRS = 64  # pairs of responses whose order is looked at, and so 128 prompts
 ROUNDS = 3
-FAMILIES = ("tiny-scalar", "tiny-attributes", "tiny-internlm2", "tiny-math-rm", "tiny-first-logit", "tiny-mean-variance")
-VOTES, QUESTIONS, VOTE_TOKENS = 32, 16, 256
+FAMILIES = ("tiny-attributes", "tiny-internlm2", "tiny-math-rm", "tiny-first-logit")
+VOTES, QUESTIONS, VOTE_TOKENS = 32, 16, 128
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -141,6 +142,9 @@ def _hosts(*starts: Callable[[], Host]) -> Iterator[list[Host]]:
 
 def _serve(connection: Connection, folder: str, size: Size, bare: bool, engine: Mapping[str, Any]) -> None:
     """The process of a `Host`: an engine that scores what it is sent until the connection closes."""
+    from actors.engine.vllm_environment import set_environment
+
+    set_environment()  # quiet, and in IEEE float32, also where vLLM is bare
     start = time.monotonic()
     score = (_start_bare if bare else _start_ours)(folder, size, dict(engine))
     connection.send(time.monotonic() - start)
@@ -256,12 +260,15 @@ def _start_bare(folder: str, size: Size, engine: dict[str, Any]) -> Callable[[Lo
     return score
 
 
-def write_weights(folder: Path, size: Size) -> Path:
-    """A whole checkpoint of random weights as a model is initialised, so that numbers are of the size of real ones."""
+def write_weights(folder: Path, size: Size, built_in: str = "scalar") -> Path:
+    """A whole checkpoint of random weights as a model is initialised, so that numbers are of the size of real ones.
+
+    All but `scalar` write text.
+    """
     import torch
     from safetensors.torch import save_file
 
-    write_config(folder, size)
+    write_config(folder, size, built_in)
     device = "cuda" if _on_gpu() else "cpu"
     dtype = getattr(torch, size.dtype)
     generator = torch.Generator(device).manual_seed(0)
@@ -272,12 +279,15 @@ def write_weights(folder: Path, size: Size) -> Path:
     narrow = size.key_value_heads * size.head_size
     wide = size.heads * size.head_size
     ones = torch.ones(size.hidden, dtype=dtype)
+    head = {"score.weight": draw(1, size.hidden)}
+    if built_in != "scalar":
+        head = {"lm_head.weight": draw(size.vocabulary, size.hidden)}
     index = {}
     shards: list[dict[str, Any]] = [
         {
             "model.embed_tokens.weight": draw(size.vocabulary, size.hidden),
             "model.norm.weight": ones.clone(),
-            "score.weight": draw(1, size.hidden),
+            **head,
         }
     ]
     for layer in range(size.layers + 1):
@@ -340,15 +350,15 @@ def compare_bytes(name: str, place: Path) -> None:
     folder = write_weights(place / "model", size)
     small: dict[str, Any] = {"kv_cache_memory_bytes": 3 << 30} if _on_gpu() else {}
     starts: list[Callable[[], Host]] = [
-        lambda: Host("default", folder, size),
-        lambda: Host("default, second", folder, size, **small),
-        lambda: Host("deterministic", folder, size, deterministic=True),
-        lambda: Host("deterministic, second", folder, size, deterministic=True, **small),
+        partial(Host, "default", folder, size),
+        partial(Host, "default, second", folder, size, **small),
+        partial(Host, "deterministic", folder, size, deterministic=True),
+        partial(Host, "deterministic, second", folder, size, deterministic=True, **small),
     ]
     if _on_gpu():
         starts += [
-            lambda: Host("fp8", folder, size, quantization="fp8"),
-            lambda: Host("bare fp8", folder, size, bare=True, quantization="fp8"),
+            partial(Host, "fp8", folder, size, quantization="fp8"),
+            partial(Host, "bare fp8", folder, size, bare=True, quantization="fp8"),
         ]
     with _hosts(*starts) as hosts:
         count = 2 * PAIRS if _on_gpu() else 32
@@ -409,25 +419,23 @@ def _utilisation() -> Iterator[list[str]]:
 def compare_families(name: str, place: Path) -> None:
     """Bytes of built-in models in their precision, float32, on two engines of each, with and without `deterministic`."""
     size = SIZES[name]
-    eager = {"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30} if _on_gpu() else {}
-    for model in FAMILIES:
-        for deterministic in (False, True):
-            options = {**eager, "deterministic": deterministic}
-            title = f"{model}{', deterministic' if deterministic else ''}"
-            starts = [
-                lambda title=title, model=model, options=options: Host(title, model, size, **options),
-                lambda title=title, model=model, options=options: Host(f"{title}, second", model, size, **options),
-            ]
-            with _hosts(*starts) as (first, second):
-                _print_bytes(first, second, 2 * PAIRS if _on_gpu() else 16)
+    eager: dict[str, Any] = {"enforce_eager": True, "kv_cache_memory_bytes": 1 << 30} if _on_gpu() else {}
+    starts: list[Callable[[], Host]] = []
+    for model, deterministic in itertools.product(FAMILIES if _on_gpu() else FAMILIES[:1], (False, True)):
+        title = f"{model}{', deterministic' if deterministic else ''}"
+        start = partial(Host, folder=model, size=size, deterministic=deterministic, **eager)
+        starts += [partial(start, title), partial(start, f"{title}, second")]
+    with _hosts(*starts) as hosts:
+        for first, second in zip(hosts[::2], hosts[1::2], strict=True):
+            _print_bytes(first, second, 2 * PAIRS if _on_gpu() else 16)
 
 
 def measure_short(name: str, place: Path) -> None:
     """Short rows: our scorer beside vLLM's `LLM`, and the whole job; what bounds them is what is busy."""
     size = SIZES[name]._replace(words=90)  # prompts of about 300 tokens
     folder = write_weights(place / "model", size)
-    count = 6000 if _on_gpu() else 60
-    with _hosts(lambda: Host("ours", folder, size), lambda: Host("bare", folder, size, bare=True)) as hosts:
+    count = 4000 if _on_gpu() else 60
+    with _hosts(partial(Host, "ours", folder, size), partial(Host, "bare", folder, size, bare=True)) as hosts:
         _measure(hosts, size, count, against=hosts[1:])
     from bench.speed import run_job
 
@@ -443,7 +451,7 @@ def measure_endpoint(name: str, place: Path) -> None:
     few = not _on_gpu()
     cases = [
         serve.Case(f"{name}-{tokens}", folder, 30 if few else requests, tokens, clients=8 if few else clients)
-        for tokens, requests, clients in ((50, 3000, 64), (300, 3000, 64), (1000, 1000, 64), (300, 1024, 1024))
+        for tokens, requests, clients in ((50, 2000, 64), (300, 2000, 64), (1000, 600, 64), (300, 1024, 1024))
     ]
     engine = serve.ENGINE if few else {"gpu_memory_utilization": 0.1, "kv_cache_memory_bytes": 20 << 30}
     serve.measure(cases, place, engine, dtype=size.dtype)
@@ -459,9 +467,9 @@ def measure_votes(name: str, place: Path) -> None:
     from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
     size = SIZES[name]
-    folder = write_config(place / "judge", size, "genrm")
-    arguments = {"load_format": "dummy", "kv_cache_memory_bytes": (40 << 30) if _on_gpu() else 1 << 28}
-    model = resolve_model(ModelSettings(model=str(folder), family="genrm"), RenderSettings())
+    folder = write_weights(place / "judge", size, "genrm")
+    arguments = {"kv_cache_memory_bytes": (40 << 30) if _on_gpu() else 1 << 28}
+    model = resolve_model(ModelSettings(model=str(folder), family="genrm-boxed"), RenderSettings())
     live = start_engine(model, EngineSettings(engine_args=arguments))
     votes, questions, tokens = (VOTES, QUESTIONS, VOTE_TOKENS) if _on_gpu() else (4, 2, 16)
     length = 1000 if _on_gpu() else 100
