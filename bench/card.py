@@ -93,11 +93,15 @@ class Host:
         self._process.start()
         other.close()
 
-    def wait(self) -> float:
-        """The seconds that the engine took to start."""
-        seconds: float = self._receive()
+    def wait(self) -> bool:
+        """Whether the engine started, once it has; prints the seconds that it took."""
+        try:
+            seconds: float = self._connection.recv()
+        except EOFError:
+            print(f"{self.name}: did not start", flush=True)
+            return False
         print(f"{self.name}: ready after {seconds:.0f} s", flush=True)
-        return seconds
+        return True
 
     def score(self, load: Load) -> Scored:
         """Score conversations, and wait for them."""
@@ -110,14 +114,8 @@ class Host:
 
     def receive(self) -> Scored:
         """What a sent load came to."""
-        scored: Scored = self._receive()
+        scored: Scored = self._connection.recv()
         return scored
-
-    def _receive(self) -> Any:
-        try:
-            return self._connection.recv()
-        except EOFError:
-            raise SystemExit(f"{self.name}: the engine's process ended") from None
 
     def close(self) -> None:
         """End the engine and its process."""
@@ -129,15 +127,13 @@ class Host:
 
 @contextmanager
 def _hosts(*starts: Callable[[], Host]) -> Iterator[list[Host]]:
-    """Engines that start at the same time."""
+    """Engines that start at the same time, without those that can't."""
     with ExitStack() as stack:
         hosts = []
         for start in starts:
             hosts.append(start())
             stack.callback(hosts[-1].close)
-        for host in hosts:
-            host.wait()
-        yield hosts
+        yield [host for host in hosts if host.wait()]
 
 
 def _serve(connection: Connection, folder: str, size: Size, bare: bool, engine: Mapping[str, Any]) -> None:
@@ -362,14 +358,18 @@ def compare_bytes(name: str, place: Path) -> None:
         ]
     with _hosts(*starts) as hosts:
         count = 2 * PAIRS if _on_gpu() else 32
-        reference = _print_bytes(hosts[0], hosts[1], count)
-        exact = _print_bytes(hosts[2], hosts[3], count)
-        _print_drift("deterministic against default, both at batch 1", reference, exact)
-        for fp8 in hosts[4:]:
-            rewards = fp8.score(Load(0, count, 1)).rewards
-            _print_drift(f"{fp8.name} against bfloat16, both at batch 1", reference, rewards)
-            _print_drift(f"{fp8.name} at batch 32 against batch 1", rewards, fp8.score(Load(0, count, 32)).rewards)
-        _measure([hosts[0], hosts[2], *hosts[4:]], size, size.conversations, against=[hosts[0], *hosts[5:]])
+        engines = {host.name: host for host in hosts}
+        reference = _print_bytes(engines["default"], engines["default, second"], count)
+        if deterministic := engines.get("deterministic"):
+            exact = _print_bytes(deterministic, engines["deterministic, second"], count)
+            _print_drift("deterministic against default, both at batch 1", reference, exact)
+        eight_bit = [host for host in hosts if "fp8" in host.name]
+        for host in eight_bit:
+            rewards = host.score(Load(0, count, 1)).rewards
+            _print_drift(f"{host.name} against bfloat16, both at batch 1", reference, rewards)
+            _print_drift(f"{host.name} at batch 32 against batch 1", rewards, host.score(Load(0, count, 32)).rewards)
+        measured = [host for host in hosts if "second" not in host.name]
+        _measure(measured, size, size.conversations, against=[engines["default"], *eight_bit[1:]])
 
 
 def _measure(hosts: Sequence[Host], size: Size, count: int, against: Sequence[Host]) -> None:
