@@ -10,6 +10,7 @@ e/
 """
 
 import hashlib
+import io
 import json
 import math
 import tempfile
@@ -17,9 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines import storage
@@ -57,7 +59,6 @@ from pipelines.storage.lease import check_held, lease
 
 RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
 DISAGREEMENTS = "disagreements.parquet"
-_BLOCK = 1 << 20
 
 
 class ScoredBenchmark(NamedTuple):
@@ -133,7 +134,10 @@ def _paired(
     for number, (evaluation, path) in enumerate(zip(evaluations, items, strict=True), start=1):
         several = uses[evaluation.benchmark, evaluation.label] > 1  # two runs of a model, in two precisions for example
         name = f"{evaluation.label} (no. {number})" if several else evaluation.label
-        model = EvaluatedModel(name, path, evaluation.identity.get("judge") is not None, evaluation.compared)
+        cells = benchmarks()[evaluation.benchmark].cells
+        table = pq.read_table(path, columns=["row", "subset", "reason", "content", *cells])
+        is_judge = evaluation.identity.get("judge") is not None
+        model = EvaluatedModel(name, table, evaluation.files, is_judge, evaluation.compared)
         if evaluation.preset is None:
             by_benchmark.setdefault(evaluation.benchmark, []).append(model)
         else:  # it was scored after the reading by the card
@@ -326,21 +330,14 @@ def _subset_counts(benchmark: Benchmark, grades: Grades, judged: bool) -> Mappin
 def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
     """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
     sha256 = _sha256(file)
-    return {"name": file.name, "size": file.size, "sha256": sha256, "published": known_file(benchmark.name, sha256)}
+    published = known_file(benchmark.name, sha256)
+    return {"name": file.name, "size": file.size, "fingerprint": file.fingerprint, "sha256": sha256, "published": published}
 
 
 def _sha256(file: InputFile) -> str | None:
-    digest, size = hashlib.sha256(), 0
     try:
         with storage.open_read(file.path) as stream:
-            for block in _blocks(stream):
-                digest.update(block)
-                size += len(block)
+            digest = hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
+            return digest if stream.seek(0, io.SEEK_END) == file.size else None
     except OSError:
         return None
-    return digest.hexdigest() if size == file.size else None
-
-
-def _blocks(stream: Any) -> Iterable[bytes]:
-    while block := stream.read(_BLOCK):
-        yield block

@@ -63,6 +63,7 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
             ("tied", pa.bool_()),
             ("closest", pa.float64()),
             ("reason", pa.string()),
+            ("content", pa.uint64()),
             ("rewards", REWARDS),
         ]
     )
@@ -79,7 +80,7 @@ def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: N
                 noise.add(item)
             cells = item.cells or (None,) * len(benchmark.cells)
             closest, rewards = min(differences(item), default=None), list(item.rewards.items())
-            batch.append((item.row, item.subset, *cells, item.tied, closest, item.reason, rewards))
+            batch.append((item.row, item.subset, *cells, item.tied, closest, item.reason, item.content, rewards))
             if len(batch) == _BATCH:
                 writer.write_table(_table(batch, schema))
                 batch.clear()

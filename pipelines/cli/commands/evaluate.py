@@ -13,7 +13,7 @@ from pipelines.cli.flags import argument, build_from, command, json_option, opti
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.gate import BaselineComparison, Drift, SubsetDrift
+    from pipelines.evaluation.gate import BaselineComparison, Drift
     from pipelines.evaluation.results import Results
     from pipelines.evaluation.sections import Section
 
@@ -125,11 +125,8 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
         table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")
     console.print(table)
-    for name in comparison.other_files:
-        console.print(
-            f"{name} isn't the file of the baseline, but another one of that name: items are matched by their place in it",
-            soft_wrap=True,
-        )
+    if comparison.unmatched:
+        console.print(comparison.unmatched, soft_wrap=True)
     if comparison.drift is not None:
         drift = comparison.drift
         console.print(f"Rewards of {_moved(drift, ':')}", soft_wrap=True)
@@ -145,7 +142,7 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(MADE_UP, soft_wrap=True)
 
 
-def _moved(drift: "Drift | SubsetDrift", mark: str) -> str:
+def _moved(drift: "Drift", mark: str) -> str:
     return (
         f"{drift.responses:,} responses{mark} mean difference {drift.mean:.3g}, largest {drift.largest:.3g}; "
         f"{drift.rank_flips:,} of {drift.compared:,} pairs of responses rank otherwise"
