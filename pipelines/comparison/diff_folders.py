@@ -138,6 +138,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         first="b_row is null",
         second="a_row is null",
         other_prompts=f"{matched.IN_BOTH} and a_prompt is not null and b_prompt is not null and a_prompt != b_prompt",
+        number_only=f"{matched.IN_BOTH} and ({matched.number_once(len(compared.numbers))})",
     )
     if not totals["matched"]:
         raise SourceError(_nothing_common_text(compared))
@@ -151,6 +152,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         totals["matched"],
         _duplicates(connection),
         totals["other_prompts"],
+        totals["number_only"],
         compared.same_model,
         _differing_entries(compared.first.manifest, compared.second.manifest),
         _status_changes(connection),

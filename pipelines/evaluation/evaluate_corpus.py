@@ -38,7 +38,6 @@ from pipelines.evaluation.peer_format import JudgedRun
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.read_items import read_items
-from pipelines.evaluation.repeats import Repeats
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.evaluation.statistics import intervals
 from pipelines.evaluation.statistics.intervals import Interval
@@ -177,8 +176,8 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
     benchmark = _benchmark_of(scored, manifest)
-    items, repeats = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True), Repeats()
-    rows = with_games(repeats.watch(items), manifest.identity)
+    items = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True)
+    rows = with_games(items, manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
     noise = NoiseReport.of(_work(manifest))
     grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file, noise)
@@ -200,9 +199,9 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         votes=votes.report() if votes is not None else None,
         compared=manifest.columns.within_row,
         preset=scored.preset,
-        repeated=repeats.count,
+        repeated=grades.repeated,
         noise=noise,
-        notes=tuple(note for note in (benchmark.count_note(grades.items), repeats.note) if note),
+        notes=tuple(note for note in (benchmark.count_note(grades.items), grades.repeats_note) if note),
         kept=corpus.kept.about if corpus.kept else None,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
@@ -215,12 +214,8 @@ def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
     """
     if settings.partial:
         return
-    corpus = open_scored(scored.folder, "evaluate")
-    benchmark, manifest = _benchmark_of(scored, corpus.manifest), corpus.manifest
-    items = read_items(corpus.responses, [part for part, _ in corpus.entries], manifest.columns, benchmark.fields)
-    rows = with_games(items, manifest.identity)
     with tempfile.TemporaryDirectory() as place:
-        _check_subsets(scored.folder, benchmark, grade_items(benchmark, rows, Path(place) / "items.parquet"))
+        _evaluate(scored, settings, Path(place, "items.parquet"))
 
 
 def _benchmark_of(scored: ScoredBenchmark, manifest: Manifest) -> Benchmark:

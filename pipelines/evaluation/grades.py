@@ -31,10 +31,13 @@ class Grades:
         self.reasons: dict[str, Counter[str]] = {}
         """Why items have no grade, by subset."""
         self.margins = Margins()
+        self._contents = array("Q")
 
     def add(self, item: GradedItem) -> None:
         """Count an item, and keep its cells."""
         self.items[item.subset] += 1
+        if item.content is not None:
+            self._contents.append(item.content)
         if item.cells is None:
             self.reasons.setdefault(item.subset, Counter())[str(item.reason)] += 1
             return
@@ -46,6 +49,24 @@ class Grades:
     def cells(self) -> dict[str, Array]:
         """The cells of the graded items by subset, of shape (items, cells)."""
         return {subset: np.frombuffer(cells).reshape(-1, self._width) for subset, cells in sorted(self._cells.items())}
+
+    @property
+    def repeated(self) -> int | None:
+        """The number of items that repeat an earlier one; None if no item's texts are known.
+
+        They are told apart by a hash of 64 bits: of a million different ones, two are equal in 3 of 100 million files.
+        """
+        return len(self._contents) - len(np.unique(np.frombuffer(self._contents, np.uint64))) if self._contents else None
+
+    @property
+    def repeats_note(self) -> str | None:
+        """A sentence for people, if items are repeated: joined by mistake, or written twice, as a JudgeBench once was."""
+        if not self.repeated:
+            return None
+        return (
+            f"{self.repeated:,} of {self.items.total():,} rows repeat an earlier row's prompt, responses and labels; each "
+            "counts, as in the benchmarks' own codes, and the intervals take each for an item of its own."
+        )
 
     def graded(self, subsets: Iterable[str]) -> int:
         """How many items of these subsets have a grade."""

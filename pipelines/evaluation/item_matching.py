@@ -49,16 +49,11 @@ def check_fit(which: str, first: Evaluated, second: Evaluated) -> None:
         )
 
 
-def unmatched_counts(first: Evaluated, second: Evaluated) -> tuple[int, int]:
-    """How many items each of two sides with keys has alone."""
-    met = _count_met(first.items, second.items)
-    return len(first.items) - met, len(second.items) - met
-
-
 def unmatched_text(sides: Mapping[str, Evaluated]) -> str:
     """A sentence on the items that each of two sides, by their names, has alone, and in which files; empty if none does."""
-    counts = zip(unmatched_counts(*sides.values()), sides.items(), strict=True)
-    texts = [f"{count:,} of {name}, in {_files_text(side)}" for count, (name, side) in counts if count]
+    met = _count_met(*(side.items for side in sides.values()))
+    alone = {name: len(side.items) - met for name, side in sides.items()}
+    texts = [f"{count:,} of {name}, in {_files_text(sides[name])}" for name, count in alone.items() if count]
     return f"Items of one alone: {'; '.join(texts)}." if texts else ""
 
 

@@ -21,7 +21,7 @@ from pipelines.prepare.score_requests import Outcome
 from pipelines.rescoring.part_rows import PartWork, Redraws, prepare_requests, read_redraws
 from pipelines.rescoring.reopen import Reopened, reopen
 from pipelines.rescoring.rescore_step import report, rescoring_flow
-from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
+from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, VOTES
 from pipelines.run_folder.member_runs import is_fake
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, read_table
@@ -34,12 +34,16 @@ from pipelines.scoring.score_step import StepSettings
 from pipelines.settings.rescore_settings import VerifySettings
 from pipelines.storage.lease import lease, ticket
 
+_MOST_NAMED = 5
+
 
 @dataclass(frozen=True)
 class SampleComparison:
-    """A sample that was scored again. `difference` and `scores_difference` are the largest ones, 0 if none was scored.
+    """A sample that was scored again. `difference` is the largest one of a reward, `scores_difference` that of any other
 
-    `compared` are the responses that were scored both times; `flips` those with another status, then and now.
+    number of a response (scores, steps, votes), and `at` names the largest of all. `compared` are the responses that were
+    scored both times, `lost` the numbers of these that are there once only, and `flips` the responses with another status,
+    then and now.
     """
 
     rows: int
@@ -49,7 +53,7 @@ class SampleComparison:
     mean_difference: float
     scores_difference: float
     at: str | None
-    """The row and response with the largest difference of the reward."""
+    lost: Sequence[str]
     flips: Sequence[Mapping[str, Any]]
     is_made_up: bool = False
 
@@ -73,13 +77,17 @@ class VerifySummary:
 
     def gate_failures(self, max_difference: float | None) -> list[str]:
         """What of the sample --max-difference doesn't let pass: a sentence for each."""
-        if max_difference is None or self.sample is None:
+        if max_difference is None:
             return []
+        if self.sample is None:
+            return ["no row was scored again, and --max-difference is of rows that are"]
         failures = []
-        if self.sample.difference > max_difference:
-            failures.append(
-                f"the reward of {self.sample.at} differs by {self.sample.difference:.3g}, more than {max_difference:g}"
-            )
+        if not self.sample.compared:
+            failures.append(f"none of {self.sample.responses:,} responses has a reward both times: nothing was compared")
+        if (largest := max(self.sample.difference, self.sample.scores_difference)) > max_difference:
+            failures.append(f"{self.sample.at} differs by {largest:.3g}, more than {max_difference:g}")
+        if lost := self.sample.lost:
+            failures.append(f"{len(lost):,} numbers are there once only: {', '.join(lost[:_MOST_NAMED])}")
         # A response that had failed may well have a reward now: that is what `retry` is for.
         if flips := [flip for flip in self.sample.flips if flip["before"] != Status.FAILED]:
             failures.append(f"{len(flips):,} responses that were scored or rejected have another status now")
@@ -169,16 +177,25 @@ def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, 
 
 
 def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool) -> SampleComparison:
-    compared = [response for response in responses if response["difference"] is not None]
-    largest = max(compared, key=lambda response: float(response["difference"]), default=None)
+    compared = [response["differences"] for response in responses if response["differences"]]
+    named = {
+        f"{name} of {response['row']} ({response['response']})": difference
+        for response in responses
+        for name, difference in response["differences"].items()
+    }
+    known = {name: difference for name, difference in named.items() if difference is not None}
     return SampleComparison(
         rows,
         len(responses),
         len(compared),
-        largest["difference"] if largest else 0.0,
-        sum(response["difference"] for response in compared) / len(compared) if compared else 0.0,
-        max((response["scores_difference"] for response in compared), default=0.0),
-        f"{largest['row']} ({largest['response']})" if largest else None,
+        max((differences[REWARD] for differences in compared), default=0.0),
+        sum(differences[REWARD] for differences in compared) / max(len(compared), 1),
+        max(
+            (value for differences in compared for name, value in differences.items() if name != REWARD and value),
+            default=0.0,
+        ),
+        max(known, key=known.__getitem__, default=None),
+        [name for name, difference in named.items() if difference is None],
         [{name: response[name] for name in _SHOWN} for response in responses if response["before"] != response["now"]],
         is_made_up,
     )
@@ -211,8 +228,9 @@ class Comparing:
             for request, results in zip(work.requests, outcomes, strict=True)
             for outcome in results
         }
-        before = table.select([prefix + name for name in (ROW, RESPONSE, STATUS, REASON, REWARD, SCORES)])
-        responses = [response for response in before.rename_columns(_COMPARED).to_pylist() if response[ROW] in names]
+        columns = [name for name in _COMPARED if prefix + name in settings.preparation.columns.ours.names]
+        before = table.select([prefix + name for name in columns]).rename_columns(columns)
+        responses = [response for response in before.to_pylist() if response[ROW] in names]
         compared = [_compare_response(response, now.get((response[ROW], response[RESPONSE]))) for response in responses]
         # No counts: the driver ends a run in which too much fails, and here nothing is written.
         return report(work.part._replace(counts=Counts()), {"compared": json.dumps(compared)})
@@ -227,18 +245,20 @@ class Comparing:
         return {row: responses for at, (row, responses) in enumerate(names.items()) if at in sampled_rows}
 
 
-_COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES]
+_COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES, STEPS, VOTES]
 
 
 def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[str, Any]:
     """A response then and now. Without an outcome it was rejected before it was rendered."""
     status = Status.REJECTED.value if now is None else now.score.status.value
     reason = None if now is None or now.score.reason is None else now.score.reason.value
-    difference = scores_difference = None
+    differences = {}
     if now is not None and now.score.reward is not None and before[REWARD] is not None:
-        difference = abs(now.score.reward - before[REWARD])
-        pairs = ((value, now.score.scores.get(name)) for name, value in before[SCORES].items())
-        scores_difference = max((abs(old - new) for old, new in pairs if old is not None and new is not None), default=0.0)
+        score = now.score
+        lists = {name: getattr(score, name) for name in (STEPS, VOTES) if name in before}
+        new = _numbers({REWARD: score.reward, SCORES: score.scores, **lists})
+        old = _numbers(before)
+        differences = {name: abs(old[name] - new[name]) if name in old and name in new else None for name in {**old, **new}}
     return {
         "row": before[ROW],
         "response": before[RESPONSE],
@@ -246,6 +266,12 @@ def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[st
         "before_reason": before[REASON],
         "now": status,
         "now_reason": reason,
-        "difference": difference,
-        "scores_difference": scores_difference,
+        "differences": differences,
     }
+
+
+def _numbers(response: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a response that has a reward, by name: what the model gave is there, and what is null isn't."""
+    scores = {f"{SCORES}.{name}": value for name, value in response[SCORES].items() if value is not None}
+    listed = {f"{name}[{at}]": value for name in (STEPS, VOTES) for at, value in enumerate(response.get(name) or ())}
+    return {REWARD: response[REWARD], **scores, **listed}

@@ -10,7 +10,7 @@ import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
-from pipelines.evaluation.item_matching import check_fit, unmatched_counts, unmatched_text, with_keys
+from pipelines.evaluation.item_matching import check_fit, unmatched_text, with_keys
 from pipelines.evaluation.statistics.intervals import (
     DRAWS,
     mean_cells,
@@ -53,7 +53,8 @@ class EvaluatedModel(NamedTuple):
     compared: bool
 
 
-class CreditSplit(NamedTuple):
+@dataclass(frozen=True)
+class CreditSplit:
     """Items of a subset that both models graded, those in which only one has more credit, and the exact two-sided p."""
 
     subset: str
@@ -63,7 +64,8 @@ class CreditSplit(NamedTuple):
     p: float
 
 
-class Difference(NamedTuple):
+@dataclass(frozen=True)
+class Difference:
     """A figure of the first model less that of the second over the same items, and its 95 % interval."""
 
     name: str
@@ -76,27 +78,17 @@ class Difference(NamedTuple):
 class PairedComparison:
     """Two models on the items of a benchmark that both have a grade for. The first split is of all items.
 
-    `first_only` and `second_only` count the items, graded or not, that the other one's data lack; `unmatched` says so, with
-    the files.
+    `unmatched` says how many items, graded or not, one of both has alone, and in which files; empty if none has.
     """
 
     benchmark: str
     first: str
     second: str
     items: int
-    first_only: int
-    second_only: int
     unmatched: str
     differences: tuple[Difference, ...]
     splits: tuple[CreditSplit, ...]
     method: str
-
-    def as_json(self) -> dict[str, Any]:
-        """For `results.json`."""
-        return asdict(self) | {
-            "differences": [difference._asdict() for difference in self.differences],
-            "splits": [split._asdict() for split in self.splits],
-        }
 
 
 def exact_p(first: int, second: int) -> float:
@@ -158,7 +150,6 @@ def _compare(
         first.name,
         second.name,
         sum(map(len, cells.values())),
-        *unmatched_counts(first, second),
         unmatched_text({first.name: first, second.name: second}),
         differences,
         _splits(
@@ -245,23 +236,16 @@ def _write_disagreements(
     """Write the items that some models have more credit for than others; models without a grade for one don't count."""
     for name, model in enumerate(models):
         connection.register(f"credits{name}", credits_table(benchmark, model.items, judged=model.judged))
+    connection.register("names", pa.table({"model": range(len(models)), "name": [model.name for model in models]}))
     union = " union all ".join(f"select {at} as model, * from credits{at}" for at in range(len(models)))
     rows = connection.sql(
-        f"""select arg_min(row, model) as row, subset, list({{'model': model, 'credit': credit}} order by model) as credits
-        from ({union}) where key is not null
+        f"""select '{benchmark.name}' as benchmark, arg_min(row, model) as row, subset,
+            map_from_entries(list((name, credit) order by model)) as credits
+        from ({union}) join names using (model) where key is not null
         group by key, subset having max(credit) - min(credit) > 1e-9 order by subset, row"""
     ).to_arrow_reader(10_000)
     for batch in rows:
-        lines = [
-            {
-                "benchmark": benchmark.name,
-                "row": line["row"],
-                "subset": line["subset"],
-                "credits": [(models[entry["model"]].name, entry["credit"]) for entry in line["credits"]],
-            }
-            for line in batch.to_pylist()
-        ]
-        writer.write_table(pa.Table.from_pylist(lines, _SCHEMA))
+        writer.write_batch(batch.cast(_SCHEMA))
 
 
 def credits_table(benchmark: Benchmark, items: pa.Table, *, judged: bool) -> pa.Table:

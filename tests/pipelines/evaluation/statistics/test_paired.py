@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
@@ -62,7 +63,7 @@ def test_models_are_compared_on_the_items_that_both_graded(tmp_path: Path) -> No
     names = (comparison.first, comparison.second)
     assert {tuple(dict(line["credits"])[name] for name in names) for line in lines} == {(1.0, 0.0), (0.0, 1.0)}
     (saved,) = json.loads((tmp_path / "e" / "results.json").read_text())["paired"]
-    assert saved["splits"][0] == split._asdict()
+    assert saved["splits"][0] == asdict(split)
     assert "10 of 40 items differ" in (tmp_path / "e" / "table.md").read_text()
 
 
@@ -122,7 +123,7 @@ def test_a_shuffled_copy_and_one_of_another_name_have_the_same_items(tmp_path: P
         (comparison,) = run(first, copy).paired
         (split,) = comparison.splits
         assert (comparison.items, split.items, split.first_ahead, split.second_ahead) == (60, 60, 0, 0), copy
-        assert (comparison.first_only, comparison.second_only) == (0, 0)
+        assert comparison.unmatched == ""
 
 
 def test_an_item_that_is_there_several_times_meets_as_often_as_it_is_in_both(tmp_path: Path) -> None:
@@ -130,7 +131,8 @@ def test_an_item_that_is_there_several_times_meets_as_often_as_it_is_in_both(tmp
     (comparison,) = run(
         scored_as(tmp_path, "thrice", [*rows, *rows, *rows]), scored_as(tmp_path, "twice", shuffled([*rows, *rows]))
     ).paired
-    assert (comparison.items, comparison.first_only, comparison.second_only) == (20, 10, 0)
+    assert comparison.items == 20
+    assert comparison.unmatched == "Items of one alone: 10 of tiny-attributes (no. 1), in thrice.jsonl."
 
 
 def test_what_is_in_one_file_only_is_counted_and_the_files_are_named(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_what_is_in_one_file_only_is_counted_and_the_files_are_named(tmp_path: P
     folders = scored_as(tmp_path, "old", rows), scored_as(tmp_path, "new", [*rows[3:], {**rows[0], "chosen": "better"}])
     results = run(*folders, output=str(tmp_path / "e"))
     (comparison,) = results.paired
-    assert (comparison.items, comparison.first_only, comparison.second_only) == (7, 3, 1)
+    assert comparison.items == 7
     said = "Items of one alone: 3 of tiny-attributes (no. 1), in old.jsonl; 1 of tiny-attributes (no. 2), in new.jsonl."
     assert said in (tmp_path / "e" / "table.md").read_text()
     assert said in CliRunner().invoke(cli, ["evaluate", *folders]).output
@@ -155,7 +157,8 @@ def test_labels_are_part_of_an_item(tmp_path: Path) -> None:
     rows = [{"input": f"i{at}", "output_1": "a", "output_2": "b", "label": 1 + at % 2} for at in range(8)]
     relabelled = [{**rows[0], "label": 2}, *rows[1:]]
     (comparison,) = run(scored_as(tmp_path, "a", rows), scored_as(tmp_path, "b", relabelled)).paired
-    assert (comparison.items, comparison.first_only, comparison.second_only) == (7, 1, 1)
+    assert comparison.items == 7
+    assert "1 of tiny-attributes (no. 1), in a.jsonl; 1 of tiny-attributes (no. 2), in b.jsonl" in comparison.unmatched
 
 
 def test_two_readings_of_a_file_meet_by_place_and_texts_are_not_needed_for_it(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_an_item_of_several_rows_meets_in_any_order(tmp_path: Path) -> None:
     ]
     folders = scored_as(tmp_path, "a", ties), scored_as(tmp_path, "b", shuffled(ties))
     (comparison,) = run(*folders, benchmark="reward-bench-2", partial=True).paired
-    assert (comparison.items, comparison.first_only, comparison.second_only) == (10, 0, 0)
+    assert (comparison.items, comparison.unmatched) == (10, "")
 
 
 def test_disagreements_are_of_the_same_items_wherever_they_stand(tmp_path: Path) -> None:
