@@ -101,7 +101,7 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
         results = _evaluate_all(settings, scored, Path(local))
         check_held()
         for file in sorted(Path(local).iterdir()):
-            _write_file(output, file.name, file.read_bytes())
+            write_file(output, file.name, file.read_bytes())
     results = replace(
         results,
         evaluations=[
@@ -109,9 +109,9 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
             for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
         ],
     )
-    _write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
-    _write_file(output, TABLE, results.markdown().encode())
-    _write_file(output, TEX, latex(results.evaluations).encode())
+    write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
+    write_file(output, TABLE, results.markdown().encode())
+    write_file(output, TEX, latex(results.evaluations).encode())
     output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
     return results
 
@@ -160,11 +160,12 @@ def _write_peer_files(
     run = JudgedRun(evaluation.model, _is_judge(corpus.manifest), evaluation.subset_figures)
     files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
     for name, content in files.contents.items():
-        _write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
+        write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
     return evaluation if files.missing is None else replace(evaluation, notes=(*evaluation.notes, files.missing))
 
 
-def _write_file(folder: str, name: str, content: bytes) -> None:
+def write_file(folder: str, name: str, content: bytes) -> None:
+    """Write or replace a file. Raises `OutputError` if it can't be written."""
     try:
         storage.folder(folder).replace(name, content)
     except OSError as error:

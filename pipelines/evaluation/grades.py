@@ -1,8 +1,9 @@
 """Grades the items of a scored corpus: cells by subset for the measures, and one line an item for `items.parquet`."""
 
+import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ class Grades:
         """Why items have no grade, by subset."""
         self.margins = Margins()
         self._contents = array("Q")
+
+    def watch(self, items: Iterable[GradedItem], noise: NoiseReport | None) -> Iterator[GradedItem]:
+        """The items as they are, each taken in on its way, also by `noise`."""
+        for item in items:
+            self.add(item)
+            if noise is not None:
+                noise.add(item)
+            yield item
 
     def add(self, item: GradedItem) -> None:
         """Count an item, and keep its cells."""
@@ -93,24 +102,14 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
 def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: NoiseReport | None = None) -> Grades:
     """Grade items, and write each to a Parquet file at `path`. `noise` counts those that batching's noise may decide."""
     grades, schema = Grades(len(benchmark.cells)), item_schema(benchmark)
+    lines = (_line(item, len(benchmark.cells)) for item in grades.watch(benchmark.grade(items), noise))
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        batch: list[tuple[Any, ...]] = []
-        for item in benchmark.grade(items):
-            grades.add(item)
-            if noise is not None:
-                noise.add(item)
-            cells = item.cells or (None,) * len(benchmark.cells)
-            closest, rewards = min(differences(item), default=None), list(item.rewards.items())
-            batch.append((item.row, item.subset, *cells, item.tied, closest, item.reason, item.content, rewards))
-            if len(batch) == _BATCH:
-                writer.write_table(_table(batch, schema))
-                batch.clear()
-        if batch:
-            writer.write_table(_table(batch, schema))
+        while batch := list(itertools.islice(lines, _BATCH)):
+            columns = zip(zip(*batch, strict=True), schema, strict=True)
+            writer.write_table(pa.table([pa.array(column, field.type) for column, field in columns], schema))
     return grades
 
 
-def _table(lines: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(zip(*lines, strict=True), schema, strict=True)], schema
-    )
+def _line(item: GradedItem, width: int) -> tuple[Any, ...]:
+    closest, cells = min(differences(item), default=None), item.cells or (None,) * width
+    return (item.row, item.subset, *cells, item.tied, closest, item.reason, item.content, list(item.rewards.items()))

@@ -39,11 +39,10 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class SampleComparison:
-    """A sample that was scored again. `difference` is the largest one of a reward, `scores_difference` that of any other
+    """A sample that was scored again: the largest `difference` of any number (reward, scores, steps, votes), which is `at`.
 
-    number of a response (scores, steps, votes), and `at` names the largest of all. `compared` are the responses that were
-    scored both times, `lost` the numbers of these that are there once only, and `flips` the responses with another status,
-    then and now.
+    `compared` are the responses that were scored both times, and `mean_difference` is of their rewards; `lost` are numbers
+    of these that are there once only, and `flips` the responses with another status, then and now.
     """
 
     rows: int
@@ -51,7 +50,6 @@ class SampleComparison:
     compared: int
     difference: float
     mean_difference: float
-    scores_difference: float
     at: str | None
     lost: Sequence[str]
     flips: Sequence[Mapping[str, Any]]
@@ -84,8 +82,8 @@ class VerifySummary:
         failures = []
         if not self.sample.compared:
             failures.append(f"none of {self.sample.responses:,} responses has a reward both times: nothing was compared")
-        if (largest := max(self.sample.difference, self.sample.scores_difference)) > max_difference:
-            failures.append(f"{self.sample.at} differs by {largest:.3g}, more than {max_difference:g}")
+        if self.sample.difference > max_difference:
+            failures.append(f"{self.sample.at} differs by {self.sample.difference:.3g}, more than {max_difference:g}")
         if lost := self.sample.lost:
             failures.append(f"{len(lost):,} numbers are there once only: {', '.join(lost[:_MOST_NAMED])}")
         # A response that had failed may well have a reward now: that is what `retry` is for.
@@ -177,25 +175,21 @@ def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, 
 
 
 def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool) -> SampleComparison:
-    compared = [response["differences"] for response in responses if response["differences"]]
-    named = {
+    rewards = [response["differences"][REWARD] for response in responses if response["differences"]]
+    differences = {
         f"{name} of {response['row']} ({response['response']})": difference
         for response in responses
         for name, difference in response["differences"].items()
     }
-    known = {name: difference for name, difference in named.items() if difference is not None}
+    known = {name: difference for name, difference in differences.items() if difference is not None}
     return SampleComparison(
         rows,
         len(responses),
-        len(compared),
-        max((differences[REWARD] for differences in compared), default=0.0),
-        sum(differences[REWARD] for differences in compared) / max(len(compared), 1),
-        max(
-            (value for differences in compared for name, value in differences.items() if name != REWARD and value),
-            default=0.0,
-        ),
+        len(rewards),
+        max(known.values(), default=0.0),
+        sum(rewards) / max(len(rewards), 1),
         max(known, key=known.__getitem__, default=None),
-        [name for name, difference in named.items() if difference is None],
+        [name for name in differences if name not in known],
         [{name: response[name] for name in _SHOWN} for response in responses if response["before"] != response["now"]],
         is_made_up,
     )

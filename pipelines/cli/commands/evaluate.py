@@ -1,6 +1,7 @@
 """The command `evaluate`."""
 
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actors.errors import GateFailed, OutputError, SettingsError
+from actors.errors import GateFailed, SettingsError
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
@@ -83,6 +84,7 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
 
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:
     """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
+    from pipelines.evaluation.evaluate_corpus import write_file
     from pipelines.evaluation.gate import compare, junit
     from pipelines.evaluation.saved_results import read_results
 
@@ -94,19 +96,12 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
         for comparison in comparisons:
             _show_comparison(comparison)
     if junit_file is not None:
-        _write_file(Path(junit_file), junit(comparisons, settings.max_drop, settings.min_coverage))
+        place, name = os.path.split(junit_file)
+        write_file(place or ".", name, junit(comparisons, settings.max_drop, settings.min_coverage))
     if failures := [
         line for comparison in comparisons for line in comparison.failures(settings.max_drop, settings.min_coverage)
     ]:
         raise GateFailed("; ".join(failures))
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise OutputError(f"{path} can't be written: {error.strerror or error}") from error
 
 
 def _show_comparison(comparison: "BaselineComparison") -> None:

@@ -71,8 +71,8 @@ def _show_sample(sample: "SampleComparison") -> None:
     click.echo(f"{sample.compared:,} of {sample.responses:,} responses have a reward both times")
     if sample.at is not None:
         click.echo(
-            f"Difference of rewards: largest {sample.difference:.3g}, mean {sample.mean_difference:.3g}; of other numbers: "
-            f"largest {sample.scores_difference:.3g}; the largest of all is {sample.at}"
+            f"Largest difference of a number: {sample.difference:.3g} ({sample.at}); mean of the rewards' "
+            f"{sample.mean_difference:.3g}"
         )
     click.echo(f"{len(sample.flips):,} responses have another status")
     for flip in sample.flips[:_SHOWN]:

@@ -256,8 +256,8 @@ def test_every_number_of_a_row_counts_for_the_gate(folder: Path) -> None:
     )
     summary = check(folder, sample=50)
     assert summary.sample is not None
-    assert summary.sample.difference == 0
-    assert summary.sample.scores_difference == pytest.approx(0.5)
+    assert summary.sample.mean_difference == 0, "of the rewards"
+    assert summary.sample.difference == pytest.approx(0.5)
     rows_of_part = table.column("row").to_pylist()
     assert summary.gate_failures(0.4) == [
         f"scores.coherence of {rows_of_part[3]} (final) differs by 0.5, more than 0.4",
