@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from actors.records import Reason, Status
 from pipelines.corpus.python_rows import python_rows
-from pipelines.evaluation.benchmark import Item, integer
+from pipelines.evaluation.benchmark import Item
 from pipelines.run_folder.columns import (
     PROMPT_HASH,
     REASON,
@@ -88,9 +88,9 @@ def _content(responses: Sequence[dict[str, Any]], labels: Mapping[str, Any]) -> 
         return None
     texts = sorted((response[RESPONSE], response[PROMPT_HASH], response[TEXT]) for response in responses)
     # A label that other rows of the file lack is a float there, and an integer in another file.
-    numbers = {name: integer(value) for name, value in labels.items()}
-    known = sorted(
-        (name, value if numbers[name] is None else numbers[name]) for name, value in labels.items() if value is not None
-    )
+    plain = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in labels.items()
+    }
+    known = sorted((name, value) for name, value in plain.items() if value is not None)
     what = repr((texts, known)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(what, digest_size=8).digest())

@@ -8,6 +8,7 @@
 import contextlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from random import Random
@@ -175,13 +176,13 @@ def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, 
 
 
 def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool) -> SampleComparison:
-    rewards = [response["differences"][REWARD] for response in responses if response["differences"]]
     differences = {
         f"{name} of {response['row']} ({response['response']})": difference
         for response in responses
         for name, difference in response["differences"].items()
     }
     known = {name: difference for name, difference in differences.items() if difference is not None}
+    rewards = [difference for name, difference in known.items() if name.startswith(f"{REWARD} of ")]
     return SampleComparison(
         rows,
         len(responses),
@@ -265,7 +266,8 @@ def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[st
 
 
 def _numbers(response: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a response that has a reward, by name: what the model gave is there, and what is null isn't."""
-    scores = {f"{SCORES}.{name}": value for name, value in response[SCORES].items() if value is not None}
+    """The numbers of a response that has a reward, by name; what is null or NaN, which differs from nothing, is none."""
+    scores = {f"{SCORES}.{name}": value for name, value in response[SCORES].items()}
     listed = {f"{name}[{at}]": value for name in (STEPS, VOTES) for at, value in enumerate(response.get(name) or ())}
-    return {REWARD: response[REWARD], **scores, **listed}
+    numbers = {REWARD: response[REWARD], **scores, **listed}
+    return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}

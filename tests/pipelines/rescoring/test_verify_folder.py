@@ -1,5 +1,6 @@
 """`verify`: damage is found and named whatever it is, good parts stay, and a sample's rewards are compared."""
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -305,3 +306,14 @@ def test_every_row_may_be_drawn_and_none_twice() -> None:
     drawn = {(part, row) for seed in range(60) for part, (row,) in sample_rows(parts, 1, seed).items()}
     assert len(drawn) == 7
     assert sample_rows(parts, 3, 5) == sample_rows(parts, 3, 5)
+
+
+def test_a_number_that_is_no_number_does_not_pass(folder: Path) -> None:
+    parts = Parts(str(folder))
+    part = parts.listing()[2]
+    table = pq.read_table(parts.path(part))
+    at = table.schema.get_field_index("reward")
+    rewards = [math.nan, *table.column("reward").to_pylist()[1:]]
+    parts.replace(part, part, table.set_column(at, table.schema.field(at), pa.array(rewards)), metadata_of(table))
+    name = f"reward of {table.column('row')[0]} (final)"
+    assert check(folder, sample=50).gate_failures(9.0) == [f"1 numbers are there once only: {name}"]
