@@ -25,9 +25,6 @@ _SCORES_PREFIX = "scores."
 _PLACES = [("part_at", pa.int64()), ("row_at", pa.int64()), ("kept", pa.bool_())]
 _OURS = (ROW, RESPONSE, PROMPT_HASH, STATUS, REASON)
 
-_File = tuple[int, str]
-"""Size and fingerprint of an input file."""
-
 
 @dataclass(frozen=True)
 class Matching:
@@ -54,8 +51,8 @@ def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSetting
     return Matching(by, _marks(first, second), _text_column(first, second) if by == "content" else TEXT)
 
 
-def _file(file: InputFile) -> _File:
-    return file.size, file.fingerprint
+def _file(file: InputFile) -> str:
+    return f"{file.size} {file.fingerprint}"
 
 
 def _marks(first: OpenedCorpus, second: OpenedCorpus) -> tuple[dict[str, str], dict[str, str]]:

@@ -5,7 +5,7 @@ the engine) it tells how far the numbers drifted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -76,14 +76,14 @@ class BaselineComparison:
     benchmark: str
     model: str
     baseline_model: str
-    coverage: float
     changes: Sequence[Change]
-    flips: Sequence[Mapping[str, Any]]
-    unmatched: str
-    drift: Drift | None
-    """Of the same model only: rewards of different models aren't on one scale."""
     is_made_up: bool
     """Whether the rewards of one of them are the fake engine's."""
+    coverage: float = 0.0
+    flips: Sequence[Mapping[str, Any]] = ()
+    unmatched: str = ""
+    drift: Drift | None = None
+    """Of the same model only: rewards of different models aren't on one scale."""
     is_gone: bool = False
     """Whether it is in the baseline alone, and `model` is the baseline's."""
 
@@ -97,10 +97,6 @@ class BaselineComparison:
         if self.coverage < min_coverage:
             failures.append(f"{about}: {self.coverage:.1%} of all items have a grade now, fewer than {min_coverage:.1%}")
         return failures
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation]) -> list[BaselineComparison]:
@@ -128,18 +124,8 @@ def _check_cells(saved: SavedEvaluation) -> None:
 def _gone(before: SavedEvaluation) -> BaselineComparison:
     """What is in the baseline alone. All of its items are gone, which isn't a flip of any."""
     changes = [Change(figure["name"], figure["value"], None) for figure in before.figures]
-    return BaselineComparison(
-        before.benchmark,
-        before.model,
-        before.model,
-        0.0,
-        changes or [_NO_HEADLINE],
-        (),
-        "",
-        None,
-        before.is_made_up,
-        is_gone=True,
-    )
+    model = before.model
+    return BaselineComparison(before.benchmark, model, model, changes or [_NO_HEADLINE], before.is_made_up, is_gone=True)
 
 
 def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
@@ -172,12 +158,12 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
             now.benchmark,
             now.model,
             before.model,
-            coverage,
             changes or [_NO_HEADLINE],
+            now.is_made_up or before.is_made_up,
+            coverage,
             _flips(connection),
             unmatched_text({"the baseline": before, "now": now}),
             _drift(connection) if now.model == before.model else None,
-            now.is_made_up or before.is_made_up,
         )
 
 

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -92,10 +92,6 @@ class VerifySummary:
             failures.append(f"{len(flips):,} responses that were scored or rejected have another status now")
         return failures
 
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
-
 
 def verify(settings: VerifySettings, progress: Progress | None = None) -> VerifySummary:
     """Check a scored folder. Raises a `UserError` if it can't be checked, or its rows can't be scored again as they were."""
@@ -112,7 +108,7 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
     if opened is None or not summary.is_sound:
         return summary
     sample = _compare(opened, [part.part for part in checked.parts], settings, progress)
-    return VerifySummary(**{**vars(summary), "sample": sample})
+    return replace(summary, sample=sample)
 
 
 def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:

@@ -4,6 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +92,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
     results = [evaluation for folder in folders for evaluation in read_results(folder)]
     comparisons = compare(results, read_results(str(settings.against)))
     if as_json:
-        click.echo(json.dumps([comparison.as_json() for comparison in comparisons]))
+        click.echo(json.dumps([asdict(comparison) for comparison in comparisons]))
     else:
         for comparison in comparisons:
             _show_comparison(comparison)

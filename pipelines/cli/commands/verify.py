@@ -1,6 +1,7 @@
 """The command `verify`."""
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +33,7 @@ def verify(as_json: bool, **options: Any) -> None:
     with silence_ray():
         summary = check(settings, Lines())
     if as_json:
-        click.echo(json.dumps(summary.as_json()))
+        click.echo(json.dumps(asdict(summary)))
     else:
         _show(summary)
     if not summary.is_sound and not summary.dropped:

@@ -17,7 +17,6 @@ Source: arXiv 2506.01937; allenai/reward-bench, rewardbench/utils.py (process_si
 """
 
 import math
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -99,7 +98,7 @@ def _best_of_four(item: Item, subset: str) -> GradedItem:
 
 
 def _tie(questions: dict[str, Item]) -> GradedItem:
-    rows = tuple(sorted(questions.values(), key=operator.attrgetter("row")))
+    rows = tuple(questions.values())
     rewards = {f"{kind}.{name}": value for kind, item in questions.items() for name, value in item.rewards.items()}
     try:
         stats = {kind: _stats(item) for kind, item in questions.items()}
