@@ -12,7 +12,7 @@ from actors.contracts.judge import Judge, Shows, Verdict
 from actors.engine.protocol import Generation, Sampling
 from actors.models.genrm_boxed import DELIMITERS, GRADES, RANKINGS, ROLES, graded
 from actors.records import Message, Reasoning, Role, Shown
-from actors.verdicts.parsing import answer_of, number, objects, the_only
+from actors.verdicts.parsing import number, objects, the_only
 
 _KEYS = ("score_1", "score_2", "ranking")
 
@@ -71,8 +71,8 @@ class GenrmJson(Judge):
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=True))
         return template((*question.context, *principle, *shown), generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
-        first, second, ranking = the_only(_read_verdicts(answer_of(generation.text)))
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
+        first, second, ranking = the_only(_read_verdicts(generation.text))
         return graded((first, second), ranking)
 
 

@@ -24,7 +24,7 @@ from actors.records import Message, Reason, Role
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.patterns import groups_of, linear
-from actors.verdicts.parsing import answer_of, number, objects, the_only
+from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.verdict_token import difference
 from actors.verdicts.whole_numbers import check_whole
 
@@ -133,15 +133,14 @@ class Rubric(Judge):
         turns = (Message(Role.USER, prompt),)
         return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
         rubric = self.rubric
         if rubric.verdict is not None:
             return Verdict(({"score": difference(generation, rubric.verdict.after, self.marks, self.verdict_ids)},))
-        answer = answer_of(generation.text)
         outputs = dict(
             the_only(
                 tuple(outputs_once.items())
-                for outputs_once in (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
+                for outputs_once in (_read_matches if rubric.pattern else _read_objects)(rubric, generation.text)
             )
         )
         return self._verdict(outputs)
