@@ -225,7 +225,7 @@ class JudgeScorer(Scorer):
         return tuple(scores)
 
     def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
-        """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read. Else None.
+        """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read; or None.
 
         Without the votes that the engine gave no text for, the mean would be another number than that of the settings.
         Each order of a pair is a question of its own: with one order alone, the judge's preference for a place would decide.
