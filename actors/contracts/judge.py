@@ -64,7 +64,7 @@ class Judge(Family):
 
     task = Task.GENERATE
     probes_delimiters = True
-    card: ClassVar[Sampling]
+    card: Sampling
     """How its authors sample a single verdict."""
     card_of: ClassVar[str] = "its card"
     """Whose choice `card` is, for a run's record."""
@@ -85,7 +85,7 @@ class Judge(Family):
     @property
     def alone(self) -> bool:
         """Whether it can judge a response without another to compare it with."""
-        return True
+        return self.shows is not Shows.TWO
 
     @property
     def card_votes(self) -> int:

@@ -53,6 +53,8 @@ class GenrmBoxed(Judge):
     relative = frozenset({"margin"})
     delimiters = (*DELIMITERS, *(f"[The {edge} of {what}]" for what in (_GRADES, _RANKING) for edge in ("Begin", "End")))
     reasoning = Reasoning.STRIP  # NVIDIA's environment for it judges what follows the last </think>
+    shows = Shows.TWO
+    alone = True
     card = Sampling(max_tokens=32768)
     models = (
         KnownModel(
@@ -73,18 +75,11 @@ class GenrmBoxed(Judge):
         ),
     )
 
-    @property
-    def shows(self) -> Shows:
-        return Shows.TWO
-
     def register(self) -> None:
         import actors.checkpoint.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")
-
-    def card_weights(self) -> dict[str, float]:
-        return {"score": 1.0}
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=False))

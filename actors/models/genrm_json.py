@@ -30,6 +30,7 @@ class GenrmJson(Judge):
     relative = frozenset({"margin"})
     delimiters = DELIMITERS
     reasoning = Reasoning.STRIP  # NeMo-Gym shows the messages of a response, and not its reasoning items
+    shows = Shows.TWO
     card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)
     ways = frozenset({"principles"})
     models = (
@@ -45,22 +46,11 @@ class GenrmJson(Judge):
     )
 
     @property
-    def shows(self) -> Shows:
-        return Shows.TWO
-
-    @property
-    def alone(self) -> bool:
-        return False
-
-    @property
     def takes_principles(self) -> bool:
         return "principles" in self.ways and self.way.principles is None
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")
-
-    def card_weights(self) -> dict[str, float]:
-        return {"score": 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
         responses = map(str.strip, question.responses)

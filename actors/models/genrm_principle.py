@@ -18,7 +18,6 @@ from actors.records import Message, Reading, Reason, Shown
 from actors.verdicts.verdict_token import difference
 
 MARKER = "Final Judgement:"
-_ANSWERS = (" Yes", " No")
 _NUMBER = "difference"
 
 
@@ -31,7 +30,9 @@ class GenrmPrinciple(ByPrinciple, Judge):
     asked = "its chat template, with a last turn of the role `principle`, and a generation prompt"
     read_at = "log-probability of ' Yes' less that of ' No' after 'Final Judgement:', each at least -50"
     range = "-50 to 50, above 0 where the principle is fulfilled"
-    delimiters = tuple(MARKER + answer for answer in _ANSWERS)
+    marks = (" Yes", " No")
+    delimiters = tuple(MARKER + mark for mark in marks)
+    shows = Shows.ONE
     card = Sampling(max_tokens=16000)
     models = (
         KnownModel(
@@ -57,14 +58,6 @@ class GenrmPrinciple(ByPrinciple, Judge):
             token_ids={" Yes": 7414, " No": 2308},
         ),
     )
-
-    @property
-    def shows(self) -> Shows:
-        return Shows.ONE
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        return _ANSWERS
 
     def own_outputs(self) -> tuple[str, ...]:
         return self.named()

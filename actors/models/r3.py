@@ -120,10 +120,6 @@ class R3(Judge):
         return self._kind.shows
 
     @property
-    def alone(self) -> bool:
-        return self.shows is Shows.ONE
-
-    @property
     def card_votes(self) -> int:
         """2 for pairs, one in each order: the answer names one of the two, and can't say that they are equal."""
         return 2 if self.shows is Shows.TWO else 1
@@ -141,9 +137,6 @@ class R3(Judge):
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("win",) if self.shows is Shows.TWO else ("score",)
-
-    def card_weights(self) -> dict[str, float]:
-        return {self.own_outputs()[0]: 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(map(str.strip, question.responses))

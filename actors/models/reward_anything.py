@@ -67,6 +67,7 @@ class RewardAnything(Judge):
     order_matters = True
     relative = frozenset({"rank"})
     probes_delimiters = False  # inside JSON nothing ends a text but a quotation mark, which is escaped
+    shows = Shows.ALL
     card = Sampling(max_tokens=4096)
     ways = frozenset({"principles"})
     models = (
@@ -80,10 +81,6 @@ class RewardAnything(Judge):
     )
 
     @property
-    def shows(self) -> Shows:
-        return Shows.ALL
-
-    @property
     def needs_principles(self) -> bool:
         return self.way.principles is None
 
@@ -92,9 +89,6 @@ class RewardAnything(Judge):
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "rank")
-
-    def card_weights(self) -> dict[str, float]:
-        return {"score": 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(json.dumps(text, ensure_ascii=False) for text in (question.principle or "", *question.responses))

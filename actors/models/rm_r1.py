@@ -60,6 +60,8 @@ class RmR1(Judge):
     read_at = "[[A]] or [[B]] in the last <answer> after </think>, the only one of the two there"
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
     order_matters = True
+    shows = Shows.TWO
+    card_votes = 2
     card = Sampling(max_tokens=50000)
     delimiters = (
         "[Client Question]",
@@ -81,26 +83,11 @@ class RmR1(Judge):
         KnownModel("gaotang/RM-R1-DeepSeek-Distilled-*", "7, 14 and 32 billion", "its card's", card="arXiv 2505.02387"),
     )
 
-    @property
-    def shows(self) -> Shows:
-        return Shows.TWO
-
-    @property
-    def alone(self) -> bool:
-        return False
-
-    @property
-    def card_votes(self) -> int:
-        return 2
-
     def roles(self) -> frozenset[Role]:
         return frozenset({Role.USER, Role.ASSISTANT})
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("win",)
-
-    def card_weights(self) -> dict[str, float]:
-        return {"win": 1.0}
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)

@@ -7,7 +7,6 @@ values of its variables, so Jinja inside them isn't run.
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -56,7 +55,10 @@ class Rubric(Judge):
             raise SettingsError(
                 "--principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
             )
-        return super().with_settings(settings, verdict_ids)
+        judge = super().with_settings(settings, verdict_ids)
+        schema = settings.rubric.json_schema
+        judge.card = Sampling(settings.rubric.max_tokens, schema=None if schema is None else json.dumps(schema))
+        return judge
 
     @property
     def rubric(self) -> RubricSettings:
@@ -68,10 +70,6 @@ class Rubric(Judge):
     @property
     def shows(self) -> Shows:
         return Shows(self.rubric.shows)
-
-    @property
-    def alone(self) -> bool:
-        return self.shows is Shows.ONE
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -97,14 +95,6 @@ class Rubric(Judge):
         outputs = self.rubric.outputs
         graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in self.rubric.truths]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
-
-    def answer_tokens(self, context: int | None) -> int:
-        longest = self.asks.max_tokens or self.rubric.max_tokens
-        return longest if context is None or self.asks.max_tokens else min(longest, context // 2)
-
-    def sampling(self, *how: Any) -> Sampling:
-        schema = self.rubric.json_schema
-        return replace(super().sampling(*how), schema=None if schema is None else json.dumps(schema))
 
     def opening(self, text: str) -> str:
         """Empty with a schema: the engine forces the text into JSON from its first token, even after a begin mark."""

@@ -54,22 +54,12 @@ class ChatRenderer:
             for at in responses:
                 draft.reject((at,), Reason.TOO_MANY_PROMPTS)
             return draft.finish()
-        shown = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at)]
-        for question in judge.questions(draft.request, shown):
+        for question in judge.questions(draft.request, draft.find_showable(self._check_text)):
             try:
                 draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
             except Rejected as rejected:
                 draft.reject(question.judges, rejected.reason)
         return draft.finish()
-
-    def _can_be_shown(self, draft: RequestDraft, at: int) -> bool:
-        """Whether a response can be shown beside others; one that can't is left out, and the others are judged."""
-        try:
-            self._check_text(draft.request.responses[at].content)
-        except Rejected as rejected:
-            draft.reject((at,), rejected.reason)
-            return False
-        return True
 
     def _ids(self, question: Question) -> tuple[int, ...]:
         """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""

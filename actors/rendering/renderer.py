@@ -191,8 +191,12 @@ class Renderer:
         clean = clean_answer = _CleanTextCache(self._clean_text)
         if self._reasoning_of(draft.request) is Reasoning.KEEP:
             clean_answer = _CleanTextCache(self._clean_answer)
-        among = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at, clean_answer, go_on)]
-        for question in self._family.questions(draft.request, among):
+
+        def check_answer(text: str) -> None:
+            go_on()
+            self._check_encodable(clean_answer(text))
+
+        for question in self._family.questions(draft.request, draft.find_showable(check_answer)):
             go_on()
             try:
                 safe = self._make_safe(question, clean, clean_answer)
@@ -205,16 +209,6 @@ class Renderer:
                 draft.reject(question.judges, rejected.reason)
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
-
-    def _can_be_shown(self, draft: RequestDraft, at: int, clean_answer: Callable[[str], str], go_on: GoOn) -> bool:
-        """Whether a response can be shown beside others. One that can't is left out, so that the others are still judged."""
-        go_on()
-        try:
-            self._check_encodable(clean_answer(draft.request.responses[at].content))
-        except Rejected as rejected:
-            draft.reject((at,), rejected.reason)
-            return False
-        return True
 
     def _make_safe(
         self,
@@ -321,8 +315,7 @@ class Renderer:
             ids = self.tokenize(self._render_text(safe))
         # `_clean_text` looked for control tokens in the texts as they are written. The tokenizer may still make one when it
         # normalises (of a full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
-        keeps_reasoning = self._reasoning_of(prompt.draft.request) is Reasoning.KEEP
-        if self._control.count(ids) > self._controls_of(self._blank(safe, keeps_reasoning)):
+        if self._control.count(ids) > self._controls_of(self._blank(safe)):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         if self._is_doubled(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
@@ -332,11 +325,9 @@ class Renderer:
             ids = [*self._second_bos, *ids[len(ids) - self._limit + len(self._second_bos) :]]
         return ids
 
-    def _blank(self, question: Question, keeps_reasoning: bool) -> Question:
-        """The question with blank texts, where reasoning is kept behind the same marks of it."""
+    def _blank(self, question: Question) -> Question:
+        """The question with blank texts, behind the same marks of reasoning where an answer has kept them."""
         blank = self._family.blank(question, PROBE)
-        if not keeps_reasoning:
-            return blank
         context = tuple(
             replace(blank_turn, content=with_marks_of(turn.content, blank_turn.content))
             if turn.role is Role.ASSISTANT

@@ -87,7 +87,6 @@ def _folded(text: str) -> str:
 
 
 _FOLDED = tuple(mark._replace(begin=_folded(mark.begin), end=_folded(mark.end)) for mark in MARKS)
-_UNPAIRED = [mark for mark in _FOLDED if not mark.paired]
 _BEGINS = [mark.begin for mark in _FOLDED if mark.prefilled]
 _ENDS = [mark.end for mark in _FOLDED if mark.prefilled]
 _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_ENDS])]))
@@ -179,7 +178,7 @@ def mark_in(template: str) -> str | None:
 def opened_by(prompt: str) -> str:
     """The begin mark with which a prompt ends, so that what a model writes after it is reasoning; empty if none does."""
     folded = _folded(prompt.rstrip()).removesuffix(_MESSAGE)
-    begin = next((mark.begin for mark in _UNPAIRED if folded.endswith(mark.begin)), "")
+    begin = next((mark.begin for mark in _FOLDED if not mark.paired and folded.endswith(mark.begin)), "")
     return prompt[len(folded) - len(begin) : len(folded)]
 
 

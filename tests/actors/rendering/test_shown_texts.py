@@ -14,8 +14,8 @@ from actors.rendering.renderer import Renderer
 from actors.reward_model import families
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
-from tests.actors.contracts.test_judge_prompts import ANY_ROLE, judge_folder, judge_model, rendered
 from tests.support.examples import examples
+from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered
 from tests.support.models import assistant, reason_of, renderer, request, user, write_model
 
 LINE = "{{ message.role }}: {{ message.content }}<|end|>"
