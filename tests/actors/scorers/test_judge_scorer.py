@@ -390,6 +390,22 @@ def test_what_never_has_a_verdict_fails_and_keeps_the_text(judged: Judged) -> No
         assert [said.text for said in score.trace] == [r"perhaps \boxed{3, 3}"] * 2
 
 
+def test_reasoning_that_the_template_opened_ends_at_its_own_mark() -> None:
+    family = judge("r3", POINTWISE, reask=0)
+    (prompt,) = prompts(family, 1)
+    text = 'It says: 7. </thinking> {"score": 1}. [/THINK]{"score": 4}'
+    rewards = []
+    for opening in ("[THINK]", "<thinking>", ""):
+        fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: text)
+        opened = replace(request(family, 1), prompts=(replace(prompt, opening=opening),))
+        try:
+            ((score,),) = JudgeScorer(family, family.card_weights(), fake, ANSWER_TOKENS).score_block([opened])
+        finally:
+            fake.close()
+        rewards.append(score.reward or score.reason)
+    assert rewards == [4.0, Reason.TWO_VERDICTS, Reason.TWO_VERDICTS]
+
+
 def test_without_asking_again_once_is_enough(judged: Judged) -> None:
     judged.scores(judge("genrm-boxed", reask=0), lambda ids, _: "?")
     assert len(judged.asked) == 1
