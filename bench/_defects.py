@@ -96,7 +96,7 @@ DEFECTS = (
     Defect(
         "a control token that the tokenizer makes is accepted",
         "actors/rendering/renderer.py",
-        "if self._control.count(ids) > self._controls_of(self._blank(safe, keeps_reasoning)):",
+        "if self._control.count(ids) > self._controls_of(self._blank(safe)):",
         "if False:",
         "tests/actors/rendering/test_renderer.py::test_a_control_token_that_normalisation_makes_is_rejected",
     ),

@@ -32,9 +32,6 @@ class Distribution(OneLogit):
     def outputs(self) -> tuple[str, ...]:
         return (MEAN, STD, DIVERGING)
 
-    def card_weights(self) -> Mapping[str, float]:
-        return {MEAN: 1.0}
-
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         if custom is not None and DIVERGING in custom:
             raise SettingsError(f"weights name {DIVERGING}, which only pairs of responses have; there are {MEAN} and {STD}")

@@ -158,9 +158,9 @@ class Family(ABC):
     def outputs(self) -> tuple[str, ...]:
         """The names of the model's outputs, as they appear in `scores`."""
 
-    @abstractmethod
     def card_weights(self) -> Mapping[str, float]:
-        """The weights of the outputs in the reward, as the model card has them."""
+        """The weights of the outputs in the reward, as the model card has them; by default the first one is the reward."""
+        return {self.outputs()[0]: 1.0}
 
     @abstractmethod
     def text(self, question: Question, template: ChatTemplate) -> str:
@@ -314,9 +314,6 @@ class OneLogit(Family):
 
     def outputs(self) -> tuple[str, ...]:
         return ("score",)
-
-    def card_weights(self) -> Mapping[str, float]:
-        return {"score": 1.0}
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template(question.messages)

@@ -19,14 +19,14 @@ from typing import Any, ClassVar, Self
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, KnownModel, Question, weighted_reward
 from actors.engine.protocol import Generation, Sampling, Task
-from actors.errors import ModelError, SettingsError
-from actors.records import Prompt, Reading, ScoreRequest
+from actors.errors import ModelError, SettingsError, Unreadable
+from actors.records import Prompt, Reading, Reason, ScoreRequest
 from actors.settings.replica import AS_ITS_CARD, Aggregate, JudgeSettings, Pairs
-from actors.text.reasoning import opened_by
+from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
-PARSER = 3
+PARSER = 4
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """How votes are sampled where the card samples greedily or says nothing of several votes."""
@@ -64,7 +64,7 @@ class Judge(Family):
 
     task = Task.GENERATE
     probes_delimiters = True
-    card: ClassVar[Sampling]
+    card: Sampling
     """How its authors sample a single verdict."""
     card_of: ClassVar[str] = "its card"
     """Whose choice `card` is, for a run's record."""
@@ -85,7 +85,7 @@ class Judge(Family):
     @property
     def alone(self) -> bool:
         """Whether it can judge a response without another to compare it with."""
-        return True
+        return self.shows is not Shows.TWO
 
     @property
     def card_votes(self) -> int:
@@ -102,8 +102,17 @@ class Judge(Family):
         """The names of the outputs that its text gives, without those that Assay computes."""
 
     @abstractmethod
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
+        """The verdict about `shown` responses in an answer without reasoning. Raises `Unreadable`, also if two differ."""
+
     def verdict(self, generation: Generation, shown: int) -> Verdict:
         """The verdict in a text about `shown` responses. Raises `Unreadable`. Only for a text that ended by itself."""
+        # The same wherever the answer may begin: a verdict before a mark may be a draft, and one behind it a quotation.
+        answers = possible_answers(generation.text)
+        verdicts = [self.read_answer(replace(generation, text=answer), shown) for answer in answers]
+        if not verdicts or verdicts[0] != verdicts[-1]:
+            raise Unreadable(Reason.TWO_VERDICTS if verdicts else Reason.NO_VERDICT)
+        return verdicts[0]
 
     def made_up(self, rng: Random, shown: int) -> Verdict:
         """A random verdict, for rehearsals on the fake engine."""

@@ -13,12 +13,13 @@ from actors.contracts.judge import Judge, Shows, Verdict
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Reasoning, Role, Shown
-from actors.verdicts.parsing import answer_of, between, number, the_only
+from actors.verdicts.parsing import between, number, the_only
 from actors.verdicts.whole_numbers import check_whole
 
 GRADES = (1.0, 5.0)
 RANKINGS = (1.0, 6.0)
 EVEN = 3.5
+_GRADES, _RANKING = "Individual Scores", "Ranking Score"
 DELIMITERS = tuple(f"[The {edge} of Response {at}]" for at in (1, 2) for edge in ("Begin", "End"))
 """Delimiters of NVIDIA's prompt for these judges, in addition to those of a checkpoint's template."""
 ROLES = (Shown.RESPONSE_1, Shown.RESPONSE_2)
@@ -50,8 +51,10 @@ class GenrmBoxed(Judge):
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
     order_matters = True
     relative = frozenset({"margin"})
-    delimiters = DELIMITERS
+    delimiters = (*DELIMITERS, *(f"[The {edge} of {what}]" for what in (_GRADES, _RANKING) for edge in ("Begin", "End")))
     reasoning = Reasoning.STRIP  # NVIDIA's environment for it judges what follows the last </think>
+    shows = Shows.TWO
+    alone = True
     card = Sampling(max_tokens=32768)
     models = (
         KnownModel(
@@ -72,29 +75,21 @@ class GenrmBoxed(Judge):
         ),
     )
 
-    @property
-    def shows(self) -> Shows:
-        return Shows.TWO
-
     def register(self) -> None:
         import actors.checkpoint.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")
 
-    def card_weights(self) -> dict[str, float]:
-        return {"score": 1.0}
-
     def text(self, question: Question, template: ChatTemplate) -> str:
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=False))
         return template((*question.context, *shown), generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
-        answer = answer_of(generation.text)
-        grades = _read_boxes(answer, "Individual Scores", shown, *GRADES)
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
+        grades = _read_boxes(generation.text, _GRADES, shown, *GRADES)
         if shown == 1:
             return graded(grades, None)
-        return graded(grades, *_read_boxes(answer, "Ranking Score", 1, *RANKINGS))
+        return graded(grades, *_read_boxes(generation.text, _RANKING, 1, *RANKINGS))
 
 
 def _read_boxes(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:

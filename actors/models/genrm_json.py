@@ -12,7 +12,7 @@ from actors.contracts.judge import Judge, Shows, Verdict
 from actors.engine.protocol import Generation, Sampling
 from actors.models.genrm_boxed import DELIMITERS, GRADES, RANKINGS, ROLES, graded
 from actors.records import Message, Reasoning, Role, Shown
-from actors.verdicts.parsing import answer_of, number, objects, the_only
+from actors.verdicts.parsing import number, objects, the_only
 
 _KEYS = ("score_1", "score_2", "ranking")
 
@@ -30,6 +30,7 @@ class GenrmJson(Judge):
     relative = frozenset({"margin"})
     delimiters = DELIMITERS
     reasoning = Reasoning.STRIP  # NeMo-Gym shows the messages of a response, and not its reasoning items
+    shows = Shows.TWO
     card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)
     ways = frozenset({"principles"})
     models = (
@@ -45,22 +46,11 @@ class GenrmJson(Judge):
     )
 
     @property
-    def shows(self) -> Shows:
-        return Shows.TWO
-
-    @property
-    def alone(self) -> bool:
-        return False
-
-    @property
     def takes_principles(self) -> bool:
         return "principles" in self.ways and self.way.principles is None
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")
-
-    def card_weights(self) -> dict[str, float]:
-        return {"score": 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
         responses = map(str.strip, question.responses)
@@ -71,8 +61,8 @@ class GenrmJson(Judge):
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=True))
         return template((*question.context, *principle, *shown), generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
-        first, second, ranking = the_only(_read_verdicts(answer_of(generation.text)))
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
+        first, second, ranking = the_only(_read_verdicts(generation.text))
         return graded((first, second), ranking)
 
 

@@ -30,6 +30,9 @@ class GenrmPrinciple(ByPrinciple, Judge):
     asked = "its chat template, with a last turn of the role `principle`, and a generation prompt"
     read_at = "log-probability of ' Yes' less that of ' No' after 'Final Judgement:', each at least -50"
     range = "-50 to 50, above 0 where the principle is fulfilled"
+    marks = (" Yes", " No")
+    delimiters = tuple(MARKER + mark for mark in marks)
+    shows = Shows.ONE
     card = Sampling(max_tokens=16000)
     models = (
         KnownModel(
@@ -56,14 +59,6 @@ class GenrmPrinciple(ByPrinciple, Judge):
         ),
     )
 
-    @property
-    def shows(self) -> Shows:
-        return Shows.ONE
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        return (" Yes", " No")
-
     def own_outputs(self) -> tuple[str, ...]:
         return self.named()
 
@@ -72,7 +67,7 @@ class GenrmPrinciple(ByPrinciple, Judge):
             raise Rejected(Reason.NO_PRINCIPLE)
         return template((*question.messages, Message(Shown.PRINCIPLE, question.principle)), generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
         return Verdict(({_NUMBER: difference(generation, MARKER, self.marks, self.verdict_ids)},))
 
     def vote(self, scores: Mapping[str, float], weights: Mapping[str, float]) -> float:

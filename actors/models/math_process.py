@@ -66,9 +66,6 @@ class MathProcess(Family):
     def outputs(self) -> tuple[str, ...]:
         return ("product", "min", "last")
 
-    def card_weights(self) -> Mapping[str, float]:
-        return {"product": 1.0}
-
     def shown(self, question: Question) -> tuple[str, ...]:
         (solution,) = question.responses
         return tuple(map(str.strip, _split_steps(solution)))

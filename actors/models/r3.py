@@ -22,7 +22,7 @@ from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
 from actors.models.rm_r1 import won
 from actors.records import Message, Reason, Role
-from actors.verdicts.parsing import answer_of, number, objects_and_rest, the_only
+from actors.verdicts.parsing import number, objects_and_rest, the_only
 
 _RATE = "Your task is to rate the response to the given query."
 
@@ -120,10 +120,6 @@ class R3(Judge):
         return self._kind.shows
 
     @property
-    def alone(self) -> bool:
-        return self.shows is Shows.ONE
-
-    @property
     def card_votes(self) -> int:
         """2 for pairs, one in each order: the answer names one of the two, and can't say that they are equal."""
         return 2 if self.shows is Shows.TWO else 1
@@ -141,9 +137,6 @@ class R3(Judge):
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("win",) if self.shows is Shows.TWO else ("score",)
-
-    def card_weights(self) -> dict[str, float]:
-        return {self.own_outputs()[0]: 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(map(str.strip, question.responses))
@@ -185,9 +178,8 @@ class R3(Judge):
             raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for --rating {self.way.rating} has the lines {lines}")
         return text[: first.start()].strip() or _RATE, text[first.start() :].strip()
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
-        answer = answer_of(generation.text)
-        score = the_only(_read_scores(answer))
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
+        score = the_only(_read_scores(generation.text))
         if self.shows is Shows.TWO:
             if score not in _RESPONSES:
                 raise Unreadable(Reason.NO_VERDICT)

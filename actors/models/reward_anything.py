@@ -16,7 +16,7 @@ from actors.contracts.judge import Judge, Shows, Verdict
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.records import Message, Reason, Role
-from actors.verdicts.parsing import answer_of, number, objects, the_only
+from actors.verdicts.parsing import number, objects, the_only
 
 SYSTEM_TURN = """
 You are an evaluator judging model responses based on a given **evaluation principle**. Your primary goal is to assess how \
@@ -67,6 +67,7 @@ class RewardAnything(Judge):
     order_matters = True
     relative = frozenset({"rank"})
     probes_delimiters = False  # inside JSON nothing ends a text but a quotation mark, which is escaped
+    shows = Shows.ALL
     card = Sampling(max_tokens=4096)
     ways = frozenset({"principles"})
     models = (
@@ -80,10 +81,6 @@ class RewardAnything(Judge):
     )
 
     @property
-    def shows(self) -> Shows:
-        return Shows.ALL
-
-    @property
     def needs_principles(self) -> bool:
         return self.way.principles is None
 
@@ -92,9 +89,6 @@ class RewardAnything(Judge):
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("score", "rank")
-
-    def card_weights(self) -> dict[str, float]:
-        return {"score": 1.0}
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(json.dumps(text, ensure_ascii=False) for text in (question.principle or "", *question.responses))
@@ -107,8 +101,8 @@ class RewardAnything(Judge):
         turns = (Message(Role.SYSTEM, SYSTEM_TURN), Message(Role.USER, json.dumps(task, ensure_ascii=False)))
         return template(turns, generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
-        grades, order = the_only(_read_verdicts(answer_of(generation.text), _names(shown)))
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
+        grades, order = the_only(_read_verdicts(generation.text, _names(shown)))
         # The order decides which is better, also between equal grades; without one, the grades do.
         merits = tuple(float(shown - place) for place in order) if order else grades
         ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]

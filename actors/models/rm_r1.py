@@ -1,8 +1,8 @@
 """RM-R1, distilled from DeepSeek's reasoning, names the better of two responses after reasoning about them.
 
 The prompt is one user turn and no system turn, word for word its authors' (Apache-2.0). The verdict is in the last
-`<answer>`, with no words after it, so that an answer quoted earlier isn't taken for it. Its authors show each pair in one
-random order; here both orders are judged, and a judge that contradicts itself counts as a tie.
+`<answer>`, with no words after it; as in their code, a text with both `[[A]]` and `[[B]]` has none. They show each pair in
+one random order; here both orders are judged, and a judge that contradicts itself counts as a tie.
 """
 
 import re
@@ -14,7 +14,7 @@ from actors.contracts.judge import Judge, Shows, Verdict
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Role
-from actors.verdicts.parsing import answer_of
+from actors.verdicts.parsing import the_only
 
 _TASK = (
     "Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the Client "
@@ -24,7 +24,8 @@ _FORMAT = (
     "\n\nOutput your final verdict at last by strictly following this format: '<answer>[[A]]</answer>' if Chatbot A is "
     "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
 )
-_ANSWER = re.compile(r"\s*\[\[([AB])\]\]\s*</answer>(?:</answer>|[\W_])*+")
+_WINNER = re.compile(r"\[\[([AB])\]\]")
+_ANSWER = re.compile(r"\s*\[\[[AB]\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
 
@@ -56,9 +57,11 @@ class RmR1(Judge):
     summary = "reasons, then names the better of two responses (RM-R1, distilled)"
     source = "RM-R1-UIUC/RM-R1, eval/RM-Bench/rewardbench/generative.py"
     asked = "one user turn with its authors' text and both responses, in both orders; generation prompt"
-    read_at = "[[A]] or [[B]] in the last <answer> after </think>"
+    read_at = "[[A]] or [[B]] in the last <answer> after </think>, the only one of the two there"
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
     order_matters = True
+    shows = Shows.TWO
+    card_votes = 2
     card = Sampling(max_tokens=50000)
     delimiters = (
         "[Client Question]",
@@ -67,6 +70,7 @@ class RmR1(Judge):
             for edge in ("Start", "End")
             for what in ("Chatbot A", "Chatbot B", "the Conversation between")
         ),
+        *(f"<answer>[[{name}]]" for name in NAMES),
     )
     probes_delimiters = False
     models: ClassVar[tuple[KnownModel, ...]] = (
@@ -79,36 +83,21 @@ class RmR1(Judge):
         KnownModel("gaotang/RM-R1-DeepSeek-Distilled-*", "7, 14 and 32 billion", "its card's", card="arXiv 2505.02387"),
     )
 
-    @property
-    def shows(self) -> Shows:
-        return Shows.TWO
-
-    @property
-    def alone(self) -> bool:
-        return False
-
-    @property
-    def card_votes(self) -> int:
-        return 2
-
     def roles(self) -> frozenset[Role]:
         return frozenset({Role.USER, Role.ASSISTANT})
 
     def own_outputs(self) -> tuple[str, ...]:
         return ("win",)
 
-    def card_weights(self) -> dict[str, float]:
-        return {"win": 1.0}
-
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
-        _, tag, tail = answer_of(generation.text).rpartition("<answer>")
-        match = _ANSWER.fullmatch(tail)
-        if not tag or match is None:
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
+        _, tag, tail = generation.text.rpartition("<answer>")
+        winner = the_only(_WINNER.findall(generation.text))
+        if not tag or not _ANSWER.fullmatch(tail):
             raise Unreadable(Reason.NO_VERDICT)
-        return won(match[1] == NAMES[0])
+        return won(winner == NAMES[0])
 
 
 def won(first: bool) -> Verdict:

@@ -7,7 +7,6 @@ values of its variables, so Jinja inside them isn't run.
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -24,7 +23,7 @@ from actors.records import Message, Reason, Role
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.patterns import groups_of, linear
-from actors.verdicts.parsing import answer_of, number, objects, the_only
+from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.verdict_token import difference
 from actors.verdicts.whole_numbers import check_whole
 
@@ -56,7 +55,10 @@ class Rubric(Judge):
             raise SettingsError(
                 "--principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
             )
-        return super().with_settings(settings, verdict_ids)
+        judge = super().with_settings(settings, verdict_ids)
+        schema = settings.rubric.json_schema
+        judge.card = Sampling(settings.rubric.max_tokens, schema=None if schema is None else json.dumps(schema))
+        return judge
 
     @property
     def rubric(self) -> RubricSettings:
@@ -68,10 +70,6 @@ class Rubric(Judge):
     @property
     def shows(self) -> Shows:
         return Shows(self.rubric.shows)
-
-    @property
-    def alone(self) -> bool:
-        return self.shows is Shows.ONE
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -97,14 +95,6 @@ class Rubric(Judge):
         outputs = self.rubric.outputs
         graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in self.rubric.truths]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
-
-    def answer_tokens(self, context: int | None) -> int:
-        longest = self.asks.max_tokens or self.rubric.max_tokens
-        return longest if context is None or self.asks.max_tokens else min(longest, context // 2)
-
-    def sampling(self, *how: Any) -> Sampling:
-        schema = self.rubric.json_schema
-        return replace(super().sampling(*how), schema=None if schema is None else json.dumps(schema))
 
     def opening(self, text: str) -> str:
         """Empty with a schema: the engine forces the text into JSON from its first token, even after a begin mark."""
@@ -133,15 +123,14 @@ class Rubric(Judge):
         turns = (Message(Role.USER, prompt),)
         return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
 
-    def verdict(self, generation: Generation, shown: int) -> Verdict:
+    def read_answer(self, generation: Generation, shown: int) -> Verdict:
         rubric = self.rubric
         if rubric.verdict is not None:
             return Verdict(({"score": difference(generation, rubric.verdict.after, self.marks, self.verdict_ids)},))
-        answer = answer_of(generation.text)
         outputs = dict(
             the_only(
                 tuple(outputs_once.items())
-                for outputs_once in (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
+                for outputs_once in (_read_matches if rubric.pattern else _read_objects)(rubric, generation.text)
             )
         )
         return self._verdict(outputs)

@@ -17,6 +17,7 @@ from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, Sc
 from actors.rendering.probed_delimiters import probed_delimiters
 from actors.rendering.renderer import MOST_PROMPTS
 from actors.rendering.request_draft import RequestDraft
+from actors.rendering.shown_texts import PROBE, check_shown, other_question
 from actors.text.delimiters import Delimiters
 from actors.text.reasoning import without_reasoning
 
@@ -24,7 +25,7 @@ CHAT_RENDERER = 1
 """Version of the messages, in a run's identity: it goes up when a request becomes other messages than before."""
 _ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 _END = "\n"
-_PROBE = Message(Role.USER, "assay probe text")
+_PROBE = Message(Role.USER, PROBE)
 
 
 class ChatRenderer:
@@ -53,22 +54,12 @@ class ChatRenderer:
             for at in responses:
                 draft.reject((at,), Reason.TOO_MANY_PROMPTS)
             return draft.finish()
-        shown = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at)]
-        for question in judge.questions(draft.request, shown):
+        for question in judge.questions(draft.request, draft.find_showable(self._check_text)):
             try:
                 draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
             except Rejected as rejected:
                 draft.reject(question.judges, rejected.reason)
         return draft.finish()
-
-    def _can_be_shown(self, draft: RequestDraft, at: int) -> bool:
-        """Whether a response can be shown beside others; one that can't is left out, and the others are judged."""
-        try:
-            self._check_text(draft.request.responses[at].content)
-        except Rejected as rejected:
-            draft.reject((at,), rejected.reason)
-            return False
-        return True
 
     def _ids(self, question: Question) -> tuple[int, ...]:
         """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
@@ -114,12 +105,10 @@ class _Messages:
 def _messages(judge: Judge, question: Question) -> list[dict[str, str]]:
     """What the judge gives to a chat template. Raises `Rejected` if a response isn't in it as it is."""
     template = _Messages()
-    text, end = judge.text(question, template), 0
+    other = other_question(judge, question)
+    text, other_text = judge.text(question, template), judge.text(other, _Messages())
+    check_shown(text, judge.shown(question), other_text, judge.shown(other))
     (messages,) = template.rendered
-    for shown in judge.shown(question):
-        if (start := text.find(shown, end)) < 0:
-            raise Rejected(Reason.TEMPLATE_REFUSED, "the prompt leaves the response out, or changes it")
-        end = start + len(shown)
     return [_as_dict(message) for message in messages]
 
 

@@ -6,9 +6,8 @@ from collections.abc import Collection
 from actors.contracts.family import ChatTemplate, Family
 from actors.errors import Rejected
 from actors.records import Message, Response, Role, ScoreRequest
+from actors.rendering.shown_texts import PROBE
 from actors.text.delimiters import between
-
-_PROBE = "assay probe text"
 
 
 def probed_delimiters(family: Family, template: ChatTemplate, control_texts: Collection[str]) -> set[str]:
@@ -16,11 +15,11 @@ def probed_delimiters(family: Family, template: ChatTemplate, control_texts: Col
     if not family.probes_delimiters:
         return set()
     speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
-    turns = tuple(Message(role, f"{_PROBE} of turn {number}") for number, role in speakers)
+    turns = tuple(Message(role, f"{PROBE} of turn {number}") for number, role in speakers)
     delimiters: set[str] = set()
     for count, context in itertools.product(family.counts, (turns[-1:], turns)):
-        responses = tuple(Response(f"{at}", f"{_PROBE} of response {at}") for at in range(count))
-        principles = (family.example_principle(_PROBE),) if family.needs_principles else ()
+        responses = tuple(Response(f"{at}", f"{PROBE} of response {at}") for at in range(count))
+        principles = (family.example_principle(PROBE),) if family.needs_principles else ()
         for question in family.questions(ScoreRequest(context, responses, principles), range(count)):
             shown = (*(turn.content for turn in context), *question.responses)
             try:

@@ -6,12 +6,11 @@ prompt has exactly the special tokens that the template wrote: never a second BO
 
 import itertools
 import math
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from actors.checkpoint.checkpoint_files import Checkpoint
@@ -31,6 +30,7 @@ from actors.records import (
 from actors.rendering.control_tokens import ControlTokenFilter
 from actors.rendering.probed_delimiters import probed_delimiters
 from actors.rendering.request_draft import RequestDraft
+from actors.rendering.shown_texts import PROBE, check_shown, other_question, with_marks_of
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
 from actors.text.delimiters import Delimiters
@@ -46,11 +46,7 @@ MOST_PROMPTS = 65_536
 
 _CHUNK = 2**25
 """Characters of rendered prompts in memory at a time; `Stems` gives the tokenizer about a million of them in one call."""
-_PROBE = "assay probe text"
-"""Stands for a user's text where a family and its template are tried out."""
-_WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
-"""All of a text but the white space around it."""
-_PROBE_CONTEXT = (Message(Role.USER, _PROBE),)
+_PROBE_CONTEXT = (Message(Role.USER, PROBE),)
 
 
 class Renderer:
@@ -71,6 +67,7 @@ class Renderer:
         self._pad_id = checkpoint.pad_token_id if self._family.skips_padding else None
         self._step_id = vocabulary.get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
+        self._other_text = lru_cache(maxsize=2)(partial(self._family.text, template=self._template))
         self._roles = self._family.roles() or self._template_roles()
         # A family that writes its own text says itself what it does with system turns; only a template must be tried out.
         by_template = self._family.roles() is None and Role.SYSTEM in self._roles
@@ -175,7 +172,7 @@ class Renderer:
     def token_texts(self, ids: Collection[int]) -> dict[int, str]:
         """The text of each token where it follows another one; of a part of a character, U+FFFD."""
         # Behind a token: many tokenizers leave out the space with which a token begins, where a text begins with it.
-        before = self._tokenize([_PROBE])[0][-1:]
+        before = self._tokenize([PROBE])[0][-1:]
         bare, *texts = self._tokenizer.batch_decode(
             [before, *([*before, token] for token in ids)], clean_up_tokenization_spaces=False
         )
@@ -194,8 +191,12 @@ class Renderer:
         clean = clean_answer = _CleanTextCache(self._clean_text)
         if self._reasoning_of(draft.request) is Reasoning.KEEP:
             clean_answer = _CleanTextCache(self._clean_answer)
-        among = [at for at in draft.judgeable if not draft.together or self._can_be_shown(draft, at, clean_answer, go_on)]
-        for question in self._family.questions(draft.request, among):
+
+        def check_answer(text: str) -> None:
+            go_on()
+            self._check_encodable(clean_answer(text))
+
+        for question in self._family.questions(draft.request, draft.find_showable(check_answer)):
             go_on()
             try:
                 safe = self._make_safe(question, clean, clean_answer)
@@ -208,16 +209,6 @@ class Renderer:
                 draft.reject(question.judges, rejected.reason)
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
-
-    def _can_be_shown(self, draft: RequestDraft, at: int, clean_answer: Callable[[str], str], go_on: GoOn) -> bool:
-        """Whether a response can be shown beside others. One that can't is left out, so that the others are still judged."""
-        go_on()
-        try:
-            self._check_encodable(clean_answer(draft.request.responses[at].content))
-        except Rejected as rejected:
-            draft.reject((at,), rejected.reason)
-            return False
-        return True
 
     def _make_safe(
         self,
@@ -273,12 +264,8 @@ class Renderer:
         return self._control.neutralised(text)
 
     def _render_text(self, question: Question) -> str:
-        text, end = self._family.text(question, self._template), 0
-        for shown in self._family.shown(question):
-            # Searched from the end of the one before: else a second response equal to the first would be found in its place.
-            if (start := text.find(shown, end)) < 0:
-                raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
-            end = start + len(shown)
+        text, other = self._family.text(question, self._template), other_question(self._family, question)
+        check_shown(text, self._family.shown(question), self._other_text(other), self._family.shown(other))
         return self._check_encodable(text)
 
     def _check_encodable(self, text: str) -> str:
@@ -328,8 +315,7 @@ class Renderer:
             ids = self.tokenize(self._render_text(safe))
         # `_clean_text` looked for control tokens in the texts as they are written. The tokenizer may still make one when it
         # normalises (of a full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
-        keeps_reasoning = self._reasoning_of(prompt.draft.request) is Reasoning.KEEP
-        if self._control.count(ids) > self._controls_of(self._blank(safe, keeps_reasoning)):
+        if self._control.count(ids) > self._controls_of(self._blank(safe)):
             raise Rejected(Reason.CONTROL_TOKEN, "made by the tokenizer's normalisation, or by the template")
         if self._is_doubled(ids):
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template writes the token where the reward is read, more than once")
@@ -339,18 +325,16 @@ class Renderer:
             ids = [*self._second_bos, *ids[len(ids) - self._limit + len(self._second_bos) :]]
         return ids
 
-    def _blank(self, question: Question, keeps_reasoning: bool) -> Question:
-        """The question with blank texts, where reasoning is kept behind the same marks of it."""
-        blank = self._family.blank(question, _PROBE)
-        if not keeps_reasoning:
-            return blank
+    def _blank(self, question: Question) -> Question:
+        """The question with blank texts, behind the same marks of reasoning where an answer has kept them."""
+        blank = self._family.blank(question, PROBE)
         context = tuple(
-            replace(blank_turn, content=_with_marks_of(turn.content, blank_turn.content))
+            replace(blank_turn, content=with_marks_of(turn.content, blank_turn.content))
             if turn.role is Role.ASSISTANT
             else blank_turn
             for turn, blank_turn in zip(question.context, blank.context, strict=True)
         )
-        return replace(blank, context=context, responses=tuple(map(_with_marks_of, question.responses, blank.responses)))
+        return replace(blank, context=context, responses=tuple(map(with_marks_of, question.responses, blank.responses)))
 
     def _step_positions(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Where steps end; empty for a family that judges whole responses."""
@@ -449,10 +433,10 @@ class Renderer:
         """The roles whose text the template prints. A turn of another role would be dropped silently."""
         question, answer = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
         probes = {
-            Role.USER: (Message(Role.USER, _PROBE),),
-            Role.ASSISTANT: (question, Message(Role.ASSISTANT, _PROBE), question),
-            Role.SYSTEM: (Message(Role.SYSTEM, _PROBE), question),
-            Role.TOOL: (question, answer, Message(Role.TOOL, _PROBE)),
+            Role.USER: (Message(Role.USER, PROBE),),
+            Role.ASSISTANT: (question, Message(Role.ASSISTANT, PROBE), question),
+            Role.SYSTEM: (Message(Role.SYSTEM, PROBE), question),
+            Role.TOOL: (question, answer, Message(Role.TOOL, PROBE)),
         }
         roles = frozenset(role for role, context in probes.items() if self._prints(context))
         if missing := {Role.USER, Role.ASSISTANT} - roles:
@@ -465,14 +449,14 @@ class Renderer:
     def _prints_later_system(self) -> bool:
         """Whether the template prints a system turn that isn't the first turn."""
         question, answer = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
-        return self._prints((question, answer, Message(Role.SYSTEM, _PROBE), question))
+        return self._prints((question, answer, Message(Role.SYSTEM, PROBE), question))
 
     def _prints_several_systems(self) -> bool:
         """Whether the template prints both of two system turns: with some, one replaces the other."""
-        probe, other = Message(Role.SYSTEM, _PROBE), Message(Role.SYSTEM, "other")
+        probe, other = Message(Role.SYSTEM, PROBE), Message(Role.SYSTEM, "other")
         return all(self._prints((*systems, Message(Role.USER, "question"))) for systems in ((probe, other), (other, probe)))
 
-    def _probe_request(self, context: tuple[Message, ...], count: int, text: str = _PROBE) -> ScoreRequest:
+    def _probe_request(self, context: tuple[Message, ...], count: int, text: str = PROBE) -> ScoreRequest:
         """A request to try the family and its template out with."""
         principles = (self._family.example_principle(text),) if self._family.needs_principles else ()
         return ScoreRequest(context, tuple(Response(f"probe[{at}]", text) for at in range(count)), principles)
@@ -481,7 +465,7 @@ class Renderer:
         count = self._family.counts[0]
         question, *_ = self._family.questions(self._probe_request(context, count, "answer"), range(count))
         try:
-            return _PROBE in self._family.text(question, self._template)
+            return PROBE in self._family.text(question, self._template)
         except Rejected:
             return False
 
@@ -512,7 +496,7 @@ class Renderer:
             raise ModelError(f"{name}: a plain question{about} can't be asked: {rejected}") from rejected
         probe = self.tokenize(text)
         # In a row, before the first turn's text: BOS may begin every turn, as SmolLM2's `<|im_start|>` does, or end it.
-        runs = itertools.groupby(self._tokenize([text.partition(_PROBE)[0]])[0])
+        runs = itertools.groupby(self._tokenize([text.partition(PROBE)[0]])[0])
         written = next((len(list(run)) for token, run in runs if token == begin), 0)
         if written not in (allowed := self._allowed_bos_counts()):
             raise ModelError(
@@ -549,9 +533,7 @@ class Renderer:
         if self._settings.system is None:
             return
         name = self._tokenizer.name_or_path
-        if Role.SYSTEM not in self._roles or not self._prints(
-            (Message(Role.SYSTEM, _PROBE), Message(Role.USER, "question"))
-        ):
+        if Role.SYSTEM not in self._roles or not self._prints((Message(Role.SYSTEM, PROBE), Message(Role.USER, "question"))):
             raise SettingsError(f"--system: the prompts of {name} have no system turn, or always the same one; leave it out")
         try:
             self._check_encodable(self._clean_text(self._settings.system))
@@ -575,7 +557,7 @@ class Renderer:
     @property
     def _tokenizer_adds_bos(self) -> bool:
         """Whether the tokenizer prepends BOS to a text."""
-        adds_bos: bool = self._tokenizer(_PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
+        adds_bos: bool = self._tokenizer(PROBE)["input_ids"][:1] == [self._tokenizer.bos_token_id]
         return adds_bos
 
 
@@ -584,16 +566,6 @@ def special_tokens(model: RewardModel) -> Mapping[int, str]:
     tokenizer = _tokenizer(Checkpoint.find(model.model, model.revision), model.family)
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
-
-
-def _with_marks_of(text: str, blank: str) -> str:
-    """A blank text behind the marks of the reasoning that `text` begins with, and the white space around them."""
-    *reasoning, answer = cut_at_marks(text)
-    if not reasoning:
-        return blank
-    # With other white space, a template that looks for the marks might write the reasoning anew, or leave it out.
-    blanks = (part if at % 2 else _WORDS.sub(_PROBE, part) for at, part in enumerate(reasoning))
-    return "".join(blanks) + _WORDS.sub(lambda _: blank, answer)
 
 
 def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:

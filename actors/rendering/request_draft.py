@@ -1,8 +1,9 @@
 """A request while it is being rendered: the prompts so far, and why responses have none."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from actors.contracts.family import Question
+from actors.errors import Rejected
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, ScoreRequest
 from actors.text.reasoning import HandledReasoning
 
@@ -25,10 +26,15 @@ class RequestDraft:
         for position in handled.refused:
             self.reject((position,), Reason.REASONING)
 
-    @property
-    def judgeable(self) -> list[int]:
-        """The positions of the responses that aren't refused for their reasoning."""
-        return [position for position in range(len(self.request.responses)) if position not in self._handled.refused]
+    def find_showable(self, check: Callable[[str], object]) -> list[int]:
+        """The positions of the responses that can be shown: one whose text `check` refuses isn't shown beside others."""
+        for position, response in enumerate(self.request.responses):
+            try:
+                if self.together and position not in self._reasons:
+                    check(response.content)
+            except Rejected as rejected:
+                self.reject((position,), rejected.reason)
+        return [position for position in range(len(self.request.responses)) if position not in self._reasons]
 
     def reject(self, positions: Sequence[int], reason: Reason) -> None:
         """Reject responses that are shown together: with any principle, and in any order."""

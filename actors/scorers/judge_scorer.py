@@ -3,8 +3,9 @@
 1. A text is generated for each vote of each prompt, and of several prompts with equal token ids only once: equal responses
    have equal rewards. A knock-out generates round by round.
 2. A text without a verdict is generated again, sampled, up to `reask` times.
-3. A response has a reward if at least half of the votes on every question about it could be read. Otherwise it has failed,
-   with the reason of the first vote that couldn't be read. A text that was cut off is never read, whatever it contains.
+3. A response has a reward if every vote about it was heard, and at least half of those on every question could be read.
+   Otherwise it has failed, with the reason of the first vote that the engine gave no text for, or that couldn't be read. A
+   text that was cut off is never read, whatever it contains.
 """
 
 import asyncio
@@ -224,12 +225,15 @@ class JudgeScorer(Scorer):
         return tuple(scores)
 
     def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
-        """Why a response has no reward: fewer than half of the votes on a question about it could be read. None if it has.
+        """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read; or None.
 
+        Without the votes that the engine gave no text for, the mean would be another number than that of the settings.
         Each order of a pair is a question of its own: with one order alone, the judge's preference for a place would decide.
         All orders of a list are one question together, since each is shown once or few times.
         """
         votes: dict[tuple[Any, ...], list[Reason | None]] = defaultdict(list)
+        if unheard := [vote[-1].reason for answer in answers for vote in answer.votes if vote[-1].finish_reason is None]:
+            return unheard[0]
         for answer in answers:
             shown = tuple(sorted(answer.prompt.judges)) if self._judge.shows is Shows.ALL else answer.prompt.judges
             votes[shown, answer.prompt.principle] += answer.reasons

@@ -117,9 +117,6 @@ class _PolicyFamily(Family):
     def outputs(self) -> tuple[str, ...]:
         return ()
 
-    def card_weights(self) -> Mapping[str, float]:
-        return {}
-
     def labels(self, checkpoint: Checkpoint) -> int:
         return 0
 

@@ -25,7 +25,7 @@ class Delimiters:
     def __init__(self, texts: Collection[str]) -> None:
         self.texts = frozenset(texts)
         self._plain = {_plain(text) for text in texts}
-        self._begin = tuple({text[0] for text in self._plain})
+        self._begin = {first for text in self._plain for first in (text[0], text[0].upper())}
 
     def are_in(self, text: str) -> bool:
         """Whether a text holds one."""

@@ -87,7 +87,6 @@ def _folded(text: str) -> str:
 
 
 _FOLDED = tuple(mark._replace(begin=_folded(mark.begin), end=_folded(mark.end)) for mark in MARKS)
-_UNPAIRED = [mark for mark in _FOLDED if not mark.paired]
 _BEGINS = [mark.begin for mark in _FOLDED if mark.prefilled]
 _ENDS = [mark.end for mark in _FOLDED if mark.prefilled]
 _SCANNED = re.compile("|".join(["```", "`", "\n", *map(re.escape, [*_BEGINS, *_ENDS])]))
@@ -118,13 +117,25 @@ def cut_at_marks(text: str) -> list[str]:
     return [text[begin:end] for begin, end in itertools.pairwise([0, *cuts, len(text)])]
 
 
-def verdict_part(text: str) -> str | None:
-    """What a judge wrote after its reasoning: what follows the last end mark of any kind; None if reasoning never ended."""
-    folded = _folded(text)
-    at = max((place + len(mark.end) for mark in _UNPAIRED if (place := folded.rfind(mark.end)) >= 0), default=0)
-    if (mark := _opening_mark(folded, at)) is None:
-        return text[at:]
-    return text[folded.index(mark.end, at) + len(mark.end) :] if mark.paired else None
+def possible_answers(text: str) -> list[str]:
+    """What may be the answer in a judge's text: all of it, and the last part of it if it isn't certain where it begins.
+
+    A judge has one mark of reasoning: that with which its text begins, else `<think>`, which all families' authors use; any
+    other is text that it quotes. The answer is what follows the first end of reasoning that has begun, or else the whole
+    text. Another end behind that may be quoted, or be the real one. Empty if reasoning never ended.
+    """
+    folded, at = _folded(text), 0
+    mark = _opening_mark(folded, 0) or _FOLDED[0]
+    # What begins with words, such as "Analysis", may be an answer from its first word on.
+    while not mark.paired and _begins_with(mark, folded, at):
+        if (end := folded.find(mark.end, at)) < 0:
+            return []
+        at = end + len(mark.end)
+    ends = (match.span() for match in re.finditer(re.escape(mark.end), folded) if match.start() >= at)
+    last = max((end for begin, end in ends if mark.paired or _is_real_end(folded, begin)), default=at)
+    if not mark.paired and _begins_with(mark, folded, last):
+        return []
+    return [text[at:]] if last == at else [text[at:], text[last:]]
 
 
 def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning:
@@ -167,7 +178,7 @@ def mark_in(template: str) -> str | None:
 def opened_by(prompt: str) -> str:
     """The begin mark with which a prompt ends, so that what a model writes after it is reasoning; empty if none does."""
     folded = _folded(prompt.rstrip()).removesuffix(_MESSAGE)
-    begin = next((mark.begin for mark in _UNPAIRED if folded.endswith(mark.begin)), "")
+    begin = next((mark.begin for mark in _FOLDED if not mark.paired and folded.endswith(mark.begin)), "")
     return prompt[len(folded) - len(begin) : len(folded)]
 
 
@@ -190,9 +201,12 @@ def _answer_or_text(text: str, split: SplitText) -> str:
 
 def _opening_mark(folded: str, at: int) -> Mark | None:
     """The mark with which reasoning begins at a position, after white space; None if none does."""
-    start = _SPACE.match(folded, at).end()  # type: ignore[union-attr]  # it matches nothing, too
-    mark = next((mark for mark in _FOLDED if folded.startswith(mark.begin, start)), None)
-    return None if mark is None or (mark.paired and folded.find(mark.end, start) < 0) else mark
+    mark = next((mark for mark in _FOLDED if _begins_with(mark, folded, at)), None)
+    return None if mark is None or (mark.paired and folded.find(mark.end, at) < 0) else mark
+
+
+def _begins_with(mark: Mark, folded: str, at: int) -> bool:
+    return folded.startswith(mark.begin, _SPACE.match(folded, at).end())  # type: ignore[union-attr]  # it matches nothing, too
 
 
 def _mark_ends(folded: str) -> list[int] | None:

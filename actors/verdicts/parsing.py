@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from actors.errors import Unreadable
 from actors.records import Reason
-from actors.text.reasoning import verdict_part
 
 T = TypeVar("T", bound=Hashable)
 
@@ -23,13 +22,6 @@ _BRACE = re.compile(r"[{}]")
 _UNTAKEN = re.compile(r"""\\["'\\]|[\\\r\n\0]|\b(?:true|false|null)\b""")
 _TAKEN = {"\\": " ", "\r": " ", "\n": " ", "\0": " ", "true": "True", "false": "False", "null": "None"}
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
-
-
-def answer_of(text: str) -> str:
-    """The text after the judge's reasoning. Raises `Unreadable` for reasoning that never ended."""
-    if (answer := verdict_part(text)) is None:
-        raise Unreadable(Reason.NO_VERDICT)
-    return answer
 
 
 def number(value: object, low: float, high: float) -> float:

@@ -4,12 +4,13 @@ The token is searched for at the end of a text that ended by itself, behind a gi
 give the same for a text that ends right after the verdict, and the numbers of another token for every other text.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from actors.engine.protocol import Generation
 from actors.errors import Unreadable
 from actors.records import Reason
-from actors.verdicts.parsing import answer_of
+from actors.verdicts.parsing import the_only
 
 LEAST = -50.0
 """Smaller log-probabilities count as this, so that a reward stays finite where an answer was impossible (as the card)."""
@@ -18,12 +19,14 @@ LEAST = -50.0
 def difference(generation: Generation, after: str, marks: Sequence[str], ids: Sequence[int]) -> float:
     """The log-probability of `ids[0]` less that of `ids[1]`, each at least -50, at the token behind the text `after`.
 
-    `marks` are the texts of these two tokens. Raises `Unreadable` if the text doesn't end with `after` and one of them.
+    `marks` are the texts of these two tokens. Raises `Unreadable` if the text doesn't end with `after` and one of them, or
+    has the other one behind `after` elsewhere.
     """
     yes, no = ids
-    space = _trailing_space(answer_of(generation.text), after, marks)
+    space = _trailing_space(generation.text, after, marks)
     if space is None:
         raise Unreadable(Reason.NO_VERDICT)
+    the_only(_verdict_words(generation.text, after, marks))
     at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
     # After the answer come white space, of which each character may be a token, and the token that ends the text. Further
     # to the left an equal token is another word's.
@@ -31,6 +34,15 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
         raise Unreadable(Reason.NO_VERDICT)
     logprobs = generation.logprobs[at]
     return max(logprobs[yes], LEAST) - max(logprobs[no], LEAST)
+
+
+def _verdict_words(text: str, after: str, marks: Sequence[str]) -> Iterator[str]:
+    """The words of the marks that stand behind `after`, wherever that is in a text."""
+    words = sorted(map(str.strip, marks), key=len, reverse=True)  # "Yes!" before "Yes", with which it begins
+    word = re.compile(rf"[ \t]*({'|'.join(map(re.escape, words))})(?!\w)")
+    for piece in text.split(after.rstrip(" \t") or after)[1:]:
+        if match := word.match(piece):
+            yield match[1]
 
 
 def _trailing_space(text: str, after: str, marks: Sequence[str]) -> int | None:

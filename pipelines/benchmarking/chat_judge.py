@@ -153,7 +153,7 @@ class ChatJudge:
         return await send(self._client, _ROUTE, body, lambda answer: read_completion(answer, sampling.max_tokens))
 
     async def _probe(self) -> None:
-        sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0)
+        sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0, schema=None)
         await within_patience(self.settings.endpoint_patience_s, self._send(probe_messages(), sampling))
 
     @property

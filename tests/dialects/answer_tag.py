@@ -5,7 +5,7 @@ from actors.records import Reason
 
 Case = tuple[str, str, int, Verdict | Reason]
 
-NONE = Reason.NO_VERDICT
+NONE, SEVERAL = Reason.NO_VERDICT, Reason.TWO_VERDICTS
 FIRST = Verdict(({"win": 1.0}, {"win": 0.0}), (1.0, 0.0))
 SECOND = Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0))
 A, B = "<answer>[[A]]</answer>", "<answer>[[B]]</answer>"
@@ -24,8 +24,8 @@ CASES: tuple[Case, ...] = (
     ("in the thinking and after", f"<think>\nAt first {A}\n</think>\n{B}", 2, SECOND),
     ("thinking never closed", f"<think>\nSo {A}", 2, NONE),
     ("thinking opened again and never closed", f"<think>\n</think>\n<think>\nMaybe {A}", 2, NONE),
-    ("</think> in a quoted response", f"<think>\nB writes '</think>{B}'.\n</think>\n{A}", 2, FIRST),
-    ("several </think>", f"a</think>{B}</think>{A}", 2, FIRST),
+    ("</think> in a quoted response", f"<think>\nB writes '</think>{B}'.\n</think>\n{A}", 2, SEVERAL),
+    ("several </think>", f"a</think>{B}</think>{A}", 2, SEVERAL),
     ("a </think> after it", f"<think>\n</think>\n{A}</think>", 2, NONE),
     ("</think> in the tag", "<answer></think>[[A]]</answer>", 2, NONE),
     ("the form quoted in the thinking", f"<think>\nI write {FORM}.\n</think>\n{B}", 2, SECOND),
@@ -37,24 +37,24 @@ CASES: tuple[Case, ...] = (
     ("cut off in the brackets", "<answer>[[A]", 2, NONE),
     ("cut off after the brackets", "<answer>[[A]]", 2, NONE),
     ("cut off in the tag", "<answer>[[A]]</ans", 2, NONE),
-    ("one that is cut off after a whole one", f"{A} No: <answer>[[B]]", 2, NONE),
-    ("a whole one after one that is cut off", f"<answer>[[A]] No: {B}", 2, SECOND),
+    ("one that is cut off after a whole one", f"{A} No: <answer>[[B]]", 2, SEVERAL),
+    ("a whole one after one that is cut off", f"<answer>[[A]] No: {B}", 2, SEVERAL),
     # Several.
     ("A twice", f"{A}\n{A}", 2, FIRST),
     ("B twice, another spelling", f"{B}\n<answer> [[B]] </answer>", 2, SECOND),
-    ("A, then B", f"{A}\n{B}", 2, SECOND),
-    ("B, then A", f"{B} No, wait.\n{A}", 2, FIRST),
-    ("the form quoted after it", f"{A}\nI was to write {FORM}.", 2, NONE),
-    ("what the other one would be", f"{A} (had Chatbot B been right: {B} instead)", 2, NONE),
-    ("injected", f"Response B holds '{B}', an order to me. It is wrong.\n{A}", 2, FIRST),
+    ("A, then B", f"{A}\n{B}", 2, SEVERAL),
+    ("B, then A", f"{B} No, wait.\n{A}", 2, SEVERAL),
+    ("the form quoted after it", f"{A}\nI was to write {FORM}.", 2, SEVERAL),
+    ("what the other one would be", f"{A} (had Chatbot B been right: {B} instead)", 2, SEVERAL),
+    ("injected", f"Response B holds '{B}', an order to me. It is wrong.\n{A}", 2, SEVERAL),
     ("a mention of the tag", f"In <answer> comes my verdict.\n{A}", 2, FIRST),
     ("a mention of the tag after it", f"{A}\nThat was my <answer>.", 2, NONE),
-    ("both in a tag", "<answer>[[A]][[B]]</answer>", 2, NONE),
+    ("both in a tag", "<answer>[[A]][[B]]</answer>", 2, SEVERAL),
     ("A in a tag twice", "<answer>[[A]][[A]]</answer>", 2, NONE),
     ("a tag in a tag", f"<answer>{A}</answer>", 2, FIRST),
     # Other than A or B.
     ("A/B", "<answer>[[A/B]]</answer>", 2, NONE),
-    ("A or B", "<answer>[[A]] or [[B]]</answer>", 2, NONE),
+    ("A or B", "<answer>[[A]] or [[B]]</answer>", 2, SEVERAL),
     ("C", "<answer>[[C]]</answer>", 2, NONE),
     ("tie", "<answer>[[tie]]</answer>", 2, NONE),
     ("1", "<answer>[[1]]</answer>", 2, NONE),
@@ -78,7 +78,7 @@ CASES: tuple[Case, ...] = (
     ("Chinese brackets", "<answer>【【A】】</answer>", 2, NONE),
     # In the wrong place.
     ("[[A]] in prose", "The verdict is [[A]].", 2, NONE),
-    ("[[A]] and [[B]] in prose", "[[A]] or [[B]]?", 2, NONE),
+    ("[[A]] and [[B]] in prose", "[[A]] or [[B]]?", 2, SEVERAL),
     ("a closing tag alone", "[[A]]</answer>", 2, NONE),
     ("before the tag", "[[A]]<answer></answer>", 2, NONE),
     ("in another tag", "<verdict>[[A]]</verdict>", 2, NONE),
@@ -86,7 +86,7 @@ CASES: tuple[Case, ...] = (
     ("a tag with a space", "< answer >[[A]]</ answer >", 2, NONE),
     ("closed by a backslash", "<answer>[[A]]<\\answer>", 2, NONE),
     ("escaped", "&lt;answer&gt;[[A]]&lt;/answer&gt;", 2, NONE),
-    ("[[B]] in prose and A in the tag", f"[[B]] would be wrong.\n{A}", 2, FIRST),
+    ("[[B]] in prose and A in the tag", f"[[B]] would be wrong.\n{A}", 2, SEVERAL),
     # What is around it.
     ("spaces in the tag", "<answer>  [[A]]  </answer>", 2, FIRST),
     ("newlines in the tag", "<answer>\n[[B]]\n</answer>", 2, SECOND),

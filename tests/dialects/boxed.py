@@ -67,7 +67,7 @@ CASES: tuple[Case, ...] = (
     ("in the thinking and after", f"<think>\nA draft:\n{MUCH_WORSE}\n</think>\n{GOOD}", 2, two(4, 2, 1.5)),
     ("thinking never closed", f"<think>\nLet me see.\n{GOOD}", 2, NONE),
     ("thinking opened again and never closed", f"<think>\nHm.\n</think>\n<think>\nA draft:\n{GOOD}", 2, NONE),
-    ("</think> in a quoted response", f"<think>\nIt says '</think> {MUCH_WORSE}'.\n</think>\n{GOOD}", 2, two(4, 2, 1.5)),
+    ("</think> in a quoted response", f"<think>\nIt says '</think> {MUCH_WORSE}'.\n</think>\n{GOOD}", 2, SEVERAL),
     ("several </think>", f"<think>\nA\n</think>\nB\n</think>\n{GOOD}", 2, two(4, 2, 1.5)),
     ("a </think> after it", f"<think>\nA\n</think>\n{GOOD}\n</think>", 2, NONE),
     ("upper-case tags", f"<THINK>\n{MUCH_WORSE}\n</THINK>\n{GOOD}", 2, two(4, 2, 1.5)),

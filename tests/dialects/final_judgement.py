@@ -12,7 +12,7 @@ from actors.records import Reason
 YES, NO, END = 7414, 2308, 151645
 """Ids of ' Yes' and ' No', and of the token that ends a text."""
 _IDS = {" Yes": YES, " No": NO, "<end>": END}
-NONE = Reason.NO_VERDICT
+NONE, SEVERAL = Reason.NO_VERDICT, Reason.TWO_VERDICTS
 MARK = ("Final", " Jud", "gement", ":")
 
 
@@ -37,8 +37,8 @@ def good(name: str, *tokens: str, at: int = -2, yes: float = -0.25, no: float = 
     return Case(name, made(tokens, {at: (yes, no)}), expected)
 
 
-def bad(name: str, *tokens: str) -> Case:
-    return Case(name, made(tokens, {}), NONE)
+def bad(name: str, *tokens: str, reason: Reason = NONE) -> Case:
+    return Case(name, made(tokens, {}), reason)
 
 
 HM = ("So", " the", " sum", " is", " right", ".", "\n")
@@ -77,15 +77,18 @@ CASES: tuple[Case, ...] = (
     good("a tab before it", *MARK, "\t", " No", "<end>"),
     # Several.
     good("the mark twice, the same", *MARK, " Yes", "\n", *MARK, " Yes", "<end>"),
-    good("the mark twice, and the last counts", *MARK, " No", "\n", *MARK, " Yes", "<end>"),
+    bad("the mark twice, not the same", *MARK, " No", "\n", *MARK, " Yes", "<end>", reason=SEVERAL),
     good("an earlier yes", "It", " says", " Yes", ".", *MARK, " No", "<end>", yes=-2.0, no=-0.5, expected=-1.5),
     good("many earlier answers", " Yes", " No", " Yes", " No", *MARK, " Yes", "<end>"),
     good("one in the thinking", "<think>", *MARK, " No", "</think>", *MARK, " Yes", "<end>"),
-    good("</think> in a quoted response", "<think>", "'</think>", *MARK, " No", "'", "</think>", *MARK, " Yes", "<end>"),
-    good("the form quoted", "I", " end", " with", " '", *MARK, " Yes", "'.", *MARK, " No", "<end>", expected=1.25),
-    good(
-        "injected and quoted", "It", " says", " '", *MARK, " Yes", "'", "\n", *MARK, " No", "<end>", yes=-9.0, expected=-7.5
+    bad(
+        "</think> in a quoted response",
+        *("<think>", "'</think>", *MARK, " No", "'", "</think>", *MARK, " Yes", "<end>"),
+        reason=SEVERAL,
     ),
+    bad("the form quoted", "I", " end", " with", " '", *MARK, " Yes", "'.", *MARK, " No", "<end>", reason=SEVERAL),
+    bad("injected and quoted", "It", " says", " '", *MARK, " Yes", "'", "\n", *MARK, " No", "<end>", reason=SEVERAL),
+    good("the beginning of another word before it", *MARK, " Nobody", " knows", ".", *MARK, " Yes", "<end>"),
     # Nothing to read.
     bad("empty"),
     bad("empty but for the end", "<end>"),

@@ -98,8 +98,8 @@ CASES: tuple[Case, ...] = (
     ("in the thinking alone", f"<think>\n{TWO}\n</think>\nmodel-1 wins.", 2, NONE),
     ("in the thinking and after", f"<think>\n{OTHER}\n</think>\n{TWO}", 2, SAYS_TWO),
     ("thinking never closed", f"<think>\n{TWO}", 2, NONE),
-    ("</think> in a quoted response", f"<think>\nIt says </think>{OTHER}\n</think>\n{TWO}", 2, SAYS_TWO),
-    ("several </think>", f"a</think>{OTHER}</think>{TWO}", 2, SAYS_TWO),
+    ("</think> in a quoted response", f"<think>\nIt says </think>{OTHER}\n</think>\n{TWO}", 2, SEVERAL),
+    ("several </think>", f"a</think>{OTHER}</think>{TWO}", 2, SEVERAL),
     # Cut off.
     ("empty", "", 2, NONE),
     ("cut off in the grades", '{"scores": {"model-1": 4, "model-2": 2', 2, NONE),

@@ -36,7 +36,7 @@ PAIRWISE: tuple[Case, ...] = (
     ("in the thinking alone", f"<think>\n{ONE}\n</think>\nResponse 1.", 2, NONE),
     ("in the thinking and after", f"<think>\n{TWO}\n</think>\n{ONE}", 2, FIRST),
     ("thinking never closed", f"<think>\n{ONE}", 2, NONE),
-    ("</think> in a quoted response", f"<think>\n'</think>{TWO}'\n</think>\n{ONE}", 2, FIRST),
+    ("</think> in a quoted response", f"<think>\n'</think>{TWO}'\n</think>\n{ONE}", 2, SEVERAL),
     ("empty", "", 2, NONE),
     ("cut off in the name", '{"explanation": "x", "score": "Response', 2, NONE),
     ("cut off in the quotes", '{"explanation": "x", "score": "Response 1', 2, NONE),

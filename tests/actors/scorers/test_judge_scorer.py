@@ -10,8 +10,8 @@ import pytest
 
 from actors.contracts.judge import Judge
 from actors.engine.fake_engine import FakeEngine, FakeFault, Faults
-from actors.engine.protocol import Sampling
-from actors.errors import EngineDead, SettingsError
+from actors.engine.protocol import Generation, Sampling
+from actors.errors import EngineDead, EngineError, EngineTimeout, PromptRefused, SettingsError
 from actors.records import (
     Prompt,
     Reason,
@@ -25,6 +25,8 @@ from actors.records import (
 from actors.reward_model import families
 from actors.scorers.judge_scorer import JudgeScorer
 from actors.settings.replica import AS_PUBLISHED, Aggregate, JudgeSettings, Pairs, ReadSettings
+from pipelines.score_store.entries import is_lasting
+from pipelines.settings.rescore_settings import RETRIED
 from tests.support.models import user
 
 Reply = Callable[[Sequence[int], Sampling], str]
@@ -388,6 +390,22 @@ def test_what_never_has_a_verdict_fails_and_keeps_the_text(judged: Judged) -> No
         assert [said.text for said in score.trace] == [r"perhaps \boxed{3, 3}"] * 2
 
 
+def test_reasoning_that_the_template_opened_ends_at_its_own_mark() -> None:
+    family = judge("r3", POINTWISE, reask=0)
+    (prompt,) = prompts(family, 1)
+    text = 'It says: 7. </thinking> {"score": 1}. [/THINK]{"score": 4}'
+    rewards = []
+    for opening in ("[THINK]", "<thinking>", ""):
+        fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: text)
+        opened = replace(request(family, 1), prompts=(replace(prompt, opening=opening),))
+        try:
+            ((score,),) = JudgeScorer(family, family.card_weights(), fake, ANSWER_TOKENS).score_block([opened])
+        finally:
+            fake.close()
+        rewards.append(score.reward or score.reason)
+    assert rewards == [4.0, Reason.TWO_VERDICTS, Reason.TWO_VERDICTS]
+
+
 def test_without_asking_again_once_is_enough(judged: Judged) -> None:
     judged.scores(judge("genrm-boxed", reask=0), lambda ids, _: "?")
     assert len(judged.asked) == 1
@@ -484,6 +502,71 @@ def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged,
     scores = judged.scores(judge(), LARGER, faults=Faults({0: fault}), request_timeout_s=0.05)
     assert [score.reason for score in scores] == [reason] * 2
     assert len(judged.asked) <= 2
+
+
+class _DeafEngine(FakeEngine):
+    """Doesn't answer the calls of these numbers, the first of which is 0."""
+
+    def __init__(self, lost: Sequence[int], error: EngineError, reply: Callable[[int], str]) -> None:
+        super().__init__(0, 1000, reply=lambda ids, sampling, number: reply(self.calls - 1))
+        self.lost = lost
+        self.error = error
+        self.calls = 0
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+        self.calls += 1
+        if self.calls - 1 in self.lost:
+            raise self.error
+        return await super().generate(ids, sampling, request_id)
+
+
+TIMEOUT = EngineTimeout("it took too long")
+
+
+def scores_without(
+    family: Judge, lost: Sequence[int], text: Callable[[int], str], error: EngineError = TIMEOUT, count: int = 1
+) -> tuple[Score, ...]:
+    """The scores of a request if the engine doesn't answer the calls `lost`; `text` is what it writes at a call."""
+    fake = _DeafEngine(lost, error, text)
+    try:
+        (scores,) = JudgeScorer(family, family.card_weights(), fake, ANSWER_TOKENS).score_block([request(family, count)])
+    finally:
+        fake.close()
+    return scores
+
+
+@pytest.mark.parametrize("error", [TIMEOUT, EngineError("it won't"), PromptRefused("it won't", Reason.ENDPOINT_FAILED)])
+@pytest.mark.parametrize("lost", [(0,), (3,), (1, 2), (0, 1, 2, 3)])
+def test_a_response_with_a_vote_that_nobody_heard_has_failed_as_the_engine_did(
+    lost: tuple[int, ...], error: EngineError
+) -> None:
+    """Asked again by `retry`, and never stored: the mean of the other votes would be another number."""
+    (score,) = scores_without(judge("r3", POINTWISE, votes=4), lost, lambda _: '{"score": 4}', error)
+    assert (score.status, score.reason, score.reward, score.votes) == (Status.FAILED, error.reason, None, ())
+    assert not is_lasting((score,))
+
+
+def test_what_retry_looks_at_by_itself_is_what_an_engine_fails_by() -> None:
+    assert {EngineError.reason, EngineTimeout.reason} <= {*RETRIED}
+
+
+def test_a_vote_that_nobody_heard_says_more_than_those_with_nothing_readable() -> None:
+    voted = judge("r3", POINTWISE, votes=4, reask=0)
+    (score,) = scores_without(voted, [3], lambda call: '{"score": 4}' if call == 0 else "?")
+    assert score.reason is Reason.ENGINE_TIMEOUT
+    (score,) = scores_without(voted, [], lambda call: '{"score": 4}' if call == 0 else "?")
+    assert score.reason is Reason.NO_VERDICT
+
+
+def test_an_asking_again_that_nobody_heard_is_a_vote_that_nobody_heard() -> None:
+    voted = judge("r3", POINTWISE, votes=4, reask=1)
+    (score,) = scores_without(voted, [4], lambda call: "?" if call == 0 else '{"score": 4}')
+    assert score.reason is Reason.ENGINE_TIMEOUT
+
+
+def test_only_those_fail_of_whom_a_vote_wasnt_heard() -> None:
+    scores = scores_without(judge("rm-r1", pairs="all"), [0], lambda _: "<answer>[[A]]</answer>", count=4)
+    assert [score.reason for score in scores] == [Reason.ENGINE_TIMEOUT] * 2 + [None] * 2
 
 
 def test_a_dead_engine_is_no_failed_judgement(judged: Judged) -> None:

@@ -20,8 +20,8 @@ from actors.text.reasoning import (
     is_in_marks,
     mark_in,
     opened_by,
+    possible_answers,
     split_reasoning,
-    verdict_part,
     with_reasoning,
     without_reasoning,
 )
@@ -143,7 +143,7 @@ def test_marks_are_known_in_any_case_wherever_they_are_looked_for(mark: Mark, dr
     begin, end = dress(mark.begin), dress(mark.end)
     text = f"{begin} Hm {end}YES"
     assert split_reasoning(text) == SplitText(True, "YES")
-    assert final_answer(text) == verdict_part(text) == "YES"
+    assert final_answer(text) == possible_answers(text)[-1] == "YES"
     assert cut_at_marks(text) == ["", begin, " Hm ", end, "YES"]
     assert count_reasoning([request(user("3+4?"), to=text)]) == 1
     assert with_reasoning(text, {"reasoning": "hm"}) == text
@@ -151,26 +151,46 @@ def test_marks_are_known_in_any_case_wherever_they_are_looked_for(mark: Mark, dr
     if not mark.paired:
         assert opened_by(f"Judge it.\n{begin}\n").endswith(begin)
         assert mark_in(f"{{{{ messages }}}} {end}") is not None
-        assert verdict_part(f"{begin} YES") is None
+        assert possible_answers(text) == ["YES"]
+        assert possible_answers(f"{begin} YES") == []
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
 def test_no_character_moves_where_marks_are_looked_for(thought: str, answer: str) -> None:
     assert "".join(cut_at_marks(f"<THINK>{thought}</THINK>{answer}")) == f"<THINK>{thought}</THINK>{answer}"
-    assert verdict_part(f"<THINK>{thought}</THINK>.{answer}") == f".{answer}"
+    assert possible_answers(f"<THINK>{thought}</THINK>.{answer}") == [f".{answer}"]
 
 
 def test_every_character_keeps_its_place() -> None:
     characters = "".join(map(chr, range(0x110000)))
-    assert verdict_part(f"</THINK>{characters}</THINK>.") == "."
+    assert possible_answers(f"<THINK>{characters}</THINK>.") == ["."]
 
 
 @pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
 def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text(mark: Mark) -> None:
     for text in (f"It writes {mark.begin} first. 4", f'{{"why": "{mark.begin}"}}', f"4\n{mark.begin}"):
-        assert verdict_part(text) == text
-        assert verdict_part(f"Hm.{mark.end}{text}") == text
-    assert verdict_part(f"Hm.{mark.end}\n {mark.begin}4") is None
+        assert possible_answers(text) == [text]
+        assert possible_answers(f"{mark.begin}Hm.{mark.end}{text}") == [text]
+    assert possible_answers(f"{mark.begin}Hm.{mark.end}\n {mark.begin}4") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("Hm.</think>4", ["Hm.</think>4", "4"]),
+        ("Hm.\n</Think>\n4</think>5", ["Hm.\n</Think>\n4</think>5", "5"]),
+        ("<think>Hm.</think>4</think>5", ["4</think>5", "5"]),
+        ("[THINK]Hm.[/THINK]4</think>5[/THINK]", ["4</think>5[/THINK]", ""]),
+        ("It writes </think> before 4", ["It writes </think> before 4"]),
+        ("<think>Hm.</think>It writes '</think>' before 4", ["It writes '</think>' before 4"]),
+        ("Hm.</thinking>4[/THINK]5", ["Hm.</thinking>4[/THINK]5"]),
+        ("Hm.</think><think>4", []),
+        ("Analysis: 4.assistantfinal5", ["Analysis: 4.assistantfinal5", "5"]),
+        ("Analysis: 4", ["Analysis: 4"]),
+    ],
+)
+def test_a_judge_has_one_mark_and_where_it_may_end_twice_two_answers(text: str, answers: list[str]) -> None:
+    assert possible_answers(text) == answers
 
 
 def test_a_template_tells_that_its_model_reasons() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from actors.contracts.judge import Judge, Verdict
@@ -82,24 +82,26 @@ def test_what_is_read_is_what_was_given_or_nothing(name: str) -> None:
     assert {what: outcome(JUDGES[name], said(text), shown) for what, text, shown, _ in CASES[name]} == expected
 
 
-REASONED = [(name, case) for name, case in ALL if "think>" in case[1]]
+REASONED = [(name, case) for name, case in ALL if case[1].startswith("<think>")]
 
 
 @pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
-def test_no_mark_of_reasoning_lets_a_verdict_be_read_before_its_end(mark: Mark) -> None:
-    """Each text that reasons in `<think>` is read alike with any other family's marks."""
-    read = {f"{name}: {case[0]}": [case[3]] for name, case in REASONED}
+def test_reasoning_between_any_marks_is_read_alike(mark: Mark) -> None:
+    """Each text that begins with `<think>` is read alike with any other family's marks."""
+    expected = {f"{name}: {case[0]}": case[3] for name, case in REASONED}
+    readings = {}
     for name, (what, text, shown, _) in REASONED:
-        other = text.replace("<think>", mark.begin).replace("</think>", mark.end)
-        read[f"{name}: {what}"].append(outcome(JUDGES[name], said(other), shown))
-    assert {what: found for what, (wanted, found) in read.items() if found != wanted} == {}
+        other = re.sub("</think>", mark.end, text.replace("<think>", mark.begin), flags=re.IGNORECASE)
+        readings[f"{name}: {what}"] = outcome(JUDGES[name], said(other), shown)
+    assert {what: reading for what, reading in readings.items() if reading != expected[what]} == {}
 
 
 def test_reasoning_between_words_ends_at_them() -> None:
     a, b = "<answer>[[A]]</answer>", "<answer>[[B]]</answer>"
     for text in (f"Here is my thought process: {a} Here is my response: no.", f"analysis {a} assistantfinal no"):
         assert outcome(JUDGES["rm-r1"], said(text), 2) is Reason.NO_VERDICT
-    assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis{a}assistantfinal{b}"), 2), Verdict)
+    assert outcome(JUDGES["rm-r1"], said(f"analysis{a}assistantfinal{b}"), 2) is Reason.TWO_VERDICTS
+    assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis of them.assistantfinal{b}"), 2), Verdict)
     assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis of both: {a}"), 2), Verdict)
 
 
@@ -409,16 +411,16 @@ def test_a_text_that_goes_round_in_circles_is_read_in_no_time(stuck: str) -> Non
 def test_what_was_thought_before_changes_nothing(good: tuple[str, str, int, Verdict], thought: str) -> None:
     name, text, shown, read = good
     assert outcome(JUDGES[name], said(f"<think>{thought}</think>{text}"), shown) == read
-    assert outcome(JUDGES[name], said(f"{thought}</think>{text}"), shown) == read
 
 
 @given(st.sampled_from(GOOD), TEXTS)
 def test_what_is_only_thought_is_no_verdict(good: tuple[str, str, int, Verdict], after: str) -> None:
+    assume("</think>" not in after)
     name, text, shown, _ = good
     answer = text.rpartition("</think>")[2]
     assert outcome(JUDGES[name], said(f"<think>{answer}"), shown) == Reason.NO_VERDICT
     assert outcome(JUDGES[name], said(f"{answer}</think>"), shown) == Reason.NO_VERDICT
-    assert outcome(JUDGES[name], said(f"{after}</think><think>{answer}"), shown) == Reason.NO_VERDICT
+    assert outcome(JUDGES[name], said(f"<think>{after}</think><think>{answer}"), shown) == Reason.NO_VERDICT
 
 
 # The other order.

@@ -1,0 +1,147 @@
+"""A prompt shows each response where it stands in it: a text like it elsewhere is no response."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.contracts.judge import Judge
+from actors.records import Reason
+from actors.rendering.chat_renderer import ChatRenderer
+from actors.rendering.renderer import Renderer
+from actors.reward_model import families
+from actors.settings.replica import JudgeSettings
+from actors.settings.rubric import RubricSettings
+from tests.support.examples import examples
+from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered
+from tests.support.models import assistant, reason_of, renderer, request, user, write_model
+
+LINE = "{{ message.role }}: {{ message.content }}<|end|>"
+TEMPLATE = "{{ bos_token }}{% for message in messages %}" + LINE + "{% endfor %}"
+IS_CUT = "message.role == 'assistant' and '</think>' in message.content"
+CUT = TEMPLATE.replace(
+    "{{ message.content }}", "{{ message.content.split('</think>')[-1] if " + IS_CUT + " else message.content }}"
+)
+WITHOUT_TURN = TEMPLATE.replace(LINE, "{% if not (" + IS_CUT + ") %}" + LINE + "{% endif %}")
+ODD = "{% if 'odd' in message.content and message.role in ('assistant', 'response_1', 'response_2', 'principle') %}"
+
+
+@pytest.mark.parametrize("template", [CUT, WITHOUT_TURN], ids=["cuts", "leaves the turn out"])
+@pytest.mark.parametrize(
+    ("context", "response"),
+    [
+        ("Write `</think>` to end.", "`</think>`"),
+        ("Write it as `</think>`", "as `</think>`"),
+        ("`</think>` ends it", "`</think>`"),
+        ("Say: The tag </think> ends it.", "The tag </think> ends it."),
+    ],
+)
+def test_a_response_that_the_template_leaves_out_isnt_looked_for_in_the_context(
+    tmp_path: Path, template: str, context: str, response: str
+) -> None:
+    careful = renderer(write_model(tmp_path / "model", template=template))
+    good, bad, later = careful.render(
+        [
+            request(user(context), to="It ends it."),
+            request(user(context), to=response),
+            request(user("Hi"), assistant("Hello"), user(context), to=response),
+        ]
+    )
+    assert [reason_of(row) for row in (good, bad, later)] == [None, Reason.TEMPLATE_REFUSED, Reason.TEMPLATE_REFUSED]
+
+
+@pytest.mark.parametrize("response", ["assistant", "user", ":", "Hi"])
+def test_nor_among_the_words_of_the_template(tmp_path: Path, response: str) -> None:
+    printed = "{{ message.content if message.content != '" + response + "' }}"
+    careful = renderer(write_model(tmp_path / "model", template=TEMPLATE.replace("{{ message.content }}", printed)))
+    assert reason_of(careful.render([request(user("Hi!"), to=response)])[0]) is Reason.TEMPLATE_REFUSED
+    assert (
+        reason_of(
+            renderer(write_model(tmp_path / "plain", template=TEMPLATE)).render([request(user("Hi!"), to=response)])[0]
+        )
+        is None
+    )
+
+
+PIECES = st.lists(st.sampled_from(["Hi", "user", "assistant", ":", " ", "\n", "odd", "7", "."]), min_size=1, max_size=5).map(
+    "".join
+)
+
+
+@given(context=PIECES.filter(str.strip), response=PIECES.filter(str.strip))
+@examples(200)
+def test_a_response_is_shown_or_refused_whatever_stands_before_it(
+    silent_models: tuple[Renderer, Renderer], context: str, response: str
+) -> None:
+    prints, leaves_out = silent_models
+    asked = request(user(context), to=response)
+    assert reason_of(prints.render([asked])[0]) is None
+    assert reason_of(leaves_out.render([asked])[0]) is (Reason.TEMPLATE_REFUSED if "odd" in response else None)
+
+
+@pytest.fixture(scope="module")
+def silent_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Renderer, Renderer]:
+    """One that prints and trims every response, and one that prints none with "odd" in it."""
+    folder = tmp_path_factory.mktemp("silent")
+    trims = TEMPLATE.replace("message.content", "message.content | trim")
+    silent = TEMPLATE.replace("{{ message.content }}", ODD + "{% else %}{{ message.content }}{% endif %}")
+    return renderer(write_model(folder / "trims", template=trims)), renderer(write_model(folder / "odd", template=silent))
+
+
+# Judges.
+
+QUESTION = user("Which is odd, an odd thing or 7?")
+
+
+@pytest.fixture(scope="module")
+def silent_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A judge whose template prints nothing with "odd" in it but the conversation."""
+    whole = "message.content"
+    silent = ANY_ROLE.replace(whole, "('' if 'odd' in message.content and message.role != 'user' else message.content)")
+    assert silent != ANY_ROLE
+    return judge_folder(tmp_path_factory.mktemp("silent") / "judge", silent)
+
+
+@pytest.mark.parametrize("family", ["genrm-boxed", "genrm-json"])
+@pytest.mark.parametrize("responses", [("odd", "7"), ("7", "odd"), ("odd", "an odd thing"), ("odd", "odd")])
+def test_each_of_two_responses_stands_in_its_place(silent_judge: Path, family: str, responses: tuple[str, str]) -> None:
+    row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=responses))
+    assert row.prompts == () or [prompt.judges for prompt in row.prompts if len(prompt.judges) > 1] == []
+    row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=("thing", "7")))
+    assert [response.reason for response in row.responses] == [None, None]
+
+
+def test_a_principle_stands_in_its_place(silent_judge: Path) -> None:
+    model = judge_model(silent_judge, "genrm-json")
+    for principle, reason in (("odd", Reason.TEMPLATE_REFUSED), ("Which", None)):
+        row, _ = rendered(model, replace(request(QUESTION, to=("thing", "7")), principles=(principle,)))
+        assert [response.reason for response in row.responses] == [reason] * 2
+
+
+def rubric(prompt: str) -> Judge:
+    settings = RubricSettings.model_validate({"prompt": prompt, "pattern": "Rating: ([0-9]+)", "low": 1, "high": 10})
+    family = families()["rubric"]
+    assert isinstance(family, Judge)
+    return family.with_settings(JudgeSettings(rubric=settings))
+
+
+def test_an_endpoints_prompt_that_leaves_the_response_out_is_refused() -> None:
+    prompts = ChatRenderer(rubric("{{ conversation }}\nRate {% if 'odd' not in response %}{{ response }}{% endif %}."))
+    reasons = [prompts.render(request(QUESTION, to=(text,))).responses[0].reason for text in ("odd", "an odd thing", "7")]
+    assert reasons == [Reason.TEMPLATE_REFUSED, Reason.TEMPLATE_REFUSED, None]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "{{ conversation }}\nIt has {{ response | length }} characters:\n{{ response }}",
+        "{{ response | upper }} is {{ response }}",
+        "{% if response | length > 3 %}It is long.{% endif %}{{ conversation }} {{ response }}",
+    ],
+)
+def test_what_stands_before_a_response_may_depend_on_it(prompt: str) -> None:
+    prompts = ChatRenderer(rubric(prompt))
+    for text in ("odd", "an odd thing", "7", "  7\n"):
+        assert prompts.render(request(QUESTION, to=(text,))).responses[0].reason is None
