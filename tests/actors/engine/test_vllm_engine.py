@@ -412,16 +412,18 @@ def test_processes_of_a_deterministic_engine_on_a_card_import_vllm_with_its_vari
     monkeypatch: pytest.MonkeyPatch, deterministic: bool, on_cpu: bool, variable: str | None
 ) -> None:
     """A fork of the server would have modules that were imported without it."""
+    from vllm.v1.engine import utils as core_processes
+
     from actors.engine import vllm_engine
 
     monkeypatch.setattr("actors.engine.vllm_engine.current_platform.is_cpu", lambda: on_cpu)
-    context = vllm_engine.core_processes.get_mp_context
+    context = core_processes.get_mp_context
     with vllm_engine._same_bytes(deterministic):
         assert os.environ.get("VLLM_BATCH_INVARIANT") == variable
-        method = vllm_engine.core_processes.get_mp_context().get_start_method()
+        method = core_processes.get_mp_context().get_start_method()
         assert (method == "spawn") == (variable == "1")
     assert "VLLM_BATCH_INVARIANT" not in os.environ
-    assert vllm_engine.core_processes.get_mp_context is context
+    assert core_processes.get_mp_context is context
 
 
 def test_a_deterministic_engine_gives_a_prompt_the_same_bytes_beside_others(classifier: Path) -> None:
