@@ -135,10 +135,10 @@ def resolve_model(
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
         weights=family.weights(settings.weights),
-        fingerprint=_fingerprint(checkpoint, settings.adapter),
-        template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
-        tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
-        config_hash=checkpoint.hash_of("config.json"),
+        fingerprint=checkpoint.fingerprint(settings.adapter),
+        template_hash=checkpoint.template_hash,
+        tokenizer_hash=checkpoint.tokenizer_hash,
+        config_hash=checkpoint.config_hash,
         known_as=known_as,
         judge=settings.judge,
         answer_tokens=answer_tokens,
@@ -164,12 +164,6 @@ def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise SettingsError(f"{flags}: for judges that write, and {family.name} is read from a reward head")
     return family
-
-
-def _fingerprint(checkpoint: Checkpoint, adapter: str | None) -> str:
-    """The fingerprint of the weights, with that of an adapter."""
-    base = checkpoint.fingerprint()
-    return base if adapter is None else f"{base} + {Adapter.find(adapter).fingerprint()}"
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:

@@ -1,14 +1,15 @@
 """A model as it lies on disk or on the hub: where it is, what its files say, and a fingerprint of its weights."""
 
-import hashlib
+import fnmatch
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from actors.checkpoint.file_hashes import counted_files, hash_files
 from actors.errors import ModelError
 from actors.text.lfs_pointers import lfs_problem
 
@@ -19,8 +20,8 @@ CONVERTED = "assay_family"
 CONVERTED_FROM = "assay_model"
 """And the key with the model that it was converted from."""
 _INDEX = "model.safetensors.index.json"
-_SAMPLE = 4096
-"""Bytes at each end of a tensor that are part of a fingerprint."""
+_TEMPLATE, _TOKENIZER = ("chat_template.jinja", "tokenizer_config.json"), ("tokenizer.json", "tokenizer.model")
+"""Files with hashes of their own in an identity, so that it says which of them differ."""
 _LONG_ROPE = {"longrope", "su"}
 _CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
 """Causal architectures of reward models. For one that isn't listed, each turn of a conversation is a pass of its own."""
@@ -192,27 +193,46 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{self.folder / 'tokenizer.json'} can't be read: {error!r}") from error
 
-    def fingerprint(self) -> str:
-        """Tells two sets of weights apart: the hub commit, or a hash of names, sizes, safetensors headers and samples."""
+    def fingerprint(self, adapter: str | None = None) -> str:
+        """Tells two sets of weights apart, with those of an adapter: the hub commit, or a hash of all their bytes."""
+        if adapter is not None:
+            return f"{self.fingerprint()} + {Adapter.find(adapter).fingerprint()}"
         if self.hub_commit is not None:
             return f"hub:{self.hub_commit}"
         files = self.weight_files()
         if not files:
             raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
-        digest = hashlib.sha256()
         for file in files:
-            digest.update(f"{file.name}:{file.stat().st_size}:".encode())
-            for sample in _samples(file):
-                digest.update(sample)
-        return f"sha256:{digest.hexdigest()[:32]}"
+            _header(file)  # for its error
+        return self._hash_of(file.name for file in files)
 
-    def hash_of(self, *names: str) -> str:
-        """A hash of some of the small files; a missing one counts as such."""
-        digest = hashlib.sha256()
-        for name in names:
-            path = self.folder / name
-            digest.update(f"{name}:".encode() + (path.read_bytes() if path.exists() else b"-"))
-        return f"sha256:{digest.hexdigest()[:32]}"
+    @property
+    def template_hash(self) -> str:
+        """A hash of the files with the chat template."""
+        return self._hash_of(_TEMPLATE)
+
+    @property
+    def tokenizer_hash(self) -> str:
+        """A hash of the tokenizer."""
+        return self._hash_of(_TOKENIZER)
+
+    @property
+    def config_hash(self) -> str:
+        """A hash of every other file. Of a hub model only of those that Assay fetches: its commit stands for the rest."""
+        others = self._files.keys() - {*_TEMPLATE, *_TOKENIZER, *(file.name for file in self.weight_files())}
+        if self.hub_commit is not None:
+            others = {name for name in others if any(fnmatch.fnmatch(name, pattern) for pattern in _SMALL_FILES)}
+        return self._hash_of(sorted(others))
+
+    @cached_property
+    def _files(self) -> Mapping[str, Path]:
+        return {**counted_files(self.folder), **{file.name: file for file in self.weight_files()}}
+
+    def _hash_of(self, names: Iterable[str]) -> str:
+        try:
+            return hash_files({name: self._files[name] for name in names if name in self._files})
+        except OSError as error:
+            raise ModelError(f"the files of {self.folder} can't be read: {error}") from error
 
     def weight_files(self) -> list[Path]:
         """The safetensors files that are here."""
@@ -257,9 +277,9 @@ class Adapter:
             )
 
     def fingerprint(self) -> str:
-        """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
+        """Tells two adapters apart: by their weights, and by all other files, of which the configuration scales them."""
         files = Checkpoint(self.folder, None)
-        return f"{files.fingerprint()} {files.hash_of('adapter_config.json')}"
+        return " ".join((files.fingerprint(), files.template_hash, files.tokenizer_hash, files.config_hash))
 
 
 def _check_files(folder: Path, model: str) -> Path:
@@ -299,16 +319,3 @@ def _header(file: Path) -> bytes:
         if not 0 < length <= os.path.getsize(file) - 8:
             raise ModelError(f"{file} isn't a complete safetensors file; fetch it again")
         return stream.read(length)
-
-
-def _samples(file: Path) -> Iterator[bytes]:
-    """The header, and 4 KiB at both ends of each tensor: retrained weights of the same shapes have other numbers."""
-    header = _header(file)
-    yield header
-    with file.open("rb") as stream:
-        for name, tensor in json.loads(header).items():
-            if name != "__metadata__":
-                start, end = (8 + len(header) + offset for offset in tensor["data_offsets"])
-                for at in (start, max(start, end - _SAMPLE)):
-                    stream.seek(at)
-                    yield stream.read(min(_SAMPLE, end - at))

@@ -198,7 +198,6 @@ def resolve_policy(settings: PolicySettings) -> Policy:
     adapter = settings.policy_adapter
     if adapter is not None:
         Adapter.find(adapter).check_template(checkpoint)
-    fingerprint = checkpoint.fingerprint()
     return Policy(
         model=settings.policy,
         revision=checkpoint.hub_commit,
@@ -209,10 +208,10 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         max_model_len=limit - settings.policy_max_tokens,  # of the prompt: the longest answer must fit behind it
         weights={},
         # An adapter makes other candidates of the same weights, so it is part of what the run is resumed as.
-        fingerprint=fingerprint if adapter is None else f"{fingerprint} + {Adapter.find(adapter).fingerprint()}",
-        template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
-        tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
-        config_hash=checkpoint.hash_of("config.json"),
+        fingerprint=checkpoint.fingerprint(adapter),
+        template_hash=checkpoint.template_hash,
+        tokenizer_hash=checkpoint.tokenizer_hash,
+        config_hash=checkpoint.config_hash,
         known_as=settings.policy,
         answer_tokens=settings.policy_max_tokens,
         adapter=adapter,
