@@ -47,10 +47,8 @@ class RewardModel:
     dtype: str
     max_model_len: int
     weights: Mapping[str, float]
-    fingerprint: str
-    template_hash: str
-    tokenizer_hash: str
-    config_hash: str
+    hashes: Mapping[str, str]
+    """See `Checkpoint.hashes`."""
     known_as: str
     """The id or name under which its family looks it up (`Family.knows`)."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -135,10 +133,7 @@ def resolve_model(
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
         weights=family.weights(settings.weights),
-        fingerprint=checkpoint.fingerprint(settings.adapter),
-        template_hash=checkpoint.template_hash,
-        tokenizer_hash=checkpoint.tokenizer_hash,
-        config_hash=checkpoint.config_hash,
+        hashes=checkpoint.hashes(settings.adapter),
         known_as=known_as,
         judge=settings.judge,
         answer_tokens=answer_tokens,

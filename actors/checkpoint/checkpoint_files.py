@@ -1,15 +1,16 @@
-"""A model as it lies on disk or on the hub: where it is, what its files say, and a fingerprint of its weights."""
+"""A model as it lies on disk or on the hub: where it is, what its files say, and hashes of them."""
 
-import fnmatch
+import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from actors.checkpoint.file_hashes import counted_files, hash_files
+from actors.checkpoint.file_hashes import content_hashes, counted_files
 from actors.errors import ModelError
 from actors.text.lfs_pointers import lfs_problem
 
@@ -193,46 +194,32 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{self.folder / 'tokenizer.json'} can't be read: {error!r}") from error
 
-    def fingerprint(self, adapter: str | None = None) -> str:
-        """Tells two sets of weights apart, with those of an adapter: the hub commit, or a hash of all their bytes."""
-        if adapter is not None:
-            return f"{self.fingerprint()} + {Adapter.find(adapter).fingerprint()}"
+    def hashes(self, adapter: str | None = None) -> dict[str, str]:
+        """What tells its files, and those of an adapter, from another model's: of the weights, template, tokenizer and rest.
+
+        Every byte counts. Of a hub model the commit stands for the weights, and for all that Assay doesn't fetch.
+        """
+        weights = [file.name for file in self.weight_files()]
+        names = sorted({*counted_files(self.folder), *weights})
         if self.hub_commit is not None:
-            return f"hub:{self.hub_commit}"
-        files = self.weight_files()
-        if not files:
+            names = [name for name in names if any(fnmatch(name, kind) for kind in _SMALL_FILES)]
+        elif not weights:
             raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
-        for file in files:
-            _header(file)  # for its error
-        return self._hash_of(file.name for file in files)
-
-    @property
-    def template_hash(self) -> str:
-        """A hash of the files with the chat template."""
-        return self._hash_of(_TEMPLATE)
-
-    @property
-    def tokenizer_hash(self) -> str:
-        """A hash of the tokenizer."""
-        return self._hash_of(_TOKENIZER)
-
-    @property
-    def config_hash(self) -> str:
-        """A hash of every other file. Of a hub model only of those that Assay fetches: its commit stands for the rest."""
-        others = self._files.keys() - {*_TEMPLATE, *_TOKENIZER, *(file.name for file in self.weight_files())}
-        if self.hub_commit is not None:
-            others = {name for name in others if any(fnmatch.fnmatch(name, pattern) for pattern in _SMALL_FILES)}
-        return self._hash_of(sorted(others))
-
-    @cached_property
-    def _files(self) -> Mapping[str, Path]:
-        return {**counted_files(self.folder), **{file.name: file for file in self.weight_files()}}
-
-    def _hash_of(self, names: Iterable[str]) -> str:
+        _ = self.tensors  # for the errors of files that aren't complete
         try:
-            return hash_files({name: self._files[name] for name in names if name in self._files})
+            contents = dict(zip(names, content_hashes(map(self.folder.joinpath, names)), strict=True))
         except OSError as error:
             raise ModelError(f"the files of {self.folder} can't be read: {error}") from error
+        hashes = dict[str, str]()
+        for kind, group in {"weights": weights, "template": _TEMPLATE, "tokenizer": _TOKENIZER, "config": names}.items():
+            described = json.dumps([(name, contents.pop(name)) for name in group if name in contents])
+            hashes[kind] = f"sha256:{hashlib.sha256(described.encode()).hexdigest()[:32]}"
+        if self.hub_commit is not None:
+            hashes["weights"] = f"hub:{self.hub_commit}"
+        if adapter is not None:
+            of_adapter = Checkpoint(Adapter.find(adapter).folder, None).hashes()
+            hashes["weights"] = " + ".join((hashes["weights"], *of_adapter.values()))
+        return hashes
 
     def weight_files(self) -> list[Path]:
         """The safetensors files that are here."""
@@ -275,11 +262,6 @@ class Adapter:
                 "if it wasn't, take the template (chat_template.jinja, or chat_template in tokenizer_config.json) out of "
                 "the adapter's folder"
             )
-
-    def fingerprint(self) -> str:
-        """Tells two adapters apart: by their weights, and by all other files, of which the configuration scales them."""
-        files = Checkpoint(self.folder, None)
-        return " ".join((files.fingerprint(), files.template_hash, files.tokenizer_hash, files.config_hash))
 
 
 def _check_files(folder: Path, model: str) -> Path:

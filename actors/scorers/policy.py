@@ -169,10 +169,7 @@ class Policy(RewardModel):
         """All settings that its candidates depend on, for a run's identity."""
         return {
             **self.settings.recorded(),
-            "weights": self.fingerprint,
-            "template": self.template_hash,
-            "tokenizer": self.tokenizer_hash,
-            "config": self.config_hash,
+            **self.hashes,
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
         }
@@ -208,10 +205,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         max_model_len=limit - settings.policy_max_tokens,  # of the prompt: the longest answer must fit behind it
         weights={},
         # An adapter makes other candidates of the same weights, so it is part of what the run is resumed as.
-        fingerprint=checkpoint.fingerprint(adapter),
-        template_hash=checkpoint.template_hash,
-        tokenizer_hash=checkpoint.tokenizer_hash,
-        config_hash=checkpoint.config_hash,
+        hashes=checkpoint.hashes(adapter),
         known_as=settings.policy,
         answer_tokens=settings.policy_max_tokens,
         adapter=adapter,

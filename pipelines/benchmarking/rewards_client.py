@@ -18,8 +18,8 @@ from pipelines.sampling.endpoint_faults import REWARDS
 from pipelines.sampling.endpoint_http import http_client, send, within_patience
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
-_OF_SERVED = ("revision", "weights", "tokenizer", "config", "dtype", "read", "engine", "render", "reasoning")
-"""Entries of what the endpoint says its numbers depend on, beside those that only judges have."""
+_OF_COLUMNS = ("steps", "within_row")
+"""Entries of what the endpoint says its numbers depend on that decide columns alone."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,9 @@ class RewardsClient:
             "model": card["root"],
             "endpoint": True,  # control tokens and the like may be treated otherwise there: never resumed by a batch run
             "family": card["family"],
-            "template": card["template_hash"],
             "max_model_len": card["max_model_len"],
             "reward_weights": card["weights"],
-            **{name: served[name] for name in _OF_SERVED},
-            **({"judge": served["judge"]} if served["judge"] is not None else {}),
+            **{name: entry for name, entry in served.items() if name not in _OF_COLUMNS},
         }
 
     @property

@@ -38,6 +38,8 @@ class Member:
         if earlier is not None:
             try:
                 earlier.check(manifest)
+                if self.settings.append or earlier.summary is None:
+                    earlier.check_versions(manifest.made_with, self.settings.accept_versions)
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan
@@ -116,6 +118,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         text=text,
         store=settings.store,
         append=settings.append,
+        accept_versions=settings.accept_versions,
         log=settings.log,
     )
 

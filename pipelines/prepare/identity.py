@@ -67,13 +67,10 @@ def open_score_store(
 
 
 def _numbers_of(model: RewardModel, engine: EngineSettings) -> dict[str, Any]:
-    """What decides the numbers of a model on its engine. An adapter's weights are in the fingerprint."""
+    """What decides the numbers of a model on its engine. An adapter's files are in the hash of the weights."""
     return {
-        "weights": model.fingerprint,
+        **model.hashes,
         "family": model.family_name,
-        "template": model.template_hash,
-        "tokenizer": model.tokenizer_hash,
-        "config": model.config_hash,
         "dtype": model.dtype,
         "max_model_len": model.max_model_len,
         "reward_weights": dict(model.weights),

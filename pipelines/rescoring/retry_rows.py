@@ -111,6 +111,8 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "retry")
     opened = reopen(folder, manifest, settings.engines)
+    accepting = opened.settings.model_copy(update={"accept_versions": settings.accept_versions})
+    opened = replace(opened, settings=accepting)
     with lease(folder, progress.noted):
         audit_parts(folder, manifest, partial=False)
         run = _run(opened, frozenset(settings.reasons or RETRIED))
@@ -119,6 +121,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         retried = _count(run)
         if not retried:
             return RetrySummary({}, {}, before, before)
+        manifest.check_versions(provenance(run.settings), settings.accept_versions)
         entry = {
             "session": run.session,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),

