@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,8 +33,8 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = file_hashes.time.time_ns()
-    monkeypatch.setattr(file_hashes.time, "time_ns", lambda: now + 3600 * 10**9)
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + 3600 * 10**9)
 
 
 def hash_of(path: Path) -> str:
