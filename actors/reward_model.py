@@ -13,6 +13,7 @@ from actors import models
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.engine.engine_arguments import arguments_identity
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
 from actors.modules import modules_in
@@ -21,6 +22,7 @@ from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
     Dtype,
+    EngineSettings,
     JudgeSettings,
     ModelSettings,
     ReadSettings,
@@ -71,6 +73,21 @@ class RewardModel:
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
         """See `Family.reasoning_by`."""
         return families()[self.family_name].reasoning_by(settings)
+
+    def identity_on(self, engine: EngineSettings) -> dict[str, Any]:
+        """All that decides its numbers on an engine, but how conversations become prompts."""
+        family = self.family
+        return {
+            **self.hashes,
+            "family": self.family_name,
+            "dtype": self.dtype,
+            "max_model_len": self.max_model_len,
+            "reward_weights": dict(self.weights),
+            "read": self.read.model_dump(mode="json", exclude_defaults=True),
+            **({"judge": family.recorded(self.answer_tokens)} if isinstance(family, Judge) else {}),
+            "engine": engine.engine,
+            "engine_args": arguments_identity(engine),
+        }
 
     @property
     def context(self) -> int:

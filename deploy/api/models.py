@@ -79,14 +79,10 @@ def _identity(served: ServedModel) -> dict[str, Any]:
     model, family = served.model, served.model.family
     return {
         "revision": model.revision,
-        **model.hashes,
-        "dtype": model.dtype,
-        "read": model.read.model_dump(mode="json", exclude_defaults=True),
-        "engine": served.engine,
+        **model.identity_on(served.engine),
         "versions": _VERSIONS,
         "render": served.render.recorded(),
         "reasoning": (model.reasoning_by(served.render) or Reasoning.REJECT).value,
         "steps": family.steps,
-        "judge": family.recorded(model.answer_tokens) if isinstance(family, Judge) else None,
         "within_row": isinstance(family, Judge) and family.is_within_row(model.weights),
     }

@@ -18,9 +18,6 @@ from pipelines.sampling.endpoint_faults import REWARDS
 from pipelines.sampling.endpoint_http import http_client, send, within_patience
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
-_OF_COLUMNS = ("steps", "within_row")
-"""Entries of what the endpoint says its numbers depend on that decide columns alone."""
-
 
 @dataclass(frozen=True)
 class RewardsClient:
@@ -35,15 +32,8 @@ class RewardsClient:
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the numbers, as the endpoint says it."""
-        card, served = self.card, self.card["identity"]
-        return {
-            "model": card["root"],
-            "endpoint": True,  # control tokens and the like may be treated otherwise there: never resumed by a batch run
-            "family": card["family"],
-            "max_model_len": card["max_model_len"],
-            "reward_weights": card["weights"],
-            **{name: entry for name, entry in served.items() if name not in _OF_COLUMNS},
-        }
+        # "endpoint": control tokens and the like may be treated otherwise there: never resumed by a batch run
+        return {"model": self.card["root"], "endpoint": True, **self.card["identity"]}
 
     @property
     def takes_principles(self) -> bool:
