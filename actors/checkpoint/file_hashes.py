@@ -23,8 +23,7 @@ _HARMLESS = (
 """Names in lower case. Beside them, what begins with a dot doesn't count (.gitattributes, .git, .cache)."""
 _BLOB = re.compile(r"(?:\.\./)+blobs/([0-9a-f]{64})")
 """A link in the hub's cache to a large file, whose name is its SHA-256. Those of small files are shorter hashes."""
-_KEPT_BYTES = 64 * 2**20  # smaller files are read each time, in a twentieth of a second at most
-_ANNOUNCED_BYTES = 2**30
+_LARGE_BYTES = 2**28  # smaller files are read each time, in a fifth of a second at most
 _SETTLED_NS = 2 * 10**9  # file systems count time in steps of up to two seconds: a younger file may yet change unseen
 
 
@@ -54,13 +53,11 @@ def _content_hash(path: Path) -> str:
     with suppress(OSError, ValueError):
         if len(content_hash := kept.read_text(encoding="ascii")) == len(key):  # a full disk leaves half of one
             return content_hash
-    if status.st_size >= _ANNOUNCED_BYTES:
-        logging.getLogger(__name__).warning(
-            "reading %s (%.1f GB), to tell its model from others", path, status.st_size / 1e9
-        )
+    if is_large := status.st_size >= _LARGE_BYTES:
+        logging.getLogger(__name__).warning("hashing %s (%.1f GB), to know the model again", path, status.st_size / 1e9)
     with path.open("rb") as stream:
         content_hash = hashlib.file_digest(stream, "sha256").hexdigest()
-    if status.st_size >= _KEPT_BYTES and now - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS:
+    if is_large and now - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS:
         with suppress(OSError):  # without a place for it, the file is read again each time
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_text(content_hash, encoding="ascii")

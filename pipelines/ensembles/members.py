@@ -38,8 +38,7 @@ class Member:
         if earlier is not None:
             try:
                 earlier.check(manifest)
-                if self.settings.append or earlier.summary is None:
-                    earlier.check_versions(manifest.made_with, self.settings.accept_versions)
+                earlier.check_versions(manifest.made_with, self.settings)
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan

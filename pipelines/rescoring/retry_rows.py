@@ -121,7 +121,6 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         retried = _count(run)
         if not retried:
             return RetrySummary({}, {}, before, before)
-        manifest.check_versions(provenance(run.settings), settings.accept_versions)
         entry = {
             "session": run.session,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -131,6 +130,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
             "after": None,
         }
         run = replace(run, manifest=replace(manifest, retries=(*manifest.retries, entry), summary=None))
+        run.manifest.check_versions(provenance(run.settings), run.settings)
         run.manifest.write(folder)  # before any part: a retry that is killed has left its mark, and no summary of before
         progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {_text(retried)}")
         summary = carry_out(run, _flow, progress)

@@ -247,7 +247,7 @@ def _carry_out(
     saved = None if run.missing() else _check_complete(run, progress)
     for attempts_left in reversed(range(_PASSES)):
         if run.missing():
-            run.manifest.check_versions(provenance(run.settings), run.settings.accept_versions)
+            run.manifest.check_versions(provenance(run.settings), run.settings)
             _complete(run, flows, steps, progress)
         check_held()
         counts = run.audit()
@@ -322,9 +322,9 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
         manifest = manifest.started()
     else:
         earlier.check(manifest)
-        if settings.append or earlier.summary is None:
-            earlier.check_versions(manifest.made_with, settings.accept_versions)
-        else:  # nothing is scored, unless a part is missing or damaged: `_carry_out` looks again
+        earlier.check_versions(manifest.made_with, settings)
+        if earlier.summary is not None and not settings.append:
+            # Nothing is scored, unless a part is missing or damaged: `_carry_out` looks again.
             manifest = replace(manifest, made_with=earlier.made_with)
         if settings.append:
             check_unchanged(earlier.files)

@@ -19,7 +19,7 @@ CONTENT = bytes(range(256)) * 40
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's cache, which also keeps hashes of small files."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(file_hashes, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(file_hashes, "_LARGE_BYTES", 1)
     return tmp_path / "cache" / "assay" / "hashes"
 
 
@@ -58,7 +58,7 @@ def test_a_large_file_is_read_once(cache: Path, weights: Path) -> None:
 
 
 def test_a_small_file_is_read_each_time(cache: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_hashes, "_KEPT_BYTES", len(CONTENT) + 1)
+    monkeypatch.setattr(file_hashes, "_LARGE_BYTES", len(CONTENT) + 1)
     hash_of(weights)
     assert not cache.exists()
 
@@ -113,19 +113,16 @@ def test_without_a_place_for_the_cache_files_are_read(
     weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "model.safetensors"))  # a file
-    monkeypatch.setattr(file_hashes, "_KEPT_BYTES", 1)
+    monkeypatch.setattr(file_hashes, "_LARGE_BYTES", 1)
     assert hash_of(weights) == hashlib.sha256(CONTENT).hexdigest()
 
 
-def test_what_takes_long_is_said(
-    cache: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(file_hashes, "_ANNOUNCED_BYTES", 1)
+def test_what_takes_long_is_said(cache: Path, weights: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             hash_of(weights)
     (record,) = caplog.records
-    assert record.getMessage() == f"reading {weights} (0.0 GB), to tell its model from others"
+    assert record.getMessage() == f"hashing {weights} (0.0 GB), to know the model again"
 
 
 # The hub's cache.
