@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -33,13 +33,14 @@ ENGINE = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
 
 
 class Case(NamedTuple):
-    """A model and its load: the number of requests, tokens per prompt, and prompts per request."""
+    """A model and its load: the number of requests, tokens per prompt, prompts per request, and clients at a time."""
 
     name: str
     folder: Path
     requests: int
     tokens: int
     together: int = 1
+    clients: int = CLIENTS
 
 
 class Round(NamedTuple):
@@ -61,25 +62,30 @@ def main(arguments: Sequence[str]) -> None:
         ]
         for case in cases:
             if not arguments or case.name in arguments:
-                measure(case, Path(folder))
+                measure([case], Path(folder), ENGINE)
 
 
-def measure(case: Case, folder: Path) -> None:
-    """Measure both servers, and print minimum, median and maximum of each figure over the rounds."""
-    rounds: dict[str, list[Round]] = {"assay": [], "vllm": []}
+def measure(cases: Sequence[Case], folder: Path, engine: Mapping[str, object], dtype: str = "float32") -> None:
+    """Measure both servers with cases of one model, and print minimum, median and maximum of each figure over the rounds."""
+    model = cases[0].folder
     with ExitStack() as servers:
-        flags = itertools.chain.from_iterable(("--engine-args", f"{name}={value}") for name, value in ENGINE.items())
-        log = folder / f"{case.name}.log"
+        flags = itertools.chain.from_iterable(("--engine-args", f"{name}={value}") for name, value in engine.items())
         assay_address, _ = servers.enter_context(
-            serving("--model", case.folder, "--family", _family(case), *flags, log=log, RAY_worker_niceness="0")
+            serving("--model", model, "--family", _family(model), *flags, log=folder / "assay.log", RAY_worker_niceness="0")
         )
-        addresses = {"assay": assay_address, "vllm": servers.enter_context(_vllm(case, folder))}
-        for address in addresses.values():
-            asyncio.run(ask(address, case._replace(requests=WARM_UP), seed=-1))
-        for number in range(ROUNDS):
-            for name, address in addresses.items():
-                rounds[name].append(asyncio.run(ask(address, case, seed=number)))
-                print(f"{case.name} {name}: {rounds[name][-1]}", flush=True)
+        addresses = {"assay": assay_address, "vllm": servers.enter_context(_vllm(model, folder, engine, dtype))}
+        for case in cases:
+            _measure_case(case, addresses)
+
+
+def _measure_case(case: Case, addresses: Mapping[str, str]) -> None:
+    rounds: dict[str, list[Round]] = {name: [] for name in addresses}
+    for address in addresses.values():
+        asyncio.run(ask(address, case._replace(requests=WARM_UP), seed=-1))
+    for number in range(ROUNDS):
+        for name, address in addresses.items():
+            rounds[name].append(asyncio.run(ask(address, case, seed=number)))
+            print(f"{case.name} {name}: {rounds[name][-1]}", flush=True)
     ratios = sorted(assay.per_second / vllm.per_second for assay, vllm in zip(*rounds.values(), strict=True))
     for name, server_rounds in rounds.items():
         for figure in ("per_second", "p50_ms", "p99_ms"):
@@ -105,9 +111,9 @@ async def ask(address: str, case: Case, seed: int) -> Round:
             statuses[answer.status] = statuses.get(answer.status, 0) + 1
 
     timeout = aiohttp.ClientTimeout(total=600)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=CLIENTS)) as session:
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=case.clients)) as session:
         start = time.perf_counter()
-        await asyncio.gather(*(client(session) for _ in range(CLIENTS)))
+        await asyncio.gather(*(client(session) for _ in range(case.clients)))
         total_seconds = time.perf_counter() - start
     ordered = sorted(seconds)
     p99 = ordered[int(0.99 * len(ordered))]
@@ -115,17 +121,18 @@ async def ask(address: str, case: Case, seed: int) -> Round:
 
 
 @contextmanager
-def _vllm(case: Case, folder: Path) -> Iterator[str]:
+def _vllm(model: Path, folder: Path, engine: Mapping[str, object], dtype: str) -> Iterator[str]:
     """vLLM's own server with the same engine settings, once it is ready."""
     port = free_port()
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in ENGINE.items()]
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in engine.items()]
+    eager = [] if shutil.which("nvidia-smi") else ["--enforce-eager"]  # as our engines on CPUs
     command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(case.folder), "--port", str(port),
-        "--host", "127.0.0.1", "--runner", "pooling", "--convert", "classify", "--enforce-eager", "--dtype", "float32",
-        "--pooler-config", '{"task": "classify", "use_activation": false}', *flags,
+        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port),
+        "--host", "127.0.0.1", "--runner", "pooling", "--convert", "classify", "--dtype", dtype,
+        "--pooler-config", '{"task": "classify", "use_activation": false}', *eager, *flags,
     ]  # fmt: skip
     environment = os.environ | {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
-    log = folder / f"{case.name}-vllm.log"
+    log = folder / "vllm.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
@@ -149,8 +156,8 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _family(case: Case) -> str:
-    return "scalar" if case.name == "28M" else "attributes"
+def _family(model: Path) -> str:
+    return "attributes" if model == BUILT_IN / "attributes" else "scalar"
 
 
 def write_model(folder: Path) -> Path:

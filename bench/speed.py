@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from actors.settings.replica import EngineSettings, ModelSettings, RenderSetting
 from tiny_models.tasks import WORDS
 
 ROUNDS = 3
+DUMMY = {"load_format": "dummy"}  # vLLM makes up the weights
 BLOCK = 64  # conversations in a call of the scorer, all calls at a time
 
 
@@ -45,21 +46,27 @@ class Size(NamedTuple):
     words: int
     conversations: int
     dtype: str
+    head_dim: int | None = None
+
+    @property
+    def head_size(self) -> int:
+        """The width of an attention head."""
+        return self.head_dim or self.hidden // self.heads
 
     @property
     def parameters(self) -> int:
         """The weights that every token is multiplied with."""
-        head = self.hidden // self.heads
-        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * head * self.key_value_heads
+        attention = 2 * self.hidden * self.head_size * (self.heads + self.key_value_heads)
         return self.layers * (attention + 3 * self.hidden * self.intermediate)
 
 
 SIZES = {
     "tiny": Size(4, 256, 704, 4, 2, 1024, 60, 200, "float32"),
+    "0.6b": Size(28, 1024, 3072, 16, 8, 151_936, 300, 4000, "bfloat16", 128),
     "1b": Size(16, 2048, 8192, 32, 8, 128_256, 300, 4000, "bfloat16"),
     "8b": Size(32, 4096, 14336, 32, 8, 128_256, 300, 600, "bfloat16"),
 }
-"""`1b` and `8b` have the shapes of Llama 3.2 1B and Llama 3.1 8B; the tokenizer is tiny-scalar's."""
+"""`0.6b`, `1b` and `8b` have the sizes of Qwen3 0.6B, Llama 3.2 1B and Llama 3.1 8B; the tokenizer is tiny-scalar's."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -70,7 +77,7 @@ def main(arguments: Sequence[str]) -> None:
         folder = write_model(Path(place) / "model", size)
         if arguments[1:] != ["job"]:
             compare(folder, size)
-        run_job(folder, size, Path(place))
+        run_job(folder, size, Path(place), DUMMY)
 
 
 def write_model(folder: Path, size: Size) -> Path:
@@ -78,22 +85,28 @@ def write_model(folder: Path, size: Size) -> Path:
     import torch
     from safetensors.torch import save_file
 
-    folder.mkdir()
+    write_config(folder, size)
     save_file({"score.weight": torch.zeros(1, size.hidden)}, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((BUILT_IN / "scalar" / "config.json").read_text())
+    return folder
+
+
+def write_config(folder: Path, size: Size, built_in: str = "scalar") -> Path:
+    """The config of a built-in model in another size, with its tokenizer, and without weights."""
+    folder.mkdir()
+    config = json.loads((BUILT_IN / built_in / "config.json").read_text())
     config |= {
         "num_hidden_layers": size.layers,
         "hidden_size": size.hidden,
         "intermediate_size": size.intermediate,
         "num_attention_heads": size.heads,
         "num_key_value_heads": size.key_value_heads,
-        "head_dim": size.hidden // size.heads,
+        "head_dim": size.head_size,
         "vocab_size": size.vocabulary,
         "dtype": size.dtype,
     }
     (folder / "config.json").write_text(json.dumps(config))
     for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        shutil.copy(BUILT_IN / "scalar" / file, folder)
+        shutil.copy(BUILT_IN / built_in / file, folder)
     return folder
 
 
@@ -114,7 +127,7 @@ def compare(folder: Path, size: Size) -> None:
     # Both engines are on one device: on a GPU each takes its part of the memory, on a CPU vLLM's default is most of it.
     on_gpu = torch.cuda.is_available()
     share = {"gpu_memory_utilization": 0.45} if on_gpu else {"kv_cache_memory_bytes": 1 << 28, "enforce_eager": True}
-    extra: dict[str, Any] = {"load_format": "dummy", "enable_prefix_caching": False, **share}
+    extra: dict[str, Any] = {**DUMMY, "enable_prefix_caching": False, **share}
     model = resolve_model(ModelSettings(model=str(folder), family="scalar"), RenderSettings())
     renderer = Renderer(model, RenderSettings())
     engine = start_engine(model, EngineSettings(engine_args=extra))
@@ -123,7 +136,7 @@ def compare(folder: Path, size: Size) -> None:
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
     for number in range(ROUNDS + 1):
         requests = renderer.render(
-            [_request(*turns) for turns in conversations(size, number * size.conversations, size.conversations)]
+            [score_request(*turns) for turns in conversations(size, number * size.conversations, size.conversations)]
         )
         tokens = sum(len(prompt.ids) for request in requests for prompt in request.prompts)
         seconds = {"ours": _time_ours(scorer, requests), "peer": _time_peer(peer, requests)}
@@ -137,7 +150,8 @@ def compare(folder: Path, size: Size) -> None:
     engine.close()
 
 
-def _request(question: str, answer: str) -> ScoreRequest:
+def score_request(question: str, answer: str) -> ScoreRequest:
+    """A conversation of two turns, whose answer is scored."""
     return ScoreRequest((Message(Role.USER, question),), (Response("r", answer),))
 
 
@@ -174,14 +188,19 @@ def _time_peer(peer: Any, requests: Sequence[RenderedRequest]) -> float:
     return seconds
 
 
-def run_job(folder: Path, size: Size, place: Path) -> None:
+def run_job(folder: Path, size: Size, place: Path, engine: Mapping[str, Any]) -> None:
     """`assay score` on as many conversations as three rounds: tokens per second between its first part and its last."""
     corpus, scored = place / "corpus.jsonl", place / "scored"
     with corpus.open("w", encoding="utf-8") as lines:
         for question, answer in conversations(size, 1_000_000, ROUNDS * size.conversations):
             turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
             lines.write(json.dumps({"messages": turns}) + "\n")
-    options = ["--family", "scalar", "--engine-args", "load_format=dummy", "--engine-args", "enable_prefix_caching=false"]
+    arguments = {"enable_prefix_caching": "false", **engine}
+    options = [
+        "--family",
+        "scalar",
+        *(part for name in arguments for part in ("--engine-args", f"{name}={arguments[name]}")),
+    ]
     rows = ["--part-rows", str(size.conversations // 8)]
     command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(scored), "--model", str(folder), *rows, *options]
     subprocess.run(command, check=True)

@@ -51,6 +51,9 @@ adapter when its batch holds one with (vLLM pull request 48421), and an empty pl
 FAKE_ARGUMENTS = {"at": "dict[str, str]", "die_after": "int | None", "latency_s": "float"}
 """What the fake engine takes: faults to inject."""
 
+ONE_AT_A_TIME = {"max_num_seqs": 1, "enable_prefix_caching": False}
+"""A deterministic engine's arguments on a CPU, whose matrix products add up in another order beside other prompts."""
+
 _KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "None": "null"}
 """Annotations of plain values, in words. Values of others are vLLM's own to check."""
 _CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})
@@ -60,8 +63,11 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 def arguments_identity(settings: EngineSettings) -> dict[str, Any]:
     """The user's arguments that may change scores, for a run's identity. None of the fake engine's: they are its faults."""
-    arguments = settings.engine_args if settings.engine == "vllm" else {}
-    return {name: arguments[name] for name in sorted(arguments.keys() - SAME_NUMBERS)}
+    if not settings.is_vllm:
+        return {}
+    arguments = settings.engine_args
+    kernels = {"deterministic": True} if settings.deterministic else {}
+    return kernels | {name: arguments[name] for name in sorted(arguments.keys() - SAME_NUMBERS)}
 
 
 def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
@@ -173,6 +179,12 @@ def engine_arguments(
             raise SettingsError(f"the adapter has rank {adapter_rank}, and vLLM takes at most {_RANKS[-1]}; merge it")
         arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
     arguments |= settings.engine_args
+    if on_cpu and settings.deterministic:
+        if others := sorted(settings.engine_args.keys() & ONE_AT_A_TIME.keys()):
+            raise SettingsError(
+                f"a deterministic engine on a CPU sets {' and '.join(others)} itself: leave it out of engine_args"
+            )
+        arguments |= ONE_AT_A_TIME
     if on_cpu and arguments.get("enable_lora"):
         arguments["max_loras"] = arguments.get("max_loras", 1) + SPARE_ADAPTERS
     return arguments | {

@@ -15,6 +15,7 @@ below it, and AsyncLLM talks to it from our event loop. What it doesn't do by it
 import asyncio
 import gc
 import logging
+import multiprocessing
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step 
 COLD_PROBE_TIMEOUT_S = 900.0  # but a first one that compiles, and an adapter that loads, may take many minutes
 COLD_HEALTH_S = 10.0  # a health check of an engine at its first step returns after this, and doesn't wait for the step
 SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave
+_BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
 
 
 def _usage_context(online: bool) -> UsageContext:
@@ -123,6 +125,26 @@ def _bind_cpus(workers: int) -> Iterator[None]:
         yield
     finally:
         del os.environ[name]
+
+
+@contextmanager
+def _same_bytes(deterministic: bool) -> Iterator[None]:
+    """Batch-invariant kernels for the processes started in this block, on a GPU.
+
+    Modules of vLLM read the variable when they are imported, so these processes import vLLM themselves: a fork would have
+    the modules of its server, which was started without the variable.
+    """
+    if not deterministic or current_platform.is_cpu() or _BATCH_INVARIANT in os.environ:
+        yield
+        return
+    context = core_processes.get_mp_context
+    core_processes.get_mp_context = lambda: multiprocessing.get_context("spawn")
+    os.environ[_BATCH_INVARIANT] = "1"
+    try:
+        yield
+    finally:
+        core_processes.get_mp_context = context
+        del os.environ[_BATCH_INVARIANT]
 
 
 class VllmEngine:
@@ -167,6 +189,7 @@ class VllmEngine:
             arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **pooling_type)
         self._placement = placement
         self._workers = settings.tensor_parallel * settings.pipeline_parallel
+        self._deterministic = settings.deterministic
         self._task = task
         self._max_in_flight, self._deadline_s = settings.max_in_flight, settings.request_timeout_s or task.deadline_s
         self._adapters: dict[str, LoRARequest] = {}
@@ -192,6 +215,7 @@ class VllmEngine:
                 self._folder.in_use(sockets=arguments.get("distributed_executor_backend") != "ray"),
                 self._reaper.marking(),
                 _bind_cpus(self._workers),
+                _same_bytes(self._deterministic),
             ):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if config.lora_config is not None:

@@ -239,6 +239,11 @@ class EngineSettings(Settings):
         description="maximum seconds to wait for the GPUs of the first engine, if others hold them or nodes are "
         "still starting",
     )
+    deterministic: bool = Field(
+        default=False,
+        description="the same bytes for a prompt whatever other prompts are computed beside it: on GPUs with vLLM's "
+        "batch-invariant kernels, on CPUs one prompt at a time; slower",
+    )
     engine_args: dict[str, Any] = Field(default_factory=dict, description=_ENGINE_ARGS)
 
     @property

@@ -392,6 +392,52 @@ def test_an_engine_has_all_cpus_of_its_process_or_those_that_the_user_says(
     assert os.environ.get(name) == of_the_user
 
 
+def test_a_deterministic_engine_takes_one_prompt_at_a_time_on_a_cpu() -> None:
+    arguments = engine_arguments(Task.CLASSIFY, EngineSettings(deterministic=True), on_cpu=True)
+    assert (arguments["max_num_seqs"], arguments["enable_prefix_caching"]) == (1, False)
+    assert "max_num_seqs" not in engine_arguments(Task.CLASSIFY, EngineSettings(deterministic=True), on_cpu=False)
+
+
+def test_what_a_deterministic_engine_sets_is_not_the_users() -> None:
+    settings = EngineSettings(deterministic=True, engine_args={"max_num_seqs": 8})
+    with pytest.raises(SettingsError, match="sets max_num_seqs itself"):
+        engine_arguments(Task.CLASSIFY, settings, on_cpu=True)
+    assert engine_arguments(Task.CLASSIFY, settings, on_cpu=False)["max_num_seqs"] == 8
+
+
+@pytest.mark.parametrize(
+    ("deterministic", "on_cpu", "variable"), [(True, False, "1"), (False, False, None), (True, True, None)]
+)
+def test_processes_of_a_deterministic_engine_on_a_card_import_vllm_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, deterministic: bool, on_cpu: bool, variable: str | None
+) -> None:
+    """A fork of the server would have modules that were imported without it."""
+    from actors.engine import vllm_engine
+
+    monkeypatch.setattr("actors.engine.vllm_engine.current_platform.is_cpu", lambda: on_cpu)
+    context = vllm_engine.core_processes.get_mp_context
+    with vllm_engine._same_bytes(deterministic):
+        assert os.environ.get("VLLM_BATCH_INVARIANT") == variable
+        method = vllm_engine.core_processes.get_mp_context().get_start_method()
+        assert (method == "spawn") == (variable == "1")
+    assert "VLLM_BATCH_INVARIANT" not in os.environ
+    assert vllm_engine.core_processes.get_mp_context is context
+
+
+def test_a_deterministic_engine_gives_a_prompt_the_same_bytes_beside_others(classifier: Path) -> None:
+    engine = start_vllm(classifier, Task.CLASSIFY, deterministic=True)
+    try:
+        alone = [ask(engine, engine.pool(ids, f"alone-{number}")).values for number, ids in enumerate(prompts())]
+
+        async def together() -> list[Pooled]:
+            return await asyncio.gather(*(engine.pool(ids, f"beside-{n}") for n, ids in enumerate(prompts())))
+
+        assert [pooled.values for pooled in ask(engine, together())] == alone
+        assert engine._engine.vllm_config.scheduler_config.max_num_seqs == 1
+    finally:
+        close_vllm(engine)
+
+
 def test_the_users_arguments_win_over_the_platforms() -> None:
     ours = engine_arguments(Task.CLASSIFY, EngineSettings(tensor_parallel=2), on_cpu=True)
     assert ours["distributed_executor_backend"] == "mp"

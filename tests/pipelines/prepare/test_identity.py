@@ -72,6 +72,7 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "second_bos": ({}, True),
     "system": ({}, "Be kind."),
     "engine": ({}, "fake"),
+    "deterministic": ({}, True),
     "engine_args": ({}, {"quantization": "fp8"}),
     "prefix": ({}, "j_"),
     "format": ({}, "mixed"),
