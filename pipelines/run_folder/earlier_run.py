@@ -6,8 +6,10 @@
 - Anything else is refused, because a run deletes and overwrites files.
 """
 
+import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from actors.errors import OutputError, SourceError
@@ -96,14 +98,13 @@ def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
     possible = (
         replace(manifest, run=run, columns=replace(manifest.columns, text=text)) for run in runs for text in (True, False)
     )
-    return next(
-        (
-            recovered
-            for recovered in possible
-            if all(_match(recovered, Parts(place, run), parts) for place, run, parts in matching)
-        ),
-        None,
-    )
+    for recovered in possible:
+        if all(_match(recovered, Parts(place, run), parts) for place, run, parts in matching):
+            place, run, parts = matching[0]
+            with suppress(SourceError), open_part(Parts(place, run).path(parts[-1])) as parquet:
+                return replace(recovered, made_with=json.loads(parquet.schema_arrow.metadata[b"assay"]))
+            return recovered
+    return None
 
 
 def _all_runs(folder: str) -> list[tuple[str, str, list[Part]]]:

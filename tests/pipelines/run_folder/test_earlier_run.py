@@ -288,6 +288,18 @@ def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
     assert json.loads(metadata[b"assay"])[name] == "9.9"
 
 
+def test_a_run_whose_manifest_is_broken_has_the_versions_of_its_parts(
+    tmp_path: Path, corpus: Path, upgrade: Callable[[str], None]
+) -> None:
+    own = asked(corpus, tmp_path / "out")
+    scored_corpus(own)
+    (tmp_path / "out" / "manifest.json").write_bytes(b"")
+    upgrade("torch")
+    with pytest.raises(OutputError, match="--accept-versions"):
+        opened(own)
+    assert opened(own.model_copy(update={"accept_versions": True})).missing() == []
+
+
 @pytest.mark.parametrize("package", ["assay", "ray"])
 def test_versions_of_what_computes_no_number_may_change(
     tmp_path: Path, corpus: Path, package: str, upgrade: Callable[[str], None]
