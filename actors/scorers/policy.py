@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from actors.checkpoint.checkpoint_files import Adapter, Checkpoint, locate
 from actors.contracts.family import ChatTemplate, Family, KnownModel, Question
@@ -164,15 +164,6 @@ class Policy(RewardModel):
         folder = Checkpoint.find(self.model, self.revision).folder
         files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
         return "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
-
-    def recorded(self) -> dict[str, Any]:
-        """All settings that its candidates depend on, for a run's identity."""
-        return {
-            **self.settings.recorded(),
-            **self.hashes,
-            "dtype": self.dtype,
-            "max_model_len": self.max_model_len,
-        }
 
 
 def resolve_policy(settings: PolicySettings) -> Policy:
