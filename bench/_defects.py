@@ -606,7 +606,7 @@ DEFECTS = (
     Defect(
         "responses matched by their place in another file",
         "pipelines/comparison/sides.py",
-        "f\"files.number || ' ' || regexp_extract",
+        "f\"files.mark || ' ' || regexp_extract",
         'f"regexp_extract',
         "tests/pipelines/comparison/test_diff_folders.py::test_rows_of_another_file_in_the_same_place_are_not_the_same",
     ),
@@ -634,9 +634,23 @@ DEFECTS = (
     Defect(
         "responses in one folder only pass the gates",
         "pipelines/comparison/results.py",
-        "gates.max_unmatched or 0)",
-        "gates.max_unmatched)",
+        "differences.first.only + differences.second.only",
+        "0",
         "tests/pipelines/comparison/test_diff_folders.py::test_responses_in_one_folder_only_fail_any_gate_unless_allowed",
+    ),
+    Defect(
+        "rewards that are gone pass the gates",
+        "pipelines/comparison/results.py",
+        "max(0, differences.number_only - by_status)",
+        "0",
+        "tests/pipelines/comparison/test_diff_folders.py::test_a_number_that_is_gone_fails_any_gate_unless_allowed",
+    ),
+    Defect(
+        "items of two evaluations meet by their place alone",
+        "pipelines/evaluation/item_matching.py",
+        '[side.items.column("content") for side in sides]',
+        "[_places(side) for side in sides]",
+        "tests/pipelines/evaluation/statistics/test_paired.py::test_a_shuffled_copy_and_one_of_another_name_have_the_same_items",
     ),
     Defect(
         "a move without its sign is not the largest",
@@ -669,8 +683,8 @@ DEFECTS = (
     Defect(
         "the largest difference of a sample is the smallest",
         "pipelines/rescoring/verify_folder.py",
-        "largest = max(compared,",
-        "largest = min(compared,",
+        "max(known.values(), default=0.0)",
+        "min(known.values(), default=0.0)",
         "tests/pipelines/rescoring/test_verify_folder.py::test_numbers_that_were_changed_are_told",
     ),
     Defect(

@@ -142,12 +142,13 @@ def _serve(connection: Connection, folder: str, size: Size, bare: bool, engine: 
 
     set_environment()  # quiet, and in IEEE float32, also where vLLM is bare
     start = time.monotonic()
-    score = (_start_bare if bare else _start_ours)(folder, size, dict(engine))
+    score, close = (_start_bare if bare else _start_ours)(folder, size, dict(engine))
     connection.send(time.monotonic() - start)
     while True:
         try:
             load = connection.recv()
         except EOFError:
+            close()  # its memory is free before the next engine looks how much there is
             os._exit(0)
         connection.send(score(load))
 
@@ -182,7 +183,7 @@ def _requests(renderer: Any, size: Size, load: Load) -> list[Any]:
     return requests
 
 
-def _start_ours(folder: str, size: Size, engine: dict[str, Any]) -> Callable[[Load], Scored]:
+def _start_ours(folder: str, size: Size, engine: dict[str, Any]) -> tuple[Callable[[Load], Scored], Callable[[], None]]:
     from actors.launch.start_engine import start_engine
     from actors.rendering.renderer import Renderer
     from actors.reward_model import resolve_model
@@ -215,10 +216,10 @@ def _start_ours(folder: str, size: Size, engine: dict[str, Any]) -> Callable[[Lo
         used = [after - first for first, after in zip(before, _cpu_seconds(), strict=False)]
         return Scored(rewards, tokens, seconds, used)
 
-    return score
+    return score, live.close
 
 
-def _start_bare(folder: str, size: Size, engine: dict[str, Any]) -> Callable[[Load], Scored]:
+def _start_bare(folder: str, size: Size, engine: dict[str, Any]) -> tuple[Callable[[Load], Scored], Callable[[], None]]:
     from vllm import LLM, PoolingParams
     from vllm.config import PoolerConfig
 
@@ -253,7 +254,7 @@ def _start_bare(folder: str, size: Size, engine: dict[str, Any]) -> Callable[[Lo
         used = [after - first for first, after in zip(before, _cpu_seconds(), strict=False)]
         return Scored(rewards, sum(len(prompt["prompt_token_ids"]) for prompt in prompts), seconds, used)
 
-    return score
+    return score, live.llm_engine.engine_core.shutdown
 
 
 def write_weights(folder: Path, size: Size, built_in: str = "scalar") -> Path:
@@ -432,7 +433,7 @@ def compare_families(name: str, place: Path) -> None:
 
 def measure_short(name: str, place: Path) -> None:
     """Short rows: our scorer beside vLLM's `LLM`, and the whole job; what bounds them is what is busy."""
-    size = SIZES[name]._replace(words=90)  # prompts of about 300 tokens
+    size = SIZES[name]._replace(words=190)  # prompts of about 300 tokens
     folder = write_weights(place / "model", size)
     count = 4000 if _on_gpu() else 60
     with _hosts(partial(Host, "ours", folder, size), partial(Host, "bare", folder, size, bare=True)) as hosts:

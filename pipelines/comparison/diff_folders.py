@@ -6,7 +6,6 @@
 4. Read the texts of the examples. Write `diff.json` and `moves.parquet`, and hold the gates against it.
 """
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,6 @@ from pipelines.comparison.kept_responses import is_filter
 from pipelines.comparison.results import (
     PERCENTILE,
     VALUE,
-    VERSION,
     ComparedFolder,
     Differences,
     KeptChange,
@@ -33,6 +31,7 @@ from pipelines.comparison.results import (
 )
 from pipelines.comparison.shown_responses import with_texts
 from pipelines.comparison.sides import Loader, Matching, matching_of, numbers_of
+from pipelines.corpus.assay_folders import OutputKind
 from pipelines.run_folder.columns import WITHIN_ROW
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.member_runs import MEMBERS, is_fake
@@ -40,7 +39,7 @@ from pipelines.scored_corpus.scored_folder import OpenedCorpus, open_scored
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.storage import error_text
 
-DOCUMENT, MOVES = "diff.json", "moves.parquet"
+_COMPARED, MOVES = OutputKind("diff", ("moves",)), "moves.parquet"
 _MODEL = ("adapter", "family", "reward_weights", "read", "engine")
 _JUDGE = ("parser", "rubric", "pairs", "aggregate")
 """Entries of identities that decide on which scale a model's numbers are, beside its weights."""
@@ -103,14 +102,7 @@ def _check(settings: DiffSettings) -> None:
 
 
 def _check_free(folder: str) -> None:
-    place = storage.folder(folder)
-    if place.is_empty():
-        return
-    try:
-        document = json.loads(place.read(DOCUMENT))
-    except (OSError, ValueError):
-        document = None
-    if not isinstance(document, dict) or document.get("assay_diff") != VERSION:
+    if not storage.folder(folder).is_empty() and _COMPARED.read(folder) is None:
         raise OutputError(f"{folder} isn't empty, and isn't a result of `assay diff`; give another folder with --out")
 
 
@@ -138,6 +130,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         first="b_row is null",
         second="a_row is null",
         other_prompts=f"{matched.IN_BOTH} and a_prompt is not null and b_prompt is not null and a_prompt != b_prompt",
+        number_only=f"{matched.IN_BOTH} and ({matched.number_once(len(compared.numbers))})",
     )
     if not totals["matched"]:
         raise SourceError(_nothing_common_text(compared))
@@ -151,6 +144,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         totals["matched"],
         _duplicates(connection),
         totals["other_prompts"],
+        totals["number_only"],
         compared.same_model,
         _differing_entries(compared.first.manifest, compared.second.manifest),
         _status_changes(connection),
@@ -320,7 +314,7 @@ def _write(connection: duckdb.DuckDBPyConnection, folder: str, differences: Diff
                     writer.write_batch(batch)
         else:
             place.delete(MOVES)
-        place.replace(DOCUMENT, (json.dumps(differences.as_json(), indent=2) + "\n").encode())
+        _COMPARED.write(folder, differences.as_json())
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 

@@ -57,7 +57,11 @@ def match(connection: duckdb.DuckDBPyConnection, numbers: int) -> None:
 _SIDES = (("a", "first"), ("b", "second"))
 IN_BOTH = "a_row is not null and b_row is not null"
 STATUS_CHANGED = f"{IN_BOTH} and (a_status is distinct from b_status or a_reason is distinct from b_reason)"
-KEPT_CHANGED = f"{IN_BOTH} and a_kept is distinct from b_kept"
+
+
+def number_once(numbers: int) -> str:
+    """The condition that one of so many numbers is there on one side only."""
+    return " or ".join(f"(a_n{at} is null) <> (b_n{at} is null)" for at in range(numbers))
 
 
 def rank(connection: duckdb.DuckDBPyConnection, number: int) -> int:

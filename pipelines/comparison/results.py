@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from actors.records import Status
 from pipelines.settings.diff_settings import GateSettings
 
 VERSION = 1
@@ -73,8 +74,9 @@ class Differences:
     """Two scored corpora compared. `differs` names the entries of their identities that aren't equal.
 
     `duplicates` are matched responses whose key another one has, too; `other_prompts` are matched responses whose prompts
-    (turns and principles) aren't equal. `unit` is that of `moves`: `value`, or `percentile` points of rank, 0 to 100; null
-    where there are no moves. `largest_move` is the largest one, without its sign.
+    (turns and principles) aren't equal, `number_only` those that have a compared number in one folder only. `unit` is that
+    of `moves`: `value`, or `percentile` points of rank, 0 to 100; null where there are no moves. `largest_move` is the
+    largest one, without its sign.
     """
 
     first: ComparedFolder
@@ -83,6 +85,7 @@ class Differences:
     matched: int
     duplicates: int
     other_prompts: int
+    number_only: int
     same_model: bool
     differs: Sequence[str]
     status_changes: Sequence[StatusChange]
@@ -101,6 +104,12 @@ class Differences:
         """The number of responses with another status or reason."""
         return sum(change.responses for change in self.status_changes)
 
+    @property
+    def scored_once(self) -> int:
+        """Of these, the responses that one folder has scored and the other one hasn't."""
+        changes = self.status_changes
+        return sum(each.responses for each in changes if (each.first == Status.SCORED) != (each.second == Status.SCORED))
+
     def as_json(self) -> dict[str, Any]:
         """For `diff.json` and for `--json`."""
         return {"assay_diff": VERSION, **asdict(self)}
@@ -110,7 +119,8 @@ def gate_failures(differences: Differences, gates: GateSettings) -> list[str]:
     """What the gates don't let pass, or can't tell."""
     if not gates.is_set:
         return []
-    return [*_move_failures(differences, gates.max_move), *_rank_failures(differences, gates.min_rank_correlation)] + [
+    of_numbers = [*_move_failures(differences, gates.max_move), *_rank_failures(differences, gates.min_rank_correlation)]
+    return [*of_numbers, *_unmatched_failures(differences, gates)] + [
         f"{count:,} responses {what}, more than {limit:,}"
         for count, what, limit in (
             (differences.changed_statuses, "have another status or reason", gates.max_status_changes),
@@ -119,10 +129,23 @@ def gate_failures(differences: Differences, gates: GateSettings) -> list[str]:
                 "would be kept in one and not in the other",
                 gates.max_kept_changes,
             ),
-            (differences.first.only + differences.second.only, "are in one folder only", gates.max_unmatched or 0),
         )
         if limit is not None and count > limit
     ]
+
+
+def _unmatched_failures(differences: Differences, gates: GateSettings) -> list[str]:
+    """Responses and numbers in one folder only; if --max-status-changes is given, without those that go with a status."""
+    by_status = differences.scored_once if gates.max_status_changes is not None else 0
+    counts = {
+        "are in one folder only": differences.first.only + differences.second.only,
+        "have a number in one folder only": max(0, differences.number_only - by_status),
+    }
+    limit = gates.max_unmatched or 0
+    if sum(counts.values()) <= limit:
+        return []
+    texts = (f"{count:,} responses {what}" for what, count in counts.items() if count)
+    return [f"{' and '.join(texts)}, more than {limit:,}"]
 
 
 def _move_failures(differences: Differences, limit: float | None) -> list[str]:

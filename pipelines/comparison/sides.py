@@ -25,16 +25,13 @@ _SCORES_PREFIX = "scores."
 _PLACES = [("part_at", pa.int64()), ("row_at", pa.int64()), ("kept", pa.bool_())]
 _OURS = (ROW, RESPONSE, PROMPT_HASH, STATUS, REASON)
 
-_File = tuple[int, str]
-"""Size and fingerprint of an input file."""
-
 
 @dataclass(frozen=True)
 class Matching:
-    """How responses are matched: by `row`, with a number for each input file by its name, or by `content`."""
+    """How responses are matched: by `row`, with a mark for each input file by its name, or by `content`."""
 
     by: str
-    files: tuple[Mapping[str, int], Mapping[str, int]]
+    files: tuple[Mapping[str, str], Mapping[str, str]]
     text: str = TEXT
     """The column of the text, without the prefix."""
 
@@ -51,23 +48,18 @@ def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSetting
         )
     if by == "row" and not common:
         raise SettingsError("--match row: no input file of one folder is one of the other; give --match content")
-    return Matching(by, _numbers(first, second), _text_column(first, second) if by == "content" else TEXT)
+    return Matching(by, _marks(first, second), _text_column(first, second) if by == "content" else TEXT)
 
 
-def _file(file: InputFile) -> _File:
-    return file.size, file.fingerprint
+def _file(file: InputFile) -> str:
+    return f"{file.size} {file.fingerprint}"
 
 
-def _numbers(first: OpenedCorpus, second: OpenedCorpus) -> tuple[dict[str, int], dict[str, int]]:
-    """The files of both sides by name, each with a number that is equal for equal content (and name, where both have it)."""
+def _marks(first: OpenedCorpus, second: OpenedCorpus) -> tuple[dict[str, str], dict[str, str]]:
+    """The files of both sides by name, each with a mark that is equal for equal content (and name, where both have it)."""
     files = [{file.name: _file(file) for file in corpus.manifest.files} for corpus in (first, second)]
     common = files[0].items() & files[1].items()
-    numbers: dict[tuple[str, _File], int] = {}
-
-    def number(name: str, file: _File) -> int:
-        return numbers.setdefault((name if (name, file) in common else "", file), len(numbers))
-
-    by_name = [{name: number(name, file) for name, file in side.items()} for side in files]
+    by_name = [{name: f"{file} {name if (name, file) in common else ''}" for name, file in side.items()} for side in files]
     return by_name[0], by_name[1]
 
 
@@ -114,7 +106,9 @@ class Loader:
         Raises `SourceError` if a part can't be read or doesn't hold what its name says.
         """
         schema, files = _schema(corpus, self.matching), self.matching.files[0 if table == "first" else 1]
-        self.connection.register("files", pa.table({"name": list(files), "number": pa.array(files.values(), pa.int64())}))
+        self.connection.register(
+            "files", pa.table({"name": pa.array(files, pa.string()), "mark": pa.array(files.values(), pa.string())})
+        )
         incoming = pa.RecordBatchReader.from_batches(schema, _batches(corpus, schema, self.choice))
         self.connection.register("incoming", incoming)
         with readable(corpus.responses.parts):
@@ -132,7 +126,7 @@ class Loader:
         row, name, prompt, status, reason = (quoted(prefix + column) for column in _OURS)
         values = ", ".join(f"{_sql(prefix, number)} as n{at}" for at, number in enumerate(self.numbers))
         key = {
-            "row": f"files.number || ' ' || regexp_extract({row}, '[^:]*$') || ' ' || {name}",
+            "row": f"files.mark || ' ' || regexp_extract({row}, '[^:]*$') || ' ' || {name}",
             "content": f"{prompt} || ' ' || {quoted(prefix + self.matching.text)}",
         }[self.matching.by]
         return f"""

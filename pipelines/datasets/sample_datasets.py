@@ -13,7 +13,6 @@ import pyarrow as pa
 from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError, SourceError
-from actors.launch.placement import cluster_gpus, engine_gpus
 from actors.reward_model import resolve_model
 from pipelines.datasets.blocks import conform, with_plain_blocks, with_types_of
 from pipelines.datasets.known_datasets import known_schema, reader_of, register, schema_of
@@ -54,7 +53,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     preview = preview_of(settings.rows, first, unanswered=True)
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
-    _check_room(settings)
+    if lacking := policies.lacking_room(settings):
+        raise SettingsError(f"a dataset needs {lacking}; into a folder they work in turns")
     preparation = resolve_run.preparation_of(schema, model, preview.row_shape, settings)
     preparation.columns.check(())
     check_preview(preview, preparation)
@@ -78,19 +78,6 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     reader = Reader(columns, preparation.row_shape, system, made_up=is_made_up, stripped=stripped)
     warn_of_repeats(sampled, prompt_preparation)
     return register(sampled, preparation.columns.schema, reader)
-
-
-def _check_room(settings: DatasetSampleSettings) -> None:
-    judge, policy, gpus = (
-        engine_gpus(settings.engine),
-        engine_gpus(policies.policy_engine(settings)),
-        cluster_gpus(),
-    )
-    if not settings.policy.is_endpoint and not settings.engine.autoscaled and judge + policy > gpus:
-        raise SettingsError(
-            f"a dataset needs the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster has {gpus} "
-            "GPUs; into a folder they work in turns"
-        )
 
 
 def choose(

@@ -42,18 +42,18 @@ class Item:
     None of other models, and of other items; empty if unreadable votes leave open who won.
     """
     content: int | None = None
-    """A hash of prompt, responses and labels, but not of the id; None if it wasn't asked for, or texts aren't there."""
+    """A hash of prompts, responses and labels, but not of the id; None if it wasn't asked for, or texts aren't there."""
 
 
 class GradedItem(NamedTuple):
     """The grade of an item: its subset, and its cells, or `reason` if a reward that it needs is missing.
 
-    `rows`: the input rows that it consists of. `tied`: whether two rewards that its grade compares are equal. `rewards` by
-    the responses' names. `margin`: the reward of the right response less that of the wrong one, where their
-    names don't tell which that is.
+    `of_rows`: the input rows that it consists of. `tied`: whether two rewards that its grade compares are equal. `rewards`
+    by the responses' names. `margin`: the reward of the right response less that of the wrong one, where their names don't
+    tell which that is.
     """
 
-    rows: tuple[str, ...]
+    of_rows: tuple[Item, ...]
     subset: str
     rewards: Mapping[str, float]
     cells: tuple[float, ...] | None
@@ -64,7 +64,13 @@ class GradedItem(NamedTuple):
     @property
     def row(self) -> str:
         """The name of the item: those of its rows."""
-        return " ".join(self.rows)
+        return " ".join(item.row for item in self.of_rows)
+
+    @property
+    def content(self) -> int | None:
+        """The hash of what its rows are, in whatever order; None if the texts of one aren't known."""
+        contents = [item.content for item in self.of_rows if item.content is not None]
+        return sum(contents) % 2**64 if len(contents) == len(self.of_rows) else None
 
 
 class Ungraded(Exception):
@@ -216,9 +222,9 @@ def grade_labelled(
             try:
                 cells, tied, margin = cells_of(item)
             except Ungraded as ungraded:
-                yield GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
+                yield GradedItem((item,), subset, item.rewards, None, reason=str(ungraded))
             else:
-                yield GradedItem((item.row,), subset, item.rewards, cells, tied, margin=margin)
+                yield GradedItem((item,), subset, item.rewards, cells, tied, margin=margin)
 
     return grade
 

@@ -10,6 +10,7 @@ e/
 """
 
 import hashlib
+import io
 import json
 import math
 import tempfile
@@ -17,9 +18,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines import storage
@@ -36,7 +38,6 @@ from pipelines.evaluation.peer_format import JudgedRun
 from pipelines.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
 from pipelines.evaluation.published.presets import Preset
 from pipelines.evaluation.read_items import read_items
-from pipelines.evaluation.repeats import Repeats
 from pipelines.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.evaluation.statistics import intervals
 from pipelines.evaluation.statistics.intervals import Interval
@@ -57,7 +58,6 @@ from pipelines.storage.lease import check_held, lease
 
 RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
 DISAGREEMENTS = "disagreements.parquet"
-_BLOCK = 1 << 20
 
 
 class ScoredBenchmark(NamedTuple):
@@ -101,7 +101,7 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
         results = _evaluate_all(settings, scored, Path(local))
         check_held()
         for file in sorted(Path(local).iterdir()):
-            _write_file(output, file.name, file.read_bytes())
+            write_file(output, file.name, file.read_bytes())
     results = replace(
         results,
         evaluations=[
@@ -109,9 +109,9 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
             for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
         ],
     )
-    _write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
-    _write_file(output, TABLE, results.markdown().encode())
-    _write_file(output, TEX, latex(results.evaluations).encode())
+    write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
+    write_file(output, TABLE, results.markdown().encode())
+    write_file(output, TEX, latex(results.evaluations).encode())
     output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
     return results
 
@@ -133,7 +133,10 @@ def _paired(
     for number, (evaluation, path) in enumerate(zip(evaluations, items, strict=True), start=1):
         several = uses[evaluation.benchmark, evaluation.label] > 1  # two runs of a model, in two precisions for example
         name = f"{evaluation.label} (no. {number})" if several else evaluation.label
-        model = EvaluatedModel(name, path, evaluation.identity.get("judge") is not None, evaluation.compared)
+        cells = benchmarks()[evaluation.benchmark].cells
+        table = pq.read_table(path, columns=["row", "subset", "reason", "content", *cells])
+        is_judge = evaluation.identity.get("judge") is not None
+        model = EvaluatedModel(name, table, evaluation.files, is_judge, evaluation.compared)
         if evaluation.preset is None:
             by_benchmark.setdefault(evaluation.benchmark, []).append(model)
         else:  # it was scored after the reading by the card
@@ -157,11 +160,12 @@ def _write_peer_files(
     run = JudgedRun(evaluation.model, _is_judge(corpus.manifest), evaluation.subset_figures)
     files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
     for name, content in files.contents.items():
-        _write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
+        write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
     return evaluation if files.missing is None else replace(evaluation, notes=(*evaluation.notes, files.missing))
 
 
-def _write_file(folder: str, name: str, content: bytes) -> None:
+def write_file(folder: str, name: str, content: bytes) -> None:
+    """Write or replace a file. Raises `OutputError` if it can't be written."""
     try:
         storage.folder(folder).replace(name, content)
     except OSError as error:
@@ -173,8 +177,8 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
     corpus = open_scored(folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
     benchmark = _benchmark_of(scored, manifest)
-    items, repeats = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True), Repeats()
-    rows = with_games(repeats.watch(items), manifest.identity)
+    items = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True)
+    rows = with_games(items, manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
     noise = NoiseReport.of(_work(manifest))
     grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file, noise)
@@ -196,9 +200,9 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         votes=votes.report() if votes is not None else None,
         compared=manifest.columns.within_row,
         preset=scored.preset,
-        repeated=repeats.count,
+        repeated=grades.repeated,
         noise=noise,
-        notes=tuple(note for note in (benchmark.count_note(grades.items), repeats.note) if note),
+        notes=tuple(note for note in (benchmark.count_note(grades.items), grades.repeats_note) if note),
         kept=corpus.kept.about if corpus.kept else None,
     )
     return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
@@ -211,12 +215,8 @@ def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
     """
     if settings.partial:
         return
-    corpus = open_scored(scored.folder, "evaluate")
-    benchmark, manifest = _benchmark_of(scored, corpus.manifest), corpus.manifest
-    items = read_items(corpus.responses, [part for part, _ in corpus.entries], manifest.columns, benchmark.fields)
-    rows = with_games(items, manifest.identity)
     with tempfile.TemporaryDirectory() as place:
-        _check_subsets(scored.folder, benchmark, grade_items(benchmark, rows, Path(place) / "items.parquet"))
+        _evaluate(scored, settings, Path(place, "items.parquet"))
 
 
 def _benchmark_of(scored: ScoredBenchmark, manifest: Manifest) -> Benchmark:
@@ -326,21 +326,14 @@ def _subset_counts(benchmark: Benchmark, grades: Grades, judged: bool) -> Mappin
 def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
     """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
     sha256 = _sha256(file)
-    return {"name": file.name, "size": file.size, "sha256": sha256, "published": known_file(benchmark.name, sha256)}
+    published = known_file(benchmark.name, sha256)
+    return {"name": file.name, "size": file.size, "fingerprint": file.fingerprint, "sha256": sha256, "published": published}
 
 
 def _sha256(file: InputFile) -> str | None:
-    digest, size = hashlib.sha256(), 0
     try:
         with storage.open_read(file.path) as stream:
-            for block in _blocks(stream):
-                digest.update(block)
-                size += len(block)
+            digest = hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
+            return digest if stream.seek(0, io.SEEK_END) == file.size else None
     except OSError:
         return None
-    return digest.hexdigest() if size == file.size else None
-
-
-def _blocks(stream: Any) -> Iterable[bytes]:
-    while block := stream.read(_BLOCK):
-        yield block

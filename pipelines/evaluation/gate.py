@@ -5,7 +5,7 @@ the engine) it tells how far the numbers drifted.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from actors.errors import SettingsError, SourceError
 from pipelines.evaluation.benchmarks import benchmarks
+from pipelines.evaluation.grades import item_schema
+from pipelines.evaluation.item_matching import check_fit, unmatched_text, with_keys
 from pipelines.evaluation.saved_results import SavedEvaluation
 from pipelines.evaluation.statistics.paired import credits_table
 from pipelines.scored_corpus.databases import connect
@@ -48,51 +50,40 @@ _NO_HEADLINE = Change("the headline", None, None)
 
 @dataclass(frozen=True)
 class Drift:
-    """How far the rewards of the same responses moved: how many there are in both, at least one, and the differences.
+    """How far the rewards of the same responses moved, of a subset or (None) of all: how many are in both, the differences.
 
     Of `compared` pairs of responses to one item, `rank_flips` have another order than before; a tie is an order of its own.
     """
 
+    subset: str | None
     responses: int
     mean: float
     largest: float
     compared: int
     rank_flips: int
-    subsets: Sequence["SubsetDrift"]
-
-
-@dataclass(frozen=True)
-class SubsetDrift:
-    """The same of a subset."""
-
-    subset: str
-    responses: int
-    mean: float
-    largest: float
-    compared: int
-    rank_flips: int
+    subsets: Sequence["Drift"] = ()
 
 
 @dataclass(frozen=True)
 class BaselineComparison:
     """One benchmark in both results. `changes` has the figures of either, beginning with the baseline's headline.
 
-    `flips` are the items whose credit in the headline changed, or that have a grade in one of them only. `other_files` are
-    data files of the same name with other bytes, whose items are matched by their place all the same. `coverage` is the
-    share of the items of either result that have a grade now: items that aren't there any more count.
+    `flips` are the items whose credit in the headline changed, or that have a grade in one of them only. `unmatched` says
+    how many items are in one of them only, and of which files; empty if none are. `coverage` is the share of the items of
+    either result that have a grade now: items that aren't there any more count.
     """
 
     benchmark: str
     model: str
     baseline_model: str
-    coverage: float
     changes: Sequence[Change]
-    flips: Sequence[Mapping[str, Any]]
-    other_files: Sequence[str]
-    drift: Drift | None
-    """Of the same model only: rewards of different models aren't on one scale."""
     is_made_up: bool
     """Whether the rewards of one of them are the fake engine's."""
+    coverage: float = 0.0
+    flips: Sequence[Mapping[str, Any]] = ()
+    unmatched: str = ""
+    drift: Drift | None = None
+    """Of the same model only: rewards of different models aren't on one scale."""
     is_gone: bool = False
     """Whether it is in the baseline alone, and `model` is the baseline's."""
 
@@ -106,10 +97,6 @@ class BaselineComparison:
         if self.coverage < min_coverage:
             failures.append(f"{about}: {self.coverage:.1%} of all items have a grade now, fewer than {min_coverage:.1%}")
         return failures
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation]) -> list[BaselineComparison]:
@@ -127,7 +114,7 @@ def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation])
 
 def _check_cells(saved: SavedEvaluation) -> None:
     benchmark = benchmarks().get(saved.benchmark)
-    if benchmark is None or not {*saved.items.column_names} >= {*benchmark.cells, "row", "subset", "reason", "rewards"}:
+    if benchmark is None or not {*saved.items.column_names} >= {*item_schema(benchmark).names}:
         raise SourceError(
             f"the items of {saved.model} on {saved.benchmark} were graded by another version of Assay; evaluate the scored "
             "corpus again"
@@ -137,18 +124,8 @@ def _check_cells(saved: SavedEvaluation) -> None:
 def _gone(before: SavedEvaluation) -> BaselineComparison:
     """What is in the baseline alone. All of its items are gone, which isn't a flip of any."""
     changes = [Change(figure["name"], figure["value"], None) for figure in before.figures]
-    return BaselineComparison(
-        before.benchmark,
-        before.model,
-        before.model,
-        0.0,
-        changes or [_NO_HEADLINE],
-        (),
-        (),
-        None,
-        before.is_made_up,
-        is_gone=True,
-    )
+    model = before.model
+    return BaselineComparison(before.benchmark, model, model, changes or [_NO_HEADLINE], before.is_made_up, is_gone=True)
 
 
 def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
@@ -166,30 +143,27 @@ def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineCompariso
     earlier, later = ({figure["name"]: figure["value"] for figure in saved.figures} for saved in (before, now))
     changes = [Change(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
     benchmark = benchmarks()[now.benchmark]
+    before, now = (replace(side, items=items) for side, items in zip((before, now), with_keys([before, now]), strict=True))
+    check_fit(f"--against and the results of {now.benchmark}", before, now)
     with connect() as connection:
         connection.register("now_items", now.items)
         connection.register("before_items", before.items)
         connection.register("now_credits", credits_table(benchmark, now.items, judged=now.judged))
         connection.register("before_credits", credits_table(benchmark, before.items, judged=before.judged))
-        ((common, coverage),) = connection.execute(
-            """select count(*) filter (n.row is not null and b.row is not null),
-            avg((n.row is not null and n.reason is null)::int)
-            from now_items n full join before_items b using (row)"""
+        ((coverage,),) = connection.execute(
+            """select avg((n.row is not null and n.reason is null)::int)
+            from now_items n full join before_items b using (key)"""
         ).fetchall()
-        if not common:
-            raise SettingsError(
-                f"--against has no item of {now.benchmark} in common with these results: they are of other data"
-            )
         return BaselineComparison(
             now.benchmark,
             now.model,
             before.model,
-            coverage,
             changes or [_NO_HEADLINE],
-            _flips(connection),
-            _other_files(now.files, before.files),
-            _drift(connection) if now.model == before.model else None,
             now.is_made_up or before.is_made_up,
+            coverage,
+            _flips(connection),
+            unmatched_text({"the baseline": before, "now": now}),
+            _drift(connection) if now.model == before.model else None,
         )
 
 
@@ -198,53 +172,39 @@ def _flips(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
     table: pa.Table = connection.sql(
         """
         select coalesce(n.row, b.row) as row, coalesce(n.subset, b.subset) as subset, b.credit as before, n.credit as now
-        from now_credits n full join before_credits b using (row)
+        from now_credits n full join before_credits b using (key)
         where coalesce(abs(n.credit - b.credit) > 1e-9, true) order by row
         """
     ).to_arrow_table()
     return table.to_pylist()
 
 
-def _other_files(now: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The files of the same name with other bytes; of those that aren't there any more nothing is known."""
-    earlier = {file["name"]: file["sha256"] for file in before}
-    return tuple(file["name"] for file in now if len({file["sha256"], earlier.get(file["name"])} - {None}) > 1)
-
-
 def _drift(connection: duckdb.DuckDBPyConnection) -> Drift:
     connection.execute(
         """
         create temp table moved as
-        with n as (select row, subset, unnest(map_entries(rewards)) as entry from now_items),
-            b as (select row, unnest(map_entries(rewards)) as entry from before_items)
-        select n.row as row, n.subset as subset, n.entry.key as name, n.entry.value as now, b.entry.value as before
-        from n join b on n.row = b.row and n.entry.key = b.entry.key
+        with n as (select key, subset, unnest(map_entries(rewards)) as entry from now_items),
+            b as (select key, unnest(map_entries(rewards)) as entry from before_items)
+        select n.key as item, n.subset as subset, n.entry.key as name, n.entry.value as now, b.entry.value as before
+        from n join b on n.key = b.key and n.entry.key = b.entry.key
         """
     )
     lines = connection.execute(
         """
         with responses as (
             select subset, count(*) as responses, avg(abs(now - before)) as mean, max(abs(now - before)) as largest
-            from moved group by subset
+            from moved group by rollup (subset)
         ), pairs as (
             select a.subset, count(*) as compared,
                 count(*) filter (sign(a.now - b.now) <> sign(a.before - b.before)) as flips
-            from moved a join moved b on a.row = b.row and a.name < b.name group by a.subset
+            from moved a join moved b on a.item = b.item and a.name < b.name group by rollup (a.subset)
         )
-        select subset, responses, mean, largest, coalesce(compared, 0), coalesce(flips, 0)
-        from responses left join pairs using (subset) order by subset
+        select r.subset, responses, coalesce(mean, 0), coalesce(largest, 0), coalesce(compared, 0), coalesce(flips, 0)
+        from responses r left join pairs p on r.subset is not distinct from p.subset order by r.subset nulls first
         """
     ).fetchall()
-    parts = [SubsetDrift(*line) for line in lines]
-    responses = sum(part.responses for part in parts)
-    return Drift(
-        responses,
-        sum(part.mean * part.responses for part in parts) / max(responses, 1),
-        max((part.largest for part in parts), default=0.0),
-        sum(part.compared for part in parts),
-        sum(part.rank_flips for part in parts),
-        parts,
-    )
+    overall, *parts = (Drift(*line) for line in lines)
+    return replace(overall, subsets=parts)
 
 
 def junit(comparisons: Sequence[BaselineComparison], max_drop: float, min_coverage: float) -> bytes:

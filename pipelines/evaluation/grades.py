@@ -1,8 +1,9 @@
 """Grades the items of a scored corpus: cells by subset for the measures, and one line an item for `items.parquet`."""
 
+import itertools
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,21 @@ class Grades:
         self.reasons: dict[str, Counter[str]] = {}
         """Why items have no grade, by subset."""
         self.margins = Margins()
+        self._contents = array("Q")
+
+    def watch(self, items: Iterable[GradedItem], noise: NoiseReport | None) -> Iterator[GradedItem]:
+        """The items as they are, each taken in on its way, also by `noise`."""
+        for item in items:
+            self.add(item)
+            if noise is not None:
+                noise.add(item)
+            yield item
 
     def add(self, item: GradedItem) -> None:
         """Count an item, and keep its cells."""
         self.items[item.subset] += 1
+        if item.content is not None:
+            self._contents.append(item.content)
         if item.cells is None:
             self.reasons.setdefault(item.subset, Counter())[str(item.reason)] += 1
             return
@@ -46,6 +58,24 @@ class Grades:
     def cells(self) -> dict[str, Array]:
         """The cells of the graded items by subset, of shape (items, cells)."""
         return {subset: np.frombuffer(cells).reshape(-1, self._width) for subset, cells in sorted(self._cells.items())}
+
+    @property
+    def repeated(self) -> int | None:
+        """The number of items that repeat an earlier one; None if no item's texts are known.
+
+        They are told apart by a hash of 64 bits: of a million different ones, two are equal in 3 of 100 million files.
+        """
+        return len(self._contents) - len(np.unique(np.frombuffer(self._contents, np.uint64))) if self._contents else None
+
+    @property
+    def repeats_note(self) -> str | None:
+        """A sentence for people, if items are repeated: joined by mistake, or written twice, as a JudgeBench once was."""
+        if not self.repeated:
+            return None
+        return (
+            f"{self.repeated:,} of {self.items.total():,} rows repeat an earlier row's prompt, responses and labels; each "
+            "counts, as in the benchmarks' own codes, and the intervals take each for an item of its own."
+        )
 
     def graded(self, subsets: Iterable[str]) -> int:
         """How many items of these subsets have a grade."""
@@ -63,6 +93,7 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
             ("tied", pa.bool_()),
             ("closest", pa.float64()),
             ("reason", pa.string()),
+            ("content", pa.uint64()),
             ("rewards", REWARDS),
         ]
     )
@@ -71,24 +102,14 @@ def item_schema(benchmark: Benchmark) -> pa.Schema:
 def grade_items(benchmark: Benchmark, items: Iterable[Any], path: Path, noise: NoiseReport | None = None) -> Grades:
     """Grade items, and write each to a Parquet file at `path`. `noise` counts those that batching's noise may decide."""
     grades, schema = Grades(len(benchmark.cells)), item_schema(benchmark)
+    lines = (_line(item, len(benchmark.cells)) for item in grades.watch(benchmark.grade(items), noise))
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-        batch: list[tuple[Any, ...]] = []
-        for item in benchmark.grade(items):
-            grades.add(item)
-            if noise is not None:
-                noise.add(item)
-            cells = item.cells or (None,) * len(benchmark.cells)
-            closest, rewards = min(differences(item), default=None), list(item.rewards.items())
-            batch.append((item.row, item.subset, *cells, item.tied, closest, item.reason, rewards))
-            if len(batch) == _BATCH:
-                writer.write_table(_table(batch, schema))
-                batch.clear()
-        if batch:
-            writer.write_table(_table(batch, schema))
+        while batch := list(itertools.islice(lines, _BATCH)):
+            columns = zip(zip(*batch, strict=True), schema, strict=True)
+            writer.write_table(pa.table([pa.array(column, field.type) for column, field in columns], schema))
     return grades
 
 
-def _table(lines: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    return pa.table(
-        [pa.array(column, field.type) for column, field in zip(zip(*lines, strict=True), schema, strict=True)], schema
-    )
+def _line(item: GradedItem, width: int) -> tuple[Any, ...]:
+    closest, cells = min(differences(item), default=None), item.cells or (None,) * width
+    return (item.row, item.subset, *cells, item.tied, closest, item.reason, item.content, list(item.rewards.items()))

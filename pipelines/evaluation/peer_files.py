@@ -42,7 +42,7 @@ def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[GradedR
     columns, listing = corpus.manifest.columns, [part for part, _ in corpus.entries]
     identity = corpus.manifest.identity
     items = with_games(read_items(corpus.responses, listing, columns, benchmark.fields), identity)
-    ungraded = {row for graded in benchmark.grade(items) if graded.cells is None for row in graded.rows}
+    ungraded = {item.row for graded in benchmark.grade(items) if graded.cells is None for item in graded.of_rows}
     fields = [RECORD, *benchmark.fields] if columns.is_json else columns.carried.names
     for item in with_games(read_items(corpus.responses, listing, columns, fields), identity):
         if item.row not in ungraded:

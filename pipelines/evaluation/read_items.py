@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,10 +56,14 @@ def _rows(table: pa.Table, ours: Sequence[str], carried: Sequence[str]) -> list[
 
 def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
     first = responses[0]
+    readable = next((response for response in responses if response[PROMPT_HASH] is not None), first)
     for response in responses:
         # Assay writes no such rewards, but what was made otherwise may hold them: NaN > 1 is false, and would be wrong.
         if response[REWARD] is not None and not math.isfinite(response[REWARD]):
             response |= {REWARD: None, STATUS: Status.FAILED.value, REASON: Reason.NOT_FINITE.value}
+        elif response[REWARD] is not None and response[PROMPT_HASH] != readable[PROMPT_HASH]:
+            other_prompt = f"{response[RESPONSE]} answers another prompt than {readable[RESPONSE]}"
+            response |= {REWARD: None, STATUS: "not compared", REASON: other_prompt}
     scored = [response for response in responses if response[REWARD] is not None]
     return Item(
         first[ROW],
@@ -74,15 +78,19 @@ def _item(responses: Sequence[dict[str, Any]], carried: Sequence[str]) -> Item:
         {response[RESPONSE]: response[STEPS] or () for response in scored if STEPS in response},
         first[PROMPT_HASH],
         {response[RESPONSE]: response[VOTES] or () for response in scored if VOTES in response},
-        content=_content(responses, [first[f"fields.{name}"] for name in carried if name != _ID]),
+        content=_content(responses, {name: first[f"fields.{name}"] for name in carried if name != _ID}),
     )
 
 
-def _content(responses: Sequence[dict[str, Any]], labels: Sequence[Any]) -> int | None:
-    """The hash of what an item is; None if the text of a response isn't known."""
-    texts = [response.get(TEXT) for response in responses]
-    if None in texts:
+def _content(responses: Sequence[dict[str, Any]], labels: Mapping[str, Any]) -> int | None:
+    """The hash of what an item is: its responses, and the labels that it has; None if the parts hold no texts."""
+    if TEXT not in responses[0]:
         return None
-    names = [response[RESPONSE] for response in responses]
-    what = repr((responses[0][PROMPT_HASH], names, texts, labels)).encode("utf-8", "surrogatepass")
+    texts = sorted((response[RESPONSE], response[PROMPT_HASH], response[TEXT]) for response in responses)
+    # A label that other rows of the file lack is a float there, and an integer in another file.
+    plain = {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in labels.items()
+    }
+    known = sorted((name, value) for name, value in plain.items() if value is not None)
+    what = repr((texts, known)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(what, digest_size=8).digest())

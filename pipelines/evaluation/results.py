@@ -168,15 +168,11 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """For `results.json`."""
-        judge = {
-            "margins": self.margins.as_json() if self.margins else None,
-            "votes": self.votes.as_json() if self.votes else None,
-        }
         subsets = {name: counts.as_json() | self._figure_of_subset(name) for name, counts in self.subsets.items()}
         preset = self.preset and self.preset.model_dump(mode="json", exclude_defaults=True)
         noise = asdict(self.noise) | {"difference": self.noise.difference} if self.noise else None
         of_all = {"subsets": subsets, "preset": preset, "noise": noise}
-        return {**asdict(self), **judge, **of_all, "coverage": self.coverage, "tie_rate": self.tie_rate}
+        return {**asdict(self), **of_all, "coverage": self.coverage, "tie_rate": self.tie_rate}
 
     @property
     def caveats(self) -> list[str]:
@@ -236,7 +232,7 @@ class Results(Sequence[Evaluation]):
             "assay_results": VERSION,
             "settings": dict(settings),
             "evaluations": [evaluation.as_json() for evaluation in self],
-            "paired": [comparison.as_json() for comparison in self.paired],
+            "paired": [asdict(comparison) for comparison in self.paired],
         }
 
     def markdown(self) -> str:

@@ -60,7 +60,7 @@ def _evaluation(folder: str, number: int, saved: Mapping[str, Any]) -> SavedEval
     for figure in saved["figures"]:
         operator.itemgetter("name", "value", "convention")(figure)
     for file in saved["files"]:
-        operator.itemgetter("name", "sha256")(file)
+        operator.itemgetter("name", "size", "fingerprint")(file)
     return SavedEvaluation(
         saved["benchmark"],
         label_of(saved["model"], saved.get("preset") is not None),

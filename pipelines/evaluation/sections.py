@@ -74,7 +74,7 @@ def paired_sections(comparison: PairedComparison) -> list[Section]:
             f"{comparison.first} less {comparison.second} on {comparison.benchmark}",
             ("measure", "points", "95 % interval"),
             differences,
-            "Over the items that both graded, the same ones for both.",
+            f"Over the items that both graded, the same ones for both. {comparison.unmatched}".rstrip(),
         ),
         _split_section(comparison),
     ]

@@ -8,8 +8,9 @@
 import contextlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from pipelines.prepare.score_requests import Outcome
 from pipelines.rescoring.part_rows import PartWork, Redraws, prepare_requests, read_redraws
 from pipelines.rescoring.reopen import Reopened, reopen
 from pipelines.rescoring.rescore_step import report, rescoring_flow
-from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
+from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, VOTES
 from pipelines.run_folder.member_runs import is_fake
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, read_table
@@ -34,12 +35,15 @@ from pipelines.scoring.score_step import StepSettings
 from pipelines.settings.rescore_settings import VerifySettings
 from pipelines.storage.lease import lease, ticket
 
+_MOST_NAMED = 5
+
 
 @dataclass(frozen=True)
 class SampleComparison:
-    """A sample that was scored again. `difference` and `scores_difference` are the largest ones, 0 if none was scored.
+    """A sample that was scored again: the largest `difference` of any number (reward, scores, steps, votes), which is `at`.
 
-    `compared` are the responses that were scored both times; `flips` those with another status, then and now.
+    `compared` are the responses that were scored both times, and `mean_difference` is of their rewards; `lost` are numbers
+    of these that are there once only, and `flips` the responses with another status, then and now.
     """
 
     rows: int
@@ -47,9 +51,8 @@ class SampleComparison:
     compared: int
     difference: float
     mean_difference: float
-    scores_difference: float
     at: str | None
-    """The row and response with the largest difference of the reward."""
+    lost: Sequence[str]
     flips: Sequence[Mapping[str, Any]]
     is_made_up: bool = False
 
@@ -73,21 +76,21 @@ class VerifySummary:
 
     def gate_failures(self, max_difference: float | None) -> list[str]:
         """What of the sample --max-difference doesn't let pass: a sentence for each."""
-        if max_difference is None or self.sample is None:
+        if max_difference is None:
             return []
+        if self.sample is None:
+            return ["no row was scored again, and --max-difference is of rows that are"]
         failures = []
+        if not self.sample.compared:
+            failures.append(f"none of {self.sample.responses:,} responses has a reward both times: nothing was compared")
         if self.sample.difference > max_difference:
-            failures.append(
-                f"the reward of {self.sample.at} differs by {self.sample.difference:.3g}, more than {max_difference:g}"
-            )
+            failures.append(f"{self.sample.at} differs by {self.sample.difference:.3g}, more than {max_difference:g}")
+        if lost := self.sample.lost:
+            failures.append(f"{len(lost):,} numbers are there once only: {', '.join(lost[:_MOST_NAMED])}")
         # A response that had failed may well have a reward now: that is what `retry` is for.
         if flips := [flip for flip in self.sample.flips if flip["before"] != Status.FAILED]:
             failures.append(f"{len(flips):,} responses that were scored or rejected have another status now")
         return failures
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def verify(settings: VerifySettings, progress: Progress | None = None) -> VerifySummary:
@@ -105,7 +108,7 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
     if opened is None or not summary.is_sound:
         return summary
     sample = _compare(opened, [part.part for part in checked.parts], settings, progress)
-    return VerifySummary(**{**vars(summary), "sample": sample})
+    return replace(summary, sample=sample)
 
 
 def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
@@ -169,16 +172,21 @@ def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, 
 
 
 def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool) -> SampleComparison:
-    compared = [response for response in responses if response["difference"] is not None]
-    largest = max(compared, key=lambda response: float(response["difference"]), default=None)
+    differences = {
+        f"{name} of {response['row']} ({response['response']})": difference
+        for response in responses
+        for name, difference in response["differences"].items()
+    }
+    known = {name: difference for name, difference in differences.items() if difference is not None}
+    rewards = [difference for name, difference in known.items() if name.startswith(f"{REWARD} of ")]
     return SampleComparison(
         rows,
         len(responses),
-        len(compared),
-        largest["difference"] if largest else 0.0,
-        sum(response["difference"] for response in compared) / len(compared) if compared else 0.0,
-        max((response["scores_difference"] for response in compared), default=0.0),
-        f"{largest['row']} ({largest['response']})" if largest else None,
+        len(rewards),
+        max(known.values(), default=0.0),
+        sum(rewards) / max(len(rewards), 1),
+        max(known, key=known.__getitem__, default=None),
+        [name for name in differences if name not in known],
         [{name: response[name] for name in _SHOWN} for response in responses if response["before"] != response["now"]],
         is_made_up,
     )
@@ -211,8 +219,9 @@ class Comparing:
             for request, results in zip(work.requests, outcomes, strict=True)
             for outcome in results
         }
-        before = table.select([prefix + name for name in (ROW, RESPONSE, STATUS, REASON, REWARD, SCORES)])
-        responses = [response for response in before.rename_columns(_COMPARED).to_pylist() if response[ROW] in names]
+        columns = [name for name in _COMPARED if prefix + name in settings.preparation.columns.ours.names]
+        before = table.select([prefix + name for name in columns]).rename_columns(columns)
+        responses = [response for response in before.to_pylist() if response[ROW] in names]
         compared = [_compare_response(response, now.get((response[ROW], response[RESPONSE]))) for response in responses]
         # No counts: the driver ends a run in which too much fails, and here nothing is written.
         return report(work.part._replace(counts=Counts()), {"compared": json.dumps(compared)})
@@ -227,18 +236,20 @@ class Comparing:
         return {row: responses for at, (row, responses) in enumerate(names.items()) if at in sampled_rows}
 
 
-_COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES]
+_COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES, STEPS, VOTES]
 
 
 def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[str, Any]:
     """A response then and now. Without an outcome it was rejected before it was rendered."""
     status = Status.REJECTED.value if now is None else now.score.status.value
     reason = None if now is None or now.score.reason is None else now.score.reason.value
-    difference = scores_difference = None
+    differences = {}
     if now is not None and now.score.reward is not None and before[REWARD] is not None:
-        difference = abs(now.score.reward - before[REWARD])
-        pairs = ((value, now.score.scores.get(name)) for name, value in before[SCORES].items())
-        scores_difference = max((abs(old - new) for old, new in pairs if old is not None and new is not None), default=0.0)
+        score = now.score
+        lists = {name: getattr(score, name) for name in (STEPS, VOTES) if name in before}
+        new = _numbers({REWARD: score.reward, SCORES: score.scores, **lists})
+        old = _numbers(before)
+        differences = {name: abs(old[name] - new[name]) if name in old and name in new else None for name in {**old, **new}}
     return {
         "row": before[ROW],
         "response": before[RESPONSE],
@@ -246,6 +257,13 @@ def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[st
         "before_reason": before[REASON],
         "now": status,
         "now_reason": reason,
-        "difference": difference,
-        "scores_difference": scores_difference,
+        "differences": differences,
     }
+
+
+def _numbers(response: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a response that has a reward, by name; what is null or NaN, which differs from nothing, is none."""
+    scores = {f"{SCORES}.{name}": value for name, value in response[SCORES].items()}
+    listed = {f"{name}[{at}]": value for name in (STEPS, VOTES) for at, value in enumerate(response.get(name) or ())}
+    numbers = {REWARD: response[REWARD], **scores, **listed}
+    return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}

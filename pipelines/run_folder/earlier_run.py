@@ -30,9 +30,9 @@ _LEAVINGS = {
     "engine_killers": re.compile(r"\d+-\d+-\d+\.json"),
 }
 """Folders that a run fills even after its manifest was deleted, and the names of its files in them."""
-_BESIDE = frozenset({NAME, "recipe.yaml", CARD})
-FIRST_PASS = "drawn"
-"""The folder of the first pass in the folder of a run with two passes. Its parts have the same run name."""
+DRAWN = "drawn"
+"""The folder, in that of a run of candidates, of an earlier run that drew them. It is a scored folder of its own."""
+_BESIDE = frozenset({NAME, "recipe.yaml", CARD, DRAWN})
 
 
 def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | None:
@@ -46,7 +46,7 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
         if not overwrite:
             return _recover(folder, manifest, broken)
         # A broken manifest without a part could be anybody's file of that name: only beside parts may it be deleted.
-        if not _all_runs(folder) and not is_unused(folder, _BESIDE):
+        if not Parts(folder).runs() and not is_unused(folder, _BESIDE):
             raise
     else:
         if earlier is None and not is_unused(folder):
@@ -74,7 +74,7 @@ def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
 def _recover(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest | None:
     """The manifest in place of a broken one, proved by the parts; None if the folder holds no part, so nothing is lost."""
     recovered = _recover_from_parts(folder, manifest)
-    if recovered is None and (_all_runs(folder) or not is_unused(folder, _BESIDE)):
+    if recovered is None and (Parts(folder).runs() or not is_unused(folder, _BESIDE)):
         raise OutputError(
             f"{broken}, but the parts beside it aren't of a run with these settings and files; "
             "give the settings of that run, another output folder, or --overwrite to delete it"
@@ -85,32 +85,23 @@ def _recover(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifes
 def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
     """The manifest with the run name of the parts in the folder, if they have its identity, files and columns; else None."""
     mark = identity_mark(manifest.identity)  # a run's name begins with it, so the names of parts tell their identity
-    matching = [(place, run, parts) for place, run, parts in _all_runs(folder) if run.startswith(mark)]
-    runs = {run for _, run, _ in matching}
+    runs = {run: parts for run, parts in Parts(folder).runs().items() if run.startswith(mark)}
     if len(runs) > 1:
         raise OutputError(
             f"{folder} has no readable manifest, and parts of several runs with these settings: "
             f"{', '.join(sorted(runs))}. Move away those of all but one, or give another output folder"
         )
-    if not matching:
-        return None
     # The text of responses may be left out by a setting: that is as the parts are.
     possible = (
         replace(manifest, run=run, columns=replace(manifest.columns, text=text)) for run in runs for text in (True, False)
     )
     for recovered in possible:
-        if all(_match(recovered, Parts(place, run), parts) for place, run, parts in matching):
-            place, run, parts = matching[0]
-            with suppress(SourceError), open_part(Parts(place, run).path(parts[-1])) as parquet:
+        listing = runs[recovered.run]
+        if _match(recovered, Parts(folder), listing):
+            with suppress(SourceError), open_part(Parts(folder).path(listing[-1])) as parquet:
                 return replace(recovered, made_with=json.loads(parquet.schema_arrow.metadata[b"assay"]))
             return recovered
     return None
-
-
-def _all_runs(folder: str) -> list[tuple[str, str, list[Part]]]:
-    """All runs with parts, in either pass, as (folder of the pass, run, parts)."""
-    passes = (folder, storage.folder(folder).sub(FIRST_PASS).path)
-    return [(place, run, parts) for place in passes for run, parts in Parts(place).runs().items()]
 
 
 def _match(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:

@@ -1,21 +1,20 @@
-"""Sources of candidates: a pool of engines, an OpenAI-compatible endpoint, or the first pass of the same run."""
+"""Sources of candidates: a pool of engines, an OpenAI-compatible endpoint, or the folder of a run that has drawn them."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow.compute as pc
-
-from actors.errors import EndpointError
+from actors.errors import EndpointError, EngineError
 from actors.records import Reason
 from actors.scorers.head_scorer import gather
 from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, failed_candidate, read_candidate
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.corpus_files import Range
 from pipelines.prepare.policy_prompts import PromptRow
-from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, RESPONSE, ROW
+from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REASON, REASON, ROW
+from pipelines.run_folder.earlier_run import DRAWN
 from pipelines.run_folder.parts import Parts, read_tables
 from pipelines.sampling.completion import read_completion
 from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
@@ -30,7 +29,7 @@ _PROBE = "Hello"
 _CARD_FIELDS = ("id", "root", "parent")
 """Fields of a model's card that identify it. In vLLM `root` is the path of the weights, `parent` the base of an adapter."""
 
-_COLUMNS = (ROW, RESPONSE, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
+_COLUMNS = (ROW, CANDIDATE, FINISH_REASON, CANDIDATE_TOKENS, REASON)
 
 
 class CandidateRequest(NamedTuple):
@@ -177,29 +176,40 @@ def _refused(fault: EndpointFault) -> GeneratedCandidate:
 
 
 @dataclass(frozen=True)
-class FirstPassCandidates:
-    """Candidates of the first pass, of a run that generates all candidates before it judges any."""
+class FromFolder:
+    """Candidates that an earlier run has drawn and committed unjudged."""
 
     parts: Parts
     prefix: str
 
-    def of(self, file: int, stretch: Range) -> dict[str, list[GeneratedCandidate]]:
-        """The candidates of a stretch of a file, by row id, in the order in which they were generated."""
-        candidates: dict[str, list[GeneratedCandidate]] = {}
+    def at(self, file: int, stretch: Range) -> "DrawnCandidates":
+        """The candidates of a stretch of a file. Raises `SourceError` if a part can't be read."""
+        by_row: dict[str, list[GeneratedCandidate]] = {}
         names = [self.prefix + name for name in _COLUMNS]
         for part in self.parts.listing():
             if part.file != file or part.range.end <= stretch.start or stretch.end <= part.range.start:
-                continue  # no overlap; parts of the two passes may be cut at different rows
+                continue  # no overlap; parts of the two runs may be cut at different rows
             for table in read_tables(self.parts.path(part), names):
-                table = table.rename_columns(list(_COLUMNS))
-                # Candidates are named `candidate[0]`; a bare `candidate` stands for a prompt that couldn't be rendered.
-                for row in table.filter(pc.match_substring(table.column(RESPONSE), "[")).to_pylist():
-                    candidates.setdefault(row[ROW], []).append(_restore_candidate(row))
-        return candidates
+                for row in table.rename_columns(list(_COLUMNS)).to_pylist():
+                    by_row.setdefault(row[ROW], []).append(_restore_candidate(row))
+        return DrawnCandidates(by_row)
+
+
+@dataclass(frozen=True)
+class DrawnCandidates:
+    """Candidates that are there, by row and in the order in which they were generated."""
+
+    by_row: Mapping[str, Sequence[GeneratedCandidate]]
+
+    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
+        """See `CandidateSource`. Raises `EngineError` if a row has none."""
+        if lacking := [request.row for request in requests if request.row not in self.by_row]:
+            raise EngineError(f"{lacking[0]} has no candidates in {DRAWN}/; run the same command again, which draws them")
+        return [tuple(self.by_row[request.row]) for request in requests]
 
 
 def _restore_candidate(row: dict[str, Any]) -> GeneratedCandidate:
-    """The candidate of a row. Its prompt tokens are 0: the first pass has counted them."""
+    """The candidate of a row. Its prompt tokens are 0: the run that drew it has counted them."""
     reason = None if row[REASON] == Reason.UNJUDGED else Reason(row[REASON])
     return GeneratedCandidate(row[CANDIDATE] or "", row[FINISH_REASON], row[CANDIDATE_TOKENS] or 0, 0, 0, reason)
 

@@ -85,6 +85,14 @@ def check_judge(model: RewardModel, draw: DrawSettings) -> None:
         )
 
 
+def lacking_room(settings: Sampling) -> str:
+    """What the cluster's GPUs don't hold: an engine of the policy and one of the judge. Empty where they do, or may grow."""
+    judge, policy, gpus = engine_gpus(settings.engine), engine_gpus(policy_engine(settings)), cluster_gpus()
+    if settings.policy.is_endpoint or settings.engine.autoscaled or judge + policy <= gpus:
+        return ""
+    return f"the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster has {gpus} GPUs"
+
+
 def rows_of(settings: Sampling) -> RowSettings:
     """The settings of how rows are read."""
     return settings.rows if isinstance(settings, DatasetSampleSettings) else settings.corpus
@@ -149,8 +157,8 @@ class Engines:
 def sizes(settings: Sampling, writers: int, *, with_judge: bool = True) -> tuple[int, int]:
     """Numbers of engines: for each of `writers` models that write, and for the judge.
 
-    The judge gets a quarter of the GPUs, since it generates less; all of them without a writer here (an endpoint, a second
-    pass), and none without `with_judge`. Numbers that the user gives are cut to what there is room for, unless the cluster
+    The judge gets a quarter of the GPUs, since it generates less; all of them without a writer here (an endpoint, an earlier
+    run), and none without `with_judge`. Numbers that the user gives are cut to what there is room for, unless the cluster
     grows: a prompt keeps to one engine of the pool, and would wait for ever for one that never starts.
     """
     gpus, policy = cluster_gpus(), engine_gpus(policy_engine(settings))

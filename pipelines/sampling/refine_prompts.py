@@ -9,11 +9,11 @@ The folder is a scored corpus like any other: a draft is `draft[2]`, an edit of 
 as `parent` and its `feedback` beside it. A run resumes as a run of sampling does.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jinja2 import TemplateError
 
@@ -24,10 +24,8 @@ from pipelines.corpus.units import Unit
 from pipelines.exports.export_commands import jobs_of_run
 from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
-from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
-from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_logging.logged_progress import check_loggers
 from pipelines.runtime.progress import Progress, Silent
 from pipelines.sampling import policies
@@ -43,43 +41,31 @@ from pipelines.sampling.refine_step import (
     Writer,
     check_prompt,
 )
-from pipelines.sampling.sample_prompts import UsageCounter, step_dataset
-from pipelines.sampling.sample_step import SampleStepSettings, Usage
+from pipelines.sampling.sample_prompts import UsageCounter, WritersSummary, opened_run, step_dataset
+from pipelines.sampling.sample_step import SampleStepSettings
 from pipelines.scored_corpus.summary import Summary, connected
-from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, step_settings
-from pipelines.settings.recipe import write_recipe
+from pipelines.scoring.score_corpus import Flow, Run, carry_out, step_settings
 from pipelines.settings.run_settings import DrawSettings, RefineSettings
 from pipelines.storage import error_text
-from pipelines.storage.lease import lease
 
 __all__ = ["RefineSummary", "refine"]
 
 
 @dataclass(frozen=True)
-class RefineSummary:
-    """The result of a run, over its texts and over its prompts.
+class RefineSummary(WritersSummary):
+    """The result of `refine`, over its texts and over its prompts.
 
-    Mean rewards are those of all drafts and all edits, and of the best draft and the best text of each prompt. `usage`
-    counts prompt tokens of this run alone, not of the run that it resumed; so do `causes`: what an endpoint said where it
-    gave no draft, feedback or edit.
+    Mean rewards are those of all drafts and all edits, and of the best draft and the best text of each prompt.
     """
 
-    scored: Summary
-    prompts: int
+    section: ClassVar[str] = "refining"
+
     drafts: int
     edits: int
     mean_draft: float | None
     mean_edit: float | None
     mean_best_draft: float | None
     mean_best: float | None
-    usage: Usage
-    causes: Mapping[str, int] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`: the fields of a scored corpus, and those of refining under `refining`."""
-        omitted = ("scored", "usage", *(() if self.causes else ("causes",)))
-        refining = {name: value for name, value in asdict(self).items() if name not in omitted}
-        return {**self.scored.as_json(), "refining": {**refining, "usage": self.usage._asdict()}}
 
 
 def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Sequence[ExportJob] = ()) -> RefineSummary:
@@ -98,14 +84,8 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
     plan = resolve_run.resolve(settings, unanswered=True, notify=counting.noted)
     plan = replace(plan, preparation=replace(plan.preparation, columns=replace(plan.preparation.columns, refined=True)))
     plan.preparation.columns.check(())
-    for policy in work.policies:
-        policies.check_reasoning(policy, plan.preparation.model, settings.render)
-    counting.planned(plan.shape_found)
-    counting.is_reasoning_set = plan.preparation.model.reasoning_by(settings.render) is not None
-    with lease(settings.output, counting.noted):
-        run = open_run(settings, plan, manifest_of(plan, settings, work.recorded()))
-        write_recipe(settings.output, refine=settings)
-        write_scored_card(settings.output, "refine", run.manifest)
+    counting.begin(settings, plan, [model.policy for model in work.writers])
+    with opened_run("refine", settings, plan, work.recorded(), counting) as run:
         summary = carry_out(run, work.flow, counting, jobs)
         refined = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=refined.as_json()).write(settings.output)
@@ -163,11 +143,6 @@ class _Refining:
     feedback_prompt: str
     edit_prompt: str
     writers: tuple[_Model, _Model, _Model]
-
-    @property
-    def policies(self) -> tuple[Policy | None, ...]:
-        """The models that write; None for an endpoint."""
-        return tuple(model.policy for model in self.writers)
 
     def recorded(self) -> dict[str, Any]:
         """All that determines the texts, for the run's identity."""
@@ -229,5 +204,4 @@ def _summarise(run: Run, summary: Summary, settings: RefineSettings, counting: U
                 """
             ).fetchone()
     prompts, drafts, edits, draft, edit, best_draft, best = statistics or (0, 0, 0, None, None, None, None)
-    used, causes = counting.usage, dict(counting.causes.most_common())
-    return RefineSummary(summary, prompts, drafts, edits, draft, edit, best_draft, best, used, causes)
+    return RefineSummary(summary, *counting.totals, prompts, drafts, edits, draft, edit, best_draft, best)

@@ -1,8 +1,8 @@
 """Rejection sampling: prompts in, a policy's candidates with a judge's scores out.
 
 1. Resolve the run: which rows are prompts, the policy, the judge; and open the output folder with it.
-2. Start engines of both, as many as the GPUs carry. If they don't carry both at once, a first pass generates all candidates,
-   and a second one judges them.
+2. Start engines of both, as many as the GPUs carry. If they don't carry both at once, a run of the policy alone generates
+   all candidates before, into a folder inside the output, and this one judges what lies there.
 3. For each missing range of rows: read, render for the policy, generate, judge and commit, part by part.
 4. Audit the parts, add up the summary, and close the manifest.
 
@@ -15,14 +15,14 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ray.data import ActorPoolStrategy, Dataset
 
 from actors.errors import SettingsError
-from actors.launch.placement import cluster_gpus, engine_gpus
+from actors.launch.placement import cluster_gpus
 from actors.records import Reason
 from actors.scorers.policy import Policy
 from pipelines import storage
@@ -33,53 +33,67 @@ from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation, prepare_prompts
 from pipelines.prepare.preview import SAY_REASONING
+from pipelines.prepare.resolve_run import ResolvedRun
 from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, REWARD, ROW
 from pipelines.run_folder.dataset_card import write_scored_card
-from pipelines.run_folder.earlier_run import FIRST_PASS
-from pipelines.run_folder.parts import Parts
+from pipelines.run_folder.earlier_run import DRAWN
+from pipelines.run_folder.parts import Parts, named_run
 from pipelines.run_logging.logged_progress import check_loggers
 from pipelines.runtime.progress import PassedOn, Progress, Silent
 from pipelines.runtime.session import ray_session
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
-from pipelines.sampling.engine_actors import Pool
-from pipelines.sampling.generate import CandidateSource, FirstPassCandidates
+from pipelines.sampling.generate import FromFolder
 from pipelines.sampling.policies import Engines
 from pipelines.sampling.sample_step import SampleStep, SampleStepSettings, Usage
-from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import Summary, connected
 from pipelines.scoring.score_corpus import Flow, Run, carry_out, open_run, read_units, share_files, step_settings
 from pipelines.settings.recipe import write_recipe
-from pipelines.settings.run_settings import SampleSettings
+from pipelines.settings.run_settings import RefineSettings, SampleSettings
+from pipelines.storage import Folder
 from pipelines.storage.lease import lease
 
 __all__ = ["SampleSummary", "sample"]
 
 
 @dataclass(frozen=True)
-class SampleSummary:
-    """The result of a run, over its candidates and over its prompts.
+class WritersSummary:
+    """The result of a run of models that write and a judge, over its prompts.
 
-    `drawn` candidates were generated of at most `possible`, with `tokens` tokens together. `mean_reward` is over all scored
-    candidates, `mean_best` over the best one of each prompt. `usage` counts prompt tokens and retries of this process's run
-    alone, not of the run that it resumed; so do `causes`: what an endpoint said where it gave no candidate.
+    `usage` counts prompt tokens and retries of this process's run alone, not of the run that it resumed; so do `causes`:
+    what an endpoint said where it gave no text.
     """
 
+    section: ClassVar[str]
+    """The key of the run's own figures, beside those of a scored corpus."""
+
     scored: Summary
+    usage: Usage
+    causes: Mapping[str, int]
     prompts: int
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest and for `--json`."""
+        omitted = ("scored", "usage", *(() if self.causes else ("causes",)))
+        figures = {name: value for name, value in asdict(self).items() if name not in omitted}
+        return {**self.scored.as_json(), self.section: {**figures, "usage": self.usage._asdict()}}
+
+
+@dataclass(frozen=True)
+class SampleSummary(WritersSummary):
+    """The result of `sample`, over its candidates and over its prompts.
+
+    `drawn` candidates were generated of at most `possible`, with `tokens` tokens together. `mean_reward` is over all scored
+    candidates, `mean_best` over the best one of each prompt.
+    """
+
+    section: ClassVar[str] = "sampling"
+
     drawn: int
     possible: int
     tokens: int
     mean_reward: float | None
     mean_best: float | None
-    usage: Usage
-    causes: Mapping[str, int]
-
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`: the fields of a scored corpus, and those of sampling under `sampling`."""
-        omitted = ("scored", "usage", *(() if self.causes else ("causes",)))
-        sampling = {name: value for name, value in asdict(self).items() if name not in omitted}
-        return {**self.scored.as_json(), "sampling": {**sampling, "usage": self.usage._asdict()}}
 
 
 def sampling_identity(settings: SampleSettings, policy: Policy | None) -> dict[str, Any]:
@@ -102,34 +116,40 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     policy = policies.policy_of(settings.policy)
     plan = resolve_run.resolve(settings, unanswered=True, notify=counting.noted)
     policies.check_judge(plan.preparation.model, settings.draw)
-    policies.check_reasoning(policy, plan.preparation.model, settings.render)
-    counting.planned(plan.shape_found)
-    counting.is_reasoning_set = plan.preparation.model.reasoning_by(settings.render) is not None
-    with lease(settings.output, counting.noted):
-        run = open_run(settings, plan, manifest_of(plan, settings, sampling_identity(settings, policy)))
+    counting.begin(settings, plan, [policy])
+    with opened_run("sample", settings, plan, sampling_identity(settings, policy), counting) as run:
         if settings.overwrite:
-            _delete_first_pass(settings.output)
-        write_recipe(settings.output, sample=settings)
-        write_scored_card(settings.output, "sample", run.manifest)
+            _drawn_folder(run).delete_all()
         preparation = PromptPreparation(
             run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens
         )
         work = _Sampling(preparation, settings)
-        if run.missing():
-            counting.noted(_kept_note(run.part_rows))
-        # `carry_out` drops unreadable parts too, but too late: what they held is missing, and may need a first pass.
-        if not run.missing():
-            drop_unreadable(run.parts, counting.noted)
-        with ray_session(with_vllm=settings.engine.is_vllm) if run.missing() else nullcontext():
-            run.parts.repair()
-            if run.missing() and _goes_in_turns(run, settings, counting):
-                _generate_first(run, work, counting)
+        with ExitStack() as session:
+            if run.missing():
+                counting.noted(_kept_note(run.part_rows))
+                session.enter_context(ray_session(with_vllm=settings.engine.is_vllm))
+                if _goes_in_turns(run, settings):
+                    _draw(run, plan, work, counting)
             summary = carry_out(run, work.flow, counting, jobs)
-        # Only now: until every candidate is judged and committed, the first pass is the only copy of the others.
-        _delete_first_pass(settings.output)
         sampled = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=sampled.as_json()).write(settings.output)
         return sampled
+
+
+@contextmanager
+def opened_run(
+    command: str,
+    settings: SampleSettings | RefineSettings,
+    plan: ResolvedRun,
+    recorded: Mapping[str, Any],
+    progress: Progress,
+) -> Iterator[Run]:
+    """The run of a command whose texts depend on all that is `recorded`, in its folder, whose lease is held."""
+    with lease(settings.output, progress.noted):
+        run = open_run(settings, plan, manifest_of(plan, settings, recorded), progress.noted)
+        write_recipe(settings.output, **{command: settings})
+        write_scored_card(settings.output, command, run.manifest)
+        yield run
 
 
 def _kept_note(part_rows: int) -> str:
@@ -149,73 +169,54 @@ def check(settings: SampleSettings) -> None:
         )
 
 
-def _goes_in_turns(run: Run, settings: SampleSettings, progress: Progress) -> bool:
-    """Whether all candidates are generated before any is judged. A first pass that was begun is resumed in any case."""
-    if _first_pass(run) is None:
-        return _in_turns(settings)
-    # Also where both would fit by now, on a larger cluster: what the first pass has generated would be lost.
-    progress.noted("resuming a run that generates all candidates first and judges them afterwards")
-    return True
+def _goes_in_turns(run: Run, settings: SampleSettings) -> bool:
+    """Whether all candidates are drawn before any is judged: what was begun so is gone on with.
 
-
-def _in_turns(settings: SampleSettings) -> bool:
-    """Whether the policy's and the judge's engines don't fit on the GPUs together, or --in-turns is set."""
-    if settings.in_turns or settings.policy.is_endpoint or settings.engine.autoscaled:
-        return settings.in_turns
-    judge, policy, gpus = (
-        engine_gpus(settings.engine),
-        engine_gpus(policies.policy_engine(settings)),
-        cluster_gpus(),
-    )
-    if judge + policy <= gpus:
+    Raises `SettingsError` if they have to be, and can't.
+    """
+    if not _drawn_folder(run).is_empty():
+        return True
+    lacking = policies.lacking_room(settings)
+    if not settings.in_turns and not lacking:
         return False
     if settings.draw.adaptive:
+        raise SettingsError(f"--enough and --min-gain need {lacking}")
+    if run.parts.listing():
         raise SettingsError(
-            f"--enough and --min-gain need the policy ({policy} GPUs) and the judge ({judge}) side by side, and the cluster "
-            f"has {gpus} GPUs"
+            f"{settings.output} holds judged candidates and no {DRAWN}/, so in turns all would be drawn again: it goes on "
+            f"{f'with {lacking}' if lacking else 'without --in-turns'}; else give another output folder or --overwrite"
         )
     return True
+
+
+def _drawn_folder(run: Run) -> Folder:
+    """The folder of the run that has drawn the candidates which a run judges; empty if it draws them itself."""
+    return storage.folder(run.parts.folder).sub(DRAWN)
 
 
 @dataclass(frozen=True)
 class _Sampling:
-    """The flows of a run: pools of engines, and the step that calls them and commits."""
+    """The flow of a run: pools of engines, and the step that calls them and commits."""
 
     preparation: PromptPreparation
     settings: SampleSettings
+    judges: bool = True
+    """Whether candidates are judged; else they are committed unjudged."""
 
     @contextmanager
     def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
-        """Generate and judge, or judge the candidates of a first pass."""
-        settings, first = self.settings, _first_pass(run)
-        writers, judges = policies.sizes(settings, writers=0 if first else 1)
+        """See `score_corpus.Flows`. Candidates that an earlier run has drawn are taken from its folder."""
+        settings, folder = self.settings, _drawn_folder(run)
+        drawn = None if folder.is_empty() else FromFolder(Parts(folder.path, named_run(folder.path)), settings.prefix)
+        writers, judges = policies.sizes(settings, writers=0 if drawn else 1, with_judge=self.judges)
         with ExitStack() as stack:
             engines = Engines(stack, settings, note)
-            source: CandidateSource | FirstPassCandidates = (
-                FirstPassCandidates(first, settings.prefix)
-                if first
-                else engines.source(settings.policy, self.preparation.policy, writers)
-            )
-            judge = engines.judges(run.preparation.model, judges, run.store)
-            yield Flow(self._dataset(run, units, source, judge), engines.ledgers, engines.endpoint_ledgers)
-
-    @contextmanager
-    def generation_flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
-        """Generate alone: the candidates are committed unjudged."""
-        writers, _ = policies.sizes(self.settings, writers=1, with_judge=False)
-        with ExitStack() as stack:
-            engines = Engines(stack, self.settings, note)
-            source = engines.source(self.settings.policy, self.preparation.policy, writers)
-            yield Flow(self._dataset(run, units, source, None), engines.ledgers, engines.endpoint_ledgers)
-
-    def _dataset(
-        self, run: Run, units: Sequence[Unit], source: CandidateSource | FirstPassCandidates, judges: Pool | None
-    ) -> Dataset:
-        settings = self.settings
-        step = SampleStepSettings(
-            step_settings(run), CandidateBudget(settings.draw), settings.policy.policy_seed, source, judges
-        )
-        return step_dataset(run, units, self.preparation, SampleStep, step)
+            source = drawn or engines.source(settings.policy, self.preparation.policy, writers)
+            judge = engines.judges(run.preparation.model, judges, run.store) if self.judges else None
+            budget, seed = CandidateBudget(settings.draw), settings.policy.policy_seed
+            step = SampleStepSettings(step_settings(run), budget, seed, source, judge)
+            dataset = step_dataset(run, units, self.preparation, SampleStep, step)
+            yield Flow(dataset, engines.ledgers, engines.endpoint_ledgers)
 
 
 def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation, step: type, settings: Any) -> Dataset:
@@ -234,32 +235,14 @@ def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation
     )
 
 
-def _generate_first(run: Run, work: _Sampling, progress: Progress) -> None:
-    """Run the first pass of two: the policy's engines alone, which commit candidates to a folder inside the output.
-
-    Rows that are judged already, by an earlier run, aren't generated again: `later` is what says so.
-    """
-    folder = storage.folder(run.settings.output).sub(FIRST_PASS).path
-    # The same run id and lease as the run itself: a first pass of other settings isn't taken for its own.
-    parts = Parts(folder, run.parts.run, run.parts.ticket)
-    first = replace(run, settings=run.settings.model_copy(update={"output": folder}), parts=parts, later=run.parts)
-    first.manifest.write(folder)
-    first.parts.create()
-    first.parts.repair()
-    if not first.missing():  # `carry_out` would check this, but isn't called when nothing is missing
-        drop_unreadable(first.parts, progress.noted)
-    if first.missing():
-        carry_out(first, work.generation_flow, progress)
-
-
-def _first_pass(run: Run) -> Parts | None:
-    """The parts of a first pass, if one was begun."""
-    folder = storage.folder(run.parts.folder).sub(FIRST_PASS)
-    return None if folder.is_empty() else Parts(folder.path, run.parts.run)
-
-
-def _delete_first_pass(output: str) -> None:
-    storage.folder(output).sub(FIRST_PASS).delete_all()
+def _draw(run: Run, plan: ResolvedRun, work: _Sampling, progress: Progress) -> None:
+    """Draw all candidates of a run before it judges any: in a run of its own, of the same identity and files."""
+    folder = _drawn_folder(run).path
+    progress.noted(f"all candidates are drawn into {folder} first, and judged when they are all there")
+    settings = run.settings.model_copy(update={"output": folder, "overwrite": False, "log": ()})
+    with lease(folder, progress.noted):
+        drawing = open_run(settings, replace(plan, files=run.manifest.files), run.manifest)
+        carry_out(drawing, replace(work, judges=False).flow, progress)
 
 
 def _summarise(run: Run, summary: Summary, settings: SampleSettings, counting: "UsageCounter") -> SampleSummary:
@@ -277,9 +260,9 @@ def _summarise(run: Run, summary: Summary, settings: SampleSettings, counting: "
                 """
             ).fetchone()
     prompts, candidates, tokens, mean, best = outcome or (0, 0, 0, None, None)
-    possible = prompts * settings.draw.n
-    used, causes = counting.usage, dict(counting.causes.most_common())
-    return SampleSummary(summary, prompts, candidates, possible, int(tokens or 0), mean, best, used, causes)
+    return SampleSummary(
+        summary, *counting.totals, prompts, candidates, prompts * settings.draw.n, int(tokens or 0), mean, best
+    )
 
 
 class UsageCounter(PassedOn):
@@ -289,8 +272,19 @@ class UsageCounter(PassedOn):
         super().__init__(progress)
         self.usage = Usage()
         self.causes: Counter[str] = Counter()
-        self.is_reasoning_set = False
-        """Whether the settings or the judge's card say what to do with candidates that hold reasoning."""
+        self._is_reasoning_set = False
+
+    def begin(self, settings: policies.Sampling, plan: ResolvedRun, writers: Sequence[Policy | None]) -> None:
+        """The run is resolved. Raises `SettingsError` if a policy may reason, and nothing says what to do with that."""
+        for policy in writers:
+            policies.check_reasoning(policy, plan.preparation.model, settings.render)
+        self._is_reasoning_set = plan.preparation.model.reasoning_by(settings.render) is not None
+        self.planned(plan.shape_found)
+
+    @property
+    def totals(self) -> tuple[Usage, dict[str, int]]:
+        """The usage, and the causes, the most frequent first."""
+        return self.usage, dict(self.causes.most_common())
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """See `Progress`. Raises `SettingsError` if over half of a part reasons, and nothing says what to do."""
@@ -300,7 +294,7 @@ class UsageCounter(PassedOn):
         responses = part["scored"] + part["rejected"] + part["failed"]
         # Over half, since a candidate that only quotes a mark may look like reasoning; and after the first part, not
         # hours later.
-        if not self.is_reasoning_set and 2 * reasoned > responses:
+        if not self._is_reasoning_set and 2 * reasoned > responses:
             raise SettingsError(
                 f"{reasoned} of {responses} candidates begin with reasoning. {SAY_REASONING}; --overwrite "
                 "deletes what was drawn"

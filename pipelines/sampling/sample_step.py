@@ -17,7 +17,6 @@ import pyarrow as pa
 import ray
 
 from actors.engine.loop_thread import LoopThread
-from actors.errors import EngineError
 from actors.records import Reason, RenderedRequest, Response, Score, ScoreRequest
 from actors.scorers.head_scorer import gather
 from actors.scorers.policy import GeneratedCandidate, seed_of
@@ -27,7 +26,7 @@ from pipelines.prepare.score_requests import Preparation, judged_text, renderer
 from pipelines.runtime.run_metrics import RunMetrics
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.engine_actors import Pool
-from pipelines.sampling.generate import CandidateRequest, CandidateSource, FirstPassCandidates, batches, calls_prefix
+from pipelines.sampling.generate import CandidateRequest, CandidateSource, FromFolder, batches, calls_prefix
 from pipelines.scoring.file_table import FileTable
 from pipelines.scoring.score_step import StepSettings, Stretch, part_report, repeat_rows, stretches
 
@@ -40,13 +39,13 @@ _STRETCHES_AT_ONCE = 16
 class SampleStepSettings:
     """What the step needs in its process beside the settings of scoring.
 
-    `source` is a pool, an endpoint, or the candidates of a first pass. Without `judges`, candidates are committed unjudged.
+    `source` is a pool, an endpoint, or the folder of an earlier run. Without `judges`, candidates are committed unjudged.
     """
 
     step: StepSettings
     budget: CandidateBudget
     seed: int
-    source: CandidateSource | FirstPassCandidates
+    source: CandidateSource | FromFolder
     judges: Pool | None
 
 
@@ -249,34 +248,16 @@ class SampleStep(CandidateSampler):
         sampled = [row for row in rows if row is not None]
         work = f"{stretch.file}-{stretch.range.start}-{stretch.range.end}"
         with self._metrics.scoring_part():
-            usage = self.sample(work, sampled, self._source(stretch))
+            source = self._settings.source
+            if isinstance(source, FromFolder):
+                source = source.at(stretch.file, stretch.range)
+            usage = self.sample(work, sampled, source)
         table, scores = self.table(stretch.table, rows)
         part = stretch.part(len(sampled), scores)
-        # A first pass judges nothing: the second one counts its responses.
+        # What isn't judged here is counted where it is.
         if step.parts.commit(part, table, step.metadata) and self._settings.judges is not None:
             self._metrics.committed(part, scores)
         return {**part_report(part, scores), **usage._asdict(), "causes": json.dumps(_causes(sampled))}
-
-    def _source(self, stretch: Stretch[PromptRow]) -> CandidateSource:
-        source = self._settings.source
-        if isinstance(source, FirstPassCandidates):
-            return _StoredCandidates(source.of(stretch.file, stretch.range))
-        return source
-
-
-@dataclass(frozen=True)
-class _StoredCandidates:
-    """A source of candidates that a first pass has generated."""
-
-    by_row: dict[str, list[GeneratedCandidate]]
-
-    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
-        if lacking := [request.row for request in requests if request.row not in self.by_row]:
-            raise EngineError(
-                f"the first pass has no candidates of {len(lacking)} prompts, the first of them {lacking[0]}; run the same "
-                "command again, which draws them"
-            )
-        return [tuple(self.by_row[request.row]) for request in requests]
 
 
 def generation_usage(generated: Sequence[Sequence[GeneratedCandidate]]) -> Usage:

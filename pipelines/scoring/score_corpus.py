@@ -9,7 +9,6 @@ Resuming a killed run, replacing a lost part and scoring appended input are the 
 """
 
 import functools
-import heapq
 import json
 import math
 import re
@@ -99,12 +98,8 @@ class Run:
     parts: Parts
     part_rows: int
     block_bytes: int
-    known: Sequence[str] = ()
-    """Files given to --append that the run holds already."""
     earlier: Manifest | None = None
     """The manifest that was there, if nothing is appended to it."""
-    later: Parts | None = None
-    """In the first of two passes: the parts of the second pass. What those cover needs no first pass."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
     store: OpenStore | None = None
@@ -121,15 +116,10 @@ class Run:
 
     def unfinished_files(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
         """The unfinished files, each with its remaining ranges (None: its end isn't known yet) and its done ranges."""
-        passes = [self.parts, *([self.later] if self.later else [])]
-        extents_by_pass = [parts.extents(self.manifest.files) for parts in passes]
-        extents = {
-            file.index: next((ends[file.index] for ends in extents_by_pass if ends[file.index] is not None), None)
-            for file in self.manifest.files
-        }
-        committed = heapq.merge(*(parts.listing() for parts in passes))
+        extents = self.parts.extents(self.manifest.files)
         done_by_file = {
-            index: merge_ranges(piece.range for piece in pieces) for index, pieces in file_by_file(committed, extents)
+            index: merge_ranges(piece.range for piece in pieces)
+            for index, pieces in file_by_file(self.parts.listing(), extents)
         }
         for file in self.manifest.files:
             done, extent = done_by_file.get(file.index, []), extents[file.index]
@@ -143,13 +133,7 @@ class Run:
 
     def audit(self) -> Counts:
         """The total counts of the parts, by their names. Raises `AuditError` if anything is missing or overlaps."""
-        parts = self.parts.listing()
-        if self.later is None:
-            return audit(self.manifest.files, self.parts.extents(self.manifest.files), parts)
-        # The parts of a first pass need not tile the input, because those of the second pass count as well.
-        if units := self.missing():
-            raise AuditError(f"the first pass isn't complete: {len(units)} pieces of work are missing")
-        return sum((part.counts for part in parts), Counts())
+        return audit(self.manifest.files, self.parts.extents(self.manifest.files), self.parts.listing())
 
 
 class Flow(NamedTuple):
@@ -208,7 +192,7 @@ def score(
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)
     with lease(settings.output, progress.noted):
-        run = open_run(settings, plan, manifest)
+        run = open_run(settings, plan, manifest, progress.noted)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
         return carry_out(run, _scoring, progress, jobs)
@@ -225,8 +209,7 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
     with ExitStack() as leases:
         for job in unfinished:
             leases.enter_context(lease(job.output, progress.noted))
-        log = run.settings.log if run.later is None else ()  # of two passes the second one has the rewards
-        logging = leases.enter_context(logged(log, _run_to_log(run), progress))
+        logging = leases.enter_context(logged(run.settings.log, _run_to_log(run), progress))
         summary = _carry_out(run, flows, logging, jobs, unfinished)
         logging.summarised(summary.figures())
         return summary
@@ -241,7 +224,8 @@ def _run_to_log(run: Run) -> RunToLog:
 def _carry_out(
     run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], unfinished: Sequence[ExportJob]
 ) -> Summary:
-    _note_differences(run, progress)
+    if strays := run.parts.strays():
+        progress.noted(strays_message(strays))
     steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in unfinished]
     _repair(run, progress)
     saved = None if run.missing() else _check_complete(run, progress)
@@ -268,18 +252,6 @@ def _carry_out(
     summary = replace(summary, work=read_run_work(run.parts).as_json(), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
     return summary
-
-
-def _note_differences(run: Run, progress: Progress) -> None:
-    """Say what of the settings and of the folder this run passes over."""
-    if run.known:
-        progress.noted(f"not appended again, as the run holds them already: {_names_text(run.known)}")
-    if run.manifest.columns.text != run.settings.text and run.later is None:
-        progress.noted(_text_note(run.manifest.columns))
-    if run.left_out and run.later is None:
-        progress.noted(left_out_message(run.left_out))
-    if strays := run.parts.strays():
-        progress.noted(strays_message(strays))
 
 
 def _check_complete(run: Run, progress: Progress) -> Summary | None:
@@ -312,11 +284,18 @@ def _text_note(columns: Columns) -> str:
     return f"the parts in this folder {have} the column {name}, so new ones {have} it, too; --overwrite scores all anew"
 
 
-def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest: Manifest) -> Run:
-    """Open the output folder for a new run, to resume one, or to append to one. Raises `OutputError` or `SourceError`."""
+def open_run(
+    settings: JudgingSettings,
+    plan: resolve_run.ResolvedRun,
+    manifest: Manifest,
+    notify: Callable[[str], None] = lambda text: None,
+) -> Run:
+    """Open the output folder for a new run, to resume one, or to append to one. Raises `OutputError` or `SourceError`.
+
+    `notify` receives what of the settings and the input the run passes over.
+    """
     folder = storage.absolute(settings.output)
     store = open_score_store(settings.store, plan.preparation.model, settings.engine, folder)
-    already_held: Sequence[str] = ()
     earlier = earlier_run(folder, manifest, settings.overwrite)
     if earlier is None:
         manifest = manifest.started()
@@ -328,7 +307,8 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
             manifest = replace(manifest, made_with=earlier.made_with)
         if settings.append:
             check_unchanged(earlier.files)
-            already_held = [file.path for file in earlier.known(plan.files)]
+            if held := [file.path for file in earlier.known(plan.files)]:
+                notify(f"not appended again, as the run holds them already: {_names_text(held)}")
             appended = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
             manifest = replace(appended, made_with=manifest.made_with)
             if not earlier.columns.is_json:
@@ -341,6 +321,10 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
             f"--store: the run in {folder} began without one, and its parts have no column {FROM_STORE} to say which scores "
             "are from it; resume without --store, or give another output folder or --overwrite"
         )
+    if manifest.columns.text != settings.text:
+        notify(_text_note(manifest.columns))
+    if plan.left_out:
+        notify(left_out_message(plan.left_out))
     parts = Parts(folder, manifest.run, ticket(folder))
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
@@ -352,7 +336,6 @@ def open_run(settings: JudgingSettings, plan: resolve_run.ResolvedRun, manifest:
         parts,
         plan.part_rows,
         plan.block_bytes,
-        already_held,
         earlier=None if settings.append else earlier,
         left_out=plan.left_out,
         store=store,

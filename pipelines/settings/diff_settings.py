@@ -9,7 +9,7 @@ from pipelines.settings.run_settings import ChoiceSettings
 
 
 class GateSettings(Settings):
-    """What a difference may be. With any of them, a response that is in one folder only fails the gate, too."""
+    """What a difference may be. With any of them, a response or a number that is in one folder only fails the gate, too."""
 
     max_move: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="gate: largest move of a response that passes, in --unit", json_schema_extra=MATTERS
@@ -29,7 +29,8 @@ class GateSettings(Settings):
     )
     max_unmatched: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
-        description="gate: number of responses that may be in one folder only; default: 0 if there is another gate",
+        description="gate: number of responses that may be, or have a number, in one folder only; default: 0 if there is "
+        "another gate",
         json_schema_extra=MATTERS,
     )
 

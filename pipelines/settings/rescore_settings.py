@@ -76,8 +76,8 @@ class VerifySettings(Settings):
     seed: int = Field(default=0, description="random seed of the sample", json_schema_extra=MATTERS)
     max_difference: Annotated[float, Field(ge=0)] | None = Field(
         default=None,
-        description="largest difference of a reward that passes; with it, a response that was scored or rejected must be so "
-        "again; default: differences are only shown",
+        description="largest difference of a number that passes; with it, a response that was scored or rejected must be so "
+        "again, and something be compared; default: differences are only shown",
         json_schema_extra=MATTERS,
     )
     repair: bool = Field(

@@ -65,6 +65,8 @@ def _show_sides(console: "Console", differences: "Differences") -> None:
         console.print(f"{differences.duplicates:,} of them are duplicates, matched one to one in order")
     if differences.other_prompts:
         console.print(f"{differences.other_prompts:,} of them have another prompt or other principles")
+    if differences.number_only:
+        console.print(f"{differences.number_only:,} of them have a number in one folder only")
     if differences.differs:
         console.print(f"Made with another {', '.join(differences.differs)}")
     _show_examples(console, differences.examples["only_in_first"], "a", "only in the first")

@@ -1,19 +1,21 @@
 """The command `evaluate`."""
 
 import json
+import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from actors.errors import GateFailed, OutputError, SettingsError
+from actors.errors import GateFailed, SettingsError
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.gate import BaselineComparison, Drift, SubsetDrift
+    from pipelines.evaluation.gate import BaselineComparison, Drift
     from pipelines.evaluation.results import Results
     from pipelines.evaluation.sections import Section
 
@@ -83,30 +85,24 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
 
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:
     """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
+    from pipelines.evaluation.evaluate_corpus import write_file
     from pipelines.evaluation.gate import compare, junit
     from pipelines.evaluation.saved_results import read_results
 
     results = [evaluation for folder in folders for evaluation in read_results(folder)]
     comparisons = compare(results, read_results(str(settings.against)))
     if as_json:
-        click.echo(json.dumps([comparison.as_json() for comparison in comparisons]))
+        click.echo(json.dumps([asdict(comparison) for comparison in comparisons]))
     else:
         for comparison in comparisons:
             _show_comparison(comparison)
     if junit_file is not None:
-        _write_file(Path(junit_file), junit(comparisons, settings.max_drop, settings.min_coverage))
+        place, name = os.path.split(junit_file)
+        write_file(place or ".", name, junit(comparisons, settings.max_drop, settings.min_coverage))
     if failures := [
         line for comparison in comparisons for line in comparison.failures(settings.max_drop, settings.min_coverage)
     ]:
         raise GateFailed("; ".join(failures))
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise OutputError(f"{path} can't be written: {error.strerror or error}") from error
 
 
 def _show_comparison(comparison: "BaselineComparison") -> None:
@@ -125,11 +121,8 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
         table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")
     console.print(table)
-    for name in comparison.other_files:
-        console.print(
-            f"{name} isn't the file of the baseline, but another one of that name: items are matched by their place in it",
-            soft_wrap=True,
-        )
+    if comparison.unmatched:
+        console.print(comparison.unmatched, soft_wrap=True)
     if comparison.drift is not None:
         drift = comparison.drift
         console.print(f"Rewards of {_moved(drift, ':')}", soft_wrap=True)
@@ -145,7 +138,7 @@ def _show_comparison(comparison: "BaselineComparison") -> None:
         console.print(MADE_UP, soft_wrap=True)
 
 
-def _moved(drift: "Drift | SubsetDrift", mark: str) -> str:
+def _moved(drift: "Drift", mark: str) -> str:
     return (
         f"{drift.responses:,} responses{mark} mean difference {drift.mean:.3g}, largest {drift.largest:.3g}; "
         f"{drift.rank_flips:,} of {drift.compared:,} pairs of responses rank otherwise"

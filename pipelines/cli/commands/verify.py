@@ -1,6 +1,7 @@
 """The command `verify`."""
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,7 +33,7 @@ def verify(as_json: bool, **options: Any) -> None:
     with silence_ray():
         summary = check(settings, Lines())
     if as_json:
-        click.echo(json.dumps(summary.as_json()))
+        click.echo(json.dumps(asdict(summary)))
     else:
         _show(summary)
     if not summary.is_sound and not summary.dropped:
@@ -71,8 +72,8 @@ def _show_sample(sample: "SampleComparison") -> None:
     click.echo(f"{sample.compared:,} of {sample.responses:,} responses have a reward both times")
     if sample.at is not None:
         click.echo(
-            f"Difference of rewards: largest {sample.difference:.3g} ({sample.at}), mean {sample.mean_difference:.3g}; "
-            f"of scores: largest {sample.scores_difference:.3g}"
+            f"Largest difference of a number: {sample.difference:.3g} ({sample.at}); mean of the rewards' "
+            f"{sample.mean_difference:.3g}"
         )
     click.echo(f"{len(sample.flips):,} responses have another status")
     for flip in sample.flips[:_SHOWN]:

@@ -48,12 +48,12 @@ def _labelled_pair(item: Item) -> GradedItem:
         strength = number(item, "preference_strength")
         rewards = reward(item, "response_1"), reward(item, "response_2")
     except Ungraded as ungraded:
-        return GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
-    return _pair((item.row,), subset, item.rewards, rewards, strength)
+        return GradedItem((item,), subset, item.rewards, None, reason=str(ungraded))
+    return _pair((item,), subset, item.rewards, rewards, strength)
 
 
 def _pair_of_rows(first: Item, second: Item) -> GradedItem:
-    rows = (first.row, second.row)
+    rows = (first, second)
     named = {f"{side}.{name}": value for side, item in (("1", first), ("2", second)) for name, value in item.rewards.items()}
     try:
         rewards = reward(first, ONLY_RESPONSE), reward(second, ONLY_RESPONSE)
@@ -64,7 +64,7 @@ def _pair_of_rows(first: Item, second: Item) -> GradedItem:
 
 
 def _pair(
-    rows: tuple[str, ...], subset: str, named: Mapping[str, float], rewards: tuple[float, float], strength: float
+    rows: tuple[Item, ...], subset: str, named: Mapping[str, float], rewards: tuple[float, float], strength: float
 ) -> GradedItem:
     """A pair of which people preferred the second response by `strength`, or the first if it is below 0."""
     if not strength:
@@ -78,11 +78,11 @@ def _rated(item: Item) -> GradedItem:
         value = reward(item, ONLY_RESPONSE)
         labels = {name: number(item, name) for name in _ATTRIBUTES}
     except Ungraded as ungraded:
-        return GradedItem((item.row,), _RATED, item.rewards, None, reason=str(ungraded))
+        return GradedItem((item,), _RATED, item.rewards, None, reason=str(ungraded))
     outputs = item.scores.get(ONLY_RESPONSE, {})
     moments = [_moments(outputs.get(name, math.nan), labels[name]) for name in _ATTRIBUTES]
     cells = [*_moments(value, labels["helpfulness"]), *(moment for of_one in moments for moment in of_one)]
-    return GradedItem((item.row,), _RATED, item.rewards, (math.nan, *cells))
+    return GradedItem((item,), _RATED, item.rewards, (math.nan, *cells))
 
 
 def _moments(x: float, y: float) -> tuple[float, ...]:

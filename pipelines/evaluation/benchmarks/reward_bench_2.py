@@ -81,7 +81,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
         questions = ties.setdefault(prompt, {})
         if kind not in _QUESTIONS or kind in questions:
             reason = f"the id {name} is there twice" if kind in questions else f"the id {name} is neither ref:ID nor tied:ID"
-            yield GradedItem((item.row,), _TIES, item.rewards, None, reason=reason)
+            yield GradedItem((item,), _TIES, item.rewards, None, reason=reason)
         else:
             questions[kind] = item
     yield from (_tie(questions) for questions in ties.values() if questions)
@@ -91,14 +91,14 @@ def _best_of_four(item: Item, subset: str) -> GradedItem:
     try:
         chosen, rejected = [only_reward_of(item, "chosen")], rewards_of(item, "rejected")
     except Ungraded as ungraded:
-        return GradedItem((item.row,), subset, item.rewards, None, reason=str(ungraded))
+        return GradedItem((item,), subset, item.rewards, None, reason=str(ungraded))
     best = max(*chosen, *rejected)
     cells = (best_of(chosen, rejected), *[_NAN] * 5)
-    return GradedItem((item.row,), subset, item.rewards, cells, [*chosen, *rejected].count(best) > 1)
+    return GradedItem((item,), subset, item.rewards, cells, [*chosen, *rejected].count(best) > 1)
 
 
 def _tie(questions: dict[str, Item]) -> GradedItem:
-    rows = tuple(sorted(item.row for item in questions.values()))
+    rows = tuple(questions.values())
     rewards = {f"{kind}.{name}": value for kind, item in questions.items() for name, value in item.rewards.items()}
     try:
         stats = {kind: _stats(item) for kind, item in questions.items()}

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from array import array
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -54,10 +54,6 @@ class MarginReport:
         "probability of the response ahead: sigmoid of the difference of rewards (Bradley-Terry); ECE over deciles of the "
         "difference, comparisons weigh alike; a tie counts half; intervals of accuracy: Wilson"
     )
-
-    def as_json(self) -> dict[str, Any]:
-        """For `results.json`."""
-        return asdict(self)
 
 
 class Margins:

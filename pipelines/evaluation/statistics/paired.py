@@ -2,23 +2,26 @@
 
 An item's credit is what it adds to the benchmark's headline, from 0 to 1. Items for which one model has more credit are
 counted for each model, and p is the exact chance of a split at least as uneven if both were equally good (McNemar's test; of
-items with several comparisons the sign test). The difference of a figure is drawn from the same items for both models.
+items with several comparisons the sign test). The difference of a figure is drawn from the same items for both models, as
+`item_matching` finds them.
 """
 
 import itertools
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
+from pipelines.evaluation.item_matching import check_fit, unmatched_text, with_keys
 from pipelines.evaluation.statistics.intervals import (
     DRAWS,
     mean_cells,
@@ -41,15 +44,17 @@ _SCHEMA = pa.schema(
 
 
 class EvaluatedModel(NamedTuple):
-    """A model's name, which no other one has, its items as `items.parquet` has them, and what kind of judge it is."""
+    """A model's name, which no other one has, its items and data files, and what kind of judge it is."""
 
     name: str
-    items: Path
+    items: pa.Table
+    files: Sequence[Mapping[str, Any]]
     judged: bool
     compared: bool
 
 
-class CreditSplit(NamedTuple):
+@dataclass(frozen=True)
+class CreditSplit:
     """Items of a subset that both models graded, those in which only one has more credit, and the exact two-sided p."""
 
     subset: str
@@ -59,7 +64,8 @@ class CreditSplit(NamedTuple):
     p: float
 
 
-class Difference(NamedTuple):
+@dataclass(frozen=True)
+class Difference:
     """A figure of the first model less that of the second over the same items, and its 95 % interval."""
 
     name: str
@@ -70,22 +76,19 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two models on the items of a benchmark that both have a grade for. The first split is of all items."""
+    """Two models on the items of a benchmark that both have a grade for. The first split is of all items.
+
+    `unmatched` says how many items, graded or not, one of both has alone, and in which files; empty if none has.
+    """
 
     benchmark: str
     first: str
     second: str
     items: int
+    unmatched: str
     differences: tuple[Difference, ...]
     splits: tuple[CreditSplit, ...]
     method: str
-
-    def as_json(self) -> dict[str, Any]:
-        """For `results.json`."""
-        return asdict(self) | {
-            "differences": [difference._asdict() for difference in self.differences],
-            "splits": [split._asdict() for split in self.splits],
-        }
 
 
 def exact_p(first: int, second: int) -> float:
@@ -104,13 +107,16 @@ def exact_p(first: int, second: int) -> float:
 def compare_models(
     benchmark: Benchmark, models: Sequence[EvaluatedModel], seed: int, disagreements: pq.ParquetWriter
 ) -> list[PairedComparison]:
-    """Compare every two models, and write the items on which any of them disagree. No comparison without common items."""
+    """Compare every two models, and write the items on which any of them disagree. No comparison without common grades.
+
+    Raises `SettingsError` for models of other data.
+    """
+    models = [model._replace(items=items) for model, items in zip(models, with_keys(models), strict=True)]
+    pairs = list(itertools.combinations(models, 2))
+    for first, second in pairs:
+        check_fit(f"{first.name} and {second.name} on {benchmark.name}", first, second)
     with connect() as connection:
-        comparisons = [
-            _compare(connection, benchmark, first, second, seed)
-            for at, first in enumerate(models)
-            for second in models[at + 1 :]
-        ]
+        comparisons = [_compare(connection, benchmark, first, second, seed) for first, second in pairs]
         _write_disagreements(connection, benchmark, models, disagreements)
     return [comparison for comparison in comparisons if comparison is not None]
 
@@ -144,6 +150,7 @@ def _compare(
         first.name,
         second.name,
         sum(map(len, cells.values())),
+        unmatched_text({first.name: first, second.name: second}),
         differences,
         _splits(
             item_credits(benchmark, of_first, judged=first.judged), item_credits(benchmark, of_second, judged=second.judged)
@@ -159,10 +166,11 @@ def _common_cells(
     """The cells of items that both have a grade for, by subset: the first model's, then the second's."""
     names = [f'{side}."{cell}"' for side in ("a", "b") for cell in benchmark.cells]
     columns = ", ".join(f"coalesce({name}, 'nan'::double) as c{at}" for at, name in enumerate(names))
+    connection.register("first_items", first.items)
+    connection.register("second_items", second.items)
     table = connection.execute(
-        f"""select a.subset, {columns} from read_parquet(?) a join read_parquet(?) b on a.row = b.row and a.subset = b.subset
-        where a.reason is null and b.reason is null order by a.subset, a.row""",
-        [str(first.items), str(second.items)],
+        f"""select a.subset, {columns} from first_items a join second_items b using (key, subset)
+        where a.reason is null and b.reason is null order by a.subset, a.row"""
     ).fetchnumpy()
     if not len(table["subset"]):
         return {}
@@ -226,36 +234,28 @@ def _write_disagreements(
     connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, models: Sequence[EvaluatedModel], writer: pq.ParquetWriter
 ) -> None:
     """Write the items that some models have more credit for than others; models without a grade for one don't count."""
-    columns = ["row", "subset", "reason", *benchmark.cells]
     for name, model in enumerate(models):
-        items = pq.read_table(model.items, columns=columns)
-        connection.register(f"credits{name}", credits_table(benchmark, items, judged=model.judged))
-    union = " union all ".join(f"select {at} as model, row, subset, credit from credits{at}" for at in range(len(models)))
+        connection.register(f"credits{name}", credits_table(benchmark, model.items, judged=model.judged))
+    connection.register("names", pa.table({"model": range(len(models)), "name": [model.name for model in models]}))
+    union = " union all ".join(f"select {at} as model, * from credits{at}" for at in range(len(models)))
     rows = connection.sql(
-        f"""select row, subset, list({{'model': model, 'credit': credit}} order by model) as credits from ({union})
-        group by row, subset having max(credit) - min(credit) > 1e-9 order by subset, row"""
+        f"""select '{benchmark.name}' as benchmark, arg_min(row, model) as row, subset,
+            map_from_entries(list((name, credit) order by model)) as credits
+        from ({union}) join names using (model) where key is not null
+        group by key, subset having max(credit) - min(credit) > 1e-9 order by subset, row"""
     ).to_arrow_reader(10_000)
     for batch in rows:
-        lines = [
-            {
-                "benchmark": benchmark.name,
-                "row": line["row"],
-                "subset": line["subset"],
-                "credits": [(models[entry["model"]].name, entry["credit"]) for entry in line["credits"]],
-            }
-            for line in batch.to_pylist()
-        ]
-        writer.write_table(pa.Table.from_pylist(lines, _SCHEMA))
+        writer.write_batch(batch.cast(_SCHEMA))
 
 
 def credits_table(benchmark: Benchmark, items: pa.Table, *, judged: bool) -> pa.Table:
-    """The row, the subset and the credit of each item that has one; of `items.parquet`. `judged`: as `item_credits`."""
-    table = items.filter(pa.compute.is_null(items.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
+    """The row, the subset, the key and the credit of each item that has one. `judged`: as `item_credits`."""
+    table = items.filter(pc.is_null(items.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
     subsets = table.column("subset").to_numpy(zero_copy_only=False).astype(str)
     values = np.stack([table.column(cell).to_numpy(zero_copy_only=False) for cell in benchmark.cells], axis=1).astype(float)
     names, starts = np.unique(subsets, return_index=True)
     cells = dict(zip(map(str, names), np.split(values, starts[1:]), strict=True)) if len(names) else {}
     credit = item_credits(benchmark, cells, judged=judged) if cells else {}
     credits_in_order = np.concatenate([credit[name] for name in cells]) if cells else np.zeros(0)
-    table = table.select(["row", "subset"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
+    table = table.select(["row", "subset", "key"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
     return table.filter(pa.array(~np.isnan(credits_in_order)))

@@ -9,7 +9,7 @@ import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,8 @@ class VoteRules(NamedTuple):
         return self.votes - self.votes // 2
 
 
-class VoteShare(NamedTuple):
+@dataclass(frozen=True)
+class VoteShare:
     """A share over `n` items and its 95 % interval (Wilson; of values between 0 and 1 it is wide enough)."""
 
     name: str
@@ -67,11 +68,6 @@ class VoteReport:
         "k of the votes drawn without replacement, expected value in closed form (hypergeometric), both orders of a pair "
         "alike; a tie counts half; intervals: Wilson, by items"
     )
-
-    def as_json(self) -> dict[str, Any]:
-        """For `results.json`."""
-        shares = {name: [share._asdict() for share in getattr(self, name)] for name in ("curve", "agreement")}
-        return asdict(self) | shares
 
 
 def vote_rules(identity: Mapping[str, Any]) -> VoteRules | None:

@@ -16,7 +16,8 @@ _KEYS = (ROW, RESPONSE, PROMPT_HASH)
 def comparison(first: Responses, second: Responses) -> dict[str, Any]:
     """Distributions of both rewards over common bins, and the rank correlation over the responses that both scored.
 
-    A response is the same if its row, its name and its prompt are, and what a policy drew if its text is, too (`by_text`).
+    A response is the same if its row, its name and its prompt are, in a file that both have, and what a policy drew if its
+    text is, from any file (`by_text`).
     `unmatched` says why responses can't be compared one by one, if they can't; `same_files` whether the input files are the
     same.
     """
@@ -34,7 +35,7 @@ def comparison(first: Responses, second: Responses) -> dict[str, Any]:
         "points": pairs[:_POINTS].T.tolist(),
         "unmatched": unmatched,
         "by_text": by_text,
-        "same_files": _contents(first) == _contents(second),
+        "same_files": _files(first) == _files(second),
     }
 
 
@@ -43,6 +44,8 @@ def _why_unmatched(first: Responses, second: Responses) -> str | None:
         return WITHIN_ROW
     if first.columns.drawn != second.columns.drawn:
         return "a policy drew those of one folder, and those of the other may be others under the same names"
+    if not first.columns.drawn and not _files(first) & _files(second):
+        return "no file of one is a file of the other, under the same name; `assay diff` compares equal texts"
     return None
 
 
@@ -56,14 +59,17 @@ def _pairs(first: Responses, second: Responses, *, by_text: bool) -> np.ndarray[
         "others", second.connection.sql(f"select {selected}, {second.name(REWARD)} as other from parts").to_arrow_table()
     )
     joined = " and ".join(f"parts.{ours} = others.{key}" for key, (ours, _) in keys.items())
+    files = [name for name, *_ in (_files(first) if by_text else _files(first) & _files(second))]
     reward = f"parts.{first.name(REWARD)}"
-    columns = first.connection.sql(
+    columns = first.connection.execute(
         f"select {reward} as first, others.other as second from parts join others on {joined} "
         f"where {reward} is not null and others.other is not null "
-        f"order by md5_number_lower(others.key_{ROW} || others.key_{RESPONSE}), others.key_{ROW}"
+        f"and list_contains(?, regexp_replace(others.key_{ROW}, ':[^:]*$', '')) "
+        f"order by md5_number_lower(others.key_{ROW} || others.key_{RESPONSE}), others.key_{ROW}",
+        [files],
     ).fetchnumpy()
     return np.stack([np.asarray(columns[name], dtype=np.float64) for name in ("first", "second")], axis=1)
 
 
-def _contents(responses: Responses) -> set[tuple[int, str]]:
-    return {(file.size, file.fingerprint) for file in responses.corpus.manifest.files}
+def _files(responses: Responses) -> set[tuple[str, int, str]]:
+    return {(file.name, file.size, file.fingerprint) for file in responses.corpus.manifest.files}

@@ -364,16 +364,20 @@ def test_a_response_that_is_kept_in_one_folder_only_counts_apart(tmp_path: Path)
 # --- Gates ----------------------------------------------------------------------------------------------------------
 
 GATES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({"max_move": 2.0}, {"max_move": 1.99}, "the largest move is 2 (c:3, final), in units of the number, more than 1.99"),
     (
-        {"min_rank_correlation": 0.8},
-        {"min_rank_correlation": 0.81},
+        {"max_move": 2.0, "max_unmatched": 1},
+        {"max_move": 1.99, "max_unmatched": 1},
+        "the largest move is 2 (c:3, final), in units of the number, more than 1.99",
+    ),
+    (
+        {"min_rank_correlation": 0.8, "max_unmatched": 1},
+        {"min_rank_correlation": 0.81, "max_unmatched": 1},
         "the rank correlation of reward is 0.800000, less than 0.81",
     ),
     ({"max_status_changes": 1}, {"max_status_changes": 0}, "1 responses have another status or reason, more than 0"),
     (
-        {"max_kept_changes": 2, "keep": "reward > 3"},
-        {"max_kept_changes": 1, "keep": "reward > 3"},
+        {"max_kept_changes": 2, "keep": "reward > 3", "max_unmatched": 1},
+        {"max_kept_changes": 1, "keep": "reward > 3", "max_unmatched": 1},
         "2 responses would be kept in one and not in the other, more than 1",
     ),
 ]
@@ -396,6 +400,40 @@ def test_responses_in_one_folder_only_fail_any_gate_unless_allowed(tmp_path: Pat
         "1 responses are in one folder only, more than 0"
     ]
     assert compare(first, second, match="content", max_move=1, max_unmatched=1).failures == []
+
+
+@pytest.mark.parametrize(
+    "gate", [{"max_move": 0}, {"min_rank_correlation": 0.999}, {"max_kept_changes": 9, "keep": "reward > 99"}], ids=str
+)
+def test_a_number_that_is_gone_fails_any_gate_unless_allowed(tmp_path: Path, gate: dict[str, Any]) -> None:
+    rewards = [float(at) for at in range(8)]
+    first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [*rewards[:5], None, None, None])
+    for one, other in ((first, second), (second, first)):
+        assert compare(one, other).failures == []
+        assert compare(one, other).number_only == 3
+        assert compare(one, other, **gate).failures == ["3 responses have a number in one folder only, more than 0"]
+        assert compare(one, other, **gate, max_unmatched=2).failures != []
+        assert compare(one, other, **gate, max_unmatched=3).failures == []
+        assert compare(one, other, **gate, max_status_changes=3).failures == [], "these are what it allows"
+
+
+def test_any_number_that_is_compared_may_be_gone(tmp_path: Path) -> None:
+    whole = [{"reward": float(at), "x": float(at)} for at in range(4)]
+    first = corpus(tmp_path / "a", whole, outputs=("reward", "x"))
+    second = corpus(tmp_path / "b", [{**whole[0], "x": None}, *whole[1:]], outputs=("reward", "x"))
+    gone = ["1 responses have a number in one folder only, more than 0"]
+    assert compare(first, second, max_move=0).failures == gone
+    assert compare(first, second, max_status_changes=0).failures == gone, "its status is the same"
+    assert compare(first, second, max_move=0, numbers=("reward",)).failures == [], "the others aren't compared"
+
+
+def test_what_is_in_one_folder_only_in_either_way_counts_together(tmp_path: Path) -> None:
+    first = corpus(tmp_path / "a", [1.0, 2.0, 3.0], ["x", "y", "z"])
+    second = corpus(tmp_path / "b", [1.0, None], ["x", "y"])
+    assert compare(first, second, match="content", max_move=1, max_unmatched=1).failures == [
+        "1 responses are in one folder only and 1 responses have a number in one folder only, more than 1"
+    ]
+    assert compare(first, second, match="content", max_move=1, max_unmatched=2).failures == []
 
 
 def test_a_gate_that_can_not_be_told_fails(tmp_path: Path) -> None:

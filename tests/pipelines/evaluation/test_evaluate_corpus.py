@@ -23,6 +23,10 @@ from pipelines.evaluation.gate import compare, junit
 from pipelines.evaluation.saved_results import read_results
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape
+from pipelines.run_folder.manifest import read_manifest
+from pipelines.run_folder.part import Counts
+from pipelines.run_folder.parts import Parts
+from pipelines.scored_corpus.summary import summarise
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import FilterSettings
@@ -119,6 +123,21 @@ def test_a_reward_that_is_no_number_is_no_grade(tmp_path: Path) -> None:
     assert evaluation.figures[0].value == 1.0
 
 
+@pytest.mark.parametrize("benchmark", ["pairs", "reward-bench", "reward-bench-2", "rmb"])
+def test_a_pair_whose_sides_answer_different_prompts_has_no_grade(benchmark: str, tmp_path: Path) -> None:
+    def side(question: str, answer: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+    rows = [{"chosen": side("p", f"good {at}"), "rejected": side("q" * (at < 3) or "p", "bad")} for at in range(10)]
+    scored = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "s"))
+    (evaluation,) = run(scored, benchmark=benchmark, partial=True, output=str(tmp_path / "e"))
+    (counts,) = evaluation.subsets.values()
+    assert (counts.items, counts.graded) == (10, 7)
+    assert counts.reasons == {"not compared: rejected answers another prompt than chosen": 3}
+    labels = summarise(Parts(scored), read_manifest(scored).columns, Counts(10, 20)).labels  # type: ignore[union-attr]
+    assert labels["pairs"] == counts.graded, "as `score` counts the labels"
+
+
 def test_each_subset_has_its_counts_and_its_figure(tmp_path: Path) -> None:
     rewards = [(2.0, 1.0), (1.0, 1.0), (3.0, None), (1.0, 2.0), (2.0, 0.0)]
     scored = preferences(tmp_path / "s", rewards, subset=["x", "x", "x", "y", "x"])
@@ -173,7 +192,13 @@ def test_results_tell_what_was_evaluated(tmp_path: Path) -> None:
     run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
     (evaluation,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
     assert evaluation["files"] == [
-        {"name": "c.jsonl", "size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "published": None}
+        {
+            "name": "c.jsonl",
+            "size": len(data),
+            "fingerprint": f"blake2b:{hashlib.blake2b(data, digest_size=16).hexdigest()}",
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "published": None,
+        }
     ]
     assert evaluation["model"] == evaluation["identity"]["model"] == "tiny-attributes"
     corpus.write_bytes(data + data)
@@ -306,10 +331,26 @@ def test_a_flip_is_any_change_of_an_items_credit(tmp_path: Path) -> None:
     assert (flip["before"], flip["now"]) == pytest.approx((1, 6 / 9)), "though its first comparison is as before"
 
 
-def test_other_data_under_the_same_name_is_said(tmp_path: Path) -> None:
-    (saved,) = read_results(str(results(tmp_path, "before", GOOD)))
-    old, new, unknown = (replace(saved, files=[{"name": "c", "sha256": sha256}]) for sha256 in ("0" * 64, "1" * 64, None))
-    assert [compare([now], [old])[0].other_files for now in (old, new, unknown)] == [(), ("c",), ()]
+def scored_pairs(tmp_path: Path, name: str, rows: Sequence[dict[str, Any]]) -> Path:
+    """The results of these pairs on the fake engine, whose rewards are those of the texts."""
+    corpus = write(tmp_path / name / "c.jsonl", lines(rows))
+    run(scored_corpus(settings(corpus, tmp_path / name / "s")), output=str(tmp_path / name / "e"))
+    return tmp_path / name / "e"
+
+
+def test_a_gate_compares_the_same_items_wherever_they_stand(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "chosen": f"good {at}", "rejected": f"bad {at}"} for at in range(30)]
+    before, now = scored_pairs(tmp_path, "before", rows), scored_pairs(tmp_path, "now", rows[::-1])
+    (comparison,) = compare(read_results(str(now)), read_results(str(before)))
+    assert (comparison.flips, comparison.unmatched, comparison.coverage) == ([], "", 1.0)
+    assert (comparison.drift.responses, comparison.drift.largest) == (60, 0.0)  # type: ignore[union-attr]
+    more = scored_pairs(tmp_path, "more", [{"prompt": "p", "chosen": "new", "rejected": "old"}, *rows[:28]])
+    shown = CliRunner().invoke(cli, ["evaluate", str(more), "--against", str(before), "--max-drop", "100"])
+    assert "Items of one alone: 2 of the baseline, in c.jsonl; 1 of now, in c.jsonl." in shown.output
+    assert "93.5% of all items have a grade now" in str(shown.exception)
+    other = scored_pairs(tmp_path, "other", [{**row, "prompt": "q"} for row in rows[5:]] + rows[:5])
+    with pytest.raises(SettingsError, match=r"5 of 30 items of c\.jsonl are among the 30 of c\.jsonl"):
+        compare(read_results(str(other)), read_results(str(before)))
 
 
 def test_too_few_graded_items_fail_the_gate(tmp_path: Path) -> None:
@@ -327,7 +368,9 @@ def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: P
     other = read_results(str(before))
     rows = pa.array([f"elsewhere:{at}" for at in range(len(GOOD))])
     moved = [replace(saved, items=saved.items.set_column(0, "row", rows)) for saved in other]
-    with pytest.raises(SettingsError, match="no item of pairs in common"):
+    with pytest.raises(
+        SettingsError, match=r"0 of 20 items of c \(scored with --no-text: known by place alone\) are among the 20 of c"
+    ):
         compare(moved, read_results(str(before)))
 
 

@@ -403,6 +403,23 @@ def test_rows_with_other_prompts_are_not_the_same_responses(tmp_path: Path) -> N
     assert (found["common"], found["rho"]) == (0, None)
 
 
+@pytest.mark.parametrize("appended", [False, True])
+def test_responses_of_different_files_are_not_the_same_by_their_place(tmp_path: Path, *, appended: bool) -> None:
+    rows = [chat("the same question", f"answer {at}", topic="a", id=at) for at in range(3)]
+    first = judged_corpus(tmp_path / "a", rows, [[1.0], [2.0], [3.0]], MESSAGES)
+    second = judged_corpus(tmp_path / "b", rows[::-1], [[3.0], [2.0], [1.0]], MESSAGES)
+    manifest = read_manifest(second)
+    assert manifest is not None
+    (file,) = manifest.files
+    other = replace(file, name="d", fingerprint="blake2b:1", extent=0, index=1) if appended else None
+    files = (file, other) if other else (replace(file, fingerprint="blake2b:1"),)
+    replace(manifest, files=files).write(second)
+    with open_all(first) as one, open_all(second) as two:
+        found = comparison(one, two)
+    assert (found["common"], found["same_files"]) == (3 * appended, False)
+    assert ("assay diff" in (found["unmatched"] or "")) == (not appended)
+
+
 def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
     """Candidates of one prompt by a policy."""
     candidates = [list(zip(texts, rewards, strict=True))]

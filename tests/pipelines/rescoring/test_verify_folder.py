@@ -1,16 +1,18 @@
 """`verify`: damage is found and named whatever it is, good parts stay, and a sample's rewards are compared."""
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from actors.errors import AuditError, OutputError, SettingsError, SourceError
+from actors.errors import AuditError, GateFailed, OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.corpus.corpus_files import Range
 from pipelines.filtering.filter_corpus import keep
@@ -234,8 +236,47 @@ def test_numbers_that_were_changed_are_told(folder: Path) -> None:
     (flip,) = summary.sample.flips
     assert (flip["before"], flip["before_reason"], flip["now"]) == ("failed", "engine_timeout", "scored")
     assert summary.gate_failures(0.3) == []
-    assert "more than 0.1" in summary.gate_failures(0.1)[0]
+    assert "reward of c.jsonl:" in summary.gate_failures(0.1)[0]
+    assert "differs by 0.25, more than 0.1" in summary.gate_failures(0.1)[0]
     assert summary.gate_failures(None) == []
+
+
+def test_every_number_of_a_row_counts_for_the_gate(folder: Path) -> None:
+    parts = Parts(str(folder))
+    part = parts.listing()[2]
+    table = pq.read_table(parts.path(part))
+    at = table.schema.get_field_index("scores")
+    scores = table.column("scores").to_pylist()
+    scores[3]["coherence"] += 0.5
+    del scores[4]["verbosity"]
+    parts.replace(
+        part,
+        part,
+        table.set_column(at, table.schema.field(at), pa.array(scores, table.schema.field(at).type)),
+        metadata_of(table),
+    )
+    summary = check(folder, sample=50)
+    assert summary.sample is not None
+    assert summary.sample.mean_difference == 0, "of the rewards"
+    assert summary.sample.difference == pytest.approx(0.5)
+    rows_of_part = table.column("row").to_pylist()
+    assert summary.gate_failures(0.4) == [
+        f"scores.coherence of {rows_of_part[3]} (final) differs by 0.5, more than 0.4",
+        f"1 numbers are there once only: scores.verbosity of {rows_of_part[4]} (final)",
+    ]
+    assert "scores.verbosity" in summary.gate_failures(0.6)[0]
+
+
+def test_a_gate_does_not_pass_with_nothing_compared(folder: Path) -> None:
+    fail(folder, dict.fromkeys(range(50), "engine_timeout"))
+    nothing = check(folder, sample=0)
+    assert nothing.gate_failures(1.0) == ["no row was scored again, and --max-difference is of rows that are"]
+    assert nothing.gate_failures(None) == []
+    ended = run("verify", str(folder), "--sample", "0", "--max-difference", "1")
+    assert isinstance(ended.exception, GateFailed)
+    assert check(folder, sample=5).gate_failures(1.0) == [
+        "none of 5 responses has a reward both times: nothing was compared"
+    ]
 
 
 def test_rows_that_retry_drew_again_are_compared_with_the_same_draw(folder: Path) -> None:
@@ -265,3 +306,14 @@ def test_every_row_may_be_drawn_and_none_twice() -> None:
     drawn = {(part, row) for seed in range(60) for part, (row,) in sample_rows(parts, 1, seed).items()}
     assert len(drawn) == 7
     assert sample_rows(parts, 3, 5) == sample_rows(parts, 3, 5)
+
+
+def test_a_number_that_is_no_number_does_not_pass(folder: Path) -> None:
+    parts = Parts(str(folder))
+    part = parts.listing()[2]
+    table = pq.read_table(parts.path(part))
+    at = table.schema.get_field_index("reward")
+    rewards = [math.nan, *table.column("reward").to_pylist()[1:]]
+    parts.replace(part, part, table.set_column(at, table.schema.field(at), pa.array(rewards)), metadata_of(table))
+    name = f"reward of {table.column('row')[0]} (final)"
+    assert check(folder, sample=50).gate_failures(9.0) == [f"1 numbers are there once only: {name}"]

@@ -24,7 +24,7 @@ from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder import part_content
-from pipelines.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps
+from pipelines.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps, merge_ranges
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, read_table, read_tables, strays_message
 from pipelines.scored_corpus.part_files import drop_unreadable
@@ -521,6 +521,12 @@ def test_gaps_are_what_is_missing(tiling: tuple[list[Range], int], choice: st.Da
     missing = gaps(done, extent)
     assert sorted(at for one in [*done, *missing] for at in range(*one)) == list(range(extent))
     assert all(before.end < after.start for before, after in itertools.pairwise(missing))
+
+
+def test_ranges_that_overlap_leave_no_more_gaps_than_all_of_them() -> None:
+    done = merge_ranges([Range(0, 8), Range(2, 4), Range(6, 10), Range(10, 12), Range(20, 21)])
+    assert done == [Range(0, 10), Range(10, 12), Range(20, 21)]
+    assert gaps(done, 30) == [Range(12, 20), Range(21, 30)]
 
 
 def test_an_overlap_costs_the_younger_part_and_leaves_a_gap(parts: Parts) -> None:

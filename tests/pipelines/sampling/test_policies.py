@@ -50,3 +50,11 @@ def test_engines_of_a_policy_and_a_judge(
     monkeypatch.setattr(policies, "cluster_gpus", lambda: there)
     monkeypatch.setattr(policies, "engine_gpus", lambda engine: engine.tensor_parallel)
     assert policies.sizes(told(options), writers, with_judge=judged) == expected
+
+
+@pytest.mark.parametrize("options", [{}, {"autoscaled": True}, {"policy": "http://127.0.0.1:1/v1"}])
+def test_room_for_both_side_by_side(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "cluster_gpus", lambda: 2)
+    monkeypatch.setattr(policies, "engine_gpus", lambda engine: engine.tensor_parallel)
+    lacking = "" if options else "the policy (1 GPUs) and the judge (2) side by side, and the cluster has 2 GPUs"
+    assert policies.lacking_room(told(options)) == lacking

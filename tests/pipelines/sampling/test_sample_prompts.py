@@ -12,13 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
-from pipelines.corpus.corpus_files import Range
-from pipelines.run_folder.coverage import gaps, merge_ranges
-from pipelines.run_folder.parts import Parts
+from pipelines.filtering.filter_corpus import keep
 from pipelines.sampling.sample_prompts import SampleSummary, sample
 from pipelines.scoring.score_corpus import score
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import SampleSettings
+from pipelines.settings.run_settings import FilterSettings, SampleSettings
 from tests.pipelines.scoring.test_score_corpus import files_of
 from tests.support.corpora import Notes, lines, scored, settings, write
 
@@ -208,82 +206,75 @@ def test_a_prompt_is_done_with_once_little_more_can_be_expected(corpus: Path, tm
     assert len(counts) > 1
 
 
-def test_a_run_in_turns_gives_the_same_and_goes_on_in_either_turn(corpus: Path, calm: Calm, tmp_path: Path) -> None:
+def stopped_between(corpus: Path, output: Path) -> None:
+    """A run in turns whose judge dies: all candidates are drawn, and none is judged."""
     with pytest.raises(RunStopped):
-        drawn(corpus, tmp_path / "out", in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
-    first = files_of(tmp_path / "out" / "drawn")
-    assert first
-    assert drawn(corpus, tmp_path / "out", in_turns=True, part_rows=8).usage.policy == 0, "nothing is drawn again"
-    assert outcome(tmp_path / "out") == outcome(calm.output)
-    assert not (tmp_path / "out" / "drawn").exists()
+        drawn(corpus, output, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
+
+
+def test_a_run_in_turns_is_two_runs_and_gives_the_same(corpus: Path, calm: Calm, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stopped_between(corpus, out)
+    with pytest.raises(SourceError, match="isn't complete"):
+        keep(FilterSettings(scored=str(out), keep="true"))
+    assert {(row["status"], row["reason"]) for row in scored(out / "drawn")} == {("rejected", "unjudged")}
+    summary = drawn(corpus, out, in_turns=True, part_rows=8)
+    assert (summary.usage.policy, summary.drawn, summary.causes) == (0, calm.summary.drawn, {}), "nothing is drawn again"
+    assert outcome(out) == outcome(calm.output)
+    assert pq.read_schema(next((out / "parts").iterdir())).equals(pq.read_schema(next((calm.output / "parts").iterdir())))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("flag", [True, False], ids=["with the flag", "without"])
-def test_a_first_pass_that_was_begun_is_gone_on_with(corpus: Path, calm: Calm, tmp_path: Path, flag: bool) -> None:
+def test_a_run_in_turns_goes_on_with_what_is_drawn(corpus: Path, calm: Calm, tmp_path: Path, flag: bool) -> None:
     """Without GPUs nothing but the flag asks for turns: the second command could draw and judge side by side."""
     out = tmp_path / "out"
-    with pytest.raises(RunStopped):
-        drawn(corpus, out, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
+    stopped_between(corpus, out)
     for path in sorted((out / "drawn" / "parts").iterdir())[1::2]:
         path.unlink()
-    again = drawn(corpus, out, in_turns=flag, part_rows=5)
-    assert 0 < again.usage.policy < calm.summary.usage.policy, "what was drawn isn't drawn again"
+    summary = drawn(corpus, out, in_turns=flag, part_rows=5)
+    assert 0 < summary.usage.policy < calm.summary.usage.policy, "what was drawn isn't drawn again"
     assert outcome(out) == outcome(calm.output)
-    assert not (out / "drawn").exists()
 
 
-@pytest.mark.long  # breaks a run between its passes
-def test_between_two_passes_a_manifest_and_a_part_may_break(corpus: Path, calm: Calm, tmp_path: Path) -> None:
+@pytest.mark.long  # breaks a run between its turns
+def test_between_turns_a_manifest_and_a_part_may_break(corpus: Path, calm: Calm, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(RunStopped):
-        drawn(corpus, out, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
+    stopped_between(corpus, out)
     manifest, parts = out / "manifest.json", sorted((out / "drawn" / "parts").iterdir())
     manifest.write_bytes(manifest.read_bytes()[:99])
     parts[0].write_bytes(parts[0].read_bytes()[:99])
-    again = drawn(corpus, out, in_turns=True, part_rows=8)
-    assert 0 < again.usage.policy < calm.summary.usage.policy / 2, "only what was in the part is drawn again"
+    summary = drawn(corpus, out, in_turns=True, part_rows=8)
+    assert 0 < summary.usage.policy < calm.summary.usage.policy / 2, "only what was in the part is drawn again"
     assert outcome(out) == outcome(calm.output)
 
 
-@pytest.mark.long
-def test_between_two_passes_an_overlapping_part_of_a_dead_driver_is_dropped(
-    corpus: Path, calm: Calm, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(RunStopped):
-        drawn(corpus, out, in_turns=True, part_rows=8, engine_args={"die_after": 0}, max_engine_deaths=1)
-    parts = Parts(str(out / "drawn"))
-    _, second, third, *_ = parts.listing()
-    late = second._replace(range=Range(second.range.start, third.range.end), counts=second.counts + third.counts)
-    parts.commit(late, pa.concat_tables([pq.read_table(parts.path(part)) for part in (second, third)]), {})
-    again = drawn(corpus, out, in_turns=True, part_rows=8)
-    assert (again.drawn, again.usage.policy) == (calm.summary.drawn, 0)
-    assert outcome(out) == outcome(calm.output)
-
-
-def test_what_is_judged_is_never_drawn_again_in_turns(corpus: Path, calm: Calm, tmp_path: Path) -> None:
-    """Nor what side by side left half done, nor the files that others are appended to."""
+def test_what_is_there_is_never_drawn_again_in_turns(corpus: Path, calm: Calm, tmp_path: Path) -> None:
+    """Neither for a part that was lost, nor for files that others are appended to; --overwrite draws all again."""
     out, more = tmp_path / "out", write(tmp_path / "more.jsonl", lines(prompts(3)))
-    shutil.copytree(calm.output, out)
-    for path in sorted((out / "parts").iterdir())[1::2]:
-        path.unlink()
-    kept = files_of(out)
-    again = drawn(corpus, out, in_turns=True)
-    assert 0 < again.usage.policy < calm.summary.usage.policy
+    drawn(corpus, out, in_turns=True, part_rows=8)
+    sorted((out / "parts").iterdir())[1].unlink()
+    broken = sorted((out / "parts").iterdir())[1]
+    broken.write_bytes(broken.read_bytes()[:99])
+    kept = {name: content for name, content in files_of(out).items() if name != broken.name}
+    assert drawn(corpus, out).usage.policy == 0
     assert outcome(out) == outcome(calm.output)
-    whole = files_of(out)
-    assert {name: whole[name] for name in kept} == kept
-    appended = drawn(more, out, in_turns=True, append=True)
+    appended = drawn(more, out, append=True)
     assert 0 < appended.usage.policy < calm.summary.usage.policy / 10, "three prompts of forty-three"
     assert appended.drawn == 172
-    assert {name: files_of(out)[name] for name in whole} == whole
+    assert {name: files_of(out)[name] for name in kept} == kept
+    assert drawn(corpus, out, overwrite=True).usage.policy == calm.summary.usage.policy
+    assert not (out / "drawn").exists()
 
 
-def test_what_two_passes_have_done_is_joined_where_it_overlaps() -> None:
-    done = [Range(0, 8), Range(2, 4), Range(6, 10), Range(10, 12), Range(20, 21)]
-    assert merge_ranges(done) == [Range(0, 10), Range(10, 12), Range(20, 21)]
-    assert gaps(merge_ranges(done), 30) == [Range(12, 20), Range(21, 30)]
+def test_what_was_judged_as_it_was_drawn_isnt_drawn_again_in_turns(corpus: Path, calm: Calm, tmp_path: Path) -> None:
+    shutil.copytree(calm.output, tmp_path / "out")
+    sorted((tmp_path / "out" / "parts").iterdir())[1].unlink()
+    before = files_of(tmp_path / "out")
+    with pytest.raises(SettingsError, match=r"in turns all would be drawn again: it goes on without --in-turns"):
+        drawn(corpus, tmp_path / "out", in_turns=True)
+    assert files_of(tmp_path / "out") == before
+    assert not (tmp_path / "out" / "drawn").exists()
 
 
 @pytest.mark.long

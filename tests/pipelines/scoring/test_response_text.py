@@ -96,7 +96,7 @@ def resumed(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `score` does, with made-up numbers; returns the notes."""
     monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
     notes, planned = Notes(), resolve(own)
-    carry_out(open_run(own, planned, manifest_of(planned, own)), score_corpus._scoring, notes)
+    carry_out(open_run(own, planned, manifest_of(planned, own), notes.noted), score_corpus._scoring, notes)
     return notes.losses
 
 

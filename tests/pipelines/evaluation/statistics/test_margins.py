@@ -13,7 +13,7 @@ from tests.support.evaluation import item, sides
 
 
 def graded(margin: float) -> GradedItem:
-    return GradedItem(("f:0",), "all", {"chosen": margin, "rejected": 0.0}, (float(margin > 0),))
+    return GradedItem((), "all", {"chosen": margin, "rejected": 0.0}, (float(margin > 0),))
 
 
 def test_margins_are_those_of_right_against_wrong_responses() -> None:
@@ -80,7 +80,7 @@ def test_comparisons_of_one_item_dont_make_an_interval_narrower() -> None:
     for at in range(40):
         sign = 1.0 if at % 4 else -1.0
         single.add(graded(sign))
-        ninefold.add(GradedItem(("f:0",), "all", sides([sign] * 3, [0.0] * 3), (1.0,)))
+        ninefold.add(GradedItem((), "all", sides([sign] * 3, [0.0] * 3), (1.0,)))
     first, second = (margins.report() for margins in (single, ninefold))
     assert first is not None
     assert second is not None

@@ -3,11 +3,16 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from random import Random
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from actors.errors import SettingsError
+from pipelines.cli.app import cli
 from pipelines.evaluation.benchmarks.reward_bench import _EXPECTED
 from pipelines.evaluation.gate import compare
 from pipelines.evaluation.results import Results
@@ -15,7 +20,8 @@ from pipelines.evaluation.saved_results import read_results
 from pipelines.evaluation.statistics.paired import exact_p
 from pipelines.formats import RowShape
 from tests.pipelines.evaluation.test_evaluate_corpus import preferences, run
-from tests.support.candidates import judged_corpus
+from tests.support.candidates import judged_corpus, scored_corpus
+from tests.support.corpora import lines, settings, write
 
 RIGHT, WRONG = (2.0, 1.0), (1.0, 2.0)
 
@@ -57,7 +63,7 @@ def test_models_are_compared_on_the_items_that_both_graded(tmp_path: Path) -> No
     names = (comparison.first, comparison.second)
     assert {tuple(dict(line["credits"])[name] for name in names) for line in lines} == {(1.0, 0.0), (0.0, 1.0)}
     (saved,) = json.loads((tmp_path / "e" / "results.json").read_text())["paired"]
-    assert saved["splits"][0] == split._asdict()
+    assert saved["splits"][0] == asdict(split)
     assert "10 of 40 items differ" in (tmp_path / "e" / "table.md").read_text()
 
 
@@ -93,3 +99,107 @@ def test_one_model_has_no_pair(tmp_path: Path) -> None:
     alone = run(preferences(tmp_path / "s", [RIGHT]), output=str(tmp_path / "one"))
     assert list(alone.paired) == []
     assert not (tmp_path / "one" / "disagreements.parquet").exists()
+
+
+def labelled_pairs(count: int) -> list[dict[str, object]]:
+    """Different pairs of one prompt."""
+    return [{"prompt": "p", "chosen": f"good {at}", "rejected": f"bad {at}", "id": at} for at in range(count)]
+
+
+def scored_as(tmp_path: Path, name: str, rows: Sequence[dict[str, object]], **options: object) -> str:
+    """These rows scored by the fake engine, whose rewards are those of the texts; `name` is the folder's and the file's."""
+    return scored_corpus(settings(write(tmp_path / f"{name}.jsonl", lines(rows)), tmp_path / f"{name}.scored", **options))
+
+
+def shuffled(rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
+    return Random(1).sample(rows, len(rows))
+
+
+def test_a_shuffled_copy_and_one_of_another_name_have_the_same_items(tmp_path: Path) -> None:
+    rows = labelled_pairs(60)
+    first = scored_as(tmp_path, "first", rows)
+    copies = [scored_as(tmp_path, "renamed", rows), scored_as(tmp_path / "same", "first", shuffled(rows))]
+    for copy in copies:
+        (comparison,) = run(first, copy).paired
+        (split,) = comparison.splits
+        assert (comparison.items, split.items, split.first_ahead, split.second_ahead) == (60, 60, 0, 0), copy
+        assert comparison.unmatched == ""
+
+
+def test_an_item_that_is_there_several_times_meets_as_often_as_it_is_in_both(tmp_path: Path) -> None:
+    rows = labelled_pairs(10)
+    (comparison,) = run(
+        scored_as(tmp_path, "thrice", [*rows, *rows, *rows]), scored_as(tmp_path, "twice", shuffled([*rows, *rows]))
+    ).paired
+    assert comparison.items == 20
+    assert comparison.unmatched == "Items of one alone: 10 of tiny-attributes (no. 1), in thrice.jsonl."
+
+
+def test_what_is_in_one_file_only_is_counted_and_the_files_are_named(tmp_path: Path) -> None:
+    rows = labelled_pairs(10)
+    folders = scored_as(tmp_path, "old", rows), scored_as(tmp_path, "new", [*rows[3:], {**rows[0], "chosen": "better"}])
+    results = run(*folders, output=str(tmp_path / "e"))
+    (comparison,) = results.paired
+    assert comparison.items == 7
+    said = "Items of one alone: 3 of tiny-attributes (no. 1), in old.jsonl; 1 of tiny-attributes (no. 2), in new.jsonl."
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    assert said in CliRunner().invoke(cli, ["evaluate", *folders]).output
+
+
+def test_models_with_other_data_are_not_compared_as_if_it_were_the_same(tmp_path: Path) -> None:
+    rows = labelled_pairs(30)
+    here, there = scored_as(tmp_path, "here", rows[:12]), scored_as(tmp_path, "there", rows[10:])
+    with pytest.raises(SettingsError, match=r"2 of 12 items of here\.jsonl are among the 20 of there\.jsonl"):
+        run(here, there)
+
+
+def test_labels_are_part_of_an_item(tmp_path: Path) -> None:
+    rows = [{"input": f"i{at}", "output_1": "a", "output_2": "b", "label": 1 + at % 2} for at in range(8)]
+    relabelled = [{**rows[0], "label": 2}, *rows[1:]]
+    (comparison,) = run(scored_as(tmp_path, "a", rows), scored_as(tmp_path, "b", relabelled)).paired
+    assert comparison.items == 7
+    assert "1 of tiny-attributes (no. 1), in a.jsonl; 1 of tiny-attributes (no. 2), in b.jsonl" in comparison.unmatched
+
+
+def test_two_readings_of_a_file_meet_by_place_and_texts_are_not_needed_for_it(tmp_path: Path) -> None:
+    rows = [{**row, "chosen": f"<think>Hm.</think>{row['chosen']}"} for row in labelled_pairs(10)]
+    whole = scored_as(tmp_path, "whole", rows, reasoning="keep")
+    answers = scored_as(tmp_path, "answers", rows, reasoning="strip")
+    without_text = scored_as(tmp_path, "untold", rows, text=False, reasoning="keep")
+    assert [comparison.items for comparison in run(whole, answers, without_text).paired] == [10, 10, 10]
+    copy = scored_as(tmp_path, "copy", shuffled(rows), reasoning="keep")
+    with pytest.raises(SettingsError, match=r"untold\.jsonl \(scored with --no-text"):
+        run(copy, without_text)
+
+
+def test_an_item_of_several_rows_meets_in_any_order(tmp_path: Path) -> None:
+    row = {"prompt": "p", "subset": "Ties", "num_correct": 1}
+    ties = [
+        {**row, "id": f"{kind}:{at}", "chosen": [f"good {kind} {at}"], "rejected": [f"bad {kind} {at}"]}
+        for kind in ("ref", "tied")
+        for at in range(10)
+    ]
+    folders = scored_as(tmp_path, "a", ties), scored_as(tmp_path, "b", shuffled(ties))
+    (comparison,) = run(*folders, benchmark="reward-bench-2", partial=True).paired
+    assert (comparison.items, comparison.unmatched) == (10, "")
+
+
+def test_disagreements_are_of_the_same_items_wherever_they_stand(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{at}", "chosen": "good", "rejected": "bad"} for at in range(8)]
+    rewards = [RIGHT] * 6 + [WRONG] * 2
+    order = Random(2).sample(range(8), 8)
+    folders = [
+        judged_corpus(
+            tmp_path / name,
+            [rows[at] for at in places],
+            [given[at] for at in places],
+            RowShape("preference"),
+            parquet=True,
+            texts=["good", "bad"] * 8,
+        )
+        for name, places, given in (("a", range(8), rewards), ("b", order, [RIGHT] * 7 + [WRONG]))
+    ]
+    results = run(*folders, output=str(tmp_path / "e"))
+    assert (results.paired[0].splits[0].first_ahead, results.paired[0].splits[0].second_ahead) == (0, 1)
+    (line,) = pq.read_table(tmp_path / "e" / "disagreements.parquet").to_pylist()
+    assert (line["row"], [credit for _, credit in line["credits"]]) == ("c:6", [0.0, 1.0])
