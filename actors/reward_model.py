@@ -13,6 +13,7 @@ from actors import models
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.engine.engine_arguments import arguments_identity
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
 from actors.modules import modules_in
@@ -21,6 +22,7 @@ from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
     Dtype,
+    EngineSettings,
     JudgeSettings,
     ModelSettings,
     ReadSettings,
@@ -47,10 +49,8 @@ class RewardModel:
     dtype: str
     max_model_len: int
     weights: Mapping[str, float]
-    fingerprint: str
-    template_hash: str
-    tokenizer_hash: str
-    config_hash: str
+    hashes: Mapping[str, str]
+    """See `Checkpoint.hashes`."""
     known_as: str
     """The id or name under which its family looks it up (`Family.knows`)."""
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +73,21 @@ class RewardModel:
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
         """See `Family.reasoning_by`."""
         return families()[self.family_name].reasoning_by(settings)
+
+    def identity_on(self, engine: EngineSettings) -> dict[str, Any]:
+        """All that decides its numbers on an engine, but how conversations become prompts."""
+        family = self.family
+        return {
+            **self.hashes,
+            "family": self.family_name,
+            "dtype": self.dtype,
+            "max_model_len": self.max_model_len,
+            "reward_weights": dict(self.weights),
+            "read": self.read.model_dump(mode="json", exclude_defaults=True),
+            **({"judge": family.recorded(self.answer_tokens)} if isinstance(family, Judge) else {}),
+            "engine": engine.engine,
+            "engine_args": arguments_identity(engine),
+        }
 
     @property
     def context(self) -> int:
@@ -135,10 +150,7 @@ def resolve_model(
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
         weights=family.weights(settings.weights),
-        fingerprint=_fingerprint(checkpoint, settings.adapter),
-        template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
-        tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
-        config_hash=checkpoint.hash_of("config.json"),
+        hashes=checkpoint.hashes(settings.adapter),
         known_as=known_as,
         judge=settings.judge,
         answer_tokens=answer_tokens,
@@ -164,12 +176,6 @@ def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
         raise SettingsError(f"{flags}: for judges that write, and {family.name} is read from a reward head")
     return family
-
-
-def _fingerprint(checkpoint: Checkpoint, adapter: str | None) -> str:
-    """The fingerprint of the weights, with that of an adapter."""
-    base = checkpoint.fingerprint()
-    return base if adapter is None else f"{base} + {Adapter.find(adapter).fingerprint()}"
 
 
 def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> Family:

@@ -1,14 +1,15 @@
-"""A model as it lies on disk or on the hub: where it is, what its files say, and a fingerprint of its weights."""
+"""A model as it lies on disk or on the hub: where it is, what its files say, and hashes of them."""
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from actors.checkpoint.file_hashes import content_hashes, counted_files
 from actors.errors import ModelError
 from actors.text.lfs_pointers import lfs_problem
 
@@ -19,8 +20,8 @@ CONVERTED = "assay_family"
 CONVERTED_FROM = "assay_model"
 """And the key with the model that it was converted from."""
 _INDEX = "model.safetensors.index.json"
-_SAMPLE = 4096
-"""Bytes at each end of a tensor that are part of a fingerprint."""
+_TEMPLATE, _TOKENIZER = ("chat_template.jinja", "tokenizer_config.json"), ("tokenizer.json", "tokenizer.model")
+"""Files with hashes of their own in an identity, so that it says which of them differ."""
 _LONG_ROPE = {"longrope", "su"}
 _CAUSAL = {"Llama", "Mistral", "Mixtral", "Nemotron", "Qwen2", "Qwen2Moe", "Qwen3", "Qwen3Moe", "Gemma", "Gemma2", "Phi3"}
 """Causal architectures of reward models. For one that isn't listed, each turn of a conversation is a pass of its own."""
@@ -156,8 +157,13 @@ class Checkpoint:
 
     def tensors_of(self, file: Path) -> Mapping[str, tuple[int, ...]]:
         """Names and shapes of the weights in one of the files."""
-        header = json.loads(_header(file))
-        return {name: tuple(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
+        from safetensors import SafetensorError, safe_open  # vLLM brings it
+
+        try:
+            with safe_open(file, "numpy") as tensors:
+                return {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{file} isn't a complete safetensors file ({error}); fetch it again") from error
 
     @cached_property
     def pad_token_id(self) -> int | None:
@@ -192,27 +198,32 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{self.folder / 'tokenizer.json'} can't be read: {error!r}") from error
 
-    def fingerprint(self) -> str:
-        """Tells two sets of weights apart: the hub commit, or a hash of names, sizes, safetensors headers and samples."""
-        if self.hub_commit is not None:
-            return f"hub:{self.hub_commit}"
-        files = self.weight_files()
-        if not files:
-            raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
-        digest = hashlib.sha256()
-        for file in files:
-            digest.update(f"{file.name}:{file.stat().st_size}:".encode())
-            for sample in _samples(file):
-                digest.update(sample)
-        return f"sha256:{digest.hexdigest()[:32]}"
+    def hashes(self, adapter: str | None = None) -> dict[str, str]:
+        """What tells its files, and those of an adapter, from another model's: of the weights, template, tokenizer and rest.
 
-    def hash_of(self, *names: str) -> str:
-        """A hash of some of the small files; a missing one counts as such."""
-        digest = hashlib.sha256()
-        for name in names:
-            path = self.folder / name
-            digest.update(f"{name}:".encode() + (path.read_bytes() if path.exists() else b"-"))
-        return f"sha256:{digest.hexdigest()[:32]}"
+        Every byte counts. Of a hub model the commit stands for the weights, and for all that Assay doesn't fetch.
+        """
+        weights = [file.name for file in self.weight_files()]
+        names = sorted({*counted_files(self.folder), *weights})
+        if self.hub_commit is not None:
+            names = [name for name in names if any(fnmatch(name, kind) for kind in _SMALL_FILES)]
+        elif not weights:
+            raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
+        _ = self.tensors  # for the errors of files that aren't complete
+        try:
+            contents = dict(zip(names, content_hashes(map(self.folder.joinpath, names)), strict=True))
+        except OSError as error:
+            raise ModelError(f"the files of {self.folder} can't be read: {error}") from error
+        hashes = dict[str, str]()
+        for kind, group in {"weights": weights, "template": _TEMPLATE, "tokenizer": _TOKENIZER, "config": names}.items():
+            described = json.dumps([(name, contents.pop(name)) for name in group if name in contents])
+            hashes[kind] = f"sha256:{hashlib.sha256(described.encode()).hexdigest()[:32]}"
+        if self.hub_commit is not None:
+            hashes["weights"] = f"hub:{self.hub_commit}"
+        if adapter is not None:
+            of_adapter = Checkpoint(Adapter.find(adapter).folder, None).hashes()
+            hashes["weights"] = " + ".join((hashes["weights"], *of_adapter.values()))
+        return hashes
 
     def weight_files(self) -> list[Path]:
         """The safetensors files that are here."""
@@ -256,11 +267,6 @@ class Adapter:
                 "the adapter's folder"
             )
 
-    def fingerprint(self) -> str:
-        """Tells two adapters apart: by their weights, and by their configurations, which scale them."""
-        files = Checkpoint(self.folder, None)
-        return f"{files.fingerprint()} {files.hash_of('adapter_config.json')}"
-
 
 def _check_files(folder: Path, model: str) -> Path:
     """The folder of a model. Raises `ModelError` if it has no config.json, or files that a clone didn't fetch."""
@@ -290,25 +296,3 @@ def _check_pointers(folder: Path) -> None:
         with file.open("rb") as stream:
             if problem := lfs_problem(stream.read(64)):
                 raise ModelError(f"{file} {problem}")
-
-
-def _header(file: Path) -> bytes:
-    """The JSON header of a safetensors file: eight bytes of little-endian length, then the header."""
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if not 0 < length <= os.path.getsize(file) - 8:
-            raise ModelError(f"{file} isn't a complete safetensors file; fetch it again")
-        return stream.read(length)
-
-
-def _samples(file: Path) -> Iterator[bytes]:
-    """The header, and 4 KiB at both ends of each tensor: retrained weights of the same shapes have other numbers."""
-    header = _header(file)
-    yield header
-    with file.open("rb") as stream:
-        for name, tensor in json.loads(header).items():
-            if name != "__metadata__":
-                start, end = (8 + len(header) + offset for offset in tensor["data_offsets"])
-                for at in (start, max(start, end - _SAMPLE)):
-                    stream.seek(at)
-                    yield stream.read(min(_SAMPLE, end - at))

@@ -17,7 +17,7 @@ SAME_NUMBERS = frozenset(
         *("async_scheduling", "block_size", "cpu_offload_gb", "cudagraph_capture_sizes", "disable_custom_all_reduce"),
         *("disable_log_stats", "distributed_executor_backend", "distributed_timeout_seconds", "download_dir"),
         *("enable_chunked_prefill", "enable_expert_parallel", "enable_lora", "enable_prefix_caching", "enforce_eager"),
-        *("gpu_memory_utilization", "hf_token", "kv_cache_memory_bytes", "long_prefill_token_threshold", "max_cpu_loras"),
+        *("gpu_memory_utilization", "kv_cache_memory_bytes", "long_prefill_token_threshold", "max_cpu_loras"),
         *("max_cudagraph_capture_size", "max_lora_rank", "max_loras", "max_num_batched_tokens", "max_num_scheduled_tokens"),
         *("max_num_seqs", "max_parallel_loading_workers", "num_gpu_blocks_override", "ray_workers_use_nsight"),
         *("safetensors_load_strategy", "scheduling_policy", "seed", "shutdown_timeout", "use_tqdm_on_load"),

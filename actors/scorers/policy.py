@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from actors.checkpoint.checkpoint_files import Adapter, Checkpoint, locate
 from actors.contracts.family import ChatTemplate, Family, KnownModel, Question
@@ -162,18 +162,6 @@ class Policy(RewardModel):
         files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
         return "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
 
-    def recorded(self) -> dict[str, Any]:
-        """All settings that its candidates depend on, for a run's identity."""
-        return {
-            **self.settings.recorded(),
-            "weights": self.fingerprint,
-            "template": self.template_hash,
-            "tokenizer": self.tokenizer_hash,
-            "config": self.config_hash,
-            "dtype": self.dtype,
-            "max_model_len": self.max_model_len,
-        }
-
 
 def resolve_policy(settings: PolicySettings) -> Policy:
     """Find a policy. Raises `ModelError` if it can't be one."""
@@ -195,7 +183,6 @@ def resolve_policy(settings: PolicySettings) -> Policy:
     adapter = settings.policy_adapter
     if adapter is not None:
         Adapter.find(adapter).check_template(checkpoint)
-    fingerprint = checkpoint.fingerprint()
     return Policy(
         model=settings.policy,
         revision=checkpoint.hub_commit,
@@ -206,10 +193,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         max_model_len=limit - settings.policy_max_tokens,  # of the prompt: the longest answer must fit behind it
         weights={},
         # An adapter makes other candidates of the same weights, so it is part of what the run is resumed as.
-        fingerprint=fingerprint if adapter is None else f"{fingerprint} + {Adapter.find(adapter).fingerprint()}",
-        template_hash=checkpoint.hash_of("chat_template.jinja", "tokenizer_config.json"),
-        tokenizer_hash=checkpoint.hash_of("tokenizer.json", "tokenizer.model"),
-        config_hash=checkpoint.hash_of("config.json"),
+        hashes=checkpoint.hashes(adapter),
         known_as=settings.policy,
         answer_tokens=settings.policy_max_tokens,
         adapter=adapter,

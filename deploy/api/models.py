@@ -10,6 +10,9 @@ from actors.records import Reasoning
 from deploy.errors import ApiError
 from deploy.models.service import ServedModel
 from deploy.wire.bodies import Serving
+from pipelines.run_folder.manifest import ENGINE, versions
+
+_VERSIONS = {name: version for name, version in versions().items() if name in ENGINE}
 
 router = APIRouter(tags=["about the endpoint"])
 
@@ -66,7 +69,7 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "takes_principles": family.takes_principles,
         "needs_principles": family.needs_principles,
         "compares": family.together,
-        "template_hash": model.template_hash,
+        "template_hash": model.hashes["template"],
         "identity": _identity(served),
     }
 
@@ -76,15 +79,10 @@ def _identity(served: ServedModel) -> dict[str, Any]:
     model, family = served.model, served.model.family
     return {
         "revision": model.revision,
-        "weights": model.fingerprint,
-        "tokenizer": model.tokenizer_hash,
-        "config": model.config_hash,
-        "dtype": model.dtype,
-        "read": model.read.model_dump(mode="json", exclude_defaults=True),
-        "engine": served.engine,
+        **model.identity_on(served.engine),
+        "versions": _VERSIONS,
         "render": served.render.recorded(),
         "reasoning": (model.reasoning_by(served.render) or Reasoning.REJECT).value,
         "steps": family.steps,
-        "judge": family.recorded(model.answer_tokens) if isinstance(family, Judge) else None,
         "within_row": isinstance(family, Judge) and family.is_within_row(model.weights),
     }

@@ -16,7 +16,7 @@ from actors.records import ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.calls import Call, ReadCall, ScoreCall, WriteCall
 from actors.scorers.online import JudgeText, RawOutputs, Refused, Rendered, RequestScores
-from actors.settings.replica import RenderSettings
+from actors.settings.replica import EngineSettings, RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
 from deploy.metrics.counters import Meters
 from deploy.models.work import CharacterBudget, check_characters, work_of, work_of_texts
@@ -50,8 +50,7 @@ class ServedModel:
     budget: CharacterBudget = field(default_factory=CharacterBudget)
     render: RenderSettings = field(default_factory=RenderSettings)
     """How conversations become prompts."""
-    engine: str | None = None
-    """The engine that scores, as settings name it; `fake` makes its rewards up."""
+    engine: EngineSettings = field(default_factory=EngineSettings)
 
     @property
     def name(self) -> str:

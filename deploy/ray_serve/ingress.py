@@ -73,7 +73,7 @@ class Ingress:
                 Replicas(handles[settings_of_model.served_names[0]]),
                 settings.limits,
                 render=settings_of_model.render,
-                engine=settings_of_model.engine.engine,
+                engine=settings_of_model.engine,
             )
             for settings_of_model, model in zip(settings.models, models, strict=True)
         ]

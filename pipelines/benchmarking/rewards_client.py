@@ -18,9 +18,6 @@ from pipelines.sampling.endpoint_faults import REWARDS
 from pipelines.sampling.endpoint_http import http_client, send, within_patience
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
-_OF_SERVED = ("revision", "weights", "tokenizer", "config", "dtype", "read", "engine", "render", "reasoning")
-"""Entries of what the endpoint says its numbers depend on, beside those that only judges have."""
-
 
 @dataclass(frozen=True)
 class RewardsClient:
@@ -35,17 +32,8 @@ class RewardsClient:
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the numbers, as the endpoint says it."""
-        card, served = self.card, self.card["identity"]
-        return {
-            "model": card["root"],
-            "endpoint": True,  # control tokens and the like may be treated otherwise there: never resumed by a batch run
-            "family": card["family"],
-            "template": card["template_hash"],
-            "max_model_len": card["max_model_len"],
-            "reward_weights": card["weights"],
-            **{name: served[name] for name in _OF_SERVED},
-            **({"judge": served["judge"]} if served["judge"] is not None else {}),
-        }
+        # "endpoint": control tokens and the like may be treated otherwise there: never resumed by a batch run
+        return {"model": self.card["root"], "endpoint": True, **self.card["identity"]}
 
     @property
     def takes_principles(self) -> bool:

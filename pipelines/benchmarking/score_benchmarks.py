@@ -76,6 +76,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
                 render=settings.render,
                 engine=settings.engine,
                 store=settings.store,
+                accept_versions=settings.accept_versions,
                 prefix=benchmarks()[benchmark].prefix,
             )
             if settings.endpoint is None:

@@ -38,6 +38,7 @@ class Member:
         if earlier is not None:
             try:
                 earlier.check(manifest)
+                earlier.check_versions(manifest.made_with, self.settings)
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan
@@ -116,6 +117,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         text=text,
         store=settings.store,
         append=settings.append,
+        accept_versions=settings.accept_versions,
         log=settings.log,
     )
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from actors.contracts.judge import Judge
-from actors.engine import engine_arguments
 from actors.records import Reasoning
 from actors.reward_model import RewardModel
 from actors.settings.replica import EngineSettings
@@ -25,7 +23,7 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
     identity = {
         "model": model.model,
         "revision": model.revision,
-        **_numbers_of(model, settings.engine),
+        **model.identity_on(settings.engine),
         "adapter": model.adapter,
         "shape": rows.name,
         **({"shapes": sorted(PROMPT_SHAPES if rows.unanswered else SHAPES)} if rows.is_mixed else {}),
@@ -50,7 +48,7 @@ def scoring_identity(model: RewardModel, engine: EngineSettings) -> dict[str, An
     With the versions of Assay and vLLM, as what a new version mends must not come back from a store.
     """
     return {
-        **_numbers_of(model, engine),
+        **model.identity_on(engine),
         "task": model.task.value,  # of the engine, which `--turns all` changes
         "one_pass": model.one_pass,
         **{name: version for name, version in versions().items() if name != "ray"},
@@ -64,28 +62,3 @@ def open_score_store(
     if path is None:
         return None
     return open_store(path, scoring_identity(model, engine), compares=model.family.compares, apart_from=output)
-
-
-def _numbers_of(model: RewardModel, engine: EngineSettings) -> dict[str, Any]:
-    """What decides the numbers of a model on its engine. An adapter's weights are in the fingerprint."""
-    return {
-        "weights": model.fingerprint,
-        "family": model.family_name,
-        "template": model.template_hash,
-        "tokenizer": model.tokenizer_hash,
-        "config": model.config_hash,
-        "dtype": model.dtype,
-        "max_model_len": model.max_model_len,
-        "reward_weights": dict(model.weights),
-        "read": model.read.model_dump(mode="json", exclude_defaults=True),
-        **_judge(model),
-        "engine": engine.engine,
-        "engine_args": engine_arguments.arguments_identity(engine),
-    }
-
-
-def _judge(model: RewardModel) -> dict[str, Any]:
-    """How a judge is prompted and its text read; empty for a reward head."""
-    if model.task.pools or not isinstance(model.family, Judge):
-        return {}
-    return {"judge": model.family.recorded(model.answer_tokens)}

@@ -111,6 +111,8 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "retry")
     opened = reopen(folder, manifest, settings.engines)
+    accepting = opened.settings.model_copy(update={"accept_versions": settings.accept_versions})
+    opened = replace(opened, settings=accepting)
     with lease(folder, progress.noted):
         audit_parts(folder, manifest, partial=False)
         run = _run(opened, frozenset(settings.reasons or RETRIED))
@@ -128,6 +130,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
             "after": None,
         }
         run = replace(run, manifest=replace(manifest, retries=(*manifest.retries, entry), summary=None))
+        run.manifest.check_versions(provenance(run.settings), run.settings)
         run.manifest.write(folder)  # before any part: a retry that is killed has left its mark, and no summary of before
         progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {_text(retried)}")
         summary = carry_out(run, _flow, progress)

@@ -6,8 +6,10 @@
 - Anything else is refused, because a run deletes and overwrites files.
 """
 
+import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from actors.errors import OutputError, SourceError
@@ -93,7 +95,13 @@ def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
     possible = (
         replace(manifest, run=run, columns=replace(manifest.columns, text=text)) for run in runs for text in (True, False)
     )
-    return next((recovered for recovered in possible if _match(recovered, Parts(folder), runs[recovered.run])), None)
+    for recovered in possible:
+        listing = runs[recovered.run]
+        if _match(recovered, Parts(folder), listing):
+            with suppress(SourceError), open_part(Parts(folder).path(listing[-1])) as parquet:
+                return replace(recovered, made_with=json.loads(parquet.schema_arrow.metadata[b"assay"]))
+            return recovered
+    return None
 
 
 def _match(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:

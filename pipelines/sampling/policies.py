@@ -44,7 +44,7 @@ def policy_identity(settings: PolicySettings, policy: Policy | None, engine: Eng
     """All that determines the policy's texts, for the run's identity; `engine` holds the settings of its engines."""
     if policy is None:
         return {**settings.recorded(), "served": served_by(settings)}
-    return {**policy.recorded(), "engine_args": engine_arguments.arguments_identity(engine)}
+    return {**settings.recorded(), **policy.identity_on(engine)}
 
 
 def check(settings: Sampling, texts: int) -> None:

@@ -231,6 +231,7 @@ def _carry_out(
     saved = None if run.missing() else _check_complete(run, progress)
     for attempts_left in reversed(range(_PASSES)):
         if run.missing():
+            run.manifest.check_versions(provenance(run.settings), run.settings)
             _complete(run, flows, steps, progress)
         check_held()
         counts = run.audit()
@@ -300,11 +301,16 @@ def open_run(
         manifest = manifest.started()
     else:
         earlier.check(manifest)
+        earlier.check_versions(manifest.made_with, settings)
+        if earlier.summary is not None and not settings.append:
+            # Nothing is scored, unless a part is missing or damaged: `_carry_out` looks again.
+            manifest = replace(manifest, made_with=earlier.made_with)
         if settings.append:
             check_unchanged(earlier.files)
             if held := [file.path for file in earlier.known(plan.files)]:
                 notify(f"not appended again, as the run holds them already: {_names_text(held)}")
-            manifest = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
+            appended = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
+            manifest = replace(appended, made_with=manifest.made_with)
             if not earlier.columns.is_json:
                 check_carried(earlier.columns.carried, manifest.files[len(earlier.files) :])
         else:

@@ -11,7 +11,7 @@ from actors.settings.replica import (
     ReadSettings,
     RenderSettings,
 )
-from pipelines.settings.run_settings import Store
+from pipelines.settings.run_settings import AcceptVersions, Store
 
 
 class EvaluateSettings(Settings):
@@ -83,6 +83,7 @@ class EvaluateSettings(Settings):
         default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
     )
     store: Store = None
+    accept_versions: AcceptVersions = False
     family: str | None = Field(
         default=None, description="how the models are prompted and read, if their ids don't tell, or on an endpoint"
     )

@@ -54,11 +54,12 @@ NAME = "recipe.yaml"
 def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
     """Write a command's settings, defaults included, into its output folder: `assay run FOLDER/recipe.yaml` repeats the run.
 
-    `overwrite` is left out: a repeated run would delete the results that the file lies beside. Raises `OutputError`.
+    Without `overwrite`, which would delete the results beside it, and `accept_versions` of today. Raises `OutputError`.
     """
     dumped = {name: step.model_dump(mode="json") if isinstance(step, Settings) else step for name, step in steps.items()}
+    left_out = {"overwrite", "accept_versions"}
     document = {
-        step: {name: value for name, value in settings.items() if name != "overwrite"} for step, settings in dumped.items()
+        step: {name: value for name, value in settings.items() if name not in left_out} for step, settings in dumped.items()
     }
     try:
         storage.folder(folder).replace(NAME, yaml.safe_dump(document, sort_keys=False).encode())

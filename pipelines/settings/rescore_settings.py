@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from actors.records import Reason
 from actors.settings.base import MATTERS, Settings
+from pipelines.settings.run_settings import AcceptVersions
 
 RETRIED = (
     Reason.NOT_FINITE,
@@ -43,6 +44,7 @@ class RetrySettings(Settings):
         description="reasons for which responses have failed, with commas between them; default: all",
         json_schema_extra=MATTERS,
     )
+    accept_versions: AcceptVersions = False
     engines: EnginesAgainSettings = EnginesAgainSettings()
 
     @field_validator("reasons", mode="before")

@@ -159,6 +159,11 @@ Store = Annotated[
 ]
 
 
+AcceptVersions = Annotated[
+    bool, Field(description="go on with a run that other versions of vLLM, torch or transformers began")
+]
+
+
 class CheckSettings(Settings):
     """All settings of `check`."""
 
@@ -180,6 +185,7 @@ class RunSettings(Settings):
         default=False, description="delete an earlier run in the output folder first", json_schema_extra=MATTERS
     )
     append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
+    accept_versions: AcceptVersions = False
     log: tuple[str, ...] = Field(
         default=(),
         description="show the run's throughput, and its summary at the end, in wandb, mlflow or tensorboard, too",

@@ -396,7 +396,7 @@ def test_what_an_index_names_is_there_even_if_its_file_isnt_yet(tmp_path: Path) 
 def test_another_config_is_another_model(tmp_path: Path) -> None:
     one = reward_model(write_model(tmp_path / "a", config=SCALAR_CONFIG))
     other = reward_model(write_model(tmp_path / "b", config={**SCALAR_CONFIG, "rope_theta": 123.0}))
-    assert one.config_hash != other.config_hash
+    assert one.hashes["config"] != other.hashes["config"]
 
 
 def test_prompts_are_as_long_as_the_model_was_trained_on_unless_one_says_otherwise(

@@ -91,7 +91,14 @@ def application(
     """The ASGI application over models in this process; `render` is how they were made."""
     limit_settings, how = limits or LimitSettings(), render or RenderSettings()
     models = [
-        ServedModel((scorer.model.model,), scorer.model, InProcess(scorer), limit_settings, render=how, engine="fake")
+        ServedModel(
+            (scorer.model.model,),
+            scorer.model,
+            InProcess(scorer),
+            limit_settings,
+            render=how,
+            engine=EngineSettings(engine="fake"),
+        )
         for scorer in scorers
     ]
 

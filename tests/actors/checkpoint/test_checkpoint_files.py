@@ -97,21 +97,95 @@ def test_a_built_in_model_is_found_by_name_wherever_the_repository_lies(
     assert locate("tiny-scalar") == "tiny-scalar"  # a folder of that name is meant
 
 
-# Telling weights apart.
+# Telling models apart.
 
 
-def overwrite(tensor: str, *, last: bool) -> Callable[[Path], None]:
-    """Change one byte of a tensor."""
+def flip(file: Path, place: int) -> None:
+    """Change one bit of a byte."""
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
 
-    def change(folder: Path) -> None:
-        file = folder / "model.safetensors"
-        content = bytearray(file.read_bytes())
-        length = int.from_bytes(content[:8], "little")
-        start, end = json.loads(content[8 : 8 + length])[tensor]["data_offsets"]
-        content[8 + length + (end - 1 if last else start)] ^= 1
-        file.write_bytes(content)
 
-    return change
+def test_every_byte_of_the_weights_counts(folder: Path) -> None:
+    """At the ends of tensors and in their middles: retrained weights may differ anywhere."""
+    size = (folder / "model.safetensors").stat().st_size
+    places = [size - 1, *range(1000, size, 40_000)]
+    seen = [Checkpoint.find(str(folder), None).hashes()]
+    for place in places:
+        flip(folder / "model.safetensors", place)
+        seen.append(Checkpoint.find(str(folder), None).hashes())
+    assert len({hashes["weights"] for hashes in seen}) == len(places) + 1
+    assert len({(hashes["template"], hashes["tokenizer"], hashes["config"]) for hashes in seen}) == 1
+
+
+COUNTED = {
+    "chat_template.jinja": "template",
+    "tokenizer_config.json": "template",
+    "tokenizer.json": "tokenizer",
+    "tokenizer.model": "tokenizer",
+    **dict.fromkeys(
+        [
+            "config.json",
+            "generation_config.json",
+            "added_tokens.json",
+            "special_tokens_map.json",
+            "vocab.json",
+            "merges.txt",
+            "hf_quant_config.json",
+            "modeling_mine.py",
+            "pytorch_model.bin",
+            "model.safetensors.index.json",
+            "additional_chat_templates/tool_use.jinja",
+            "1_Pooling/config.json",
+            "some/deep/folder/weights.safetensors",
+            "of no known kind",
+            "ü \udcff",
+        ],
+        "config",
+    ),
+}
+HARMLESS = ["README.md", "readme.txt", "LICENSE", "License.txt", "NOTICE", "assets/logo.PNG", ".gitattributes", ".git/HEAD"]
+HARMLESS += [".cache/huggingface/download/x.metadata", "optimizer.pt", "scored/manifest.json", "scored/parts/1.parquet"]
+
+
+@pytest.fixture
+def full(folder: Path) -> Path:
+    """A folder with files of all kinds."""
+    for name in (*COUNTED, *HARMLESS):
+        if not (folder / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text('{"weight_map": {}, "more": "xxxxxxxxxx"}')
+    return folder
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_every_byte_of_every_other_file_counts(full: Path, name: str) -> None:
+    before = Checkpoint.find(str(full), None).hashes()
+    flip(full / name, -5)
+    flipped = Checkpoint.find(str(full), None).hashes()
+    (full / name).unlink()
+    for after in (flipped, Checkpoint(full, None).hashes()):
+        assert [kind for kind in before if after[kind] != before[kind]] == [COUNTED[name]]
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_no_number_depends_on_may_change(full: Path, name: str) -> None:
+    before = Checkpoint.find(str(full), None).hashes()
+    flip(full / name, -5)
+    assert Checkpoint.find(str(full), None).hashes() == before
+    (full / name).unlink()
+    if name != "scored/manifest.json":  # without it, the folder isn't a run's
+        assert Checkpoint.find(str(full), None).hashes() == before
+
+
+def test_files_behind_links_count(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "templates" / "tool_use.jinja").write_text("a")
+    (folder / "additional_chat_templates").symlink_to(tmp_path / "templates")
+    before = Checkpoint.find(str(folder), None).hashes()
+    (tmp_path / "templates" / "tool_use.jinja").write_text("b")
+    assert Checkpoint.find(str(folder), None).hashes() != before
 
 
 def rename_tensor(folder: Path) -> None:
@@ -127,33 +201,26 @@ def rename_file(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "model-1.safetensors")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        overwrite("score.weight", last=True),
-        overwrite("score.weight", last=False),
-        overwrite("score.bias", last=True),
-        overwrite("score.bias", last=False),
-        overwrite("model.embed_tokens.weight", last=True),
-        overwrite("model.embed_tokens.weight", last=False),
-        rename_tensor,
-        add_weights,
-        rename_file,
-    ],
-)
-def test_other_weights_have_another_fingerprint(folder: Path, change: Callable[[Path], None]) -> None:
-    before = Checkpoint.find(str(folder), None).fingerprint()
+@pytest.mark.parametrize("change", [rename_tensor, add_weights, rename_file])
+def test_other_weights_have_another_hash(folder: Path, change: Callable[[Path], None]) -> None:
+    before = Checkpoint.find(str(folder), None).hashes()
     change(folder)
-    assert Checkpoint.find(str(folder), None).fingerprint() != before
+    assert Checkpoint.find(str(folder), None).hashes()["weights"] != before["weights"]
 
 
-def test_a_copy_has_the_same_fingerprint(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "copy")
-    assert Checkpoint.find(str(tmp_path / "copy"), None).fingerprint() == Checkpoint.find(str(folder), None).fingerprint()
+def test_a_copy_has_the_same_hashes(full: Path, tmp_path: Path) -> None:
+    shutil.copytree(full, tmp_path / "copy")
+    assert Checkpoint.find(str(tmp_path / "copy"), None).hashes() == Checkpoint.find(str(full), None).hashes()
 
 
-def test_weights_of_the_hub_are_told_apart_by_their_commit(tmp_path: Path) -> None:
-    assert Checkpoint(tmp_path, "1234abcd").fingerprint() == "hub:1234abcd"
+def test_of_a_hub_model_the_commit_stands_for_what_isnt_fetched_yet(full: Path) -> None:
+    before = Checkpoint(full, "1234abcd").hashes()
+    assert before["weights"] == "hub:1234abcd"
+    for name in ("model.safetensors", "pytorch_model.bin", "modeling_mine.py"):
+        (full / name).unlink()
+    assert Checkpoint(full, "1234abcd").hashes() == before
+    flip(full / "generation_config.json", -5)
+    assert Checkpoint(full, "1234abcd").hashes()["config"] != before["config"]
 
 
 @pytest.mark.parametrize("content", [b"", b"abc", b"\xff" * 20])
@@ -169,17 +236,6 @@ def test_weights_that_are_not_safetensors_are_refused(folder: Path) -> None:
         reward_model(folder)
 
 
-@pytest.mark.parametrize("file", ["tokenizer.json", "chat_template.jinja", "tokenizer_config.json"])
-def test_another_template_or_tokenizer_is_seen(folder: Path, file: str) -> None:
-    before = reward_model(folder)
-    (folder / file).write_text((folder / file).read_text() + " ")
-    after = reward_model(folder)
-    assert (before.template_hash, before.tokenizer_hash) != (after.template_hash, after.tokenizer_hash)
-    (folder / file).unlink()
-    missing = reward_model(folder)
-    assert len({(model.template_hash, model.tokenizer_hash) for model in (before, after, missing)}) == 3
-
-
 # Adapters.
 
 
@@ -187,6 +243,18 @@ def test_another_template_or_tokenizer_is_seen(folder: Path, file: str) -> None:
 def adapter(tmp_path: Path) -> Path:
     """A copy of tiny-r3-lora, an adapter of tiny-genrm-principle."""
     return Path(shutil.copytree(BUILT_IN / "r3-lora", tmp_path / "adapter"))
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "adapter_config.json", "added_tokens.json", "more/x.jinja"])
+def test_every_byte_of_an_adapters_files_counts(adapter: Path, name: str) -> None:
+    if not (adapter / name).exists():
+        (adapter / name).parent.mkdir(exist_ok=True)
+        (adapter / name).write_text("{}" * 9)
+    base = Checkpoint.find("tiny-genrm-principle", None)
+    before = base.hashes(str(adapter))
+    flip(adapter / name, (adapter / name).stat().st_size - 1)
+    after = base.hashes(str(adapter))
+    assert [kind for kind in before if after[kind] != before[kind]] == ["weights"]
 
 
 @pytest.mark.parametrize(

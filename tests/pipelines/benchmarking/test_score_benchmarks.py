@@ -175,15 +175,16 @@ def test_principles_are_left_out_for_a_model_that_takes_none(tmp_path: Path) -> 
     assert (scored_row["status"], scored_row["prompt_hash"]) == ("scored", question.prompt_hash)
 
 
-def test_another_model_under_the_same_name_is_another_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("entry", ["weights", "template", "versions"])
+def test_another_model_under_the_same_name_is_another_run(tmp_path: Path, entry: str) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(3))
     with endpoint() as (address, _):
         run(corpus, address, tmp_path / "out")
     manifest = tmp_path / "out" / "scored" / "pairs" / MODEL / "manifest.json"
     document = json.loads(manifest.read_text())
-    document["identity"]["weights"] = "sha256:of-others"
+    document["identity"][entry] = "of others"
     manifest.write_text(json.dumps(document))
-    with endpoint() as (address, _), pytest.raises(OutputError, match="weights: 'sha256:of-others' there"):
+    with endpoint() as (address, _), pytest.raises(OutputError, match=f"{entry}: 'of others' there"):
         run(corpus, address, tmp_path / "out", overwrite=True)
 
 

@@ -16,6 +16,7 @@ from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.rescoring.part_rows import REDRAWS_KEY
 from pipelines.rescoring.retry_rows import RetrySummary, retry
+from pipelines.run_folder import manifest
 from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.part import Counts
 from pipelines.run_folder.parts import Parts
@@ -104,6 +105,20 @@ def test_the_manifest_and_the_parts_say_what_was_retried(folder: Path) -> None:
     assert mark[0]["made_with"]["model_runner"] == "fake"
     assert pq.read_schema(parts.path(parts.listing()[0])).metadata[b"assay_run"].decode() == manifest.run
     assert again(folder).retried == {}
+
+
+def test_other_versions_retry_only_if_that_is_accepted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(folder, {3: "engine_timeout"})
+    before = (folder / "manifest.json").read_bytes()
+    real = manifest.installed
+    monkeypatch.setattr(manifest, "installed", lambda name: "9.9" if name == "torch" else real(name))
+    with pytest.raises(OutputError, match=r"(?m)^  torch: '.*' there, '9.9' now$"):
+        again(folder)
+    assert (folder / "manifest.json").read_bytes() == before
+    assert again(folder, accept_versions=True).after.failed == 0
+    written = read_manifest(str(folder))
+    assert written is not None
+    assert written.retries[0]["made_with"]["torch"] == "9.9"
 
 
 def test_after_a_retry_score_goes_on_and_keeps_the_note(tmp_path: Path) -> None:

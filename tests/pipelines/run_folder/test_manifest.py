@@ -41,10 +41,7 @@ MODEL = RewardModel(
     "float32",
     512,
     {"score": 1.0},
-    "weights",
-    "template",
-    "tokenizer",
-    "config",
+    {"weights": "w", "template": "t", "tokenizer": "k", "config": "c"},
     "m",
 )
 JSON_COLUMNS = pa.schema([(RECORD, pa.large_binary()), ("id", pa.int64())])
@@ -259,10 +256,7 @@ def test_how_the_work_is_shared_out_may_change() -> None:
         ("dtype", "bfloat16", "dtype"),
         ("max_model_len", 256, "max_model_len"),
         ("weights", {"score": 2.0}, "reward_weights"),
-        ("fingerprint", "other", "weights"),
-        ("template_hash", "other", "template"),
-        ("tokenizer_hash", "other", "tokenizer"),
-        ("config_hash", "other", "config"),
+        *(("hashes", {**MODEL.hashes, name: "other"}, name) for name in MODEL.hashes),
         ("read", ReadSettings(principles={"a": "b"}), "read"),
     ],
 )

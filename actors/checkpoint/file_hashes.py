@@ -1,0 +1,64 @@
+"""Hashes of a model's files: every file in its folder counts, but those that no number depends on (`_HARMLESS`).
+
+Files are read whole. CPUs have instructions for SHA-256 (1.4 GB/s a core; BLAKE2 1.1), and the hub's cache has names by it.
+"""
+
+import glob
+import hashlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from fnmatch import fnmatch
+from pathlib import Path
+
+_HARMLESS = (
+    *("*.md", "readme*", "license*", "notice*", "citation*"),
+    *("*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf"),
+    *("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"),  # vLLM passes over these five, too
+)
+"""Names in lower case. Beside them, what begins with a dot doesn't count (.gitattributes, .git, .cache)."""
+_BLOB = re.compile(r"(?:\.\./)+blobs/([0-9a-f]{64})")
+"""A link in the hub's cache to a large file, whose name is its SHA-256. Those of small files are shorter hashes."""
+_LARGE_BYTES = 2**28  # smaller files are read each time, in a fifth of a second at most
+_SETTLED_NS = 2 * 10**9  # file systems count time in steps of up to two seconds: a younger file may yet change unseen
+
+
+def counted_files(folder: Path) -> list[str]:
+    """The names of the files that count, also of those in folders inside, relative to the folder."""
+    names = [name for name in glob.glob("**", root_dir=folder, recursive=True) if folder.joinpath(name).is_file()]
+    results = tuple(name.removesuffix("manifest.json") for name in names if name.endswith("/manifest.json"))  # of runs
+    harmless = {name for name in names for kind in _HARMLESS if fnmatch(os.path.basename(name).lower(), kind)}
+    return sorted(name for name in names if name not in harmless and not name.startswith(results))
+
+
+def content_hashes(files: Iterable[Path]) -> list[str]:
+    """The SHA-256 of each file. Those of large ones are kept in the user's cache. Raises `OSError`."""
+    with ThreadPoolExecutor() as threads:
+        return list(threads.map(_content_hash, files))
+
+
+def _content_hash(path: Path) -> str:
+    status, now = path.stat(), time.time_ns()
+    # The hub's client makes the link last: a file that changed after that has the name of what it was.
+    if path.is_symlink() and status.st_ctime_ns <= path.lstat().st_ctime_ns and (blob := _BLOB.fullmatch(os.readlink(path))):
+        return blob[1]
+    # Programs can set the first time back, and not the second.
+    marks = (os.path.realpath(path), status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+    key = hashlib.sha256(repr(marks).encode()).hexdigest()
+    kept = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "assay", "hashes", key)
+    with suppress(OSError, ValueError):
+        if len(content_hash := kept.read_text(encoding="ascii")) == len(key):  # a full disk leaves half of one
+            return content_hash
+    if is_large := status.st_size >= _LARGE_BYTES:
+        logging.getLogger(__name__).warning("hashing %s (%.1f GB), to know the model again", path, status.st_size / 1e9)
+    with path.open("rb") as stream:
+        content_hash = hashlib.file_digest(stream, "sha256").hexdigest()
+    if is_large and now - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS:
+        with suppress(OSError):  # without a place for it, the file is read again each time
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_text(content_hash, encoding="ascii")
+    return content_hash
