@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-import click
+from pipelines.cli.plain_console import say
 
 if TYPE_CHECKING:
     from pipelines.hub.upload import Upload
@@ -17,4 +17,4 @@ def show_upload(upload: "Upload | None") -> None:
     """Print where a result was uploaded to."""
     if upload is not None:
         readers = "anybody may read it" if upload.public else "private"
-        click.echo(f"Uploaded to {upload.url} ({readers}), commit {upload.commit}")
+        say(f"Uploaded to {upload.url} ({readers}), commit {upload.commit}")
