@@ -183,6 +183,8 @@ def _reasons_text(run: RunStatus) -> str:
 
 
 def _resume_text(state: Status) -> str:
+    if isinstance(state, RunStatus) and state.retry is not None:
+        return f"To resume: {state.retry}"
     again = "To resume, run the same command again without `overwrite`"
     # An evaluation has no recipe of its own, and takes seconds.
     return (

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.errors import OutputError, SettingsError
+from pipelines import storage
 from pipelines.evaluation.saved_results import is_results, read_differences, read_results
 from pipelines.html_report.page import MARK, render
 from pipelines.html_report.responses import Responses, opened
@@ -126,10 +127,7 @@ def _check_free(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
+        storage.folder(storage.absolute(str(path.parent))).replace(path.name, content)
     except OSError as error:
         raise OutputError(f"{path} can't be written: {error_text(error)}") from error
