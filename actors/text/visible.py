@@ -14,28 +14,27 @@ _INVISIBLE = (
     *(0xFEFF, *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080), *range(0xE0100, 0xE01F0)),
 )
 """The last two ranges, tags and variation selectors, can hide a whole text. Joiners belong to emoji and to Persian words."""
-_PICTURES = {**{code: 0x2400 + code for code in range(0x20)}, 0x7F: 0x2421}
-"""Control characters, and what shows them."""
+_CONTROL = (*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000))
+"""Control characters and halves of surrogate pairs."""
 
 
 def spell(character: str) -> str:
     """The code of a character, between brackets that hardly any text has."""
-    return f"\N{MATHEMATICAL LEFT ANGLE BRACKET}U+{ord(character):04X}\N{MATHEMATICAL RIGHT ANGLE BRACKET}"
+    return f"⟨U+{ord(character):04X}⟩"
 
 
-_ON_ONE_LINE: dict[int, int | str] = {
-    **_PICTURES,
-    **{code: spell(chr(code)) for code in (*range(0x80, 0xA0), *_DIRECTIONS, *_INVISIBLE, *range(0xD800, 0xE000))},
-}
+_ON_ONE_LINE = {code: spell(chr(code)) for code in (*_CONTROL, *_DIRECTIONS, *_INVISIBLE)}
 _VISIBLE = {code: shown for code, shown in _ON_ONE_LINE.items() if chr(code) not in "\t\n"}
-_LATEX = {
-    **{ord(character): f"\\{character}" for character in "&%$#_{}"},
-    ord("\\"): r"\textbackslash{}",
-    ord("~"): r"\textasciitilde{}",
-    ord("^"): r"\textasciicircum{}",
-    **{picture: rf"$\langle$U+{code:04X}$\rangle$" for code, picture in _PICTURES.items()},
-    **dict(zip(map(ord, spell("x")[:: len(spell("x")) - 1]), (r"$\langle$", r"$\rangle$"), strict=True)),
-}
+_LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "⟨": r"$\langle$",
+        "⟩": r"$\rangle$",
+    }
+)
 _MARKDOWN = re.compile(r"[\\`*\[\]<>|~&#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 """What means something to Markdown. Inside of a word `_` is a letter."""
 

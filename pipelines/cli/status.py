@@ -5,9 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from actors.errors import AuditError, SourceError
 from pipelines import storage
@@ -95,10 +94,6 @@ class RunStatus:
     """The run's settings, which `assay run` takes; None of an evaluation's run, which has none."""
     retry: str | None = None
     """The command that ends a `retry` that didn't end."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def status(folder: str) -> RunStatus:

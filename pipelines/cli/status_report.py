@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from datetime import datetime
 
 import click
@@ -80,7 +81,7 @@ def _append_lines(show: Show) -> Iterator[Show]:
 
 def show_json(state: Status) -> None:
     """Print the state of a folder as a line of JSON."""
-    click.echo(json.dumps(state.as_json()))
+    click.echo(json.dumps(asdict(state)))
 
 
 def _show_line(state: Status) -> None:

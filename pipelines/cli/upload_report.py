@@ -1,5 +1,6 @@
 """What a command prints of an upload to the Hugging Face Hub. Imports nothing heavy."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pipelines.cli.plain_console import say
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
 def with_upload(figures: dict[str, Any], upload: "Upload | None") -> dict[str, Any]:
     """The figures of a command with those of the upload, if there was one."""
-    return figures if upload is None else {**figures, "hub": upload.as_json()}
+    return figures if upload is None else {**figures, "hub": asdict(upload)}
 
 
 def show_upload(upload: "Upload | None") -> None:

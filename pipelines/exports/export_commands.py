@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from actors.errors import SettingsError
@@ -259,4 +259,4 @@ def response_format(name: str) -> ResponseFormat:
 
 def _rpo_scale(summary: ExportSummary) -> dict[str, Any] | None:
     """The advice for RPO's scale, as its loss depends on the size of margins; None without pairs."""
-    return {**scale_advice(summary.measures).as_json(), "pairs": summary.rows} if summary.measures else None
+    return {**asdict(scale_advice(summary.measures)), "pairs": summary.rows} if summary.measures else None

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,6 @@ class WrittenReport:
     size: int
     seconds: float
     warnings: Sequence[str]
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def build(settings: ReportSettings) -> WrittenReport:

@@ -40,7 +40,7 @@ def diff(as_json: bool, **options: Any) -> None:
     else:
         _show(differences)
     if differences.failures:
-        raise GateFailed("; ".join(differences.failures))
+        raise GateFailed(line("; ".join(differences.failures)))
 
 
 def _show(differences: "Differences") -> None:

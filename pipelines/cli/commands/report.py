@@ -2,6 +2,7 @@
 
 import json
 import webbrowser
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def report(is_opened: bool, as_json: bool, **options: Any) -> None:
 
     written = build(build_from(ReportSettings, options))
     if as_json:
-        click.echo(json.dumps(written.as_json()))
+        click.echo(json.dumps(asdict(written)))
     else:
         for warning in written.warnings:
             say(f"Warning: {warning}")

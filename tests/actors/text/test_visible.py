@@ -11,8 +11,8 @@ EVIL = "a\n| x |\r\x1b[31m\x9b\u202e\ud800\u2028\x00<b>`[l](u)`\\|&#*_~%${}^"
 
 
 def test_line_breaks_stay_only_where_texts_have_several_lines() -> None:
-    assert visible("a\tb\nc\rd\x1be") == "a\tb\nc␍d␛e"
-    assert line("a\tb\nc\rd\x1be") == "a␉b␊c␍d␛e"
+    assert visible("a\tb\nc\rd\x1be") == "a\tb\nc⟨U+000D⟩d⟨U+001B⟩e"
+    assert line("a\tb\nc\rd\x1be") == "a⟨U+0009⟩b⟨U+000A⟩c⟨U+000D⟩d⟨U+001B⟩e"
     assert line("\u202e\ud800\x85") == "⟨U+202E⟩⟨U+D800⟩⟨U+0085⟩"
 
 
@@ -29,7 +29,7 @@ def test_a_cell_of_markdown_is_one_cell() -> None:
     heading, dashes, cells = markdown_table(["a|b", EVIL], [["\\|", "\\"]])
     assert dashes == "|---|---|"
     assert cells == r"| \\\| | \\ |"
-    assert heading.startswith(r"| a\|b | a␊\| x \|")
+    assert heading.startswith(r"| a\|b | a⟨U+000A⟩\| x \|")
     assert r"\<b\>\`\[l\](u)\`" in heading
 
 

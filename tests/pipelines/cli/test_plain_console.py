@@ -55,7 +55,7 @@ def test_names_of_a_corpus_write_no_line_and_no_code_anywhere(tmp_path: Path, mo
     assert not any(part.strip(" %").startswith("| forged") for text in texts for part in text.splitlines())
     assert [part for part in tex.splitlines() if not part.startswith("%")].count(r"\end{tabular}") == 1
     assert "forged" not in "".join(part for part in tex.splitlines() if part.startswith("\\"))
-    assert r"x␊\| forged \| 100% \|␛\[2J⟨U+202E⟩\\end{tabular}\<b\>" in markdown
+    assert r"x⟨U+000A⟩\| forged \| 100% \|⟨U+001B⟩\[2J⟨U+202E⟩\\end{tabular}\<b\>" in markdown
 
 
 @FOREIGN
