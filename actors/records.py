@@ -121,13 +121,13 @@ class ScoreRequest:
 
     @property
     def prompt_hash(self) -> str:
-        """16 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
+        """32 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
         digest = hashlib.sha256()
         for message in self.context:
             _update_digest(digest, message.role, message.content)
         for principle in self.principles:
             _update_digest(digest, Shown.PRINCIPLE, principle)
-        return digest.hexdigest()[:16]
+        return digest.hexdigest()[:32]
 
 
 def _update_digest(digest: "hashlib._Hash", kind: str, text: str) -> None:

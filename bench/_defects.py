@@ -837,8 +837,8 @@ DEFECTS = (
     Defect(
         "the card names a folder of this machine",
         "pipelines/hub/hub_card.py",
-        "({result.document['asked']}) of",
-        "({result.document['settings']}) of",
+        "({line(result.document['asked'])}) of",
+        "({line(str(result.document['settings']))}) of",
         "tests/pipelines/hub/test_upload.py::test_only_rows_and_the_card_leave_and_no_path_of_this_machine",
     ),
     Defect(

@@ -8,7 +8,7 @@ import itertools
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -46,6 +46,8 @@ MOST_PROMPTS = 65_536
 
 _CHUNK = 2**25
 """Characters of rendered prompts in memory at a time; `Stems` gives the tokenizer about a million of them in one call."""
+_LONG_TOKEN = 8
+"""Characters: hardly a text has as many to a token."""
 _PROBE_CONTEXT = (Message(Role.USER, PROBE),)
 
 
@@ -196,13 +198,20 @@ class Renderer:
             go_on()
             self._check_encodable(clean_answer(text))
 
-        for question in self._family.questions(draft.request, draft.find_showable(check_answer)):
+        showable = draft.find_showable(check_answer)
+        last: _SharedContext | None = None
+        for question in self._family.questions(draft.request, showable):
             go_on()
             try:
-                safe = self._make_safe(question, clean, clean_answer)
-                text = self._render_text(safe)
+                if last is None or question.context != last.context:
+                    last = _SharedContext(question.context, self._safe_context(question.context, clean, clean_answer))
+                safe = self._make_safe(question, clean, clean_answer, last.safe)
+                answers = "".join(safe.responses)  # all of the prompt that is looked at, if the context is too long
+                text = self._check_encodable(answers) if last.is_too_long else self._render_text(safe)
+                if not last.is_too_long and len(showable) > 1:
+                    last.is_too_long = self._begins_too_long(text, safe)
                 # Too long by its characters: tokenizing it may be gigabytes of ids.
-                if not self._cuts_left and self._is_surely_too_long(text):
+                if last.is_too_long or (not self._cuts_left and self._is_surely_too_long(text)):
                     safe = self._drop_turns(safe, draft, go_on)
                     text = self._render_text(safe)
             except Rejected as rejected:
@@ -215,29 +224,35 @@ class Renderer:
         question: Question,
         cached_clean: Callable[[str], str] | None = None,
         cached_clean_answer: Callable[[str], str] | None = None,
+        safe_context: tuple[Message, ...] | None = None,
     ) -> Question:
         """The question without control tokens or delimiters in its texts. Raises `Rejected` if they can't be removed.
 
         `cached_clean` is `_clean_text` with a memory, for questions that share their texts, and `cached_clean_answer` the
-        same for what the assistant wrote.
+        same for what the assistant wrote; `safe_context` is the context, if it is known from another question.
         """
         clean = cached_clean or self._clean_text
         clean_answer = cached_clean_answer or clean
-        for message in question.context:
+        return replace(
+            question,
+            context=self._safe_context(question.context, clean, clean_answer) if safe_context is None else safe_context,
+            responses=tuple(map(clean_answer, question.responses)),
+            principle=question.principle and clean(question.principle),
+        )
+
+    def _safe_context(
+        self, context: tuple[Message, ...], clean: Callable[[str], str], clean_answer: Callable[[str], str]
+    ) -> tuple[Message, ...]:
+        for message in context:
             if message.role not in self._roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
-        systems = [at for at, message in enumerate(question.context) if message.role is Role.SYSTEM]
+        systems = [at for at, message in enumerate(context) if message.role is Role.SYSTEM]
         is_later, are_several = max(systems, default=0) > 0, len(systems) > 1
         if (is_later and not self._later_system) or (are_several and not self._several_systems):
             raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, "a system turn after the first turn")
-        return replace(
-            question,
-            context=tuple(
-                Message(message.role, (clean_answer if message.role is Role.ASSISTANT else clean)(message.content))
-                for message in question.context
-            ),
-            responses=tuple(map(clean_answer, question.responses)),
-            principle=question.principle and clean(question.principle),
+        return tuple(
+            Message(message.role, (clean_answer if message.role is Role.ASSISTANT else clean)(message.content))
+            for message in context
         )
 
     def _clean_answer(self, text: str) -> str:
@@ -378,6 +393,18 @@ class Renderer:
     def _is_surely_too_long(self, text: str) -> bool:
         """Whether a text certainly has more tokens than the limit, told by its characters alone."""
         return len(text) > self._longest_text or self._bound.is_passed(text)
+
+    def _begins_too_long(self, text: str, question: Question) -> bool:
+        """Whether a prompt is too long before its responses, so that others on the same context are, too.
+
+        Looked at only where it is likely: at eight characters a token for as many tokens as fit.
+        """
+        most = _LONG_TOKEN * self._limit
+        if self._cuts_left or len(text) <= most:
+            return False
+        probe = replace(question, responses=tuple(PROBE for _ in question.responses))
+        beginning = self._stems.shared(text, self._family.text(probe, self._template), most)
+        return len(self._tokenize([beginning])[0]) > self._limit
 
     def _tokenize_all(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
         """The ids of texts with what stands around them, cut off at one more than the limit unless their end counts."""
@@ -604,6 +631,15 @@ class _DraftPrompt(NamedTuple):
     question: Question
     safe: Question
     opening: str
+
+
+@dataclass
+class _SharedContext:
+    """The context of questions about one request, once as it is rendered, and whether it is too long for any response."""
+
+    context: tuple[Message, ...]
+    safe: tuple[Message, ...]
+    is_too_long: bool = False
 
 
 class _CleanTextCache:

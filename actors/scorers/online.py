@@ -24,12 +24,16 @@ from actors.records import Prompt, Reason, RenderedRequest, Score, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
+from actors.scorers.fair_turns import FairTurns
 from actors.scorers.head_scorer import HeadScorer, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, RenderSettings
 from actors.text.stems import GoOn
 
 T = TypeVar("T")
+
+_THREADS = 64
+"""Requests that take turns in rendering; more wait for one of these to end."""
 
 
 class _Abandoned(AssayError):
@@ -100,7 +104,8 @@ class OnlineScorer:
         tracing_model = replace(model, judge=model.judge.model_copy(update={"trace": True}))
         self._scorer = scorer_of(tracing_model, self._engine, rehearsal=rehearsal)
         self._adapter = model.adapter and locate(model.adapter)
-        self._tokenizing = ThreadPoolExecutor(1, "rendering")
+        self._tokenizing = ThreadPoolExecutor(_THREADS, "rendering")
+        self._turns = FairTurns()
         # This object and its scorer both count from 0, on one engine. vLLM aborts all requests of an id at once, so without
         # the random prefix a client that leaves could end somebody else's request.
         self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
@@ -187,18 +192,24 @@ class OnlineScorer:
         return replace(sampling, adapter=self._adapter)
 
     async def _run_in_thread(self, work: Callable[[GoOn], T]) -> T:
-        """The result of `work`, run in the rendering thread. Once it is cancelled here, it ends before its next prompt.
+        """The result of `work`, run in a rendering thread. Once it is cancelled here, it ends before its next prompt.
 
-        A thread can't be cancelled from outside, and the only one mustn't render megabytes for a client that has left.
+        A thread can't be cancelled from outside, and none may render megabytes for a client that has left. Requests take
+        turns between prompts: a large one doesn't hold up those behind it.
         """
         is_abandoned = threading.Event()
 
         def go_on() -> None:
             if is_abandoned.is_set():
                 raise _Abandoned
+            self._turns.give_way()
+
+        def render() -> T:
+            with self._turns.taken():
+                return work(go_on)
 
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._tokenizing, work, go_on)
+            return await asyncio.get_running_loop().run_in_executor(self._tokenizing, render)
         finally:
             is_abandoned.set()
 

@@ -14,6 +14,7 @@ import asyncio
 import resource
 from typing import Any
 
+from starlette.middleware import Middleware
 from uvicorn.protocols.http import auto
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -48,15 +49,28 @@ _SERVE_HEADERS = frozenset(
         b"x-request-disconnect-disabled",  # keeps the request running when the client has left
     }
 )
+_ROUTES = "/-/routes"
 _SERVE_PREFIX = b"x-serve-"
 """Of headers that Serve's router obeys."""
 
 
 def limit_heads() -> list[Any]:
-    """Make uvicorn in this process use `LimitedHeads`. Returns what Ray expects, a list of ASGI middlewares: none."""
+    """Make uvicorn in this process use `LimitedHeads`. Returns what Ray expects, a list of ASGI middlewares."""
     # `auto` is the module that uvicorn's default setting `http="auto"` loads the class from.
     auto.AutoHTTPProtocol = LimitedHeads
-    return []
+    return [Middleware(WithoutRoutes)]
+
+
+class WithoutRoutes:
+    """Gives requests for Serve's own list of routes, which knows no keys, to the ingress, which has no such page."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """An ASGI application."""
+        is_routes = scope.get("path", "").removeprefix(scope.get("root_path", "")) == _ROUTES
+        await self._app({**scope, "path": f"{scope['path']}/"} if is_routes else scope, receive, send)
 
 
 class _Refused(ValueError):

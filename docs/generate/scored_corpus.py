@@ -38,7 +38,7 @@ COLUMNS: Mapping[str, str] = {
     "shape": "of a mixed corpus: the shape of the input row; null where it has none, or two",
     "row": "the input row: its file, and its byte offset or its number there; of a dataset the MD5 of its content",
     "response_name": "which of the row's responses: `final`, `chosen`, `turn[3]` ...",
-    "prompt_hash": "16 hexadecimal digits, equal for responses to the same prompt; null where no prompt could be read",
+    "prompt_hash": "32 hexadecimal digits, equal for responses to the same prompt; null where no prompt could be read",
     "response_text": "the response as it was judged: without stripped reasoning; null where it or its prompt couldn't be "
     "read. Not with `--no-text`",
     "candidate": "of `sample` and `refine`: the text that a policy wrote",

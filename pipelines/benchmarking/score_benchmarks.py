@@ -10,7 +10,7 @@ from actors.settings.replica import EngineSettings, ModelSettings, RenderSetting
 from pipelines import storage
 from pipelines.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 from pipelines.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
-from pipelines.corpus.assay_folders import PUBLISHED_SUFFIX, model_folder_name
+from pipelines.corpus.assay_folders import PUBLISHED_SUFFIX
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import ScoredBenchmark, check_complete, evaluate_into
 from pipelines.evaluation.published.presets import Preset, preset_of, presets
@@ -68,7 +68,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
         for benchmark, file in files:
             progress.noted(f"{model} on {benchmark}: {file}")
             folder = scored.sub(benchmark)
-            name = model_folder_name(model)
+            name = storage.file_name(model)
             run = ScoreSettings(
                 corpus=CorpusSettings(inputs=(file,)),
                 output=folder.sub(name).path,

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import click
 
 from actors.errors import AssayError, AuditError, GateFailed, UserError
+from actors.text.visible import visible
 from pipelines.cli.flags import argument, build_from, json_option, option, settings_options, silence_ray
 from pipelines.cli.grouped_help import Command, CommandGroup
 from pipelines.cli.option_values import complete_value
@@ -105,7 +106,7 @@ def _how_to_resume() -> str:
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"assay: {message}", err=True)
+    click.echo(f"assay: {visible(message)}", err=True)
     sys.exit(code)
 
 

@@ -11,7 +11,7 @@ from actors.errors import SourceError
 from pipelines import storage
 from pipelines.cli.status import RunState
 from pipelines.cli.status import status as run_status
-from pipelines.corpus.assay_folders import PUBLISHED_SUFFIX, model_folder_name
+from pipelines.corpus.assay_folders import PUBLISHED_SUFFIX
 
 _RESULTS, _SCORED = "results.json", "scored"
 _NAMED = re.compile(r"([\w-]+)=.+", re.DOTALL)
@@ -67,7 +67,7 @@ def _of_model(folder: str, model: str, files: Sequence[str]) -> Iterator[Evaluat
     scored = storage.folder(folder).sub(_SCORED)
     begun = []
     for benchmark in sorted(scored.names()):
-        place, name = scored.sub(benchmark), model_folder_name(model)
+        place, name = scored.sub(benchmark), storage.file_name(model)
         present = place.names()
         if name in present:
             begun.append(benchmark)

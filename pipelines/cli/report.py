@@ -244,12 +244,8 @@ def show_exported(output: str, summary: ExportSummary, counted: Counted, *, insi
             "(--labels agree leaves these out)",
             soft_wrap=True,
         )
-    if summary.left_fields:
-        console.print(
-            f"Fields of the input that aren't carried, as trainers have other uses for the names: "
-            f"{', '.join(summary.left_fields)}",
-            soft_wrap=True,
-        )
+    for line in _field_lines(summary):
+        console.print(line, soft_wrap=True)
     if summary.scale is not None:
         _show_scale(console, **summary.scale)
     if summary.made_up:
@@ -308,8 +304,19 @@ def _written_lines(summary: KeepSummary, settings: FilterSettings) -> Iterator[s
             f"{lines:,} rows written: {summary.kept_rows:,} input rows, each whole with all its responses; --rows responses "
             "writes the kept responses alone"
         )
+    yield from _field_lines(summary)
+
+
+def _field_lines(summary: ExportSummary | KeepSummary) -> Iterator[str]:
+    """Lines about the input's own fields in what was written: which rows are without one, and what readers make of them."""
     if summary.left_fields:
-        yield f"Left out, as there is a column of the same name: {', '.join(summary.left_fields)} of the input"
+        counts = "; ".join(f"{count:,} without {reason}" for reason, count in summary.left_fields.items())
+        yield f"Rows without a field of the input: {counts}"
+    if summary.mixed:
+        yield (
+            "Fields of the input have values of several types, as they were: `datasets.load_dataset` may refuse them, and "
+            "`--no-fields` leaves them out"
+        )
 
 
 def _selection_lines(summary: KeepSummary) -> Iterator[str]:

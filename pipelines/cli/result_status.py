@@ -1,7 +1,7 @@
 """What the result of `filter`, `choose`, `pairs`, `export` or `evaluate` is, from its folder alone, finished or not."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -52,10 +52,6 @@ class ResultStatus:
     recipe: str | None = None
     runs: tuple[EvaluatedRun, ...] = ()
     """Of an evaluation: each model on each benchmark."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def result_status(folder: str) -> ResultStatus | None:

@@ -1,12 +1,12 @@
 """The progress of a run, from its folder alone: works on any machine that can read the folder."""
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from actors.errors import AuditError, SourceError
 from pipelines import storage
@@ -19,6 +19,7 @@ from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, is_empty, read_tables
 from pipelines.runtime.progress import Meter
 from pipelines.settings import recipe
+from pipelines.settings.rescore_settings import RETRIED
 from pipelines.storage import Entry, error_text
 from pipelines.storage.lease import Holding, read_holding
 
@@ -91,10 +92,8 @@ class RunStatus:
     """Of how many parts the reasons are, and how many parts have responses without a reward."""
     recipe: str | None = None
     """The run's settings, which `assay run` takes; None of an evaluation's run, which has none."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
+    retry: str | None = None
+    """The command that ends a `retry` that didn't end."""
 
 
 def status(folder: str) -> RunStatus:
@@ -153,7 +152,15 @@ def status(folder: str) -> RunStatus:
         reasons=reasons,
         reasons_of_parts=reasons_of_parts,
         recipe=recipe_path,
+        retry=None if complete else _unended_retry(folder, manifest),
     )
+
+
+def _unended_retry(folder: str, manifest: Manifest) -> str | None:
+    if not manifest.retries or manifest.retries[-1]["after"] is not None:
+        return None
+    reasons = ",".join(manifest.retries[-1]["reasons"])
+    return shlex.join(["assay", "retry", folder, *(["--reasons", reasons] if reasons != ",".join(sorted(RETRIED)) else [])])
 
 
 def state_of(complete: bool, holding: Holding | None) -> RunState:

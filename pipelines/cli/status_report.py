@@ -7,13 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from datetime import datetime
 
 import click
 from rich.live import Live
 from rich.text import Text
 
-from pipelines.cli.plain_console import plain_console
+from actors.text.visible import line
+from pipelines.cli.plain_console import plain_console, say
 from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunHolder, RunState, RunStatus
@@ -41,8 +43,8 @@ def read_status(folder: str) -> Status:
 def show_status(state: Status) -> None:
     """Print the state of a folder."""
     console = plain_console()
-    for line in status_lines(state):
-        console.print(line, soft_wrap=True)
+    for fact in status_lines(state):
+        console.print(fact, soft_wrap=True)
 
 
 def watch(folder: str, interval: float, as_json: bool) -> int:
@@ -69,7 +71,7 @@ def _display(as_json: bool) -> AbstractContextManager[Show]:
 def _redraw_screen() -> Iterator[Show]:
     """One screen, which is drawn over; the last state stays."""
     with Live(console=plain_console(), auto_refresh=False) as live:
-        yield lambda state: live.update(Text("\n".join([*status_lines(state), _time_text()])), refresh=True)
+        yield lambda state: live.update(Text("\n".join(map(line, [*status_lines(state), _time_text()]))), refresh=True)
 
 
 @contextmanager
@@ -79,15 +81,15 @@ def _append_lines(show: Show) -> Iterator[Show]:
 
 def show_json(state: Status) -> None:
     """Print the state of a folder as a line of JSON."""
-    click.echo(json.dumps(state.as_json()))
+    click.echo(json.dumps(asdict(state)))
 
 
 def _show_line(state: Status) -> None:
     """A line while the run works, and all that is known at its end."""
     if state.state is RunState.RUNNING:
-        click.echo(f"{_time_text()}  {_short(state)}")
+        say(f"{_time_text()}  {_short(state)}")
     else:
-        click.echo("\n".join(status_lines(state)))
+        show_status(state)
 
 
 def _time_text() -> str:
@@ -182,6 +184,8 @@ def _reasons_text(run: RunStatus) -> str:
 
 
 def _resume_text(state: Status) -> str:
+    if isinstance(state, RunStatus) and state.retry is not None:
+        return f"To resume: {state.retry}"
     again = "To resume, run the same command again without `overwrite`"
     # An evaluation has no recipe of its own, and takes seconds.
     return (

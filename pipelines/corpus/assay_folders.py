@@ -73,11 +73,6 @@ EVALUATED = OutputKind("evaluate", ("items",))
 RESULTS = (FILTER, CHOSEN, PAIRS, EXPORTED, EVALUATED)
 
 
-def model_folder_name(model: str) -> str:
-    """The name of the folder of what a model scored for an evaluation: below `scored/BENCHMARK/`."""
-    return model.strip("/").replace("/", "--")
-
-
 def rows_of_result(folder: str, files: list[str]) -> list[str] | None:
     """The files of rows among the `files` below a folder, if it is the result of a command; None for any other folder.
 

@@ -125,7 +125,7 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
         )
     export_job.check_made_up(job, reader)
     export_job.check_comparable(job, reader.columns)
-    reader = export_job.carrying(job, reader)
+    reader = export_job.carrying(job, reader, by_column=True)
     export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
     known = known_schema(scored if of is None else of) or pa.schema([])
     scored = with_plain_blocks(scored)
@@ -160,7 +160,10 @@ class _Group:
         rows = self.reader.candidates([group.take(pa.array(order, pa.int64())).select(self.reader.reads)])
         exported = [row for candidates in self._candidates(rows) for row in self.job.maker(candidates).rows]
         names = dict.fromkeys(name for row in exported for name in row)  # Arrow takes the columns from the first row alone
-        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in exported])
+        # Own fields have the types of their columns: by the values of a group alone, those of two may not go together.
+        columns, own = self.reader.columns.carried, self.reader.carried
+        kinds = {name: columns.field(name).type if name in own else None for name in names}
+        return pa.table({name: pa.array([row.get(name) for row in exported], kind) for name, kind in kinds.items()})
 
     def _sort_keys(self, group: pa.Table) -> list[tuple[Any, ...]]:
         """Keys by row, then by response name with its numbers in numerical order: draft[2] before draft[10]."""

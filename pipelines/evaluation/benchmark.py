@@ -90,8 +90,16 @@ class MeanCells:
     counts: Mapping[str, int]
     judged: bool = False
     compared: bool = False
-    lacking: frozenset[int] = frozenset()
-    """The places of cells that no item has, of any subset: measures of these are none of this model's."""
+    cell_counts: Mapping[str, Array] = field(default_factory=dict)
+    """How many graded items of each subset have each cell; where nothing is said, all have."""
+
+    def count(self, subset: str, cell: int) -> int:
+        """How many graded items of a subset have a cell."""
+        return int(self.cell_counts[subset][cell]) if subset in self.cell_counts else self.counts[subset]
+
+    def is_lacking(self, cell: int) -> bool:
+        """Whether no item has a cell, of any subset: measures of it are none of this model's."""
+        return bool(self.cell_counts) and not any(counts[cell] for counts in self.cell_counts.values())
 
     def pooled(self, subsets: Iterable[str]) -> Array:
         """The mean cells over the items of several subsets together. At least one of them must be there."""

@@ -31,7 +31,7 @@ from pipelines.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.games import with_games
 from pipelines.evaluation.grades import Grades, grade_items
-from pipelines.evaluation.latex import latex
+from pipelines.evaluation.latex import latex_tables
 from pipelines.evaluation.noise import NoiseReport
 from pipelines.evaluation.peer_files import peer_files
 from pipelines.evaluation.peer_format import JudgedRun
@@ -102,18 +102,23 @@ def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequen
         check_held()
         for file in sorted(Path(local).iterdir()):
             write_file(output, file.name, file.read_bytes())
-    results = replace(
-        results,
-        evaluations=[
-            _write_peer_files(corpus, evaluation, settings, peers.path, number)
-            for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
-        ],
-    )
-    write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
-    write_file(output, TABLE, results.markdown().encode())
-    write_file(output, TEX, latex(results.evaluations).encode())
+    # First: whatever becomes of the files for others, the figures are there.
+    _write_results(settings, output, results)
+    evaluations = [
+        _write_peer_files(corpus, evaluation, settings, peers.path, number)
+        for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
+    ]
+    if evaluations != [*results]:
+        results = replace(results, evaluations=evaluations)
+        _write_results(settings, output, results)
     output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
     return results
+
+
+def _write_results(settings: EvaluateSettings, output: str, results: Results) -> None:
+    write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
+    write_file(output, TABLE, results.markdown().encode())
+    write_file(output, TEX, latex_tables(results.evaluations).encode())
 
 
 def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark], local: Path) -> Results:

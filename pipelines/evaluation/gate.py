@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from actors.errors import SettingsError, SourceError
+from actors.text.visible import line
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.grades import item_schema
 from pipelines.evaluation.item_matching import check_fit, unmatched_text, with_keys
@@ -214,8 +215,8 @@ def junit(comparisons: Sequence[BaselineComparison], max_drop: float, min_covera
         "testsuite", name="assay evaluate", tests=str(len(failures)), failures=str(sum(map(bool, failures)))
     )
     for comparison, messages in zip(comparisons, failures, strict=True):
-        case = ElementTree.SubElement(suite, "testcase", classname=comparison.benchmark, name=comparison.model)
+        case = ElementTree.SubElement(suite, "testcase", classname=comparison.benchmark, name=line(comparison.model))
         if messages:
-            flips = "\n".join(f"{flip['row']}: {flip['before']} to {flip['now']}" for flip in comparison.flips)
-            ElementTree.SubElement(case, "failure", message="; ".join(messages)).text = flips
+            flips = "\n".join(line(f"{flip['row']}: {flip['before']} to {flip['now']}") for flip in comparison.flips)
+            ElementTree.SubElement(case, "failure", message=line("; ".join(messages))).text = flips
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))

@@ -2,19 +2,11 @@ r"""`table.tex`: a table for each benchmark, a line for each model, in the style
 
 from collections.abc import Sequence
 
+from actors.text.visible import latex, line
 from pipelines.evaluation.results import Evaluation, Figure
 
-_ESCAPES = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-    }
-)
 
-
-def latex(evaluations: Sequence[Evaluation]) -> str:
+def latex_tables(evaluations: Sequence[Evaluation]) -> str:
     r"""The tables, for a document with `\usepackage{booktabs}`: shares in percent; conventions are comments."""
     by_benchmark: dict[str, list[Evaluation]] = {}
     for evaluation in evaluations:
@@ -22,17 +14,12 @@ def latex(evaluations: Sequence[Evaluation]) -> str:
     return "\n".join(_table(of_benchmark) for of_benchmark in by_benchmark.values())
 
 
-def escaped(text: str) -> str:
-    """A text without LaTeX's special characters."""
-    return text.translate(_ESCAPES)
-
-
 def _table(evaluations: Sequence[Evaluation]) -> str:
     names = list(dict.fromkeys(figure.name for evaluation in evaluations for figure in evaluation.figures))
-    head = " & ".join(["model", *map(escaped, names)])
+    head = " & ".join(["model", *map(latex, names)])
     lines = [
         f"% {evaluations[0].benchmark}: {evaluations[0].source}",
-        *(line for evaluation in evaluations for line in _comments(evaluation)),
+        *(comment for evaluation in evaluations for comment in _comments(evaluation)),
         rf"\begin{{tabular}}{{l{'r' * len(names)}}}",
         r"\toprule",
         rf"{head} \\",
@@ -53,13 +40,13 @@ def _comments(evaluation: Evaluation) -> list[str]:
         *(f"{convention}: {', '.join(names)}" for convention, names in evaluation.conventions.items()),
         *evaluation.caveats,
     ]
-    return [f"% {' '.join(comment.split())}" for comment in comments]
+    return [f"% {line(comment)}" for comment in comments]
 
 
 def _line(evaluation: Evaluation, names: Sequence[str]) -> str:
     by_name = {figure.name: figure for figure in evaluation.figures}
     values = [_value(by_name.get(name)) for name in names]
-    return rf"{' & '.join([escaped(evaluation.label), *values])} \\"
+    return rf"{' & '.join([latex(evaluation.label), *values])} \\"
 
 
 def _value(figure: Figure | None) -> str:

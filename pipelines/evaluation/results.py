@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
+from actors.text.visible import line, markdown, markdown_table
 from pipelines.evaluation.noise import NoiseReport
 from pipelines.evaluation.published.figures import PublishedComparison
 from pipelines.evaluation.published.presets import Preset
@@ -19,6 +20,7 @@ from pipelines.evaluation.statistics.margins import MarginReport
 from pipelines.evaluation.statistics.paired import PairedComparison
 from pipelines.evaluation.statistics.votes import VoteReport
 
+_FIGURE_COLUMNS = ("measure", "value", "95 % interval", "chance", "items", "convention")
 VERSION = 1
 """Of the form of `results.json`."""
 _OUTCOMES = ("rejected", "failed")
@@ -242,25 +244,24 @@ class Results(Sequence[Evaluation]):
 
 def _section(evaluation: Evaluation) -> str:
     lines = [
-        f"## {evaluation.label} on {evaluation.benchmark}",
+        f"## {markdown(evaluation.label)} on {evaluation.benchmark}",
         "",
         f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}. {evaluation.source}.",
         "",
-        *(line for caveat in evaluation.caveats for line in (caveat, "")),
-        "| measure | value | 95 % interval | chance | items | convention |",
-        "|---|---|---|---|---|---|",
-        *(_line(figure) for figure in evaluation.figures),
+        *(part for caveat in evaluation.caveats for part in (line(caveat), "")),
+        *markdown_table(_FIGURE_COLUMNS, map(_cells, evaluation.figures)),
         "",
     ]
-    lines += [line for comparison in evaluation.published for line in (*comparison.lines(), "")]
+    lines += [part for comparison in evaluation.published for part in (*comparison.lines(), "")]
     if reasons := {subset: counts.reasons for subset, counts in evaluation.subsets.items() if counts.reasons}:
         lines += ["Items without a grade:", ""]
-        lines += [f"- {subset}: {count:,} {reason}" for subset, by in reasons.items() for reason, count in by.items()]
+        ungraded = ((subset, count, reason) for subset, by in reasons.items() for reason, count in by.items())
+        lines += [f"- {markdown(subset)}: {count:,} {markdown(reason)}" for subset, count, reason in ungraded]
         lines.append("")
     return "\n".join([*lines, *(section.markdown() for section in evaluation.sections)])
 
 
-def _line(figure: Figure) -> str:
+def _cells(figure: Figure) -> tuple[str, ...]:
     value = figure.shown(figure.value) + (", near chance" if figure.near_chance else "")
     chance = figure.shown(figure.chance, 0 if figure.is_share else 1)
-    return f"| {figure.name} | {value} | {figure.interval} | {chance} | {figure.n:,} | {figure.convention} |"
+    return figure.name, value, figure.interval, chance, f"{figure.n:,}", figure.convention

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from actors.text.visible import line, markdown, markdown_table
 from pipelines.evaluation.statistics.margins import MarginReport
 from pipelines.evaluation.statistics.paired import Difference, PairedComparison
 from pipelines.evaluation.statistics.votes import VoteReport
@@ -18,8 +19,9 @@ class Section(NamedTuple):
 
     def markdown(self) -> str:
         """The section below a heading of the second level."""
-        lines = [self.columns, tuple("---" for _ in self.columns), *self.rows]
-        return "\n".join([f"### {self.title}", "", *(f"| {' | '.join(line)} |" for line in lines), "", self.note, ""])
+        return "\n".join(
+            [f"### {markdown(self.title)}", "", *markdown_table(self.columns, self.rows), "", line(self.note), ""]
+        )
 
 
 class TwoReadings(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from actors.errors import SettingsError
@@ -15,7 +15,7 @@ from pipelines.exports.rpo_scale import scale_advice
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
 from pipelines.exports.trainer_messages import Refusal, without_unkept_turns
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.scored_corpus.candidates import Candidate, LabelAgreement
+from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftField, count_left
 from pipelines.settings.export_settings import (
     ChoiceOfCandidates,
     ChooseSettings,
@@ -44,8 +44,10 @@ class _Choosing:
 
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         kept = choose_candidates.choose(candidates, self.settings)
-        rows = [{**ranked.as_row(), **ranked.candidate.fields} for ranked in kept]
-        return ExportedRows(rows, {_NOT_CHOSEN: len(candidates) - len(kept)})
+        contents = [ranked.candidate.read() for ranked in kept]
+        rows = [{**ranked.as_row(), **content.fields} for ranked, content in zip(kept, contents, strict=True)]
+        left_fields = count_left(content.left for content in contents)
+        return ExportedRows(rows, {_NOT_CHOSEN: len(candidates) - len(kept)}, left_fields=left_fields)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class _Pairing:
         margins: list[float] = []
         left: dict[str, int] = {}
         labels: dict[str, int] = {}
+        left_fields: list[Mapping[str, LeftField]] = []
         all_pairs = pairs(candidates, self.settings)
         for pair in all_pairs:
             agreement = pair.agreement
@@ -72,11 +75,12 @@ class _Pairing:
                 left[reason] = left.get(reason, 0) + 1
                 continue
             margins.append(pair.margin)
-            fields = pair.fields
+            fields, left_of_pair = pair.own_fields
+            left_fields.append(left_of_pair)
             rows += [{**row, **fields} for row in form.rows(pair)]
         if not all_pairs:
             left[_NO_PAIR] = 1
-        return ExportedRows(rows, left, margins, labels)
+        return ExportedRows(rows, left, margins, labels, count_left(left_fields))
 
     def _label_refusal(self, agreement: LabelAgreement) -> str | None:
         """Why a pair is left out because of the corpus' label, or None."""
@@ -98,8 +102,11 @@ class _Exporting:
         exportable = without_unkept_turns(accepted) if form.whole else accepted
         if len(exportable) < len(accepted):
             refused[Refusal.AFTER_UNKEPT_TURN] = len(accepted) - len(exportable)
-        fields = exportable[0].fields if exportable else {}  # all are of one input row
-        return ExportedRows([{**row, **fields} for row in form.rows(exportable, self.labels)], refused)
+        if not exportable:
+            return ExportedRows((), refused)
+        content = exportable[0].read()  # all are of one input row
+        rows = [{**row, **content.fields} for row in form.rows(exportable, self.labels)]
+        return ExportedRows(rows, refused, left_fields=count_left([content.left] * len(rows)))
 
 
 def choose(settings: ChooseSettings) -> ExportSummary:
@@ -252,4 +259,4 @@ def response_format(name: str) -> ResponseFormat:
 
 def _rpo_scale(summary: ExportSummary) -> dict[str, Any] | None:
     """The advice for RPO's scale, as its loss depends on the size of margins; None without pairs."""
-    return {**scale_advice(summary.measures).as_json(), "pairs": summary.rows} if summary.measures else None
+    return {**asdict(scale_advice(summary.measures)), "pairs": summary.rows} if summary.measures else None

@@ -62,6 +62,8 @@ class ExportedRows:
     """The margins of the pairs, in units of the reward."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
+    left_fields: Mapping[str, int] = field(default_factory=dict)
+    """Counts of the rows without an own field of the input, by its name and the reason (`count_left`)."""
 
 
 class RowMaker(Protocol):
@@ -91,8 +93,10 @@ class ExportSummary:
     """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
     made_up: bool = False
     """Whether the rewards are the fake engine's."""
-    left_fields: Sequence[str] = field(default_factory=list)
-    """Fields of the input that aren't carried into the rows, as their names are reserved."""
+    left_fields: Mapping[str, int] = field(default_factory=dict)
+    """As in `ExportedRows`."""
+    mixed: bool = False
+    """Whether the rows have a field of types that don't go together."""
     taken: str = field(default="", compare=False)
     """Which responses were read, in words."""
     scale: Mapping[str, Any] | None = field(default=None, compare=False)
@@ -113,6 +117,7 @@ class ExportSummary:
             measures,
             every,
             dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
+            left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
             row_types=row_types.merge(self.row_types, other.row_types),
         )._thin()
 
@@ -122,6 +127,7 @@ class ExportSummary:
             "labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}),
             "made_up": self.made_up,
             "left_fields": bool(self.left_fields),
+            "mixed": self.mixed,
             "taken": bool(self.taken),
             "scale": self.scale is not None,
         }
@@ -220,9 +226,9 @@ def check(job: ExportJob, manifest: Manifest) -> Reader:
     return reader
 
 
-def carrying(job: ExportJob, reader: Reader) -> Reader:
+def carrying(job: ExportJob, reader: Reader, *, by_column: bool = False) -> Reader:
     """The reader whose candidates carry what the job's rows carry of the input."""
-    return reader if job.reserved is None else reader.carrying(job.reserved)
+    return reader if job.reserved is None else reader.carrying(job.reserved, by_column=by_column)
 
 
 def check_ahead(job: ExportJob, columns: Columns) -> None:
@@ -291,8 +297,8 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
     expected = (corpus.counts.scored if corpus.kept is None else summary.candidates, corpus.total)
     if (summary.candidates, summary.candidates + summary.unscored) != expected:
         raise AuditError(f"{job.scored} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
-    left_fields = step.reader.left_fields if job.reserved is not None else []
-    summary = replace(summary, made_up=step.reader.made_up, left_fields=left_fields, taken=_taken(job, corpus))
+    mixed = summary.row_types == row_types.UNKNOWN
+    summary = replace(summary, made_up=step.reader.made_up, mixed=mixed, taken=_taken(job, corpus))
     if job.advise is not None:
         summary = replace(summary, scale=job.advise(summary))
     write_recipe(job.output, **{job.kind.name: job.settings})
@@ -446,7 +452,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self._groups = self._candidates = self._unscored = self._rows = 0
-        self._left, self._labels = Counter[str](), Counter[str]()
+        self._left, self._labels, self._left_fields = Counter[str](), Counter[str](), Counter[str]()
         self._measures = list[float]()
 
     def add(self, group: Sequence[CandidateOrLeftOut], candidates: int, exported: ExportedRows) -> None:
@@ -463,6 +469,8 @@ class _Tally:
             self._left[reason] += count
         for agreement, count in exported.labels.items():
             self._labels[agreement] += count
+        for name, count in exported.left_fields.items():
+            self._left_fields[name] += count
         self._measures += exported.measures
 
     def summary(self, types: str) -> ExportSummary:
@@ -476,6 +484,7 @@ class _Tally:
             self._left,
             self._measures,
             labels=self._labels,
+            left_fields=self._left_fields,
             row_types=types,
         )
 

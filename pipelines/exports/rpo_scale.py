@@ -10,8 +10,7 @@ Source: NVIDIA/NeMo-Aligner@af2b3bd9, models/nlp/gpt/megatron_gpt_dpo_model.py, 
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,10 +34,6 @@ class ScaleAdvice:
     saturated: float
     no_signal: float
     gt_reward_scale: float
-
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`."""
-        return asdict(self)
 
 
 def scale_advice(margins: Sequence[float]) -> ScaleAdvice:

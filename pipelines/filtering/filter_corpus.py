@@ -17,6 +17,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from actors.errors import AuditError, SettingsError, UserError
 from pipelines import storage
 from pipelines.filtering import passes
@@ -106,21 +108,19 @@ def keep(settings: FilterSettings) -> KeepSummary:
         # Each response is kept or counted with a reason, and the parts hold what their names say: three numbers must agree.
         if not summary.responses == corpus.total == summary.kept + sum(summary.not_kept.values()):
             raise AuditError(f"{settings.scored} holds {corpus.total} responses by its notes, and the filter saw {summary}")
-        left_fields = step.kept.responses.reader.left_fields if step.kept and step.kept.responses else []
-        made_up = is_fake(corpus.manifest)
-        summary = replace(summary, selection=work.selection, made_up=made_up, left_fields=left_fields)
+        summary = replace(summary, selection=work.selection, made_up=is_fake(corpus.manifest))
         if step.targets:
             # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
             check_held()
             for target in step.targets:
                 folder, document = target.folder, documents[target.folder]
                 write_recipe(folder, filter=settings)
-                _write_card(target, corpus, settings)
+                _write_card(target, corpus, settings, None if summary.mixed else target.written)
                 output_folder.finish(folder, document, summary.as_json(), made_of=corpus.made_of)
     return summary
 
 
-def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings) -> None:
+def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings, schema: pa.Schema | None) -> None:
     filter_text, model = _describe(settings), corpus.manifest.identity.get("model")
     selection = (
         f"is kept by `{filter_text}`"
@@ -129,7 +129,7 @@ def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings) 
     )
     lines = [f"What {selection} of `{settings.scored}`, whose rewards are by `{model}`.", "`filter.json` has the counts."]
     lines += [MADE_UP] if is_fake(corpus.manifest) else []
-    write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines, target.written)
+    write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines, schema)
 
 
 def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:

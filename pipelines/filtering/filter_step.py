@@ -53,7 +53,8 @@ class KeepSummary:
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
     `held` are the responses that these rows hold themselves, kept or not: none, if a policy wrote them. `left_fields` are
-    fields of the input that rows of single responses are without, as a column there has their name.
+    counts of the rows of single responses without a field of the input (`count_left`); `mixed`: fields of theirs have
+    values of types that don't go together.
 
     Every response is counted once: `responses == kept + sum(not_kept.values())`. `selection` describes a selection over
     the whole corpus and its boundary. `made_up`: the rewards are the fake engine's.
@@ -67,7 +68,8 @@ class KeepSummary:
     selection: Mapping[str, Any] | None = None
     made_up: bool = False
     held: int = 0
-    left_fields: Sequence[str] = field(default_factory=list)
+    left_fields: Mapping[str, int] = field(default_factory=dict, compare=False)  # a pass that only counts has none
+    mixed: bool = field(default=False, compare=False)
 
     def __add__(self, other: "KeepSummary") -> "KeepSummary":
         # `selection` and `made_up` are of the whole run, not of a group: they are set once all groups are added.
@@ -78,11 +80,13 @@ class KeepSummary:
             self.kept_rows + other.kept_rows,
             dict(sorted((Counter(self.not_kept) + Counter(other.not_kept)).items(), key=lambda pair: (-pair[1], pair[0]))),
             held=self.held + other.held,
+            left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
+            mixed=self.mixed or other.mixed,
         )
 
     def as_json(self) -> dict[str, Any]:
         """For `filter.json` and for `--json`."""
-        omitted = [name for name in ("made_up", "left_fields") if not getattr(self, name)]
+        omitted = [name for name in ("made_up", "left_fields", "mixed") if not getattr(self, name)]
         return {name: value for name, value in asdict(self).items() if name not in omitted}
 
 
@@ -304,6 +308,8 @@ def filter_group(step: FilterStep, selection: Selection | None, output: Output) 
             note.add(numbered.part, np.concatenate(masks), responses, kept_responses)
             row_responses = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
             summary += replace(part_summary, held=row_responses)
+        if kept:
+            summary = replace(summary, left_fields=dict(kept.own_fields.left), mixed=kept.own_fields.mixed)
     for target in step.targets:
         note.write(target, output.index)
         output_folder.note_done(target.folder, output_folder.result_name(output.index), summary.as_json())
@@ -320,10 +326,8 @@ def _count_held(step: FilterStep, part: Part, responses: Mapping[str, int], kept
 
 
 def _kept_rows(target: Target, split: Split) -> pa.Table:
-    if target.responses is not None:
-        return target.responses.table(split.kept)
     # Without our fields a kept row is its input row: once, however many of its responses are kept.
-    return split.kept if target.fields else split.kept.filter(split.first)
+    return split.kept if target.fields or target.responses else split.kept.filter(split.first)
 
 
 class _HeldResponses:

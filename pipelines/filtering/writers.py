@@ -16,7 +16,7 @@ from pipelines import storage
 from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import RECORD
 from pipelines.filtering.json_splice import one_line, splice, wrap
-from pipelines.filtering.response_rows import ResponseRows
+from pipelines.filtering.response_rows import OwnFieldCounts, ResponseRows
 from pipelines.run_folder.columns import REASON, ROW, Columns
 from pipelines.run_folder.json_lines import encode, has_json, written_type
 from pipelines.storage.lease import Ticket
@@ -96,6 +96,7 @@ class KeptFile:
         self._folder = storage.folder(target.folder)
         self._stack = ExitStack()
         self._writer: _Writer | None = None
+        self.own_fields = OwnFieldCounts()
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +109,8 @@ class KeptFile:
             # Opened at the first row: an output without rows, as of a group of which all is kept, leaves no empty file.
             if self._writer is None:
                 kind = _ParquetWriter if self.target.format == "parquet" else _JsonlWriter
-                self._writer = kind(self.target, self._stack.enter_context(self._folder.writing(self._name)))
+                stream = self._stack.enter_context(self._folder.writing(self._name))
+                self._writer = kind(self.target, stream, self.own_fields)
             self._writer.write(table)
         except OSError as error:
             raise self._output_error(error) from error
@@ -137,7 +139,7 @@ class KeptFile:
 
 
 class _Writer(Protocol):
-    def __init__(self, target: Target, stream: IO[bytes]) -> None: ...
+    def __init__(self, target: Target, stream: IO[bytes], own_fields: OwnFieldCounts) -> None: ...
 
     def write(self, table: pa.Table) -> None: ...
 
@@ -147,7 +149,8 @@ class _Writer(Protocol):
 class _ParquetWriter:
     """Collects rows into row groups of about 32 MiB, uncompressed."""
 
-    def __init__(self, target: Target, stream: IO[bytes]) -> None:
+    def __init__(self, target: Target, stream: IO[bytes], own_fields: OwnFieldCounts) -> None:
+        self._responses, self._own_fields = target.responses, own_fields
         self._schema = target.schema.with_metadata(dict(target.metadata))
         self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd", write_page_checksum=True)
         # Tables come part by part, filtered: often a few rows each, which as row groups would be more headers than data.
@@ -155,6 +158,8 @@ class _ParquetWriter:
         self._bytes = 0
 
     def write(self, table: pa.Table) -> None:
+        if self._responses is not None:
+            table = self._responses.table(table, self._own_fields)
         self._tables.append(table.select(self._schema.names).cast(self._schema))
         # Added up, and not summed anew for each table: 4,000 tables of a few rows would be 8 million times `nbytes`.
         self._bytes += self._tables[-1].nbytes
@@ -174,8 +179,8 @@ class _ParquetWriter:
 class _JsonlWriter:
     """Writes one line per row."""
 
-    def __init__(self, target: Target, stream: IO[bytes]) -> None:
-        self._target = target
+    def __init__(self, target: Target, stream: IO[bytes], own_fields: OwnFieldCounts) -> None:
+        self._target, self._own_fields = target, own_fields
         self._names = target.schema.names
         self._stream = stream
 
@@ -187,8 +192,11 @@ class _JsonlWriter:
 
     def _lines(self, table: pa.Table) -> Iterator[bytes]:
         columns = self._target.columns
+        if self._target.responses is not None:
+            yield from map(encode, self._target.responses.rows(table, self._own_fields))
+            return
         rows = python_rows(table.select(self._names), unconvertible=None)
-        if not columns.is_json or self._target.responses is not None:
+        if not columns.is_json:
             yield from map(encode, rows)
             return
         records = table.column(RECORD).to_pylist()

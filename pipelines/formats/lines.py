@@ -2,6 +2,7 @@
 
 import codecs
 import json
+from collections.abc import Callable
 
 from actors.errors import Rejected
 from actors.records import Reason
@@ -11,10 +12,11 @@ MAX_DEPTH = 100
 so that a row has the same outcome wherever it is read."""
 
 
-def parse(line: bytes) -> dict[str, object]:
+def parse(line: bytes, number: Callable[[str], object] | None = None) -> dict[str, object]:
     """The object on this line, or `Rejected`: not_utf8, broken_json, too_deep or not_an_object.
 
     A byte-order mark at the start and a CR at the end are accepted. A blank line is broken JSON, so callers must skip it.
+    `number` makes a value of a number's text, in place of Python's own.
     """
     try:
         # Decoded here, because json.loads guesses UTF-16 and UTF-32 from bytes.
@@ -25,7 +27,7 @@ def parse(line: bytes) -> dict[str, object]:
         # The standard library and not orjson, because a row is rejected for what is judged and for nothing else in
         # it: integers of any size stay exact (orjson: 2**70 becomes a float), NaN and Infinity pass (orjson: error),
         # and so do lone surrogates (orjson: error). Of a duplicate key, the last one counts, as everywhere.
-        value = json.loads(text)
+        value = json.loads(text, parse_float=number, parse_int=number)
     except RecursionError:
         raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:

@@ -12,7 +12,7 @@ from pipelines.formats.rows import Exchange, RowRequests, gather
 CANDIDATE = "candidate"
 """The name of the response that a policy will generate."""
 
-PROMPT_READER = 5
+PROMPT_READER = 6
 """Version of the prompt reader, part of a run's identity: increase it whenever a row yields another conversation."""
 
 

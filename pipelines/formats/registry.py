@@ -32,7 +32,7 @@ PROMPT_SHAPES = _find_shapes("PROMPT_SHAPE")
 
 Turns = Literal["final", "all"]
 
-ROW_READER = 3
+ROW_READER = 4
 """Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
 
 So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actors.errors import OutputError, SettingsError
+from pipelines import storage
 from pipelines.evaluation.saved_results import is_results, read_differences, read_results
 from pipelines.html_report.page import MARK, render
 from pipelines.html_report.responses import Responses, opened
@@ -33,10 +34,6 @@ class WrittenReport:
     size: int
     seconds: float
     warnings: Sequence[str]
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def build(settings: ReportSettings) -> WrittenReport:
@@ -126,10 +123,7 @@ def _check_free(path: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(content)
-        unfinished.replace(path)
+        storage.folder(storage.absolute(str(path.parent))).replace(path.name, content)
     except OSError as error:
         raise OutputError(f"{path} can't be written: {error_text(error)}") from error

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from actors.text.visible import visible
 from pipelines.html_report.charts import charts
 from pipelines.scored_corpus.summary import QUANTILES
 
@@ -26,7 +27,12 @@ _FOLDER = Path(__file__).parent / "template"
 def render(shown: Mapping[str, Any]) -> str:
     """The page as HTML. Whatever comes from a corpus is escaped, and no script but the page's own may run."""
     environment = Environment(
-        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     environment.filters |= {"number": _number, "percent": _percent, "quantile": _quantile, "points": _points}
@@ -47,6 +53,11 @@ def render(shown: Mapping[str, Any]) -> str:
         data=data,
         levels=QUANTILES,
     )
+
+
+def _visible(value: Any) -> Any:
+    """What an expression of the template comes to, of which text that isn't HTML of ours shows all that is in it."""
+    return visible(value) if type(value) is str else value
 
 
 def _file(name: str) -> str:

@@ -12,6 +12,7 @@ import yaml
 
 from actors.errors import SettingsError
 from actors.reward_model import families
+from actors.text.visible import line, markdown, markdown_table
 from pipelines import storage
 from pipelines.corpus.assay_folders import CARD, CHOSEN, EXPORTED, FILTER, PAIRS, OutputKind, describe
 from pipelines.run_folder.dataset_card import MADE_UP
@@ -57,9 +58,9 @@ def hub_card(result: Result, repository: str) -> str:
     judges = _judges(source["identity"])
     blocks = [
         f"# {repository.partition('/')[2]}",
-        f"Made by `assay {result.kind.name}` ({result.document['asked']}) of responses scored by {_as_code(judges)}.",
+        f"Made by `assay {result.kind.name}` ({line(result.document['asked'])}) of responses scored by {_as_code(judges)}.",
         MADE_UP if any(judge.get("engine") == _FAKE for judge in judges.values()) else "",
-        *(_table(f"Scored by {name}", _judge_rows(judge)) for name, judge in judges.items()),
+        *(_table(f"Scored by {markdown(name)}", _judge_rows(judge)) for name, judge in judges.items()),
         _table("Counts", _counts(result.document["summary"])),
         _quantiles(_scored_manifest(source)),
         f'To read it: `datasets.load_dataset("{repository}", split="train")`.',
@@ -70,7 +71,7 @@ def hub_card(result: Result, repository: str) -> str:
 
 
 def _as_code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    return ", ".join(f"`{line(name)}`" for name in names)
 
 
 def _front(result: Result) -> dict[str, Any]:
@@ -143,10 +144,5 @@ def _versions(made_with: Mapping[str, Any]) -> str:
 
 
 def _table(title: str, rows: Iterable[tuple[Any, ...]], heading: Iterable[str] = ("", "")) -> str:
-    lines = [f"| {' | '.join(_cell(value) for value in row)} |" for row in rows]
-    names = list(heading)
-    return "\n".join([f"## {title}\n", f"| {' | '.join(names)} |", f"|{'---|' * len(names)}", *lines]) if lines else ""
-
-
-def _cell(value: Any) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
+    cells = [[str(value) for value in row] for row in rows]
+    return "\n".join([f"## {title}\n", *markdown_table(list(heading), cells)]) if cells else ""

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,10 +40,6 @@ class Upload:
     commit: str
     files: int
     public: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return asdict(self)
 
 
 def run_and_upload(settings: HubSettings, output: str | None, run: Callable[[], _Answer]) -> tuple[_Answer, Upload | None]:

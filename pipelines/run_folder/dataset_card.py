@@ -11,6 +11,7 @@ import pyarrow as pa
 import yaml
 
 from actors.errors import OutputError
+from actors.text.visible import line
 from pipelines import storage
 from pipelines.corpus.assay_folders import CARD
 from pipelines.run_folder.manifest import Manifest, installed
@@ -74,7 +75,7 @@ def _card(command: str, files: str, lines: Sequence[str], schema: pa.Schema | No
         front["dataset_info"] = {"features": features(schema)}
     version = installed("assay")
     paragraphs = [
-        *lines,
+        *map(line, lines),
         f"Written by `assay {command}`{f' of Assay {version}' if version else ''}; `recipe.yaml` has all its settings.",
         'To read it: `datasets.load_dataset("PATH OF THIS FOLDER", split="train")`.',
     ]

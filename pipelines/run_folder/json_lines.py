@@ -1,12 +1,16 @@
 """Values of Arrow as lines of JSON."""
 
 import datetime
-import decimal
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import orjson
 import pyarrow as pa
+
+from pipelines.corpus.corpus_files import is_utf8
+from pipelines.corpus.python_rows import Unconvertible
 
 
 def encode(row: Mapping[str, Any]) -> bytes:
@@ -22,9 +26,33 @@ def _text(value: object) -> str:
     # Not orjson's own way with times: it drops the nanoseconds of pandas' Timestamp, which is a datetime, too.
     if isinstance(value, datetime.datetime | datetime.date | datetime.time):
         return value.isoformat()
-    if isinstance(value, decimal.Decimal):
+    if isinstance(value, Decimal):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+def exact_number(text: str) -> object:
+    """A number of JSON as Python's, or in its own digits, which `encode` writes, where Python's or orjson's is another."""
+    value = float(text) if text.strip("-0123456789") else int(text)
+    if isinstance(value, int):
+        is_same = -(2**63) <= value < 2**64
+    else:
+        is_same = Decimal(repr(value)) == Decimal(text)
+    return value if is_same else orjson.Fragment(text)
+
+
+def is_exact(value: object) -> bool:
+    """Whether `encode` writes a value as it is: no infinity, no lone surrogate, and nothing that Python has no object for.
+
+    NaN counts as null.
+    """
+    if isinstance(value, str):
+        return value.isascii() or is_utf8(value)
+    if isinstance(value, dict):
+        return all(is_exact(name) and is_exact(member) for name, member in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_exact, value))
+    return not isinstance(value, Unconvertible | bytes | datetime.timedelta) and value not in (math.inf, -math.inf)
 
 
 def has_json(kind: pa.DataType) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 from rich.console import Console
 
+from actors.text.visible import line
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.corpus.readers import bytes_per_position
 from pipelines.run_folder.part import Part
@@ -396,11 +397,11 @@ class Lines:
 
     def noted(self, text: str) -> None:
         """See `Progress`."""
-        self._screen.keep(self._about + text)
+        self._screen.keep(line(self._about + text))
 
     def _show(self, text: str, now: float = 0.0) -> None:
         """Show the next state of the progress line; at `now`, so that the state after it comes no sooner than due."""
-        self._screen.show(self._about + text)
+        self._screen.show(line(self._about + text))
         self._shown_at = now or self._shown_at
 
 

@@ -1,11 +1,13 @@
 """Vocabulary of the commands that read a scored corpus: candidates, and preference pairs of them."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from actors.records import Message
+from pipelines.run_folder.json_lines import encode
 
 SAME_REWARD = 1e-5
 """Rewards that differ by at most this are equal: smaller differences come from the composition of a batch."""
@@ -39,7 +41,7 @@ class Content(NamedTuple):
 
     `context` are the turns before it. `answer` is the judged text if reasoning was stripped from `text`, else None. `fields`
     are the input row's own fields, and `judged_before` the places in `context` of the turns that were judged by themselves,
-    as responses of the same row.
+    as responses of the same row. `left` are the row's own fields that don't come along, with the reasons.
     """
 
     context: tuple[Message, ...]
@@ -47,6 +49,21 @@ class Content(NamedTuple):
     answer: str | None = None
     fields: Mapping[str, Any] = {}
     judged_before: tuple[int, ...] = ()
+    left: Mapping[str, "LeftField"] = {}
+
+
+class LeftField(StrEnum):
+    """Why an own field of an input row doesn't come along."""
+
+    TAKEN = "the name is reserved"
+    NO_JSON = "JSON has no such value"
+    NO_COLUMN = "the value doesn't fit the column"
+    DIFFERS = "the rows of a pair differ in it"
+
+
+def count_left(rows: Iterable[Mapping[str, LeftField]]) -> Counter[str]:
+    """How many rows are without an own field, by its name and the reason."""
+    return Counter(f"{name}: {reason}" for left in rows for name, reason in left.items())
 
 
 class Candidate(NamedTuple):
@@ -81,11 +98,6 @@ class Candidate(NamedTuple):
         return self.read().answer
 
     @property
-    def fields(self) -> Mapping[str, Any]:
-        """The input row's own fields that come along."""
-        return self.read().fields
-
-    @property
     def judged_before(self) -> tuple[int, ...]:
         """The places in the context of the turns that were judged by themselves."""
         return self.read().judged_before
@@ -117,10 +129,19 @@ class PreferencePair:
         return self.chosen.reward - self.rejected.reward
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """The input's own fields that come along: of a pair from two input rows, those that are equal in both."""
-        other = self.rejected.fields
-        return {name: value for name, value in self.chosen.fields.items() if name in other and other[name] == value}
+    def own_fields(self) -> tuple[Mapping[str, Any], Mapping[str, LeftField]]:
+        """The input's own fields that come along, and the others: of two input rows, those come that are equal in both."""
+        chosen, rejected = self.chosen.read(), self.rejected.read()
+        if self.chosen.row == self.rejected.row:
+            return chosen.fields, chosen.left
+        # As text: in Python, 1 is True and 1.0.
+        equal = {
+            name: value
+            for name, value in chosen.fields.items()
+            if name in rejected.fields and encode({name: value}) == encode({name: rejected.fields[name]})
+        }
+        differing = dict.fromkeys({**chosen.fields, **rejected.fields}.keys() - equal.keys(), LeftField.DIFFERS)
+        return equal, {**differing, **rejected.left, **chosen.left}
 
     @property
     def agreement(self) -> LabelAgreement:

@@ -4,6 +4,7 @@ Candidates that a policy generated are stored in a column. Responses of an input
 from the row's carried columns, with the row shape that the run used, when a candidate's content is asked for.
 """
 
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +15,14 @@ import pyarrow as pa
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reasoning, ScoreRequest
 from actors.text.reasoning import split_reasoning
-from pipelines.corpus.python_rows import Unconvertible, python_rows
+from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import RowRequests, RowShape, parse, with_policy_system
 from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, RESPONSE, REWARD, ROW, SCORES, SHAPE, Columns
-from pipelines.run_folder.json_lines import has_json
+from pipelines.run_folder.json_lines import exact_number, has_json, is_exact
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.member_runs import MEMBERS, is_fake
-from pipelines.scored_corpus.candidates import Candidate, Content, LeftOut
+from pipelines.scored_corpus.candidates import Candidate, Content, LeftField, LeftOut
 from pipelines.scored_corpus.expressions import Condition, Evaluator
 
 _MET = "met"
@@ -32,10 +33,15 @@ CandidateOrLeftOut = Candidate | LeftOut
 
 
 class ReadResponse(NamedTuple):
-    """The turns before a response, and its text; None for what couldn't be read when it was scored, or wasn't written."""
+    """The turns before a response, and its text; None for what couldn't be read when it was scored, or wasn't written.
+
+    `fields` and `left` are as in `Content`.
+    """
 
     context: tuple[Message, ...] | None
     text: str | None
+    fields: Mapping[str, Any] = {}
+    left: Mapping[str, LeftField] = {}
 
 
 class _StoredResponse(NamedTuple):
@@ -62,7 +68,9 @@ class Reader:
 
     `where` is the condition that a response must meet to be a candidate; it must have a reward, too. `system` is the
     policy's system prompt. `made_up`: the rewards are the fake engine's. `stripped`: answers were scored without their
-    reasoning. `carried` are the input's own fields that come along with a response.
+    reasoning. `reserved` are names, in lower case, under which no own field of the input comes along with a response; None
+    if none does at all. Own fields are those of the record of a JSON row, whatever their types, and with `by_column` those
+    that have a column.
     """
 
     columns: Columns
@@ -71,7 +79,8 @@ class Reader:
     where: Condition | None = None
     made_up: bool = False
     stripped: bool = False
-    carried: tuple[str, ...] = ()
+    reserved: frozenset[str] | None = None
+    by_column: bool = False
 
     @classmethod
     def of(cls, manifest: Manifest, where: str | None = None) -> "Reader":
@@ -84,24 +93,21 @@ class Reader:
         condition = Condition.check(where, manifest.columns.ours_first) if where is not None else None
         return cls(manifest.columns, shape, policy.get("system"), condition, is_fake(manifest), stripped)
 
-    @property
-    def own_fields(self) -> list[pa.Field]:
-        """The input's flat fields that hold neither prompt nor response, such as ids, answers and labels.
-
-        Nested fields, and those that JSON has no values for, aren't among them.
-        """
-        fields = (field for field in self.columns.carried if field.name not in (*self.shape.fields, *self._record))
-        return [field for field in fields if not pa.types.is_nested(field.type) and has_json(field.type)]
-
-    def carrying(self, names: Collection[str]) -> "Reader":
+    def carrying(self, names: Collection[str], *, by_column: bool = False) -> "Reader":
         """The reader that carries the input's own fields, but those that have one of these names, whatever its case."""
-        folded = {name.casefold() for name in names}
-        return replace(self, carried=tuple(field.name for field in self.own_fields if field.name.casefold() not in folded))
+        return replace(self, reserved=frozenset(name.casefold() for name in names), by_column=by_column)
 
-    @property
-    def left_fields(self) -> list[str]:
-        """The own fields that aren't carried, if any are to be: those whose names were taken."""
-        return [field.name for field in self.own_fields if field.name not in self.carried]
+    @functools.cached_property
+    def carried(self) -> tuple[str, ...]:
+        """The columns of own fields that come along, such as ids, answers and labels, and not the prompt and responses."""
+        if self.reserved is None:
+            return ()
+        own = (field for field in self.columns.carried if field.name not in {*self._not_own, *self._record})
+        return tuple(field.name for field in own if field.name.casefold() not in self.reserved and has_json(field.type))
+
+    @functools.cached_property
+    def _not_own(self) -> frozenset[str]:
+        return self.shape.fields
 
     @property
     def _record(self) -> tuple[str, ...]:
@@ -117,8 +123,10 @@ class Reader:
 
     @property
     def _inputs(self) -> Sequence[str]:
-        """The columns of the input to read beside the record: those that come along or, without a record, all of them."""
-        return self.carried if self.columns.is_json else self.columns.carried.names
+        """The columns of the input to read: all of them without a record."""
+        if not self.columns.is_json:
+            return self.columns.carried.names
+        return self.carried if self.by_column else ()
 
     def candidates(self, tables: Iterable[pa.Table]) -> Iterator[list[CandidateOrLeftOut]]:
         """For each row of the corpus its responses, in order. The responses of a row must be neighbours in the tables."""
@@ -142,9 +150,11 @@ class Reader:
             responses = list(row)
             # Without a prompt hash nothing of it was read when it was scored, and the row may be malformed.
             is_read = any(stored.prompt_hash is not None for stored in responses)
-            requests = self._parse_row(responses[0]) if is_read else None
+            values = self._values(responses[0], is_read=is_read)
+            requests = self._requests(responses[0], values) if is_read else None
+            fields, left = self._own_fields(responses[0], values)
             for stored in responses:
-                yield self._read_response(stored, requests)
+                yield self._read_response(stored, requests)._replace(fields=fields, left=left)
 
     def _read_table(self, table: pa.Table) -> Iterator[_StoredResponse]:
         prefix, nothing = self.columns.prefix, itertools.repeat(None)
@@ -177,14 +187,31 @@ class Reader:
         read = _ContentReader(row, stored)
         return Candidate(stored.row, stored.name, stored.prompt_hash, stored.reward, scores, read)
 
-    def _content(self, stored: _StoredResponse, requests: RowRequests) -> Content:
-        context, text = self._read_response(stored, requests)
+    def _content(self, stored: _StoredResponse, values: Mapping[str, Any], requests: RowRequests) -> Content:
+        context, text, *_ = self._read_response(stored, requests)
         assert context is not None
         assert text is not None  # both were judged
         answer = split_reasoning(text).answer if self.stripped else None
-        inputs = ((field, stored.inputs[field]) for field in self.carried)
-        fields = {field: None if value is Unconvertible.VALUE else value for field, value in inputs}
-        return Content(context, text, answer, fields, () if self.columns.drawn else _judged_before(context, requests))
+        fields, left = self._own_fields(stored, values)
+        judged_before = () if self.columns.drawn else _judged_before(context, requests)
+        return Content(context, text, answer, fields, judged_before, left)
+
+    def _own_fields(self, stored: _StoredResponse, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, LeftField]]:
+        """The row's own fields that come along, and the reasons for those that don't."""
+        if self.reserved is None:
+            return {}, {}
+        # A row without a field that others have a column for has null, so that rows have the same columns.
+        fields, left = dict[str, Any].fromkeys(self.carried), dict[str, LeftField]()
+        for name, value in (stored.inputs if self.by_column else values).items():
+            if name in self._not_own or (value is None and name not in fields):
+                continue
+            if name.casefold() in self.reserved:
+                left[name] = LeftField.TAKEN
+            elif is_exact(name) and is_exact(value):
+                fields[name] = value
+            else:
+                left[name] = LeftField.NO_JSON
+        return fields, left
 
     def _prompt(self, stored: _StoredResponse, requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""
@@ -199,36 +226,40 @@ class Reader:
             "another version of Assay read it; sample it again"
         )
 
-    def _parse_row(self, stored: _StoredResponse) -> RowRequests:
-        if self.columns.is_json:
-            assert stored.record is not None
-            try:
-                row: object = parse(stored.record)
-            except Rejected as error:
-                raise SourceError(f"a scored row's own record can't be read again: {error}") from error
-        else:
-            row = stored.inputs
+    def _values(self, stored: _StoredResponse, *, is_read: bool) -> Mapping[str, Any]:
+        """The fields of a row; none, if it couldn't be read when it was scored either. Raises `SourceError`."""
+        if not self.columns.is_json:
+            return stored.inputs
+        try:
+            return {} if stored.record is None else parse(stored.record, exact_number)
+        except Rejected as error:
+            if not is_read:
+                return {}
+            raise SourceError(f"a scored row's own record can't be read again: {error}") from error
+
+    def _requests(self, stored: _StoredResponse, values: Mapping[str, Any]) -> RowRequests:
         # By the name that stands beside it: a shape that is added later must not change how older rows are read.
         shape = self.shape.of_row(stored.shape) if stored.shape is not None else self.shape
-        return shape.requests(row)
+        return shape.requests(values)
 
 
 class _CorpusRow:
     """A row of the corpus, which is parsed once for all of its responses; not at all if none of them is read."""
 
-    __slots__ = ("_requests", "_stored", "name", "reader")
+    __slots__ = ("_read", "_stored", "name", "reader")
 
     def __init__(self, reader: Reader, stored: _StoredResponse) -> None:
         self.name = stored.row
         self.reader = reader
         self._stored = stored
-        self._requests: RowRequests | None = None
+        self._read: tuple[Mapping[str, Any], RowRequests] | None = None
 
-    def requests(self) -> RowRequests:
-        """The responses of the row, which is parsed at the first call. Raises `SourceError`."""
-        if self._requests is None:
-            self._requests = self.reader._parse_row(self._stored)
-        return self._requests
+    def read(self) -> tuple[Mapping[str, Any], RowRequests]:
+        """The fields and the responses of the row, which is parsed at the first call. Raises `SourceError`."""
+        if self._read is None:
+            values = self.reader._values(self._stored, is_read=True)
+            self._read = values, self.reader._requests(self._stored, values)
+        return self._read
 
 
 class _ContentReader:
@@ -247,7 +278,7 @@ class _ContentReader:
 
     def __call__(self) -> Content:
         if self._content is None:
-            self._content = self._row.reader._content(self._stored, self._row.requests())
+            self._content = self._row.reader._content(self._stored, *self._row.read())
         return self._content
 
 

@@ -4,6 +4,7 @@ Handles bytes and names, and doesn't know what the files contain.
 """
 
 from pipelines.storage.addresses import absolute, is_in_job, is_remote, overlap, real
+from pipelines.storage.file_names import file_name
 from pipelines.storage.files import (
     arrow_file_system,
     below,
@@ -29,6 +30,7 @@ __all__ = [
     "below",
     "change_time",
     "error_text",
+    "file_name",
     "file_status",
     "files_below",
     "find",

@@ -22,4 +22,7 @@ def test_prompts_differ_by_who_says_what_and_by_where_a_turn_ends() -> None:
 
 def test_a_prompt_has_the_same_hash_on_every_machine() -> None:
     """Another one would part the responses of a run that goes on from those that it has."""
-    assert ScoreRequest((system("Be brief."), user("3 + 4?")), (), ("correctness",)).prompt_hash == "9f7b7c6a09167513"
+    assert (
+        ScoreRequest((system("Be brief."), user("3 + 4?")), (), ("correctness",)).prompt_hash
+        == "9f7b7c6a09167513ddcf609c674f8e63"
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actors.errors import GateFailed
+from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
 from pipelines.settings.diff_settings import DiffSettings
 
@@ -39,7 +40,7 @@ def diff(as_json: bool, **options: Any) -> None:
     else:
         _show(differences)
     if differences.failures:
-        raise GateFailed("; ".join(differences.failures))
+        raise GateFailed(line("; ".join(differences.failures)))
 
 
 def _show(differences: "Differences") -> None:
@@ -79,7 +80,8 @@ def _show_examples(console: "Console", rows: Sequence[Mapping[str, Any]], side: 
 
 
 def _show_statuses(console: "Console", differences: "Differences") -> None:
-    console.print(f"\n{differences.changed_statuses:,} responses have another status or reason")
+    console.print()
+    console.print(f"{differences.changed_statuses:,} responses have another status or reason")
     for change in differences.status_changes:
         before, after = (
             " ".join(filter(None, pair))
@@ -119,6 +121,7 @@ def _show_numbers(console: "Console", differences: "Differences") -> None:
 def _show_moves(console: "Console", differences: "Differences") -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
     if not differences.moves or not differences.largest_move:
         return
@@ -135,7 +138,7 @@ def _show_moves(console: "Console", differences: "Differences") -> None:
             f"{move['a_number']:.4g}",
             f"{move['b_number']:.4g}",
             f"{move['a_position']:,.10g} to {move['b_position']:,.10g}",
-            f"{move['a_row']} ({move['a_name']})\n{_text(move)}",
+            Text(f"{line(move['a_row'])} ({move['a_name']})\n{_text(move)}"),
         )
     console.print(table)
 
@@ -143,7 +146,8 @@ def _show_moves(console: "Console", differences: "Differences") -> None:
 def _show_kept(console: "Console", differences: "Differences") -> None:
     if (kept := differences.kept) is None:
         return
-    console.print(f"\n{kept.filter}: kept in both {kept.both:,}, only in the first {kept.first_only:,}, ", end="")
+    console.print()
+    console.print(f"{kept.filter}: kept in both {kept.both:,}, only in the first {kept.first_only:,}, ", end="")
     console.print(f"only in the second {kept.second_only:,}")
     if kept.first_unmatched or kept.second_unmatched:
         console.print(
@@ -154,7 +158,6 @@ def _show_kept(console: "Console", differences: "Differences") -> None:
 
 
 def _text(row: Mapping[str, Any]) -> str:
-    """A text on one line, for a terminal: control characters, which could steer it, are left out."""
-    line = " ".join((row.get("text") or "").split())
-    plain = "".join(character for character in line if character.isprintable())
+    """A text on one line, for a terminal."""
+    plain = line(" ".join((row.get("text") or "").split()))
     return plain if len(plain) <= _SHOWN_CHARACTERS else f"{plain[:_SHOWN_CHARACTERS]} ..."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actors.errors import GateFailed, SettingsError
+from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
@@ -102,7 +103,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
     if failures := [
         line for comparison in comparisons for line in comparison.failures(settings.max_drop, settings.min_coverage)
     ]:
-        raise GateFailed("; ".join(failures))
+        raise GateFailed(line("; ".join(failures)))
 
 
 def _show_comparison(comparison: "BaselineComparison") -> None:
@@ -175,8 +176,8 @@ def _show(results: "Results") -> None:
         for convention, names in evaluation.conventions.items():
             console.print(f"{convention}: {', '.join(names)}", soft_wrap=True, style="dim")
         for comparison in evaluation.published:
-            for line in comparison.lines():
-                console.print(line, soft_wrap=True)
+            for published in comparison.lines():
+                console.print(published, soft_wrap=True)
         for file in evaluation.files:
             if file["published"]:
                 console.print(f"{file['name']} is {file['published']}", soft_wrap=True)

@@ -73,7 +73,8 @@ def show_models() -> None:
     for family in families().values():
         for model in family.models:
             console.print(f"{model.id:<{width}}  {family.name:<{name_width}}  {model.note}".rstrip(), soft_wrap=True)
-    console.print("\nAny other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:")
+    console.print()
+    console.print("Any other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:")
     for family in families().values():
         console.print(f"  {family.name:<{name_width}}  {family.summary}", soft_wrap=True)
 

@@ -2,12 +2,14 @@
 
 import json
 import webbrowser
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
+from pipelines.cli.plain_console import say
 from pipelines.settings.report_settings import ReportSettings
 
 
@@ -27,10 +29,10 @@ def report(is_opened: bool, as_json: bool, **options: Any) -> None:
 
     written = build(build_from(ReportSettings, options))
     if as_json:
-        click.echo(json.dumps(written.as_json()))
+        click.echo(json.dumps(asdict(written)))
     else:
         for warning in written.warnings:
-            click.echo(f"Warning: {warning}")
-        click.echo(f"Written to {written.path} ({written.size / 1e6:.1f} MB)")
+            say(f"Warning: {warning}")
+        say(f"Written to {written.path} ({written.size / 1e6:.1f} MB)")
     if is_opened and not webbrowser.open(Path(written.path).resolve().as_uri()):
-        click.echo("There is no browser here that --open could start; open the file elsewhere", err=True)
+        say("There is no browser here that --open could start; open the file elsewhere", err=True)

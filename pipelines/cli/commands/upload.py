@@ -1,6 +1,7 @@
 """The command `upload`."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -26,6 +27,6 @@ def upload(as_json: bool, **options: Any) -> None:
     settings = build_from(UploadSettings, options)
     uploaded = upload_result(settings.folder, settings.hub, settings.public)
     if as_json:
-        click.echo(json.dumps(uploaded.as_json()))
+        click.echo(json.dumps(asdict(uploaded)))
     else:
         show_upload(uploaded)

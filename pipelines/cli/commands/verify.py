@@ -8,6 +8,7 @@ import click
 
 from actors.errors import AuditError, GateFailed
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
+from pipelines.cli.plain_console import say
 from pipelines.settings.rescore_settings import VerifySettings
 
 if TYPE_CHECKING:
@@ -50,17 +51,17 @@ def _problem(summary: "VerifySummary") -> str:
 
 def _show(summary: "VerifySummary") -> None:
     good, bad = summary.parts - len(summary.bad), len(summary.bad)
-    click.echo(f"{summary.parts:,} parts, {summary.bytes:,} bytes: {good:,} good, {bad:,} bad")
+    say(f"{summary.parts:,} parts, {summary.bytes:,} bytes: {good:,} good, {bad:,} bad")
     for name, problem in list(summary.bad.items())[:_SHOWN]:
-        click.echo(f"  {name} {problem}")
+        say(f"  {name} {problem}")
     if (more := len(summary.bad) - _SHOWN) > 0:
-        click.echo(f"  and {more:,} more; --json has all of them")
+        say(f"  and {more:,} more; --json has all of them")
     if summary.strays:
-        click.echo(f"Not of this run, and read by nobody: {', '.join(summary.strays[:_SHOWN])}")
+        say(f"Not of this run, and read by nobody: {', '.join(summary.strays[:_SHOWN])}")
     for name in summary.dropped:
-        click.echo(f"Deleted: {name}")
+        say(f"Deleted: {name}")
     if summary.dropped:
-        click.echo("Run the same command that scored the corpus again: it scores what is missing")
+        say("Run the same command that scored the corpus again: it scores what is missing")
     if summary.sample is not None:
         _show_sample(summary.sample)
 
@@ -68,18 +69,18 @@ def _show(summary: "VerifySummary") -> None:
 def _show_sample(sample: "SampleComparison") -> None:
     from pipelines.cli.report import MADE_UP
 
-    click.echo(f"{sample.rows:,} rows scored again")
-    click.echo(f"{sample.compared:,} of {sample.responses:,} responses have a reward both times")
+    say(f"{sample.rows:,} rows scored again")
+    say(f"{sample.compared:,} of {sample.responses:,} responses have a reward both times")
     if sample.at is not None:
-        click.echo(
+        say(
             f"Largest difference of a number: {sample.difference:.3g} ({sample.at}); mean of the rewards' "
             f"{sample.mean_difference:.3g}"
         )
-    click.echo(f"{len(sample.flips):,} responses have another status")
+    say(f"{len(sample.flips):,} responses have another status")
     for flip in sample.flips[:_SHOWN]:
         before, now = (" ".join(filter(None, (flip[at], flip[f"{at}_reason"]))) for at in ("before", "now"))
-        click.echo(f"  {flip['row']} ({flip['response']}): {before} to {now}")
+        say(f"  {flip['row']} ({flip['response']}): {before} to {now}")
     if (more := len(sample.flips) - _SHOWN) > 0:
-        click.echo(f"  and {more:,} more; --json has all of them")
+        say(f"  and {more:,} more; --json has all of them")
     if sample.is_made_up:
-        click.echo(MADE_UP)
+        say(MADE_UP)

@@ -66,7 +66,7 @@ def _measures(means: MeanCells) -> list[Measure]:
         *sorted(means.by_subset.keys() - _CATEGORIES.keys()),
     ]
     single_game = Measure(f"overall{_SINGLE}", np.asarray(pooled[..., 1]), n, _JUDGES_GAME if means.judged else _ONE_GAME)
-    if 0 in means.lacking:  # a judge that was asked in one order
+    if means.is_lacking(0):  # a judge that was asked in one order
         of_categories = [
             Measure(f"{name}{_SINGLE}", means.by_subset[name][..., 1], means.counts[name], _JUDGES_GAME) for name in names
         ]
@@ -74,7 +74,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     categories = {name: means.by_subset[name][..., 0] for name in names}
     return [
         Measure("overall", pooled[..., 0], n, _TWO_GAMES),
-        *(Measure(name, value, means.counts[name], _TWO_GAMES) for name, value in categories.items()),
+        *(Measure(name, value, means.count(name, 0), _TWO_GAMES) for name, value in categories.items()),
         *_macro(categories, means),
         single_game,
     ]

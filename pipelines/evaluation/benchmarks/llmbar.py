@@ -37,13 +37,13 @@ def _measures(means: MeanCells) -> list[Measure]:
     all_subsets = sorted(means.by_subset)
     pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     average, strict = "average of both orders: a tie counts half", "right in both orders: a tie is wrong"
-    if 0 in means.lacking:  # a judge that was asked in one order
+    if means.is_lacking(0):  # a judge that was asked in one order
         in_one = "the first order: a tie counts half"
         by_subset = [
             Measure(f"{name}, one order", means.by_subset[name][..., 2], means.counts[name], in_one) for name in all_subsets
         ]
         return [Measure("one order", pooled[..., 2], n, in_one), *(by_subset if all_subsets != [ALL] else [])]
-    subsets = [Measure(name, means.by_subset[name][..., 0], means.counts[name], average) for name in all_subsets]
+    subsets = [Measure(name, means.by_subset[name][..., 0], means.count(name, 0), average) for name in all_subsets]
     return [
         Measure("average", pooled[..., 0], n, average),
         Measure("both", pooled[..., 1], n, strict),

@@ -60,7 +60,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     scores = {name: f1(means.by_subset[name][..., 1], means.by_subset[name][..., 2]) for name in subsets}
     is_complete = scores.keys() >= {*_SUBSETS}  # a mean of other subsets would be another number under the same name
     accuracies = [
-        Measure(f"{name}, {kind}", means.by_subset[name][..., cell], means.counts[name], convention, None)
+        Measure(f"{name}, {kind}", means.by_subset[name][..., cell], means.count(name, cell), convention, None)
         for name in subsets
         for cell, kind, convention in ((1, "erroneous", _ERRONEOUS), (2, "correct", _CORRECT))
     ]

@@ -11,11 +11,12 @@ from typing import Any
 
 from pipelines.evaluation.benchmark import labelled
 from pipelines.evaluation.peer_format import GradedRow, JudgedRun, PeerFormat, json_bytes
+from pipelines.storage import file_name
 
 
 def _files(rows: Iterable[GradedRow], run: JudgedRun) -> Iterator[tuple[str, bytes]]:
     lines: dict[str, list[bytes]] = defaultdict(list)
-    kind, model = "judge" if run.writes else "reward_model", run.model.replace("/", "_")
+    kind, model = "judge" if run.writes else "reward_model", file_name(run.model)
     for row, item in rows:
         first, second = item.rewards["A"], item.rewards["B"]
         leads, scores = labelled(item, "A", "B").games, ([first, second], [second, first])
@@ -23,7 +24,8 @@ def _files(rows: Iterable[GradedRow], run: JudgedRun) -> Iterator[tuple[str, byt
         games = [
             _game(run, lead, shown) for lead, shown in zip((leads[0], *(-lead for lead in leads[1:])), scores, strict=False)
         ]
-        name = f"dataset=judgebench,response_model={row['response_model']},judge_name={kind},judge_model={model}.jsonl"
+        answered = file_name(str(row["response_model"]))
+        name = f"dataset=judgebench,response_model={answered},judge_name={kind},judge_model={model}.jsonl"
         lines[name].append(json_bytes({**row, "judge_name": kind, "judgments": games}))
     for name, of_model in lines.items():
         yield name, b"".join(of_model)

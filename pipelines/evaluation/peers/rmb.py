@@ -18,12 +18,13 @@ from typing import Any
 
 from pipelines.evaluation.benchmark import rewards_of
 from pipelines.evaluation.peer_format import GradedRow, InputRow, JudgedRun, PeerFormat, json_bytes
+from pipelines.storage import file_name
 
 _LEAST_COLUMNS = 5
 
 
 def _files(rows: Iterable[GradedRow], run: JudgedRun) -> Iterator[tuple[str, bytes]]:
-    model = run.model.rstrip("/").rpartition("/")[2]
+    model = file_name(run.model.rstrip("/").rpartition("/")[2])
     pairs: list[dict[str, Any]] = []
     several: list[list[Any]] = []
     for row, item in rows:

@@ -55,7 +55,7 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
     """The mean cells of each subset; a cell that doesn't apply to an item (NaN) isn't averaged."""
     means = {subset: _nan_means(values, np.ones((1, len(values))))[0] for subset, values in cells.items()}
     counts = {subset: len(values) for subset, values in cells.items()}
-    return MeanCells(means, counts, judged, lacking=_lacking(cells))
+    return MeanCells(means, counts, judged, cell_counts=_cell_counts(cells))
 
 
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
@@ -118,13 +118,11 @@ def resampled_means(cells: Mapping[str, Array], judged: bool, rng: np.random.Gen
     """Mean cells of `DRAWS` resamplings of the items of each subset."""
     resampled = {subset: _resampled(values, rng) for subset, values in sorted(cells.items())}
     counts = {subset: len(values) for subset, values in cells.items()}
-    return MeanCells(resampled, counts, judged, lacking=_lacking(cells))
+    return MeanCells(resampled, counts, judged, cell_counts=_cell_counts(cells))
 
 
-def _lacking(cells: Mapping[str, Array]) -> frozenset[int]:
-    """The places of cells that are NaN in every item."""
-    is_there = np.any([~np.isnan(values).all(0) for values in cells.values()], axis=0)
-    return frozenset(map(int, np.flatnonzero(~is_there)))
+def _cell_counts(cells: Mapping[str, Array]) -> dict[str, Array]:
+    return {subset: np.count_nonzero(~np.isnan(values), axis=0) for subset, values in cells.items()}
 
 
 def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:

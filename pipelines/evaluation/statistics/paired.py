@@ -182,9 +182,11 @@ def _common_cells(
 def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, place: int) -> dict[str, Measure]:
     """The figures of the first model (`place` 0) or of the second, of cells that stand side by side."""
     width = len(benchmark.cells)
-    by_subset = {subset: cells[..., place * width : (place + 1) * width] for subset, cells in means.by_subset.items()}
-    lacking = frozenset(cell - place * width for cell in means.lacking if place * width <= cell < (place + 1) * width)
-    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared, lacking))
+    by_subset, cell_counts = (
+        {subset: cells[..., place * width : (place + 1) * width] for subset, cells in of_both.items()}
+        for of_both in (means.by_subset, means.cell_counts)
+    )
+    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared, cell_counts))
     return {figure.name: figure for figure in figures}
 
 

@@ -2,13 +2,17 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from actors.engine.protocol import Pooled
+from actors.records import ScoreRequest
+from actors.scorers.fair_turns import FairTurns
 from actors.scorers.online import OnlineScorer, Rendered
 from tests.support.endpoints import scorer
 from tests.support.models import SCALAR, request, user
@@ -41,3 +45,51 @@ def test_equal_prompts_have_the_same_raw_outputs(online: OnlineScorer) -> None:
     outputs = asyncio.run(online.read(prompts))
     assert outputs[0].rows == outputs[2].rows != outputs[1].rows
     assert outputs[0].score == outputs[2].score
+
+
+def test_a_small_request_is_rendered_between_the_prompts_of_a_large_one(online: OnlineScorer) -> None:
+    render, ended = online._renderer.render, list[str]()
+
+    def slowly(requests: Any, go_on: Callable[[], None]) -> Any:
+        for _ in range(40 if len(requests) > 1 else 1):
+            time.sleep(0.02)
+            go_on()
+        return render(requests, go_on)
+
+    online._renderer.render = slowly  # type: ignore[assignment, method-assign]
+    small = request(user("Hi"))
+
+    async def score(name: str, requests: Sequence[ScoreRequest]) -> None:
+        await online.score(requests)
+        ended.append(name)
+
+    async def both() -> None:
+        large = [asyncio.create_task(score("large", [small, small])) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        await asyncio.gather(score("small", [small]), *large)
+
+    asyncio.run(both())
+    assert ended == ["small", "large", "large"]
+
+
+def test_one_renders_at_a_time_and_all_come_to_their_turn() -> None:
+    turns, at_work, most, order = FairTurns(), list[int](), list[int](), list[int]()
+
+    def work(number: int) -> None:
+        with turns.taken():
+            for _ in range(3):
+                at_work.append(number)
+                most.append(len(at_work))
+                order.append(number)
+                time.sleep(0.012)
+                at_work.remove(number)
+                turns.give_way()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert max(most) == 1
+    assert len(order) == 9
+    assert len({*order[-3:]}) == 3, "nobody worked three times while others waited"

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from ray.serve._private.proxy_request_response import ASGIProxyRequest
 from uvicorn.protocols.http import auto
 
 from deploy.ray_serve import proxy
@@ -44,8 +45,8 @@ left: list[str] = []
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(auto, "AutoHTTPProtocol", auto.AutoHTTPProtocol)
-    assert proxy.limit_heads() == []
-    with listening(app, log_config=None, timeout_keep_alive=600) as own:
+    (middleware,) = proxy.limit_heads()
+    with listening(middleware.cls(app), log_config=None, timeout_keep_alive=600) as own:
         yield own
 
 
@@ -277,3 +278,18 @@ def test_there_is_a_bound_to_connections(monkeypatch: pytest.MonkeyPatch, addres
 def test_connections_leave_files_for_the_rest(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     assert proxy.find_most_connections() == most
+
+
+@pytest.mark.parametrize("path", ["/-/routes", "/-/%72outes"])
+def test_serves_own_list_of_routes_is_the_ingress_to_answer(path: str) -> None:
+    """As `ray.serve._private.proxy_request_response` compares the path, which servers have decoded."""
+    seen = list[bool]()
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(ASGIProxyRequest(scope, receive, send).is_route_request)
+        await app(scope, receive, send)
+
+    with listening(proxy.WithoutRoutes(serve), log_config=None) as address, raw(address) as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        rest(connection)
+    assert seen == [False]

@@ -27,6 +27,7 @@ from pipelines.run_folder.manifest import read_manifest
 from pipelines.run_folder.output_folder import note_done
 from pipelines.run_folder.parts import Parts
 from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.rescore_settings import RETRIED
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.storage import LEASE
 from pipelines.storage.lease import Holder, lease
@@ -277,3 +278,13 @@ def test_a_terminal_shows_one_screen_that_is_drawn_over(unfinished: Any) -> None
     os.close(here)
     assert b"\x1b[1A" in shown  # up a line, to draw over the state before
     assert RunState.RUNNING.encode() in shown
+
+
+@pytest.mark.parametrize(("reasons", "option"), [(RETRIED, ""), (["engine_timeout"], " --reasons engine_timeout")])
+def test_after_a_killed_retry_its_command_resumes(scored: str, reasons: Sequence[str], option: str) -> None:
+    manifest = read_manifest(scored)
+    assert manifest is not None
+    replace(manifest, summary=None, retries=({"reasons": sorted(reasons), "after": None},)).write(scored)
+    printed = run("status", scored).output
+    assert f"To resume: assay retry {scored}{option}\n" in printed.replace("\n  ", " ")
+    assert "overwrite" not in printed

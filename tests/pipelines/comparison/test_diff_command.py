@@ -23,7 +23,7 @@ def test_a_person_reads_what_changed(tmp_path: Path) -> None:
         "  1: scored to rejected too_long",
         "Largest moves of reward, in percentile points of rank",
         "--keep 'reward > 3.5': kept in both 1, only in the first 0, only in the second 1",
-        "  kept only in the second: c:2 (final) y[31m",
+        "  kept only in the second: c:2 (final) y⟨U+001B⟩[31m",
     ):
         assert line in done.stdout
     assert "\x1b" not in done.stdout  # of a text: it could steer the terminal

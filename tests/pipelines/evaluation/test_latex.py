@@ -1,19 +1,13 @@
-"""The LaTeX table: escaped, in percent, with a line for each model and a column for each figure."""
+"""The LaTeX table: in percent, with a line for each model and a column for each figure."""
 
 from pathlib import Path
 
 from pipelines.evaluation.evaluate_corpus import evaluate
-from pipelines.evaluation.latex import escaped, latex
+from pipelines.evaluation.latex import latex_tables
 from pipelines.formats import RowShape
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
 from tests.support.candidates import judged_corpus
-
-
-def test_special_characters_are_escaped() -> None:
-    assert escaped(r"a_b & 5% #1 $x^2~{\y}") == (
-        r"a\_b \& 5\% \#1 \$x\textasciicircum{}2\textasciitilde{}\{\textbackslash{}y\}"
-    )
 
 
 def test_a_line_for_each_model_and_a_column_for_each_figure(tmp_path: Path) -> None:
@@ -24,7 +18,7 @@ def test_a_line_for_each_model_and_a_column_for_each_figure(tmp_path: Path) -> N
     folders = [str(tmp_path / name) for name in "ab"]
     evaluations = evaluate(build(EvaluateSettings, {"scored": folders, "output": str(output)}))
     table = (output / "table.tex").read_text()
-    assert table == latex(evaluations)
+    assert table == latex_tables(evaluations)
     rows_of_table = [line for line in table.splitlines() if line.endswith(r"\\")]
     assert rows_of_table == [
         r"model & accuracy & x\_y & accuracy (half) \\",

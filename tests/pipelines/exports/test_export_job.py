@@ -1136,13 +1136,13 @@ def test_a_row_is_parsed_once_and_only_if_it_is_needed(tmp_path: Path, monkeypat
     rewards = [[float(at == 2), float(at == 2) - 1] for at in range(4)]
     folder = judged_corpus(tmp_path / "in", rows, rewards, shape)
     parsed = list[Any]()
-    parse_row = Reader._parse_row
+    parse_row = Reader._values
 
-    def parse_noted(reader: Reader, stored: Any) -> Any:
+    def parse_noted(reader: Reader, stored: Any, **how: bool) -> Any:
         parsed.append(stored.row)
-        return parse_row(reader, stored)
+        return parse_row(reader, stored, **how)
 
-    monkeypatch.setattr(Reader, "_parse_row", parse_noted)
+    monkeypatch.setattr(Reader, "_values", parse_noted)
     assert choose(folder, tmp_path / "best", keep="best").rows == 1
     assert parsed == ["c:2"]
     parsed.clear()

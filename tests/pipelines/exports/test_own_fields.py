@@ -2,10 +2,13 @@
 
 import datetime
 import json
+import math
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pipelines.cli.report import Counted, show_exported
@@ -13,6 +16,7 @@ from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
+from pipelines.run_folder.columns import scalar_column
 from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import SampleSettings
@@ -49,7 +53,7 @@ def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
     found = rows_in(tmp_path / "best")
     assert [list(row) for row in found] == [[*OURS, "id", "answer"]] * 3
     assert [(row["id"], row["answer"]) for row in found] == [(at, f"x{at}") for at in range(3)]
-    assert summary.left_fields == []
+    assert summary.left_fields == {}
     assert json.loads((tmp_path / "best" / "choose.json").read_text())["fields"] == ["id", "answer"]
 
 
@@ -63,12 +67,12 @@ def test_candidates_of_a_policy_have_those_of_their_prompt(tmp_path: Path) -> No
     ]
 
 
-def test_fields_with_prompt_and_response_dont_come_again_nor_do_nested_ones(tmp_path: Path) -> None:
+def test_fields_with_prompt_and_response_dont_come_again_nor_do_bytes(tmp_path: Path) -> None:
     shape = RowShape("columns", own_columns=OwnColumns("q", "r.text"))
     row = {"q": "p", "r": {"text": "a"}, "system": "s", "tags": ["t"], "raw": b"x", "n": 1, "day": datetime.date(2026, 1, 2)}
     choose(judged(tmp_path / "in", [row], [[1.0]], shape), tmp_path / "best")
     (found,) = rows_in(tmp_path / "best")
-    assert {name: found[name] for name in found if name not in OURS} == {"n": 1, "day": "2026-01-02"}
+    assert {name: found[name] for name in found if name not in OURS} == {"tags": ["t"], "n": 1, "day": "2026-01-02"}
 
 
 @pytest.mark.parametrize("trainer", PAIR_FORMATS)
@@ -115,13 +119,14 @@ def test_a_trainers_column_wins_and_the_summary_says_so(
     row = {"prompt": "p", "chosen": "a", "rejected": "b", "margin": 99.0, "text": "mine", "task_name": "t", "id": 1}
     summary = pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
     (found,) = rows_in(tmp_path / "pairs")
-    assert summary.left_fields == left
+    assert summary.left_fields == {f"{name}: the name is reserved": 1 for name in left}
     assert found.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
         {"margin"} & PAIR_ROWS[trainer]
     )
     assert found.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
     show_exported("pairs", summary, Counted("pairs"))
-    assert f"aren't carried, as trainers have other uses for the names: {', '.join(left)}" in capsys.readouterr().out
+    counts = "; ".join(f"1 without {name}: the name is reserved" for name in left)
+    assert f"Rows without a field of the input: {counts}" in capsys.readouterr().out
 
 
 PAIR_ROWS = {"trl": {"margin"}, "nemo-rl": set[str]()}
@@ -130,7 +135,7 @@ PAIR_ROWS = {"trl": {"margin"}, "nemo-rl": set[str]()}
 def test_names_differ_in_more_than_case(tmp_path: Path) -> None:
     row = {"prompt": "p", "response": "a", "Rank": "mine", "Messages": "mine"}
     summary = choose(judged(tmp_path / "in", [row], [[1.0]], ANSWERED), tmp_path / "best")
-    assert summary.left_fields == ["Rank", "Messages"]
+    assert [*summary.left_fields] == ["Rank: the name is reserved", "Messages: the name is reserved"]
     assert list(rows_in(tmp_path / "best")[0]) == OURS
 
 
@@ -138,7 +143,7 @@ def test_no_fields_leaves_all_out(tmp_path: Path) -> None:
     folder = judged(tmp_path / "in", [{"prompt": "p", "response": "a", "id": 1, "rank": 5}], [[1.0]], ANSWERED)
     summary = choose(folder, tmp_path / "best", fields=False)
     assert list(rows_in(tmp_path / "best")[0]) == OURS
-    assert summary.left_fields == []
+    assert summary.left_fields == {}
     assert json.loads((tmp_path / "best" / "choose.json").read_text())["asked"] == "keep: best, fields: False"
 
 
@@ -164,3 +169,63 @@ def test_rows_of_a_run_are_told_to_be_chosen_row_by_row_and_none_to_be_none(caps
 
 def test_a_summary_shows_no_encoded_types() -> None:
     assert "AAAA" not in repr(ExportSummary(row_types="AAAA"))
+
+
+# --- values that the first rows don't show -------------------------------------------------------------------------
+
+NUMBERS = ("12345678901234567890123", "0.12345678901234567890123", "1E400", "-0.0", "1.10", "7")
+LATE = (5, 1.5, True, "text", ["a", 1], {"b": [None]}, 2**53 + 1)
+
+
+def exported(folder: Path, what: str, scored: str) -> tuple[ExportSummary, list[dict[str, Any]]]:
+    if what == "choose":
+        return choose(scored, folder), rows_in(folder)
+    if what == "pairs":
+        return pair(scored, folder, per="row"), rows_in(folder)
+    return export(scored, folder, what, **({"threshold": 0.0} if what == "kto" else {})), rows_in(folder)
+
+
+@pytest.mark.parametrize("what", ["choose", "pairs", "sft", "sft-turns", "kto"])
+@pytest.mark.parametrize("first", [1, "x", 0.5, True])
+def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path, what: str, first: object) -> None:
+    answers = [first] * 60 + [*LATE]
+    rows = [{"prompt": f"p{at}", "response": ["a", "b"], "answer": answer} for at, answer in enumerate(answers)]
+    shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
+    column = scalar_column(answers, pa.array([first]).type)
+    scored = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0]] * len(rows), shape, own={"answer": column}, part_rows=50)
+    summary, written = exported(tmp_path / "out", what, scored)
+    each = len(written) // len(answers)
+    assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
+    assert (summary.left_fields, summary.mixed) == ({}, True)
+
+
+def test_numbers_keep_their_digits(tmp_path: Path) -> None:
+    corpus = b"".join(b'{"prompt": "p", "response": "a", "n": %s, "l": [%s]}\n' % (n.encode(), n.encode()) for n in NUMBERS)
+    scored_corpus(settings(write(tmp_path / "c.jsonl", corpus), tmp_path / "scored"))
+    choose(str(tmp_path / "scored"), tmp_path / "best")
+    lines_of_file = next((tmp_path / "best").glob("chosen-*")).read_bytes().splitlines()
+    written = [json.loads(line, parse_float=Decimal, parse_int=Decimal) for line in lines_of_file]
+    assert [(row["n"], row["l"]) for row in written] == [(Decimal(n), [Decimal(n)]) for n in NUMBERS]
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["\udfff"], {"\ud800": 1}, math.inf, [-math.inf]])
+def test_what_json_has_no_value_for_is_null_and_counted(tmp_path: Path, value: object) -> None:
+    rows = [{"prompt": "p", "response": "a", "answer": answer} for answer in ("x", value, value)]
+    scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
+    summary = choose(str(tmp_path / "scored"), tmp_path / "best")
+    assert [row.get("answer") for row in rows_in(tmp_path / "best")] == ["x", None, None]
+    assert summary.left_fields == {"answer: JSON has no such value": 2}
+
+
+def test_a_reserved_name_that_only_later_rows_have_is_counted(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "chosen": "a", "rejected": "b", **({"tools": [1]} if at > 1 else {})} for at in range(6)]
+    summary = pair(judged_corpus(tmp_path / "in", rows, [[2.0, 1.0]] * 6, SIDES), tmp_path / "pairs", per="row")
+    assert summary.left_fields == {"tools: the name is reserved": 4}
+
+
+def test_a_pair_of_two_rows_has_no_value_that_differs_and_it_is_counted(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": text, "a": a, "b": b} for text, a, b in [("x", 1, [1]), ("y", True, [1])]]
+    summary = pair(judged_corpus(tmp_path / "in", rows, [[1.0], [2.0]], ANSWERED), tmp_path / "pairs", per="prompt")
+    (row,) = rows_in(tmp_path / "pairs")
+    assert (row.get("a"), row["b"]) == (None, [1])
+    assert summary.left_fields == {"a: the rows of a pair differ in it": 1}

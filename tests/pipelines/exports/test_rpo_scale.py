@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ def test_the_advice_for_a_few_margins() -> None:
     assert (advice.pairs, advice.saturated, advice.no_signal) == (5, 0.4, 0.4)
     assert advice.quantiles == pytest.approx((0.1, 0.12, 0.2, 2.0, 5.0, 7.4, 8.0))
     assert advice.gt_reward_scale == pytest.approx(math.log(3) / 2)
-    assert json.loads(json.dumps(advice.as_json())).keys() == {
+    assert json.loads(json.dumps(asdict(advice))).keys() == {
         "pairs",
         "quantiles",
         "saturated",

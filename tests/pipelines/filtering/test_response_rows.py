@@ -15,6 +15,7 @@ from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep, read_finished_filter
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.prepare.resolve_run import resolve
+from pipelines.run_folder.columns import scalar_column
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import chat, lines, settings, write
@@ -79,14 +80,17 @@ def test_own_fields_come_along_and_no_others(
     (path,) = (tmp_path / "kept").glob("kept-*")
     found = pq.read_table(path).to_pylist() if parquet else rows_in(tmp_path / "kept")
     assert found[0] == {**expected, "prompt": [USER], "response": "a"}
-    assert summary.left_fields == (["prompt"] if "prompt" in row and shape.own_columns else [])
+    taken = {"prompt: the name is reserved": 1}
+    assert summary.left_fields == (taken if "prompt" in row and shape.own_columns else {})
 
 
-def test_what_json_cant_hold_and_what_is_nested_stays_behind(tmp_path: Path) -> None:
+def test_what_json_cant_hold_stays_behind_and_is_counted(tmp_path: Path) -> None:
     row = {"prompt": "p", "response": "a", "raw": b"x", "meta": {"a": 1}, "tags": ["t"], "n": 1}
     scored = judged(tmp_path / "scored", [row], [[1.0]], RowShape("prompt-response"), parquet=True)
-    keep(told(scored, tmp_path / "kept", fields=False, format="jsonl"))
-    assert rows_in(tmp_path / "kept") == [{"n": 1, "prompt": [USER], "response": "a"}]
+    summary = keep(told(scored, tmp_path / "kept", fields=False, format="jsonl"))
+    own = {"meta": {"a": 1}, "tags": ["t"], "n": 1}
+    assert rows_in(tmp_path / "kept") == [{**own, "prompt": [USER], "response": "a"}]
+    assert summary.left_fields == {"raw: JSON has no such value": 1}
 
 
 def test_a_policys_candidates_are_rows_of_their_own(tmp_path: Path) -> None:
@@ -194,5 +198,28 @@ def test_rows_of_one_response_are_told_nothing_and_left_fields_are(
     assert "written" not in capsys.readouterr().out
     show_kept(KeepSummary(3, 3, 0, 0, {"condition": 3}), own)
     assert "Nothing is kept, so `datasets.load_dataset` finds no file in the folder" in capsys.readouterr().out
-    show_kept(KeepSummary(3, 3, 3, 3, left_fields=["prompt"]), told("scored", tmp_path / "kept"))
-    assert "Left out, as there is a column of the same name: prompt of the input" in capsys.readouterr().out
+    show_kept(KeepSummary(3, 3, 3, 3, left_fields={"prompt: why": 3}, mixed=True), told("scored", tmp_path / "kept"))
+    printed = capsys.readouterr().out
+    assert "Rows without a field of the input: 3 without prompt: why" in printed
+    assert "values of several types, as they were: `datasets.load_dataset` may refuse them" in printed
+
+
+LATE: Sequence[Any] = (5, 1.5, True, "text", None, ["a", 1], {"b": [None]}, 2**70, 2**53 + 1, -0.5)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_an_own_value_is_that_of_its_record_or_counted(tmp_path: Path, form: str) -> None:
+    answers = [*range(50), *LATE]
+    rows = [{"prompt": "p", "response": "a", "answer": answer} for answer in answers]
+    own = {"answer": scalar_column(answers, pa.int64())}
+    scored = judged(tmp_path / "scored", rows, [[1.0]] * len(rows), RowShape("prompt-response"), own=own, part_rows=50)
+    summary = keep(told(scored, tmp_path / "kept", fields=False, format=form))
+    if form == "jsonl":
+        assert [json.dumps(row["answer"]) for row in rows_in(tmp_path / "kept")] == [*map(json.dumps, answers)]
+        assert (summary.left_fields, summary.mixed) == ({}, True)
+        assert "dataset_info" not in (tmp_path / "kept" / "README.md").read_text()
+    else:
+        (path,) = (tmp_path / "kept").glob("kept-*")
+        assert pq.read_table(path).column("answer").to_pylist() == own["answer"].to_pylist()
+        assert summary.left_fields == {"answer: the value doesn't fit the column": 7}
+    assert read_finished_filter(told(scored, tmp_path / "kept", fields=False, format=form)) == summary

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.filtering import writers
+from pipelines.filtering.response_rows import OwnFieldCounts
 from pipelines.filtering.writers import Target, _ParquetWriter
 
 
@@ -16,13 +17,14 @@ class _Columns:
 
     schema = pa.schema([("number", pa.int64())])
     metadata = {"by": "a test"}  # noqa: RUF012
+    responses = None
 
 
 def test_small_tables_are_gathered_into_row_groups_of_one_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "_ROW_GROUP_BYTES", 300)
     table = pa.table({"number": pa.array(range(16), pa.int64())})  # 128 bytes
     with (tmp_path / "kept.parquet").open("wb") as stream:
-        writer = _ParquetWriter(cast(Target, _Columns()), stream)
+        writer = _ParquetWriter(cast(Target, _Columns()), stream, OwnFieldCounts())
         for _ in range(7):
             writer.write(table)
         writer.close()

@@ -677,6 +677,15 @@ def test_a_page_is_written_over_and_nothing_else_is(tmp_path: Path) -> None:
     assert html_report.build(settings(tmp_path / "r.html", folder)).size == first.size
 
 
+def test_a_link_that_lies_beside_the_page_is_not_followed(tmp_path: Path) -> None:
+    folder, victim = corpus(tmp_path / "s", [1.0, 2.0]), tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / ".r.html.unfinished").symlink_to(victim)
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "r.html").is_symlink()
+
+
 def test_a_part_that_is_damaged_is_named(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "s", [float(at) for at in range(50)])
     (part,) = (tmp_path / "s" / "parts").glob("*.parquet")

@@ -133,7 +133,7 @@ def test_a_hostile_corpus_is_shown_as_text(visit: Callable[..., Page], tmp_path:
     shown = page.locator(".examples pre.response").all_text_contents()
     assert {HOSTILE[0], HOSTILE[1], HOSTILE[2], HOSTILE[3]} <= set(shown)
     assert "⟨U+202E⟩right to left⟨U+2066⟩ and never back" in shown
-    assert "bell ␇, nothing ␀, ⟨U+009B⟩31mred, ⟨U+2028⟩ line" in shown
+    assert "bell ⟨U+0007⟩, nothing ⟨U+0000⟩, ⟨U+009B⟩31mred, ⟨U+2028⟩ line" in shown
     assert any(text.endswith("… [cut: 1,048,576 characters in all]") and len(text) < 4_000 for text in shown)
     assert HOSTILE[0] in page.locator(".groups bdi").all_text_contents()
     slider = page.get_by_role("slider")

@@ -9,7 +9,7 @@ from pipelines.html_report.shown_text import show
     ("text", "shown"),
     [
         ("tab\tand\nline\r\nstay", "tab\tand\nline\nstay"),
-        ("a\x00b\x1b[31m\x9b", "a␀b␛[31m⟨U+009B⟩"),
+        ("a\x00b\x1b[31m\x9b", "a⟨U+0000⟩b⟨U+001B⟩[31m⟨U+009B⟩"),
         ("\u202eevil\u2066", "⟨U+202E⟩evil⟨U+2066⟩"),
         ("hid\U000e0068\U000e0069den", "hid⟨U+E0068⟩⟨U+E0069⟩den"),
         (

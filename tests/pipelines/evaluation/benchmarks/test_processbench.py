@@ -10,6 +10,7 @@ from actors.records import Reading
 from pipelines.evaluation.benchmark import Item
 from pipelines.evaluation.benchmarks.processbench import BENCHMARK
 from pipelines.evaluation.evaluate_corpus import evaluate
+from pipelines.evaluation.statistics.intervals import mean_cells
 from pipelines.formats import RowShape
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
@@ -79,3 +80,12 @@ def test_the_steps_of_a_scored_corpus_are_graded(tmp_path: Path) -> None:
     figures = {figure.name: figure.value for figure in evaluation.figures}
     assert evaluation.benchmark == "processbench"
     assert (figures["math, erroneous"], figures["math, correct"], figures["math"]) == (1, 0, 0)
+
+
+def test_each_half_counts_its_own_solutions() -> None:
+    items = [solution(1, RIGHT, WRONG)] * 3 + [solution(-1, RIGHT, RIGHT)] * 5
+    counts = {
+        measure.name: measure.n
+        for measure in BENCHMARK.measures(mean_cells(grades_of(BENCHMARK, items).cells, judged=False))
+    }
+    assert counts == {"gsm8k": 8, "gsm8k, erroneous": 3, "gsm8k, correct": 5}

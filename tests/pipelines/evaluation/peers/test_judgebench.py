@@ -19,6 +19,19 @@ def is_right(row: Mapping[str, Any]) -> bool:
     return sum((decision == row["label"]) - (decision == flipped[row["label"]]) for decision in decisions) > 0
 
 
+@pytest.mark.parametrize(
+    "names", [["org/model", "org--model", "org_model"], ["a\x00b", "", ".."], ["x" * 300, "x" * 301, "é"]]
+)
+def test_each_response_model_has_a_file_whatever_it_is_called(tmp_path: Path, names: list[str]) -> None:
+    row = {"question": "q", "response_A": "a", "response_B": "b", "label": "A>B", "source": "livebench-math", "pair_id": "p"}
+    rows = [{**row, "response_model": name} for name in names]
+    _, files = figures_and_files(tmp_path, rows, [[2.0, 1.0]] * 3, "judgebench", partial=True)
+    written = sorted(line["response_model"] for lines in files.values() for line in lines)
+    assert written == sorted(names)
+    assert len(files) == 3
+    assert all(name.isascii() and name.isprintable() and "/" not in name and len(name) < 200 for name in files)
+
+
 def test_judgebenchs_lines(tmp_path: Path, shared_data: Path) -> None:
     rows = [json.loads(line) for line in (shared_data / "judgebench" / "gpt-4o.jsonl").read_text().splitlines()]
     with (shared_data / "judgebench" / "rm_scores.tsv").open() as file:

@@ -1,0 +1,18 @@
+"""Names of files and folders that are made of values, of rows for example."""
+
+import hashlib
+import re
+
+_MOST_CHARACTERS, _HASH_CHARACTERS = 64, 12
+
+
+def file_name(value: str) -> str:
+    """A name for a value: another one for each, one level deep, of ASCII, and short enough for two of them in a file's name.
+
+    `org/model` is `org--model`. A value that can't stay readable whole is its end, `~` and a hash.
+    """
+    name = re.sub(r"[^\w.+@-]", "_", value.replace("/", "--"), flags=re.ASCII)
+    if name.replace("--", "/") == value and name[:1] not in ("", ".", "-") and len(name) <= _MOST_CHARACTERS:
+        return name
+    digest = hashlib.sha256(value.encode(errors="surrogatepass")).hexdigest()[:_HASH_CHARACTERS]
+    return f"{name[-_MOST_CHARACTERS:].lstrip('.-')}~{digest}"
