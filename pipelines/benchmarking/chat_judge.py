@@ -5,8 +5,7 @@ name in place of hashes, and says so.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -15,18 +14,17 @@ import pyarrow as pa
 from actors.contracts.judge import Judge
 from actors.engine.protocol import Engine, Generation, Sampling
 from actors.errors import EngineDead, EngineError, PromptRefused, SettingsError
-from actors.records import Reason, Reasoning, Score, ScoreRequest
+from actors.records import Reasoning, Score, ScoreRequest
 from actors.rendering.chat_renderer import CHAT_RENDERER, ChatRenderer, messages_of, probe_messages
 from actors.reward_model import RUBRIC, families
 from actors.scorers.judge_scorer import JudgeScorer
 from actors.text.reasoning import final_answer
-from pipelines.benchmarking.endpoint_connection import retrying_client
+from pipelines.benchmarking.endpoint_connection import EndpointConnection
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
 from pipelines.sampling.completion import read_completion
-from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import CHAT, display_url, is_about_length
-from pipelines.sampling.endpoint_http import http_client, send, within_patience
+from pipelines.sampling.endpoint_faults import CHAT, EndpointFault, display_url
+from pipelines.sampling.endpoint_http import send
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 _ROUTE = CHAT._replace(option="--model")
@@ -47,15 +45,8 @@ def judge_of(settings: EvaluateSettings) -> Judge:
     return family.reading_by(settings.read).with_settings(settings.judge)
 
 
-@dataclass(frozen=True)
-class ChatJudge:
-    """A model of an endpoint as a judge: `card` is what the endpoint lists of it. Used on one event loop."""
-
-    settings: EvaluateSettings
-    name: str
-    card: Mapping[str, Any]
-    notify: Callable[[str], None]
-    """Called with what the endpoint fails by, in words."""
+class ChatJudge(EndpointConnection):
+    """A model of an endpoint as a judge."""
 
     @cached_property
     def judge(self) -> Judge:
@@ -118,18 +109,12 @@ class ChatJudge:
         # The ids of these prompts are bytes, and no tokens: how many tokens the endpoint made of them isn't known.
         return [replace(score, prompt_tokens=None) for score in scores]
 
-    async def close(self) -> None:
-        """End its connections."""
-        await self._client.close()
-
     async def generate(self, ids: tuple[int, ...], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
         """See `Engine.generate`; the ids are those of a `ChatRenderer`. Raises `PromptRefused` and `EngineDead`."""
         try:
             return (await self._endpoint.ask(lambda: self._send(messages_of(ids), sampling)),)
         except EndpointFault as fault:
-            is_refused = fault.kind is FaultKind.REFUSED
-            reason = Reason.ENDPOINT_REFUSED if is_refused else Reason.ENDPOINT_FAILED
-            raise PromptRefused(fault.text, Reason.TOO_LONG if is_refused and is_about_length(fault) else reason) from fault
+            raise PromptRefused(fault.text, fault.reason) from fault
         except EngineError as error:
             raise EngineDead(str(error)) from error
 
@@ -154,7 +139,7 @@ class ChatJudge:
 
     async def _probe(self) -> None:
         sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0, schema=None)
-        await within_patience(self.settings.endpoint_patience_s, self._send(probe_messages(), sampling))
+        await self._send(probe_messages(), sampling)
 
     @property
     def _answer_tokens(self) -> int:
@@ -169,11 +154,3 @@ class ChatJudge:
     def _scorer(self) -> JudgeScorer:
         engine = cast(Engine, self)  # of which a scorer that is awaited uses `generate` alone
         return JudgeScorer(self.judge, self.judge.card_weights(), engine, self._answer_tokens)
-
-    @cached_property
-    def _endpoint(self) -> EndpointClient:
-        return retrying_client(self.settings, self._probe, self.notify)
-
-    @cached_property
-    def _client(self) -> Any:
-        return http_client(self.settings.endpoint, self.settings.endpoint_timeout_s)

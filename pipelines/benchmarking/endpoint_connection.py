@@ -1,12 +1,14 @@
-"""The connection to an endpoint that scores benchmark files: its models, requests with retries, and how long it may take."""
+"""The connection to an endpoint that scores benchmark files: its models, and requests with retries."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from actors.errors import EndpointError
-from pipelines.sampling.endpoint_client import EndpointClient
+from pipelines.sampling.endpoint_client import CircuitBreaker, EndpointClient
 from pipelines.sampling.endpoint_faults import MODELS, display_url
-from pipelines.sampling.endpoint_http import listed_models
+from pipelines.sampling.endpoint_http import http_client, listed_models
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 
@@ -24,17 +26,29 @@ def served_card(endpoint: str, name: str) -> Mapping[str, Any]:
     return by_name[name]
 
 
-def retrying_client(
-    settings: EvaluateSettings, probe: Callable[[], Awaitable[None]], notify: Callable[[str], None]
-) -> EndpointClient:
-    """Sends requests with retries; after failures it probes the endpoint, up to the settings' patience.
+@dataclass(frozen=True)
+class EndpointConnection:
+    """A model of an endpoint: `card` is what the endpoint lists of it. Used on one event loop."""
 
-    `notify` is called with what fails, and with how long nothing has been answered.
-    """
-    return EndpointClient(
-        display_url(str(settings.endpoint)),
-        probe,
-        at_a_time=settings.endpoint_in_flight,
-        patience_s=settings.endpoint_patience_s,
-        notify=notify,
-    )
+    settings: EvaluateSettings
+    name: str
+    card: Mapping[str, Any]
+    notify: Callable[[str], None]
+    """Called with what the endpoint fails by, in words."""
+
+    async def close(self) -> None:
+        """End its connections."""
+        await self._client.close()
+
+    async def _probe(self) -> None:
+        """Send a short request with the settings of all. Raises `EndpointFault`."""
+        raise NotImplementedError
+
+    @cached_property
+    def _endpoint(self) -> EndpointClient:
+        breaker = CircuitBreaker(display_url(str(self.settings.endpoint)), self._probe, self.settings.endpoint_patience_s)
+        return EndpointClient(breaker, self.settings.endpoint_in_flight, self.notify)
+
+    @cached_property
+    def _client(self) -> Any:
+        return http_client(self.settings.endpoint, self.settings.endpoint_timeout_s)

@@ -1,33 +1,22 @@
 """Asks an endpoint of `assay serve` for rewards: which model it serves, and the scores of a request, with retries."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
 from actors.records import Message, Reason, Reasoning, Response, Role, Score, ScoreRequest, Status
 from actors.text.reasoning import final_answer
-from pipelines.benchmarking.endpoint_connection import retrying_client
+from pipelines.benchmarking.endpoint_connection import EndpointConnection
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
-from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import REWARDS
-from pipelines.sampling.endpoint_http import http_client, send, within_patience
-from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.sampling.endpoint_faults import REWARDS, EndpointFault
+from pipelines.sampling.endpoint_http import send
 
 
-@dataclass(frozen=True)
-class RewardsClient:
-    """Scores requests on an endpoint, up to `endpoint_in_flight` at once. Used on one event loop."""
-
-    settings: EvaluateSettings
-    name: str
-    card: Mapping[str, Any]
-    notify: Callable[[str], None]
-    """Called with what the endpoint fails by, in words."""
+class RewardsClient(EndpointConnection):
+    """Scores requests on an endpoint of `assay serve`."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -66,13 +55,7 @@ class RewardsClient:
         try:
             return await self._endpoint.ask(lambda: self._send(request))
         except EndpointFault as fault:
-            refused = fault.kind is FaultKind.REFUSED
-            reason = Reason.ENDPOINT_REFUSED if refused else Reason.ENDPOINT_FAILED
-            return [Score.failed(reason) for _ in request.responses]
-
-    async def close(self) -> None:
-        """End its connections."""
-        await self._client.close()
+            return [Score.failed(fault.reason) for _ in request.responses]
 
     async def _send(self, request: ScoreRequest) -> list[Score]:
         """Send a request, once. Raises `EndpointFault`."""
@@ -95,16 +78,7 @@ class RewardsClient:
     async def _probe(self) -> None:
         principles = ("helpfulness",) if self.card["needs_principles"] else ()
         responses = tuple(Response(f"response[{at}]", text) for at, text in enumerate(("Hi.", "Hello.")))
-        request = ScoreRequest((Message(Role.USER, "Hello"),), responses, principles)
-        await within_patience(self.settings.endpoint_patience_s, self._send(request))
-
-    @cached_property
-    def _endpoint(self) -> EndpointClient:
-        return retrying_client(self.settings, self._probe, self.notify)
-
-    @cached_property
-    def _client(self) -> Any:
-        return http_client(self.settings.endpoint, self.settings.endpoint_timeout_s)
+        await self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles))
 
 
 def _read_score(response: Mapping[str, Any], outputs: list[str]) -> Score:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from actors.engine.protocol import Generation
-from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
+from pipelines.sampling.endpoint_faults import EndpointFault, FaultKind
 
 STOP, LENGTH = "stop", "length"
 _ABORTED = re.compile("abort|error|cancel|insufficient_system_resource")
@@ -23,10 +23,8 @@ def read_completion(body: Any, max_tokens: int) -> Generation:
     """
     (choice,) = body["choices"]
     usage = body.get("usage") or {}
-    tokens, cached_tokens = (
-        _count(usage, "completion_tokens"),
-        _count(usage.get("prompt_tokens_details") or {}, "cached_tokens"),
-    )
+    tokens = _count(usage, "completion_tokens")
+    cached_tokens = _count(usage.get("prompt_tokens_details") or {}, "cached_tokens")
     finish = _finish_reason(choice.get("finish_reason"), tokens >= max_tokens)
     # Which tokens they were isn't said: as many as were written, for the counts. Reasoning that the endpoint has taken out
     # of the text isn't looked at: a verdict or an answer stands after it.

@@ -1,21 +1,62 @@
-"""Maps errors of OpenAI's package and HTTP statuses to an `EndpointFault`, whose kind decides about retries."""
+"""What an endpoint fails by, read from an error of OpenAI's package or an HTTP status. The kind decides about retries."""
 
+import contextlib
 import email.utils
 import os
 import socket
 import ssl
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
+from actors.records import Reason
 
 _BUSY = (408, 409, 425, 429)
 _UNUSABLE = (401, 402, 404, 405)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500  # the first status of the 4xx and of the 5xx
 _MOST_TEXT = 500  # characters of an error's text that a message quotes
 KEY = "OPENAI_API_KEY"
+
+
+class FaultKind(Enum):
+    """Who may be at fault: the endpoint, this request, or the settings."""
+
+    BUSY = "busy"
+    """The endpoint: it isn't reachable, or is overloaded (429). This request, if it never gets another answer."""
+    FAILED = "failed"
+    """The endpoint, or this request, which makes it answer 5xx or drop the connection."""
+    TIMED_OUT = "timed out"
+    """As `FAILED`, and it cost the whole request time-out."""
+    GARBLED = "garbled"
+    """As `FAILED`: the answer is no chat completion. Before any good answer: something else listens at the address."""
+    REFUSED = "refused"
+    """This request. Before any good answer: the settings that all requests share."""
+    UNUSABLE = "unusable"
+    """The address, the key or the model's name. After good answers: as `BUSY`, since the endpoint may change back."""
+
+
+@dataclass(eq=False)
+class EndpointFault(Exception):
+    """A request that wasn't answered; `text` says why, as a predicate whose subject is the endpoint.
+
+    `retry_after_s` is the endpoint's Retry-After in seconds, 0 without one.
+    """
+
+    kind: FaultKind
+    text: str
+    retry_after_s: float = 0.0
+
+    @property
+    def reason(self) -> Reason:
+        """Why a request has failed that gets no other answer."""
+        if self.kind is not FaultKind.REFUSED:
+            return Reason.ENDPOINT_FAILED
+        # vLLM, OpenAI and NIM all say so in these words.
+        is_too_long = self.text.startswith("answers 400") and "context length" in self.text
+        return Reason.TOO_LONG if is_too_long else Reason.ENDPOINT_REFUSED
 
 
 class Route(NamedTuple):
@@ -52,11 +93,6 @@ def fault_of(error: Exception, route: Route = CHAT) -> EndpointFault:
     if isinstance(error, openai.APIConnectionError):
         return _unconnected(error, FaultKind.BUSY, "can't be reached")
     return EndpointFault(FaultKind.UNUSABLE, f"can't be asked: {in_a_line(str(error))}")
-
-
-def is_about_length(fault: EndpointFault) -> bool:
-    """Whether an endpoint refuses a prompt for its length; vLLM, OpenAI and NIM all say so in these words."""
-    return fault.text.startswith("answers 400") and "context length" in fault.text
 
 
 def fault_of_status(status: int, message: str, headers: Mapping[str, str], route: Route) -> EndpointFault:
@@ -99,14 +135,11 @@ def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
 def _retry_after_s(headers: Mapping[str, str]) -> float:
     """The Retry-After header in seconds from now; it holds seconds or a date. 0 if it is missing or in the past."""
     text = headers.get("retry-after", "")
-    try:
+    with contextlib.suppress(ValueError):
         return max(0.0, float(text))
-    except ValueError:
-        pass
-    try:
+    with contextlib.suppress(ValueError):
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return 0.0
+    return 0.0
 
 
 def in_a_line(text: str) -> str:

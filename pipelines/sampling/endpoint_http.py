@@ -4,21 +4,27 @@ Bodies are read here and not by the package, which validates none: `{"error": ..
 without choices, and something else than JSON a string.
 """
 
-import asyncio
 import json
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from actors.errors import EndpointError, RunStopped
-from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import KEY, Route, display_url, fault_of, fault_of_status, in_a_line
+from pipelines.sampling.endpoint_faults import (
+    KEY,
+    EndpointFault,
+    FaultKind,
+    Route,
+    display_url,
+    fault_of,
+    fault_of_status,
+    in_a_line,
+)
 
 T = TypeVar("T")
 
-_CONNECT_S, _LEAST_PROBE_S = 30.0, 60.0
-"""A probe gets a minute at least: a small patience must not call an endpoint dead that is only loading its model."""
+_CONNECT_S = 30.0
 _NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
 """What reading an answer raises that isn't of its route's form."""
 _STATUS = re.compile(r"([45][0-9]{2})(?:[0-9]{2})?")
@@ -45,15 +51,12 @@ def http_client(url: str | None, timeout_s: float) -> Any:
     return openai.AsyncOpenAI(base_url=url, api_key=_key(), max_retries=0, timeout=timeout)
 
 
-async def send(client: Any, route: Route, body: Mapping[str, Any] | None, read: Callable[[Any], T]) -> T:
-    """Send a request once, without a body as GET; what `read` makes of its answer. Raises `EndpointFault`."""
+async def send(client: Any, route: Route, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+    """Send a request once; what `read` makes of its answer. Raises `EndpointFault`."""
     import openai
 
     try:
-        if body is None:
-            text = await client.get(route.path, cast_to=str)
-        else:
-            text = await client.post(route.path, cast_to=str, body=body)
+        text = await client.post(route.path, cast_to=str, body=body)
     except (openai.APIError, ValueError) as error:
         raise fault_of(error, route) from error
     return read_body(text, route, read)
@@ -68,7 +71,7 @@ def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
 
     try:
         with openai.OpenAI(base_url=url, api_key=_key(), max_retries=2, timeout=_CONNECT_S) as client:
-            return read_body(client.get(route.path, cast_to=str), route, cards)
+            return read_body(client.get(route.path, cast_to=str), route, _cards)
     except openai.NotFoundError:
         return None
     except (openai.APIError, ValueError, EndpointFault) as error:
@@ -81,20 +84,10 @@ def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
         ) from error
 
 
-def cards(body: Any) -> list[Mapping[str, Any]]:
+def _cards(body: Any) -> list[Mapping[str, Any]]:
     """The cards in a list of models; some endpoints give the bare list."""
     listed: list[Mapping[str, Any]] = body if isinstance(body, list) else body["data"]
     return [card for card in listed if isinstance(card["id"], str)]
-
-
-async def within_patience(patience_s: float, answer: Awaitable[object]) -> None:
-    """Wait for the answer to a probe. Raises `EndpointFault` if it takes longer than the patience, or a minute."""
-    # Not the request time-out of 600 s: while a probe hangs, everything waits and patience isn't checked.
-    try:
-        async with asyncio.timeout(max(_LEAST_PROBE_S, patience_s)):
-            await answer
-    except TimeoutError as error:
-        raise EndpointFault(FaultKind.TIMED_OUT, "didn't answer in time") from error
 
 
 def read_body(text: str, route: Route, read: Callable[[Any], T]) -> T:

@@ -17,9 +17,9 @@ from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FINISH_REA
 from pipelines.run_folder.earlier_run import DRAWN
 from pipelines.run_folder.parts import Parts, read_tables
 from pipelines.sampling.completion import read_completion
-from pipelines.sampling.endpoint_client import EndpointClient, EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import CHAT, MODELS, display_url, is_about_length
-from pipelines.sampling.endpoint_http import cards, http_client, listed_models, send, within_patience
+from pipelines.sampling.endpoint_client import CircuitBreaker, EndpointClient
+from pipelines.sampling.endpoint_faults import CHAT, MODELS, EndpointFault, display_url
+from pipelines.sampling.endpoint_http import http_client, listed_models, send
 from pipelines.sampling.engine_actors import Pool
 
 _MOST_CAUSE = 160  # characters of what an endpoint says, in a summary
@@ -73,6 +73,8 @@ class FromEndpoint:
     """An OpenAI-compatible endpoint. The key is the environment's OPENAI_API_KEY, on the machines that do the work."""
 
     settings: PolicySettings
+    name: str
+    """The model's name there."""
     at_a_time: int
     timeout_s: float
     patience_s: float
@@ -107,7 +109,7 @@ class FromEndpoint:
         """Send one request, once. Raises `EndpointFault`."""
         settings = self.settings
         body = {
-            "model": await self._model(),
+            "model": self.name,
             "messages": messages,
             "max_tokens": settings.policy_max_tokens,
             "temperature": settings.policy_temperature,
@@ -121,39 +123,22 @@ class FromEndpoint:
     async def _probe(self) -> None:
         system = [{"role": "system", "content": text} for text in [self.settings.policy_system] if text]
         messages = [*system, {"role": "user", "content": _PROBE}]
-        await within_patience(self.patience_s, self._send(messages, self.settings.policy_seed))
+        await self._send(messages, self.settings.policy_seed)
 
     # Cached properties are made in the worker: clients and event loops can't be pickled, the settings can.
 
     @cached_property
     def _endpoint(self) -> EndpointClient:
-        url = display_url(self.settings.policy)
-        notify = None if self.ledger is None else self.ledger.warn.remote
-        return EndpointClient(url, self._probe, at_a_time=self.at_a_time, patience_s=self.patience_s, notify=notify)
+        breaker = CircuitBreaker(display_url(self.settings.policy), self._probe, self.patience_s)
+        return EndpointClient(breaker, self.at_a_time, None if self.ledger is None else self.ledger.warn.remote)
 
     @cached_property
     def _client(self) -> Any:
         return http_client(self.settings.policy, self.timeout_s)
 
-    @cached_property
-    def _names(self) -> list[str]:
-        """The only model's name once it was listed, else empty; a list, since a frozen dataclass can't assign one."""
-        return []
 
-    async def _model(self) -> str:
-        if self.settings.policy_name is not None:
-            return self.settings.policy_name
-        if not self._names:
-            names = [card["id"] for card in await send(self._client, MODELS, None, cards)]
-            if len(names) != 1:
-                advice = "give --policy-name" if names else "its address should end where /models follows (/v1)"
-                raise EndpointFault(FaultKind.UNUSABLE, f"serves {', '.join(names) or 'no model'}; {advice}")
-            self._names.extend(names)
-        return self._names[0]
-
-
-def served_by(settings: PolicySettings) -> dict[str, Any] | None:
-    """The identifying fields of the endpoint's card of the policy (`--policy-name`); None if it lists no such model.
+def served_by(settings: PolicySettings) -> dict[str, Any]:
+    """The identifying fields of the endpoint's card of the policy (`--policy-name`); empty if it lists no such model.
 
     Raises `EndpointError` if the endpoint refuses the list, or serves several models and no name is set; `RunStopped` if it
     can't be reached now.
@@ -165,14 +150,13 @@ def served_by(settings: PolicySettings) -> dict[str, Any] | None:
     if name is None and len(matches) != 1:
         serves = ", ".join(card["id"] for card in matches) or "nothing"
         raise EndpointError(f"the endpoint {display_url(settings.policy)} serves {serves}; give --policy-name")
-    return {field: card[field] for card in matches[:1] for field in _CARD_FIELDS if card.get(field) is not None} or None
+    return {field: card[field] for card in matches[:1] for field in _CARD_FIELDS if card.get(field) is not None}
 
 
 def _refused(fault: EndpointFault) -> GeneratedCandidate:
     """The candidate of a request that an endpoint refuses or breaks on, with the HTTP status and the words of the last."""
-    reason = Reason.TOO_LONG if is_about_length(fault) else Reason.ENDPOINT_REFUSED
     cause = fault.text if len(fault.text) <= _MOST_CAUSE else f"{fault.text[:_MOST_CAUSE]}..."
-    return failed_candidate(reason if fault.kind is FaultKind.REFUSED else Reason.ENDPOINT_FAILED, cause)
+    return failed_candidate(fault.reason, cause)
 
 
 @dataclass(frozen=True)

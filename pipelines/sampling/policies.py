@@ -43,7 +43,7 @@ def policy_of(settings: PolicySettings) -> Policy | None:
 def policy_identity(settings: PolicySettings, policy: Policy | None, engine: EngineSettings) -> dict[str, Any]:
     """All that determines the policy's texts, for the run's identity; `engine` holds the settings of its engines."""
     if policy is None:
-        return {**settings.recorded(), "served": served_by(settings)}
+        return {**settings.recorded(), "served": served_by(settings) or None}
     return {**settings.recorded(), **policy.identity_on(engine)}
 
 
@@ -140,7 +140,8 @@ class Engines:
             # 600 s without --request-timeout-s, as OpenAI's package has it: a request without an answer must end some time.
             self.endpoint_ledgers.append(ledger(pool_of(self.settings)))
             timeout_s = engine.request_timeout_s or 600.0
-            return FromEndpoint(settings, at_a_time, timeout_s, patience_s, self.endpoint_ledgers[-1])
+            name = settings.policy_name or served_by(settings)["id"]
+            return FromEndpoint(settings, name, at_a_time, timeout_s, patience_s, self.endpoint_ledgers[-1])
         return FromPool(self._pool(PolicyActor, policy, engine, replicas))
 
     def judges(self, model: RewardModel, replicas: int, store: OpenStore | None) -> Pool:

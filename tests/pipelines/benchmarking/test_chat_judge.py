@@ -60,7 +60,6 @@ class Chat:
         self.asked = 0
         self.root = "/weights/judge"
         self.lists = True
-        self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.app = FastAPI()
         self.app.get("/v1/models")(self.models)
         self.app.post("/v1/chat/completions")(self.complete)
@@ -86,8 +85,8 @@ class Chat:
         if shown:
             self.bodies.append(body)
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-        answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}
-        return {**answer, "usage": self.usage}
+        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice], "usage": usage}
 
 
 @contextmanager
@@ -162,28 +161,6 @@ def test_what_cant_be_read_has_a_typed_reason_and_is_asked_again(tmp_path: Path)
     seeds = Counter(body["temperature"] == 0 for body in chat.bodies if "seed" not in body)
     assert seeds == {True: 4}, "greedy at first"
     assert len({body["seed"] for body in chat.bodies if "seed" in body}) == 3, "and sampled when it is asked again"
-
-
-def test_a_text_that_the_server_aborted_is_asked_for_again(tmp_path: Path) -> None:
-    finishes = ["abort", "error"]
-
-    def judge(first: str, second: str) -> Reply:
-        text, finish = longer(first, second)
-        return text, finishes.pop() if finishes else finish
-
-    corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat(judge)
-    with serving(chat) as address:
-        (evaluation,) = run(corpus, address, tmp_path / "out", reask=0)
-    assert (evaluation.coverage, len(chat.bodies)) == (1.0, 3 + 2)
-
-
-@pytest.mark.parametrize("usage", [{}, {"total_tokens": 8}, {"prompt_tokens": None, "completion_tokens": None}])
-def test_a_judge_whose_tokens_arent_counted_is_read(tmp_path: Path, usage: Any) -> None:
-    corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat()
-    chat.usage = usage
-    with serving(chat) as address:
-        (evaluation,) = run(corpus, address, tmp_path / "out")
-    assert (evaluation.coverage, evaluation.work["completion_tokens"]) == (1.0, 0)
 
 
 def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -79,7 +81,7 @@ def address(served: tuple[Endpoint, str], endpoint: Endpoint) -> str:
 def draw(address: str, *, patience_s: float = 0.5) -> GeneratedCandidate:
     """The candidate of one prompt, without a run around it."""
     settings = PolicySettings(policy=address, policy_max_tokens=LONGEST)
-    source = FromEndpoint(settings, at_a_time=4, timeout_s=60.0, patience_s=patience_s)
+    source = FromEndpoint(settings, "parrot", at_a_time=4, timeout_s=60.0, patience_s=patience_s)
     prompt = PromptRow(ScoreRequest((Message(Role.USER, "What is 3 + 4?"),), ()))
 
     async def candidate() -> GeneratedCandidate:
@@ -162,6 +164,8 @@ def test_a_text_that_the_server_ended_is_asked_for_again(endpoint: Endpoint, add
     endpoint.bodies += [completion("4", finish)]
     candidate = draw(address)
     assert (candidate.text, candidate.retries) == ("7", 1)
+    endpoint.bodies = [completion(), completion("Better: B", finish), completion("Better: A")]
+    assert judged(address) == [1.0, 0.0]
 
 
 PARTS: list[object] = [
@@ -230,11 +234,11 @@ def test_an_error_in_a_200_is_told_as_what_it_is(endpoint: Endpoint, address: st
 
 def test_a_refusal_in_a_200_is_one(endpoint: Endpoint, address: str) -> None:
     long = {"error": {"message": "This model's maximum context length is 10 tokens", "code": "context_length_exceeded"}}
-    endpoint.bodies += [long, long]
+    endpoint.bodies += [long, completion(), long]  # a probe asks whether others are answered
     candidate = draw(address)
     assert candidate.reason is Reason.TOO_LONG
     assert candidate.cause.startswith("answers 400: This model's maximum context length")
-    endpoint.bodies = [completion(), long, long]
+    endpoint.bodies = [completion(), long, completion(), long]
     assert judged(address) == [Reason.TOO_LONG, Reason.TOO_LONG]
 
 
@@ -282,17 +286,16 @@ def test_the_list_of_models_is_read_alike(endpoint: Endpoint, address: str) -> N
         served_by(settings)
     with pytest.raises(RunStopped, match=r"answers 503: loading"):
         served_card(address, "parrot")
-    endpoint.listed = {"error": {"message": "loading", "code": 429}}
-    with pytest.raises(EngineError, match="answers 429: loading"):
-        draw(address)
+    endpoint.listed = [{"id": "parrot"}, {"id": "lory"}]
+    with pytest.raises(EndpointError, match="serves parrot, lory; give --policy-name"):
+        served_by(settings)
     others: list[Any] = [{"models": []}, "<html>", {"data": None}, {"data": ["parrot"]}, 7]
     for body in others:
         endpoint.listed = body
         written = body if isinstance(body, str) else json.dumps(body)
-        for ask in (lambda: served_by(settings), lambda: served_card(address, "parrot"), lambda: draw(address)):
-            with pytest.raises(EndpointError) as told:
+        for ask in (partial(served_by, settings), partial(served_card, address, "parrot")):
+            with pytest.raises(EndpointError, match=re.escape(f"something other than a list of models: {written}")):
                 ask()
-            assert f"something other than a list of models: {written}" in str(told.value)
 
 
 def test_a_key_that_no_header_holds_is_told(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,7 @@ from actors.settings.replica import PolicySettings
 from pipelines.cli.report import show_refined
 from pipelines.prepare.policy_prompts import PromptRow
 from pipelines.run_folder.manifest import differences
-from pipelines.sampling.endpoint_client import EndpointFault, FaultKind
-from pipelines.sampling.endpoint_faults import fault_of
+from pipelines.sampling.endpoint_faults import EndpointFault, FaultKind, fault_of
 from pipelines.sampling.generate import CandidateRequest, FromEndpoint, served_by
 from pipelines.sampling.refine_prompts import refine
 from pipelines.sampling.sample_prompts import sampling_identity
@@ -43,8 +42,6 @@ class Endpoint:
         self.refuses = ""
         """A text: only prompts that hold it are refused."""
         self.refused = 0
-        self.finishes: list[str] = []
-        """Why the first texts ended."""
         self.usage: Any = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
         self.name, self.root, self.started = "parrot", "models/parrot", 0
         self._at_a_time = 0
@@ -72,7 +69,7 @@ class Endpoint:
             return JSONResponse({"error": {"message": "busy"}}, 429 if body["seed"] % 2 else 503, {"Retry-After": "0"})
         self.asked.append(body)
         said = f"{body['messages'][-1]['content']} {body['seed']}"
-        finish = self.finishes.pop(0) if self.finishes else "length" if body["seed"] % 5 == 0 else "stop"
+        finish = "length" if body["seed"] % 5 == 0 else "stop"
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": finish}
         answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice]}
         return {**answer, "usage": self.usage}
@@ -199,9 +196,9 @@ def test_the_model_that_an_endpoint_serves_is_in_the_identity(
 
 
 def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpoint: Endpoint, address: str) -> None:
-    assert served_by(PolicySettings(policy=address, policy_name="another")) is None
+    assert served_by(PolicySettings(policy=address, policy_name="another")) == {}
     elsewhere = address.removesuffix("/v1")
-    assert served_by(PolicySettings(policy=elsewhere, policy_name="parrot")) is None
+    assert served_by(PolicySettings(policy=elsewhere, policy_name="parrot")) == {}
     with pytest.raises(EndpointError, match="serves nothing; give --policy-name"):
         served_by(PolicySettings(policy=elsewhere))
     with pytest.raises(RunStopped, match=r"didn't say which model it serves.*connection refused"):
@@ -219,9 +216,9 @@ def test_a_run_doesnt_go_on_with_another_model_of_the_endpoint(
         drawn(corpus, tmp_path / "out", policy=address, policy_name="parrot", limit=2, n=1)
 
 
-def answered(policy: str, *texts: str, **options: Any) -> list[tuple[GeneratedCandidate, ...]]:
+def answered(policy: str, *texts: str, name: str = "parrot", **options: Any) -> list[tuple[GeneratedCandidate, ...]]:
     """What an endpoint gives, without a run around it."""
-    source = FromEndpoint(PolicySettings(policy=policy, **options), at_a_time=4, timeout_s=60.0, patience_s=0.5)
+    source = FromEndpoint(PolicySettings(policy=policy, **options), name, at_a_time=4, timeout_s=60.0, patience_s=2.0)
     rows = [
         CandidateRequest(text, PromptRow(ScoreRequest((Message(Role.USER, text),), ())), (seed,))
         for seed, text in enumerate(texts, 1)
@@ -248,13 +245,6 @@ def test_a_prompt_that_is_refused_beside_others_has_that_outcome(endpoint: Endpo
     assert [one.reason for (one,) in answered(address, "bad alone")] == [Reason.ENDPOINT_REFUSED], "the last of a run"
 
 
-@pytest.mark.parametrize("finish", ["abort", "error"])
-def test_a_text_that_the_server_aborted_is_drawn_again(endpoint: Endpoint, address: str, finish: str) -> None:
-    endpoint.finishes = ["stop", finish, finish]  # the first is the probe's
-    ((candidate,),) = answered(address, "good")
-    assert (candidate.text, candidate.reason, candidate.retries) == ("good 1", None, 2)
-
-
 @pytest.mark.parametrize(
     ("usage", "counts"),
     [
@@ -276,32 +266,18 @@ def test_counts_that_an_endpoint_doesnt_give_are_0(
 def test_nobody_there_is_told() -> None:
     port = free_port()
     with pytest.raises(EngineError, match=rf"^the endpoint http://127.0.0.1:{port}/v1 can't be reached: connection refused"):
-        answered(f"http://127.0.0.1:{port}/v1", "a", "b", policy_name="m")
+        answered(f"http://127.0.0.1:{port}/v1", "a", "b")
 
 
-@pytest.mark.parametrize(
-    ("path", "options", "message"),
-    [
-        ("", {"policy_name": "parrot"}, "answers 404"),
-        ("/v1", {"policy_name": "none"}, "something other than a chat completion"),
-        ("/several", {}, "serves a, b; give --policy-name"),
-    ],
-)
-def test_an_address_at_which_something_else_is_is_told(
-    endpoint: Endpoint, address: str, path: str, options: dict[str, Any], message: str
-) -> None:
-    async def several() -> dict[str, Any]:
-        return {"object": "list", "data": [{"id": name, "object": "model", "created": 0, "owned_by": "me"} for name in "ab"]}
-
+def test_an_address_at_which_something_else_is_is_told(endpoint: Endpoint, address: str) -> None:
     async def page(request: Request) -> HTMLResponse:
         return HTMLResponse("<html>")
 
-    endpoint.app.get("/several/models")(several)
-    if options.get("policy_name") == "none":
-        endpoint.app.router.routes[:] = []
-        endpoint.app.post("/v1/chat/completions")(page)
-    with pytest.raises(EndpointError, match=message):
-        answered(address.removesuffix("/v1") + path, "a", **options)
+    with pytest.raises(EndpointError, match="answers 404"):
+        answered(address.removesuffix("/v1"), "a")
+    endpoint.app.post("/page/chat/completions")(page)
+    with pytest.raises(EndpointError, match="something other than a chat completion"):
+        answered(address.replace("/v1", "/page"), "a")
 
 
 def test_causes_are_told_apart() -> None:
