@@ -192,6 +192,7 @@ def _carry_out(run: _EndpointRun, output: str, progress: Progress) -> Summary:
         except EngineError as error:  # its patience is over: what is committed stays, and the same command goes on
             raise RunStopped(str(error)) from error
     counts = audit(files, run.parts.extents(files), run.parts.listing())
+    run.parts.set_strays_aside(progress.noted)
     summary = summarise(run.parts, run.manifest.columns, counts)
     replace(run.manifest, summary=summary.as_json()).write(output)
     summary.check_scored()

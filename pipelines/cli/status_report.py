@@ -125,7 +125,7 @@ def _run_lines(run: RunStatus) -> Iterator[str]:
     if facts := _time_facts(run):
         yield ", ".join(facts)
     if run.strays:
-        yield strays_message(run.strays)
+        yield f"{strays_message(run.strays)}; the end of the run moves them away, or `assay verify --repair`"
     if run.empty:
         yield f"Parts that are empty: {', '.join(run.empty[:3])}; the same command scores them again"
     if run.state in (RunState.STOPPED, RunState.DEAD):

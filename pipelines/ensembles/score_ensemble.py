@@ -212,6 +212,7 @@ def combine(
     expected = sum((part.counts for part, _ in runs[0].entries), Counts())
     if (counts.rows, counts.responses) != (expected.rows, expected.responses):
         raise AuditError(f"the members hold {expected}, and the parts made of them {counts}")
+    step.target.set_strays_aside((progress or Silent()).noted)
     summary = summarise(step.target, manifest.columns, counts)
     replace(manifest, summary={**summary.as_json(), _AGREEMENT: agreement.as_json()}).write(folder)
     return summary, agreement

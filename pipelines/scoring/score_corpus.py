@@ -53,7 +53,7 @@ from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts, strays_message
+from pipelines.run_folder.parts import Parts
 from pipelines.run_logging.logged_progress import check_loggers, logged
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
@@ -264,6 +264,7 @@ def _carry_out(
             saved = None
             if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
+    run.parts.set_strays_aside(progress.noted)
     summary = replace(summary, work=read_run_work(run.parts).as_json(), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
     return summary
@@ -277,8 +278,6 @@ def _note_differences(run: Run, progress: Progress) -> None:
         progress.noted(_text_note(run.manifest.columns))
     if run.left_out and run.later is None:
         progress.noted(left_out_message(run.left_out))
-    if strays := run.parts.strays():
-        progress.noted(strays_message(strays))
 
 
 def _check_complete(run: Run, progress: Progress) -> Summary | None:

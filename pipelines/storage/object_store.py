@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, ParamSpec, TypeVar
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches, escaped, written_to
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches, escaped, written_to
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -291,6 +291,11 @@ class StoreFolder:
             yield stream
             stream.flush()
             _as_os_error(system.put_file)(stream.name, inner)
+
+    def move(self, name: str, place: Folder) -> None:
+        system, inner = _resolve(self.file(name))
+        _as_os_error(system.cp_file)(inner, _resolve(place.file(name))[1])
+        self.delete(name)
 
     def delete(self, name: str) -> None:
         system, inner = _resolve(self.file(name))

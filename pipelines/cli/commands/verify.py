@@ -22,8 +22,9 @@ _SHOWN = 20
 def verify(as_json: bool, **options: Any) -> None:
     """Check every part of the scored corpus SCORED, and score a sample of its rows again.
 
-    Exit code 4 if a part is damaged, renamed or another run's, or if something is missing; with --repair bad parts are
-    deleted, and the next `score` scores their rows again. Exit code 5 if --max-difference is exceeded.
+    Exit code 4 if a part is damaged, renamed or another run's, if something is missing, or other files lie among the parts;
+    with --repair bad parts are deleted, and the next `score` scores their rows again, and other files are moved to
+    set-aside/. Exit code 5 if --max-difference is exceeded.
     """
     from pipelines.rescoring.verify_folder import verify as check
     from pipelines.runtime.progress import Lines
@@ -44,7 +45,9 @@ def verify(as_json: bool, **options: Any) -> None:
 def _problem(summary: "VerifySummary") -> str:
     if summary.bad:
         return f"{len(summary.bad):,} of {summary.parts:,} parts are bad; --repair deletes them, then score the corpus again"
-    return f"{summary.gaps}\nRun the same command that scored the corpus again"
+    if summary.gaps:
+        return f"{summary.gaps}\nRun the same command that scored the corpus again"
+    return f"{summary.strays_text}; who reads parts/*.parquet reads them, too: --repair moves them away"
 
 
 def _show(summary: "VerifySummary") -> None:
@@ -55,7 +58,7 @@ def _show(summary: "VerifySummary") -> None:
     if (more := len(summary.bad) - _SHOWN) > 0:
         click.echo(f"  and {more:,} more; --json has all of them")
     if summary.strays:
-        click.echo(f"Not of this run, and read by nobody: {', '.join(summary.strays[:_SHOWN])}")
+        click.echo(summary.strays_text)
     for name in summary.dropped:
         click.echo(f"Deleted: {name}")
     if summary.dropped:

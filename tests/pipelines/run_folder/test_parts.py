@@ -26,7 +26,7 @@ from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder import part_content
 from pipelines.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts, read_table, read_tables, strays_message
+from pipelines.run_folder.parts import Parts, read_table, read_tables
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import PartRows, readable
 from tests.support.corpora import RUN
@@ -235,7 +235,7 @@ def test_a_part_says_whose_it_is(tmp_path: Path) -> None:
     assert pq.read_schema(parts.path(one)).metadata == {b"assay_run": RUN.encode()}
 
 
-def test_strays_are_named_and_left_out(tmp_path: Path) -> None:
+def test_strays_are_named_and_set_aside(tmp_path: Path) -> None:
     parts = Parts(str(tmp_path), RUN)
     parts.create()
     commit(parts, part(0, 10))
@@ -245,8 +245,17 @@ def test_strays_are_named_and_left_out(tmp_path: Path) -> None:
     for name in ("foo.parquet", ".DS_Store", f"{'01' * 16}.tmp"):
         Path(parts.parts_folder.file(name)).write_bytes(b"")
     assert parts.listing() == [one]
-    assert parts.strays() == [copy, "foo.parquet"]
-    assert copy in strays_message(parts.strays())
+    strays, told = [".DS_Store", copy, "foo.parquet"], list[str]()
+    assert parts.strays() == strays
+    parts.set_strays_aside(told.append)
+    assert (
+        f"3 files among the parts, not of this run: .DS_Store, {copy}, foo.parquet; moved to {tmp_path}/set-aside/"
+        in told[0]
+    )
+    assert sorted(path.name for path in tmp_path.glob("set-aside/*/*")) == strays
+    parts.set_strays_aside(told.append)
+    assert len(told) == 1
+    assert everything_in(Path(parts.parts_folder.path)) == [one.name, f"{'01' * 16}.tmp"]
 
 
 # --- parts that can't be read --------------------------------------------------------------------------------------
