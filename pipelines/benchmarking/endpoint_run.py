@@ -122,7 +122,7 @@ def score_on_endpoint(
     columns.check(field for row in objects for field in row)
     made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
     manifest = Manifest(_identity(served, row_shape, corpus, prefix), tuple(files), columns, made_with)
-    with lease(output, progress.noted):
+    with lease(output, progress.noted, settings.endpoint_patience_s):
         manifest = _opened(manifest, storage.absolute(output), files)
         parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))
         parts.create()

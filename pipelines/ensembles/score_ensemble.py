@@ -77,7 +77,7 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     """
     progress = progress or Silent()
     all_members = members(settings)
-    with lease(settings.output, progress.noted):
+    with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         _open(settings, all_members)
         summaries = {}
         for number, member in enumerate(all_members, start=1):

@@ -111,7 +111,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "retry")
     opened = reopen(folder, manifest, settings.engines)
-    with lease(folder, progress.noted):
+    with lease(folder, progress.noted, opened.settings.work.storage_patience_s):
         audit_parts(folder, manifest, partial=False)
         run = _run(opened, frozenset(settings.reasons or RETRIED))
         run.parts.repair()

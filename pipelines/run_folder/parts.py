@@ -75,6 +75,11 @@ class Parts:
         """The folder of the sessions' timing notes."""
         return storage.folder(self.folder).sub("sessions")
 
+    def begin_work(self) -> None:
+        """Called by a worker's process: it waits for stores as long as its run does."""
+        if self.ticket is not None:
+            self.ticket.begin()
+
     def create(self) -> None:
         """Create the folders. Raises `OutputError` if they can't be created or written."""
         try:

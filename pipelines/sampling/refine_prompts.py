@@ -102,7 +102,7 @@ def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Seq
         policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
     counting.is_reasoning_set = plan.preparation.model.reasoning_by(settings.render) is not None
-    with lease(settings.output, counting.noted):
+    with lease(settings.output, counting.noted, settings.work.storage_patience_s):
         run = open_run(settings, plan, manifest_of(plan, settings, work.recorded()))
         write_recipe(settings.output, refine=settings)
         write_scored_card(settings.output, "refine", run.manifest)

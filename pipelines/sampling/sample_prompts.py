@@ -105,7 +105,7 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
     policies.check_reasoning(policy, plan.preparation.model, settings.render)
     counting.planned(plan.shape_found)
     counting.is_reasoning_set = plan.preparation.model.reasoning_by(settings.render) is not None
-    with lease(settings.output, counting.noted):
+    with lease(settings.output, counting.noted, settings.work.storage_patience_s):
         run = open_run(settings, plan, manifest_of(plan, settings, sampling_identity(settings, policy)))
         if settings.overwrite:
             _delete_first_pass(settings.output)

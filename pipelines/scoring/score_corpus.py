@@ -207,7 +207,7 @@ def score(
     plan = resolve_run.resolve(settings, reserved, notify=progress.noted)
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)
-    with lease(settings.output, progress.noted):
+    with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         run = open_run(settings, plan, manifest)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
@@ -224,7 +224,7 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
         export_job.check(job, run.manifest)
     with ExitStack() as leases:
         for job in unfinished:
-            leases.enter_context(lease(job.output, progress.noted))
+            leases.enter_context(lease(job.output, progress.noted, run.settings.work.storage_patience_s))
         log = run.settings.log if run.later is None else ()  # of two passes the second one has the rewards
         logging = leases.enter_context(logged(log, _run_to_log(run), progress))
         summary = _carry_out(run, flows, logging, jobs, unfinished)
@@ -474,7 +474,8 @@ def read_units(run: Run, units: Sequence[Unit], prepare: Prepare, task_limit: in
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # Ray's show blocks and operators; ours shows responses and reasons
-    source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes, run.task_bytes, prepare)
+    parts, longest = run.parts, run.settings.corpus.max_record_bytes
+    source = CorpusSource(units, parts.end_seen, longest, run.task_bytes, prepare, ticket=parts.ticket)
     return ray.data.read_datasource(source, override_num_blocks=source.tasks, concurrency=task_limit)
 
 

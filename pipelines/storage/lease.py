@@ -27,11 +27,13 @@ from typing import NamedTuple
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
 from pipelines.storage.files import error_text
+from pipelines.storage.patience import SHORT_S, be_patient, patient, patiently, waits_at_most
 from pipelines.storage.protocol import LEASE, Folder
 
 RENEW_S = 5.0
 STALE_S = 60.0
 _POLL_S = 0.5
+_TOLD_AFTER_S = 10.0
 _ATTEMPTS = 3  # a folder that is missing, or a stale lease that is deleted, each takes one attempt more
 
 
@@ -115,22 +117,23 @@ def read_holding(path: str) -> Holding | None:
 
 
 @contextmanager
-def lease(path: str, notify: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+def lease(path: str, notify: Callable[[str], None] = lambda text: None, patience_s: float = SHORT_S) -> Iterator[None]:
     """Hold the lease of a folder during the block; the folder is created if it doesn't exist.
 
-    `notify` is called with a message where another machine's lease must be watched for a minute.
+    `notify` is called with a message where another machine's lease must be watched for a minute, and where the storage
+    doesn't answer for ten seconds. So long as `patience_s` operations on stores wait in the block (`patience`).
     Raises `OutputError` if another run holds it, or if it can't be written, and `RunStopped` if it was lost meanwhile.
     """
     place = storage.folder(path)
     try:
-        entry = _Lease(place, _acquire(place, notify))
+        entry = _Lease(place, _acquire(place, notify), patience_s)
     except NotADirectoryError as error:
         raise OutputError(f"{path} is a file, and a folder is needed") from error
     except OSError as error:
         raise OutputError(f"{place.path} can't be written: {error_text(error)}") from error
     _leases.append(entry)
     try:
-        with entry.renewing():
+        with entry.renewing(notify), patient(patience_s, check_held):
             yield
             entry.check()
     finally:
@@ -144,6 +147,11 @@ class Ticket:
 
     path: str
     token: str
+    patience_s: float = SHORT_S
+
+    def begin(self) -> None:
+        """Let the operations of this process, a worker's, wait for stores as long as the run does."""
+        be_patient(self.patience_s, self.check)
 
     def check(self) -> None:
         """Raise `RunStopped` if the lease in the folder isn't that run's. Reads one small file."""
@@ -193,8 +201,6 @@ def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
             continue
         with suppress(FileNotFoundError):  # released between the two calls: try again
             other = Holder.read(place.read(LEASE))
-            if other.token == holder.token:  # the store's answer was lost, and the repeated request met the first one's file
-                return holder
             if not _is_stale(place, other, notify):
                 raise OutputError(
                     f"{place.path} is being written by another run: {other}. Wait for its end (`assay status {place.path}` "
@@ -229,9 +235,10 @@ def _changes(place: Folder, content: bytes, within_s: float) -> bool:
 class _Lease:
     """A lease that this process holds, or has lost."""
 
-    def __init__(self, place: Folder, holder: Holder) -> None:
+    def __init__(self, place: Folder, holder: Holder, patience_s: float) -> None:
         self._place = place
         self._holder = holder
+        self._patience_s = patience_s
         self._taken_by: str | None = None
         self._renewed = time.time()
         self.thread = threading.get_ident()
@@ -239,17 +246,30 @@ class _Lease:
     @property
     def ticket(self) -> Ticket:
         """The ticket for this run's workers."""
-        return Ticket(storage.absolute(self._place.path), self._holder.token)
+        return Ticket(storage.absolute(self._place.path), self._holder.token, self._patience_s)
 
     @contextmanager
-    def renewing(self) -> Iterator[None]:
-        """Renew the lease in a thread during the block."""
+    def renewing(self, notify: Callable[[str], None]) -> Iterator[None]:
+        """Renew the lease in a thread during the block, and say so if that fails for long: `check` ends the run then."""
         ended = threading.Event()
 
         def renew_until_ended() -> None:
+            is_told = False
             while not ended.wait(RENEW_S) and self._taken_by is None:
-                with suppress(OSError):  # a short outage: the next round tries again, and `check` ends the run if it lasts
+                silent_s = time.time() - self._renewed
+                try:
                     self.renew()
+                except OSError as error:
+                    if silent_s >= _TOLD_AFTER_S and not is_told:
+                        is_told = True
+                        notify(
+                            f"{self._place.path} doesn't answer since {silent_s:.0f} s: {error_text(error)}; the run waits "
+                            f"for it up to {self._patience_s:g} s (--storage-patience-s)"
+                        )
+                else:
+                    if is_told:
+                        is_told = False
+                        notify(f"{self._place.path} answers again, after {silent_s:.0f} s")
 
         thread = threading.Thread(target=renew_until_ended, name="lease", daemon=True)
         thread.start()
@@ -259,6 +279,7 @@ class _Lease:
             ended.set()
             thread.join()
 
+    @waits_at_most(0.0)  # a thread that waits would delay the end of the run; `check` waits
     def renew(self) -> None:
         """Write the lease with a new time, unless another run has taken it over, which is noted. Raises `OSError`."""
         renewed = replace(self._holder, renewed=time.time())
@@ -287,7 +308,7 @@ class _Lease:
         """
         if self._taken_by is None and time.time() - self._renewed > STALE_S / 2:
             try:
-                self.renew()
+                patiently(self.renew)()
             except OSError as error:
                 raise RunStopped(f"the lease of {self._place.path} can't be renewed: {error_text(error)}") from error
         if self._taken_by is not None:
@@ -296,6 +317,7 @@ class _Lease:
                 f"{self._taken_by}"
             )
 
+    @waits_at_most(0.0)
     def release(self) -> None:
         """Delete the lease file, unless it is another run's."""
         with suppress(OSError):

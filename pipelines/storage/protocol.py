@@ -88,7 +88,10 @@ class Folder(Protocol):
         """A file's content. Raises `FileNotFoundError` if it doesn't exist."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless it exists; returns whether this call wrote it. Of concurrent calls, one returns True."""
+        """Write a file unless it exists; returns whether this call wrote it. Of concurrent calls, one returns True.
+
+        In a store it is also True if the file has this content already: an answer that is lost can't be told from that.
+        """
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, replacing an existing one in a single step."""

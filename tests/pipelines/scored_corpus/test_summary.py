@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import AuditError, SourceError
+from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Reading, Reason, Score
 from pipelines.cli.commands.sampling import tell
 from pipelines.cli.report import show_scored
