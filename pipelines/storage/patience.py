@@ -60,8 +60,8 @@ def be_patient(seconds: float, check: Callable[[], None]) -> None:
 @contextmanager
 def patient(seconds: float, check: Callable[[], None]) -> Iterator[None]:
     """In the block, let operations of this process wait for stores as a run does; of nested blocks, the longest counts."""
-    before = _process.patience
-    be_patient(max(seconds, before.seconds), check)
+    before: _Patience = _process.patience
+    be_patient(seconds if before.check is None else max(seconds, before.seconds), check)
     try:
         yield
     finally:

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from s3fs import S3FileSystem
 
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
@@ -29,6 +28,7 @@ from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, read_table, read_tables
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import PartRows, readable
+from pipelines.storage import patience
 from tests.support.corpora import RUN
 from tests.support.object_store import BUCKET, TerseStore
 
@@ -358,9 +358,8 @@ def test_a_part_of_other_rows_than_its_name_says_is_dropped(tmp_path: Path) -> N
 
 @pytest.fixture
 def stored(terse_s3: TerseStore, monkeypatch: pytest.MonkeyPatch) -> Parts:
-    """Three parts in a store, of which the second is damaged. Its client asks once."""
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setattr(S3FileSystem, "retries", 1)
+    """Three parts in a store, of which the second is damaged. It is asked once."""
+    monkeypatch.setattr(patience._process, "patience", patience._Patience(0.0))
     parts = Parts(f"{BUCKET}/run", RUN)
     parts.create()
     for start in (0, 10, 20):
