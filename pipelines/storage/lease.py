@@ -27,7 +27,7 @@ from typing import NamedTuple
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
 from pipelines.storage.files import error_text
-from pipelines.storage.patience import SHORT_S, be_patient, patient, patiently, waits_at_most
+from pipelines.storage.patience import SHORT_S, be_patient, is_outage, patient, patiently, waits_at_most
 from pipelines.storage.protocol import LEASE, Folder
 
 RENEW_S = 5.0
@@ -120,8 +120,8 @@ def read_holding(path: str) -> Holding | None:
 def lease(path: str, notify: Callable[[str], None] = lambda text: None, patience_s: float = SHORT_S) -> Iterator[None]:
     """Hold the lease of a folder during the block; the folder is created if it doesn't exist.
 
-    `notify` is called with a message where another machine's lease must be watched for a minute, and where the storage
-    doesn't answer for ten seconds. So long as `patience_s` operations on stores wait in the block (`patience`).
+    In the block, operations of this process wait for stores up to `patience_s` (`patience`). `notify` is called with a
+    message where another machine's lease must be watched for a minute, and where the folder's store is silent for 10 s.
     Raises `OutputError` if another run holds it, or if it can't be written, and `RunStopped` if it was lost meanwhile.
     """
     place = storage.folder(path)
@@ -260,7 +260,7 @@ class _Lease:
                 try:
                     self.renew()
                 except OSError as error:
-                    if silent_s >= _TOLD_AFTER_S and not is_told:
+                    if silent_s >= _TOLD_AFTER_S and not is_told and is_outage(error):
                         is_told = True
                         notify(
                             f"{self._place.path} doesn't answer since {silent_s:.0f} s: {error_text(error)}; the run waits "
@@ -304,7 +304,8 @@ class _Lease:
     def check(self) -> None:
         """Raise `RunStopped` if another run has taken it over.
 
-        Reads the storage only if the last renewal is older than `STALE_S` / 2: before that nobody can have taken it.
+        Reads the storage only if the last renewal is older than `STALE_S` / 2: before that nobody can have taken it. Waits
+        for a store that doesn't answer.
         """
         if self._taken_by is None and time.time() - self._renewed > STALE_S / 2:
             try:

@@ -96,10 +96,10 @@ def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, 
                 raise
             except Exception as error:
                 waited_s = time.monotonic() - began
-                is_outage = _is_outage(error)
-                if is_outage and waited_s >= patience.seconds and patience.check is not None:
+                is_over = waited_s >= patience.seconds
+                if is_over and is_outage(error) and patience.check is not None:
                     raise RunStopped(f"a store hasn't answered for {waited_s:.0f} s: {error}") from error
-                if not is_outage or waited_s >= patience.seconds:
+                if is_over or not is_outage(error):
                     if isinstance(error, OSError):
                         raise
                     raise OSError(str(error) or type(error).__name__) from error
@@ -112,7 +112,7 @@ def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, 
     return wrapper
 
 
-def _is_outage(error: BaseException) -> bool:
+def is_outage(error: BaseException) -> bool:
     """Whether an error, or its cause, says that the store doesn't answer now, or has no time."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
@@ -124,4 +124,4 @@ def _is_outage(error: BaseException) -> bool:
         return code in _BUSY_CODES or status in _BUSY_STATUSES or (status >= 500 and status != _NOT_IMPLEMENTED)
     if any(base.__name__ in _UNANSWERED for base in type(error).__mro__):
         return True
-    return error.__cause__ is not None and _is_outage(error.__cause__)
+    return error.__cause__ is not None and is_outage(error.__cause__)
