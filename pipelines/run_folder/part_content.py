@@ -60,9 +60,10 @@ def opened(content: bytes, part: Part) -> Iterator[pq.ParquetFile]:
 
 def check_named(metadata: pq.FileMetaData, part: Part) -> None:
     """Raise `DamagedPart` unless a file holds the part that its name says: the run, the place and as many responses."""
-    run, place = footer_note(metadata, RUN_KEY), footer_note(metadata, PLACE_KEY)
+    notes = metadata.metadata or {}  # made anew at each access
+    run, place = (notes.get(key.encode(), b"").decode(errors="replace") for key in (RUN_KEY, PLACE_KEY))
     if (run, place) != (part.run, part.place):
-        raise DamagedPart(f"it was written as {place or 'no part'} of the run {run}, and is named {part.name}")
+        raise DamagedPart(f"it was written as {place or 'no part'} of the run {run or '(none)'}, and is named {part.name}")
     if metadata.num_rows != part.counts.responses:
         raise DamagedPart(f"it holds {metadata.num_rows} responses, and its name says {part.counts.responses}")
 
