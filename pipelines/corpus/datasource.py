@@ -9,7 +9,6 @@ from ray.data.block import BlockMetadata
 
 from pipelines.corpus.readers import EndSeen, read_group
 from pipelines.corpus.units import Unit, group
-from pipelines.storage.lease import Ticket
 
 Prepare = Callable[[pa.Table], pa.Table]
 """Makes tables of one schema of tables of raw rows."""
@@ -19,26 +18,17 @@ class CorpusSource(Datasource):
     """A Ray Data source whose read tasks read units: a large one, or neighbouring small ones of up to `task_bytes`.
 
     A read task calls `end_seen` with a file and its extent in bytes where the end is known only from reading the file. Its
-    tables are `prepare`d before Ray joins them to blocks: raw rows of files with other types can't be joined. It waits for
-    stores as the run does that has the `ticket`.
+    tables are `prepare`d before Ray joins them to blocks: raw rows of files with other types can't be joined.
     """
 
     def __init__(
-        self,
-        units: Sequence[Unit],
-        end_seen: EndSeen,
-        max_record_bytes: int,
-        task_bytes: int,
-        prepare: Prepare,
-        *,
-        ticket: Ticket | None = None,
+        self, units: Sequence[Unit], end_seen: EndSeen, max_record_bytes: int, task_bytes: int, prepare: Prepare
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._groups = list(group(units, task_bytes))
         self._end_seen = end_seen
         self._max_record_bytes = max_record_bytes
         self._prepare = prepare
-        self._ticket = ticket
 
     @property
     def tasks(self) -> int:
@@ -55,18 +45,14 @@ class CorpusSource(Datasource):
         """One task per group, whatever `parallelism` is: a unit is the smallest piece that can be read independently."""
         return [
             ReadTask(
-                functools.partial(_read, units, self._max_record_bytes, self._end_seen, self._prepare, self._ticket),
+                functools.partial(_read, units, self._max_record_bytes, self._end_seen, self._prepare),
                 BlockMetadata(num_rows=None, size_bytes=_size(units), exec_stats=None, input_files=(units[0].file.path,)),
             )
             for units in self._groups
         ]
 
 
-def _read(
-    units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen, prepare: Prepare, ticket: Ticket | None
-) -> Iterator[pa.Table]:
-    if ticket is not None:
-        ticket.begin()
+def _read(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen, prepare: Prepare) -> Iterator[pa.Table]:
     return map(prepare, read_group(units, max_record_bytes, end_seen))
 
 

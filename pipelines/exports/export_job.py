@@ -248,8 +248,6 @@ def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
     """
     for report in parts.to_pylist():
         for step in steps:
-            if step.ticket is not None:
-                step.ticket.begin()
             part = Part.of_report(report, step.source.parts.run or "")
             _make_piece(step, _Piece(_number(part), (part,)))
     return parts

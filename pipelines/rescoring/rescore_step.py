@@ -47,7 +47,6 @@ class RescoreStep:
     """The actor class for Ray Data: holds a scorer, and finishes what it scores."""
 
     def __init__(self, settings: StepSettings, rescoring: Rescoring, ledger: Any) -> None:
-        settings.parts.begin_work()
         self._settings = settings
         self._rescoring = rescoring
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
@@ -90,7 +89,6 @@ def rescoring_flow(run: Run, parts: Sequence[Part], rescoring: Rescoring, notify
 
 
 def _select(block: pa.Table, settings: StepSettings, rescoring: Rescoring) -> pa.Table:
-    settings.parts.begin_work()
     parts = filter(None, map(Part.parse, block.column("part").to_pylist()))
     works = [pickle.dumps(rescoring.select(settings, part)) for part in parts]
     return pa.table({_WORK: pa.array(works, pa.large_binary())})

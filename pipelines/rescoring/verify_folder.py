@@ -2,7 +2,7 @@
 
 1. Read every part: checksums, footer, run, range, rows and counts (`scored_corpus.part_checks`); audit those that are good.
 2. With --repair, delete the bad ones of this run, under the folder's lease: their ranges are work for the next `score`.
-   Files among the parts that aren't of this run are moved aside: who reads `parts/*.parquet` would read them.
+   Files that aren't parts are moved away.
 3. If all is well, draw a sample of input rows, score them now, and compare statuses, rewards and scores.
 """
 
@@ -25,7 +25,7 @@ from pipelines.rescoring.rescore_step import report, rescoring_flow
 from pipelines.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
 from pipelines.run_folder.member_runs import is_fake
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts, read_table, strays_message
+from pipelines.run_folder.parts import Parts, read_table
 from pipelines.runtime.progress import PassedOn, Progress, Silent
 from pipelines.runtime.session import ray_session
 from pipelines.scored_corpus.part_checks import CheckedPart, CheckedParts, check_parts
@@ -57,7 +57,7 @@ class SampleComparison:
 
 @dataclass(frozen=True)
 class VerifySummary:
-    """What `verify` found. `dropped` are the names of parts that --repair deleted, `moved` says what it moved away."""
+    """What `verify` found. `dropped` are the names of parts that --repair deleted."""
 
     parts: int
     bytes: int
@@ -65,18 +65,12 @@ class VerifySummary:
     strays: Sequence[str]
     gaps: str | None
     dropped: Sequence[str] = ()
-    moved: str = ""
     sample: SampleComparison | None = field(default=None)
 
     @property
     def is_sound(self) -> bool:
         """Whether every part is good, nothing is missing, and nothing else lies among the parts."""
-        return not self.bad and self.gaps is None and (not self.strays or bool(self.moved))
-
-    @property
-    def strays_text(self) -> str:
-        """A sentence about the files among the parts that aren't of this run; empty without any."""
-        return self.moved or (strays_message(self.strays) if self.strays else "")
+        return not self.bad and self.gaps is None and not self.strays
 
     def gate_failures(self, max_difference: float | None) -> list[str]:
         """What of the sample --max-difference doesn't let pass: a sentence for each."""
@@ -106,19 +100,18 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
     opened = reopen(folder, manifest, settings.engines) if settings.sample else None
     with lease(folder, progress.noted) if settings.repair else contextlib.nullcontext():
         parts = Parts(folder, manifest.run, ticket(folder) if settings.repair else None)
+        if settings.repair:
+            parts.set_strays_aside(progress.noted)
         checked = check_parts(parts, manifest)
         dropped = _drop(parts, checked.bad) if settings.repair else []
-        moved: list[str] = []
-        if settings.repair:
-            parts.set_strays_aside(moved.append)
-    summary = _summary(checked, dropped, "".join(moved))
+    summary = _summary(checked, dropped)
     if opened is None or not summary.is_sound:
         return summary
     sample = _compare(opened, [part.part for part in checked.parts], settings, progress)
     return VerifySummary(**{**vars(summary), "sample": sample})
 
 
-def _summary(checked: CheckedParts, dropped: Sequence[str], moved: str) -> VerifySummary:
+def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
     return VerifySummary(
         len(checked.parts),
         sum(part.size for part in checked.parts),
@@ -126,7 +119,6 @@ def _summary(checked: CheckedParts, dropped: Sequence[str], moved: str) -> Verif
         checked.strays,
         checked.gaps,
         dropped,
-        moved,
     )
 
 

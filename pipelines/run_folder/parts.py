@@ -75,11 +75,6 @@ class Parts:
         """The folder of the sessions' timing notes."""
         return storage.folder(self.folder).sub("sessions")
 
-    def begin_work(self) -> None:
-        """Called by a worker's process: it waits for stores as long as its run does."""
-        if self.ticket is not None:
-            self.ticket.begin()
-
     def create(self) -> None:
         """Create the folders. Raises `OutputError` if they can't be created or written."""
         try:
@@ -166,7 +161,8 @@ class Parts:
         except OSError as error:
             raise OutputError(f"{self.folder} can't be written: {error_text(error)}") from error
         if strays:
-            notify(f"{strays_message(strays)}; moved to {aside.path}")
+            few = ", ".join(strays[:3]) + (", ..." if len(strays) > 3 else "")
+            notify(f"{len(strays):,} files among the parts weren't of this run: {few}; moved to {aside.path}")
 
     def runs(self) -> dict[str, list[Part]]:
         """The parts of every run in the folder, by run."""
@@ -271,12 +267,6 @@ def named_run(folder: str) -> str:
     except (OSError, ValueError):
         return ""
     return str(document.get("run", "")) if isinstance(document, dict) else ""
-
-
-def strays_message(names: Sequence[str]) -> str:
-    """The message about files among a run's parts that aren't its."""
-    few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"{len(names):,} file{'s' * (len(names) != 1)} among the parts, not of this run: {few}"
 
 
 def _without_replaced(parts: PartList) -> PartList:

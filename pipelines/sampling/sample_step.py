@@ -221,7 +221,6 @@ class SampleStep(CandidateSampler):
     def __init__(self, settings: SampleStepSettings, files: Any) -> None:
         """`files` is Ray's reference to the `FileTable`."""
         super().__init__(settings.step.preparation, settings.budget, settings.seed, settings.judges)
-        settings.step.parts.begin_work()
         self._settings = settings
         self._files: FileTable = ray.get(files)
         self._metrics = RunMetrics(settings.step.preparation.model.model)

@@ -474,8 +474,7 @@ def read_units(run: Run, units: Sequence[Unit], prepare: Prepare, task_limit: in
     context.target_max_block_size = run.block_bytes
     context.execution_no_progress_timeout_s = _NO_PROGRESS_S
     context.enable_progress_bars = False  # Ray's show blocks and operators; ours shows responses and reasons
-    parts, longest = run.parts, run.settings.corpus.max_record_bytes
-    source = CorpusSource(units, parts.end_seen, longest, run.task_bytes, prepare, ticket=parts.ticket)
+    source = CorpusSource(units, run.parts.end_seen, run.settings.corpus.max_record_bytes, run.task_bytes, prepare)
     return ray.data.read_datasource(source, override_num_blocks=source.tasks, concurrency=task_limit)
 
 

@@ -113,7 +113,6 @@ class ScoreStep:
 
     def __init__(self, settings: StepSettings, files: Any, ledger: Any) -> None:
         """`files` is Ray's reference to the `FileTable`."""
-        settings.parts.begin_work()
         self._settings = settings
         self._files: FileTable = ray.get(files)
         self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store)

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
@@ -143,14 +143,17 @@ def lease(path: str, notify: Callable[[str], None] = lambda text: None, patience
 
 @dataclass(frozen=True)
 class Ticket:
-    """Lets the workers of a run check that the run still holds its folder. Small and picklable."""
+    """Lets the workers of a run check that the run still holds its folder. Small and picklable.
+
+    Where it is unpickled, in a worker, the process waits for stores as long as the run does.
+    """
 
     path: str
     token: str
     patience_s: float = SHORT_S
 
-    def begin(self) -> None:
-        """Let the operations of this process, a worker's, wait for stores as long as the run does."""
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
         be_patient(self.patience_s, self.check)
 
     def check(self) -> None:
@@ -259,6 +262,7 @@ class _Lease:
                 silent_s = time.time() - self._renewed
                 try:
                     self.renew()
+                    is_told = False
                 except OSError as error:
                     if silent_s >= _TOLD_AFTER_S and not is_told and is_outage(error):
                         is_told = True
@@ -266,10 +270,6 @@ class _Lease:
                             f"{self._place.path} doesn't answer since {silent_s:.0f} s: {error_text(error)}; the run waits "
                             f"for it up to {self._patience_s:g} s (--storage-patience-s)"
                         )
-                else:
-                    if is_told:
-                        is_told = False
-                        notify(f"{self._place.path} answers again, after {silent_s:.0f} s")
 
         thread = threading.Thread(target=renew_until_ended, name="lease", daemon=True)
         thread.start()

@@ -1,15 +1,14 @@
 """How long operations wait for a store that doesn't answer.
 
 What a store refuses (403, a bucket that isn't there) fails at once. No connection, an answer of 5xx, a time-out and the like
-are tried again, here and nowhere else: clients ask once. Any command waits for ten seconds. A run waits as long as its
-settings say, in its driver while it holds its folder, and in its workers: an engine takes minutes to start, and must outlive
-a store's restart.
-
-Meanwhile another run may have taken the folder over. So before a write is tried again, the run proves that it holds it.
+are tried again, here and nowhere else: clients ask once. Any command waits for ten seconds, and a run, in its driver and in
+its workers, as long as its settings say: an engine takes minutes to start, and must outlive a store's restart. Meanwhile
+another run may have taken the folder over, so before a write is tried again, the run proves that it holds it.
 """
 
 import functools
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,20 +24,11 @@ T = TypeVar("T")
 SHORT_S = 10.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 5.0
 
-_BUSY_STATUSES, _NOT_IMPLEMENTED = frozenset({408, 429}), 501
-_BUSY_CODES = frozenset(
-    {"ConditionalRequestConflict", "InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown"}
-)
-"""S3's, which may stand in an answer of 200. The first: a conditional put that met another put, or a deletion."""
-_UNANSWERED = frozenset(
-    {
-        *("ConnectionError", "TimeoutError", "IncompleteRead"),  # of Python
-        *("HTTPClientError", "IncompleteReadError", "ResponseParserError"),  # botocore
-        *("ClientConnectionError", "ClientPayloadError"),  # aiohttp
-        *("Timeout", "ChunkedEncodingError", "TransportError"),  # requests, httpx
-    }
-)
-"""Names of the classes of errors, and of their bases: the clients' packages needn't be installed."""
+_BUSY_STATUSES, _NOT_IMPLEMENTED = (408, 429), 501
+_BUSY = re.compile("ConditionalRequestConflict|InternalError|OperationAborted|RequestTimeout|ServiceUnavailable|SlowDown")
+"""S3's codes, which may stand in an answer of 200. The first: a conditional put that met another put, or a deletion."""
+_UNANSWERED = re.compile("Connection|Timeout|Incomplete|Payload|Chunked|Transport|HTTPClientError|ResponseParserError")
+"""In names of classes of errors of Python, botocore, aiohttp, requests and httpx, which needn't be installed."""
 
 
 class _Patience(NamedTuple):
@@ -52,20 +42,20 @@ _process = SimpleNamespace(patience=_Patience())
 _thread = threading.local()
 
 
-def be_patient(seconds: float, check: Callable[[], None]) -> None:
-    """From now on, let operations of this process, a worker's, wait for stores as a run does."""
+def be_patient(seconds: float, check: Callable[[], None] | None) -> None:
+    """From now on, let operations of this process wait for stores as a run does."""
     _process.patience = _Patience(seconds, check)
 
 
 @contextmanager
 def patient(seconds: float, check: Callable[[], None]) -> Iterator[None]:
-    """In the block, let operations of this process wait for stores as a run does; of nested blocks, the longest counts."""
+    """As `be_patient`, in the block."""
     before: _Patience = _process.patience
-    be_patient(seconds if before.check is None else max(seconds, before.seconds), check)
+    be_patient(seconds, check)
     try:
         yield
     finally:
-        _process.patience = before
+        be_patient(*before)
 
 
 @contextmanager
@@ -81,8 +71,7 @@ def waits_at_most(seconds: float) -> Iterator[None]:
 def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, T]:
     """Wrap an operation on a store: it waits for the store, and its client's own exceptions become `OSError`.
 
-    Raises `RunStopped` if a run has waited for as long as its settings say, or, where the operation `writes`, has lost its
-    folder meanwhile.
+    Raises `RunStopped` if a run has waited long enough or, where the operation `writes`, has lost its folder meanwhile.
     """
 
     @functools.wraps(function)
@@ -96,10 +85,9 @@ def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, 
                 raise
             except Exception as error:
                 waited_s = time.monotonic() - began
-                is_over = waited_s >= patience.seconds
-                if is_over and is_outage(error) and patience.check is not None:
+                if is_outage(error) and waited_s >= patience.seconds and patience.check is not None:
                     raise RunStopped(f"a store hasn't answered for {waited_s:.0f} s: {error}") from error
-                if is_over or not is_outage(error):
+                if not is_outage(error) or waited_s >= patience.seconds:
                     if isinstance(error, OSError):
                         raise
                     raise OSError(str(error) or type(error).__name__) from error
@@ -114,14 +102,12 @@ def patiently(function: Callable[P, T], *, writes: bool = False) -> Callable[P, 
 
 def is_outage(error: BaseException) -> bool:
     """Whether an error, or its cause, says that the store doesn't answer now, or has no time."""
-    response: Any = getattr(error, "response", None)
-    if isinstance(response, dict):
-        code, status = response.get("Error", {}).get("Code"), response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    else:
-        code = None
-        status = getattr(response, "status_code", None) or getattr(error, "status", None) or getattr(error, "code", None)
+    answer: Any = getattr(error, "response", None)
+    code, status = "", getattr(answer, "status_code", None) or getattr(error, "status", None) or getattr(error, "code", None)
+    if isinstance(answer, dict):  # botocore's
+        code, status = answer.get("Error", {}).get("Code", ""), answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
     if isinstance(status, int):
-        return code in _BUSY_CODES or status in _BUSY_STATUSES or (status >= 500 and status != _NOT_IMPLEMENTED)
-    if any(base.__name__ in _UNANSWERED for base in type(error).__mro__):
+        return bool(_BUSY.search(code)) or status in _BUSY_STATUSES or (status >= 500 and status != _NOT_IMPLEMENTED)
+    if any(_UNANSWERED.search(base.__name__) for base in type(error).__mro__):
         return True
     return error.__cause__ is not None and is_outage(error.__cause__)

@@ -47,7 +47,9 @@ def _problem(summary: "VerifySummary") -> str:
         return f"{len(summary.bad):,} of {summary.parts:,} parts are bad; --repair deletes them, then score the corpus again"
     if summary.gaps:
         return f"{summary.gaps}\nRun the same command that scored the corpus again"
-    return f"{summary.strays_text}; who reads parts/*.parquet reads them, too: --repair moves them away"
+    return (
+        f"{len(summary.strays):,} files among the parts aren't of this run, and others read them; --repair moves them away"
+    )
 
 
 def _show(summary: "VerifySummary") -> None:
@@ -58,7 +60,7 @@ def _show(summary: "VerifySummary") -> None:
     if (more := len(summary.bad) - _SHOWN) > 0:
         click.echo(f"  and {more:,} more; --json has all of them")
     if summary.strays:
-        click.echo(summary.strays_text)
+        click.echo(f"Not of this run: {', '.join(summary.strays[:_SHOWN])}")
     for name in summary.dropped:
         click.echo(f"Deleted: {name}")
     if summary.dropped:

@@ -249,7 +249,7 @@ def test_strays_are_named_and_set_aside(tmp_path: Path) -> None:
     assert parts.strays() == strays
     parts.set_strays_aside(told.append)
     assert (
-        f"3 files among the parts, not of this run: .DS_Store, {copy}, foo.parquet; moved to {tmp_path}/set-aside/"
+        f"3 files among the parts weren't of this run: .DS_Store, {copy}, foo.parquet; moved to {tmp_path}/set-aside/"
         in told[0]
     )
     assert sorted(path.name for path in tmp_path.glob("set-aside/*/*")) == strays
