@@ -48,7 +48,7 @@ def _problem(summary: "VerifySummary") -> str:
     if summary.gaps:
         return f"{summary.gaps}\nRun the same command that scored the corpus again"
     return (
-        f"{len(summary.strays):,} files among the parts aren't of this run, and others read them; --repair moves them away"
+        f"{len(summary.strays):,} files among the parts aren't of this run, but others read them: --repair moves them"
     )
 
 
