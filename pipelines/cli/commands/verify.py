@@ -47,9 +47,7 @@ def _problem(summary: "VerifySummary") -> str:
         return f"{len(summary.bad):,} of {summary.parts:,} parts are bad; --repair deletes them, then score the corpus again"
     if summary.gaps:
         return f"{summary.gaps}\nRun the same command that scored the corpus again"
-    return (
-        f"{len(summary.strays):,} files among the parts aren't of this run, but others read them: --repair moves them"
-    )
+    return f"{len(summary.strays):,} files among the parts aren't of this run, but others read them: --repair moves them"
 
 
 def _show(summary: "VerifySummary") -> None:
