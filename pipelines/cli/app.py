@@ -358,13 +358,12 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.report import show_kept, show_strays
+    from pipelines.cli.report import show_kept
     from pipelines.cli.upload_report import show_upload, with_upload
     from pipelines.filtering import filter_corpus
     from pipelines.hub.upload import run_and_upload
 
     summary, upload = run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))
-    show_strays(settings.scored)
     if as_json:
         click.echo(json.dumps(with_upload(summary.as_json(), upload)))
     else:

@@ -17,13 +17,11 @@ from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.rpo_scale import NO_SIGNAL, SATURATED, TARGET
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
-from pipelines.run_folder.parts import Parts, strays_message
 from pipelines.sampling.refine_prompts import RefineSummary
 from pipelines.sampling.sample_prompts import SampleSummary
 from pipelines.scored_corpus.candidates import LabelAgreement
 from pipelines.scored_corpus.summary import QUANTILES, Summary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
-from pipelines.storage import absolute
 
 MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
 _MOST_CAUSES = 5
@@ -287,12 +285,6 @@ def show_kept(summary: KeepSummary, settings: FilterSettings) -> None:
         for line in _written_lines(summary, settings):
             console.print(line, soft_wrap=True)
         console.print(f"Kept {settings.rows}: {settings.output}", soft_wrap=True)
-
-
-def show_strays(scored: str) -> None:
-    """Print to standard error the files among the parts of a scored folder that aren't parts, if there are any."""
-    if strays := Parts(absolute(scored)).strays():
-        plain_console(stderr=True).print(strays_message(strays), soft_wrap=True)
 
 
 def _written_lines(summary: KeepSummary, settings: FilterSettings) -> Iterator[str]:

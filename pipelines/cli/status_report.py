@@ -20,7 +20,6 @@ from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunHolder, RunState, RunStatus
 from pipelines.cli.status import status as run_status
-from pipelines.run_folder.parts import strays_message
 from pipelines.runtime.progress import duration
 
 _STOPPED, _INTERRUPTED = 3, 130
@@ -126,8 +125,6 @@ def _run_lines(run: RunStatus) -> Iterator[str]:
         yield MADE_UP
     if facts := _time_facts(run):
         yield ", ".join(facts)
-    if run.strays:
-        yield strays_message(run.strays)
     if run.empty:
         yield f"Parts that are empty: {', '.join(run.empty[:3])}; the same command scores them again"
     if run.state in (RunState.STOPPED, RunState.DEAD):

@@ -24,8 +24,9 @@ _SHOWN = 20
 def verify(as_json: bool, **options: Any) -> None:
     """Check every part of the scored corpus SCORED, and score a sample of its rows again.
 
-    Exit code 4 if a part is damaged, renamed or another run's, or if something is missing; with --repair bad parts are
-    deleted, and the next `score` scores their rows again. Exit code 5 if --max-difference is exceeded.
+    Exit code 4 if a part is damaged, renamed or another run's, if something is missing, or other files lie among the parts;
+    with --repair bad parts are deleted, and the next `score` scores their rows again, and other files are moved to
+    set-aside/. Exit code 5 if --max-difference is exceeded.
     """
     from pipelines.rescoring.verify_folder import verify as check
     from pipelines.runtime.progress import Lines
@@ -46,7 +47,9 @@ def verify(as_json: bool, **options: Any) -> None:
 def _problem(summary: "VerifySummary") -> str:
     if summary.bad:
         return f"{len(summary.bad):,} of {summary.parts:,} parts are bad; --repair deletes them, then score the corpus again"
-    return f"{summary.gaps}\nRun the same command that scored the corpus again"
+    if summary.gaps:
+        return f"{summary.gaps}\nRun the same command that scored the corpus again"
+    return f"{len(summary.strays):,} files among the parts aren't of this run, but others read them: --repair moves them"
 
 
 def _show(summary: "VerifySummary") -> None:
@@ -57,7 +60,7 @@ def _show(summary: "VerifySummary") -> None:
     if (more := len(summary.bad) - _SHOWN) > 0:
         say(f"  and {more:,} more; --json has all of them")
     if summary.strays:
-        say(f"Not of this run, and read by nobody: {', '.join(summary.strays[:_SHOWN])}")
+        say(f"Not of this run: {', '.join(summary.strays[:_SHOWN])}")
     for name in summary.dropped:
         say(f"Deleted: {name}")
     if summary.dropped:
