@@ -17,7 +17,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -80,9 +80,30 @@ class _Checked:
     @classmethod
     def check(cls, text: str, schema: pa.Schema) -> Self:
         """Check an expression against the schema of the rows. Raises `ExpressionError`, which says how to write it."""
-        sql, needed = _check_expression(text, schema, cls.what, cls.family)
-        flat = tuple(name for name in needed if name in _flat_fields(schema))
-        return cls(text, sql, tuple(dict.fromkeys((*needed, RECORD))) if flat else needed, flat)
+        with databases.cursor() as connection:
+            rows = _register_null_row(connection, schema)
+            try:
+                # DuckDB refuses in WHERE what looks at other rows, and in one of the two places what is no expression:
+                # `true from t`, `true limit 1`, `true; drop ...`, `true as x` in the second, `true) or (true` in the first.
+                types = connection.sql(f"select {text}{_END}, true from {_ROWS} where ({text}{_END}) is null").types
+                if len(types) != 2:
+                    raise ExpressionError(f"a {cls.what} is one expression, and these are several")
+                root = _parse(connection, text)
+                names = list(_names(root))
+                _check_functions(root, rows.column_names)
+                _check_case(root, names, schema)
+                if _family(types[0]) != cls.family:
+                    must = "BOOLEAN" if cls.family == "boolean" else "a number"
+                    raise ExpressionError(f"it is {types[0]}, and a {cls.what} must be {must}")
+                sql = _write(connection, root) if _unify_operands(connection, root) else text
+                connection.sql(f"select ({sql}{_END}) from {_ROWS}").fetchall()  # converts the constants
+            except (ExpressionError, duckdb.Error, RecursionError) as error:
+                raise ExpressionError(_error_message(connection, text, str(error), rows, cls.what)) from error
+        used = {name.casefold() for name in names}
+        # At least one column, because a table needs one to have rows.
+        needed = [name for name in rows.column_names if name.casefold() in used] or rows.column_names[:1]
+        flat = [name for name in needed if name in _flat_fields(schema)]
+        return cls(text, sql, tuple(dict.fromkeys([*needed, RECORD] if flat else needed)), tuple(flat))
 
 
 class Condition(_Checked):
@@ -151,18 +172,14 @@ def _check_whole(table: pa.Table, name: str) -> None:
             fields = parse(record) if record is not None else {}
         except Rejected:
             continue
-        value = fields.get(name)
-        is_null = value is None or (isinstance(value, float) and math.isnan(value))
-        if not is_null and scalar_column([value], kind).null_count:
-            raise ExpressionError(
-                f"a row has {json.dumps(value)[:80]} for {name}, which was {kind} in the first rows of the corpus, so that "
-                f"the column {name} is null there; {_record_advice(name)}"
-            )
-        for other, value in fields.items():
-            if value is not None and other != name and other.casefold() == name.casefold():
+        for key, value in fields.items():
+            is_null = value is None or (isinstance(value, float) and math.isnan(value))
+            if is_null or key.casefold() != name.casefold():
+                continue
+            if key != name or scalar_column([value], kind).null_count:
                 raise ExpressionError(
-                    f"a row has {json.dumps(value)[:80]} for {other}, and the column is {name}: SQL doesn't tell them "
-                    f"apart; {_record_advice(other)}"
+                    f"a row has {json.dumps(value)[:80]} for {key}, and the column {name} is null there: it has the "
+                    f"spelling and the type ({kind}) of the first rows of the corpus; {_record_advice(key)}"
                 )
 
 
@@ -171,34 +188,6 @@ def _record_advice(name: str) -> str:
     column = "'$." + json.dumps(name).replace("'", "''") + "'"
     text = f"decode(record)->>{column}"
     return f"ask the record itself: try_cast({text} as double) is the number, {text} the text"
-
-
-def _check_expression(text: str, schema: pa.Schema, what: str, family: str) -> tuple[str, tuple[str, ...]]:
-    """Check an expression; returns it as it is evaluated, and the columns that it needs.
-
-    At least one: a table needs a column to have rows.
-    """
-    with databases.cursor() as connection:
-        rows = _register_null_row(connection, schema)
-        try:
-            # DuckDB refuses in WHERE what looks at other rows, and in one of the two places whatever is no expression:
-            # `true from t`, `true limit 1`, `true; drop ...` and `true as x` in the second, `true) or (true` in the first.
-            types = connection.sql(f"select {text}{_END}, true from {_ROWS} where ({text}{_END}) is null").types
-            if len(types) != 2:
-                raise ExpressionError(f"a {what} is one expression, and these are several")
-            root = _parse(connection, text)
-            names = {name.casefold() for name in _names(root)}
-            needed = tuple(name for name in rows.column_names if name.casefold() in names)
-            _check_functions(root, {name.casefold() for name in rows.column_names})
-            _check_case(root, schema)
-            if _family(types[0]) != family:
-                must = "BOOLEAN" if family == "boolean" else "a number"
-                raise ExpressionError(f"it is {types[0]}, and a {what} must be {must}")
-            sql = _write(connection, root) if _unify_operands(connection, root) else text
-            connection.sql(f"select ({sql}{_END}) from {_ROWS}").fetchall()  # a constant that can't be converted shows here
-        except (ExpressionError, duckdb.Error, RecursionError) as error:
-            raise ExpressionError(_error_message(connection, text, str(error), rows, what)) from error
-    return sql, needed or tuple(rows.column_names[:1])
 
 
 def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
@@ -239,19 +228,19 @@ def _document(connection: DuckDBPyConnection, text: str) -> dict[str, Any]:
     return document
 
 
-def _check_functions(root: Node, columns: Container[str]) -> None:
+def _check_functions(root: Node, columns: Sequence[str]) -> None:
     """Refuse what depends on other rows, and what isn't deterministic. Raises `ExpressionError`."""
+    names = {name.lower() for name in columns}
     for node in _walk(root):
         if problem := _REFUSED.get(node["class"]):
             raise ExpressionError(problem)
         if node["class"] == "FUNCTION":
             name = node["function_name"].lower()
-            # `age(x)` is the interval from x to now; only `age(x, y)` is deterministic. `x.age()` is refused.
-            of_now = name == "age" and (len(node["arguments"]) < 2 or len(node["qualified_name"]["path"]) > 1)
-            is_changing = of_now or name in _CHANGING
+            # `age(x)` is the interval from x to now; only `age(x, y)` is deterministic.
+            is_changing = name in _CHANGING or (name == "age" and len(node["arguments"]) < 2)
         elif node["class"] == "COLUMN_REF":
             name = node["column_names"][0].lower()
-            is_changing = name in _CHANGING and name not in columns
+            is_changing = name in _CHANGING and name not in names
         else:
             continue
         if is_changing:
@@ -261,28 +250,23 @@ def _check_functions(root: Node, columns: Container[str]) -> None:
             )
 
 
-def _check_case(root: Node, schema: pa.Schema) -> None:
+def _check_case(root: Node, names: Sequence[str], schema: pa.Schema) -> None:
     """Refuse a name that two columns, or two fields of a struct, share but for case: DuckDB would read the first of them."""
-    columns = list(_names(root))
-    _check_apart(schema.names, columns, bool(_flat_fields(schema)))
-    # A field may also be named by a constant, as in meta['quality'], so every text constant counts as a possible name.
-    fields = columns + [node["literal"]["text"] for node in _walk(root) if node["class"] == "CONSTANT"]
-    used = {name.casefold() for name in columns}
-    kinds = [field.type for field in schema if field.name.casefold() in used]
+    used = {name.casefold() for name in names}
+    kinds: list[pa.DataType] = [pa.struct([field for field in schema if field.name.casefold() in used])]
+    # A field may also be named by a constant, as in meta['quality'], so every constant counts as a possible name.
+    constants = [node["literal"]["text"] for node in _walk(root) if node["class"] == "CONSTANT"]
     while kinds:
         kind = kinds.pop()
-        children = [kind.field(i) for i in range(kind.num_fields)]
-        _check_apart([child.name for child in children], fields)
-        kinds += [child.type for child in children]
-
-
-def _check_apart(names: Sequence[str], used: Sequence[str], in_record: bool = False) -> None:
-    """Raise `ExpressionError` if one of the names that are used means several of `names`, which differ in case."""
-    for name in used:
-        alike = [other for other in names if other.casefold() == name.casefold()]
-        if len(alike) > 1:
-            way_out = f", or {_record_advice(name if name in alike else alike[0])}" if in_record else ""
-            raise ExpressionError(f"SQL doesn't tell {' and '.join(map(repr, alike))} apart; rename one of them{way_out}")
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        for name in (*names, *constants):
+            alike = [field.name for field in fields if field.name.casefold() == name.casefold()]
+            if len(alike) > 1:
+                way_out = f", or {_record_advice(name if name in alike else alike[0])}" if _flat_fields(schema) else ""
+                raise ExpressionError(
+                    f"SQL doesn't tell {' and '.join(map(repr, alike))} apart; rename one of them{way_out}"
+                )
+        kinds += [field.type for field in fields]
 
 
 def _unify_operands(connection: DuckDBPyConnection, root: Node) -> bool:
