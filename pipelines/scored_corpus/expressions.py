@@ -83,11 +83,12 @@ class _Checked:
         with databases.cursor() as connection:
             rows = _register_null_row(connection, schema)
             try:
-                # DuckDB refuses in WHERE what looks at other rows, and in one of the two places what is no expression:
-                # `true from t`, `true limit 1`, `true; drop ...`, `true as x` in the second, `true) or (true` in the first.
-                types = connection.sql(f"select {text}{_END}, true from {_ROWS} where ({text}{_END}) is null").types
+                # DuckDB refuses in WHERE what looks at other rows, and in one of the places whatever is no expression:
+                # `true from t`, `true limit 1`, `true; drop ...` in parentheses, `true) or (true` without.
+                binding = f"select ({text}{_END}), {text}{_END} from {_ROWS} where ({text}{_END}) is null"
+                types = connection.sql(binding).types
                 if len(types) != 2:
-                    raise ExpressionError(f"a {cls.what} is one expression, and these are several")
+                    raise ExpressionError(f"a {cls.what} is exactly one expression")
                 root = _parse(connection, text)
                 names = list(_names(root))
                 _check_functions(root, rows.column_names)
@@ -145,11 +146,16 @@ class Evaluator:
 
 def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The column with null in place of every NaN in it, in its structs, lists and maps too."""
-    if pa.types.is_floating(column.type):
+    kind = column.type
+    if pa.types.is_floating(kind):
         return pc.if_else(pc.is_nan(column), None, column)
-    if pa.types.is_nested(column.type) and re.search("float|double", str(column.type)):
-        return pa.array(column.to_pylist(), column.type, from_pandas=True)  # 0.2 us for a number
-    return column
+    if not pa.types.is_nested(kind) or not re.search("float|double", str(kind)):
+        return column
+    if pa.types.is_struct(kind):
+        fields = [_without_nan(pc.struct_field(column, [i])) for i in range(kind.num_fields)]
+        packed = pc.make_struct(*fields, field_names=[field.name for field in kind])
+        return pc.if_else(pc.is_null(column), None, packed)
+    return pa.array(column.to_pylist(), kind, from_pandas=True)  # reads NaN as null
 
 
 def _flat_fields(schema: pa.Schema) -> Sequence[str]:

@@ -105,6 +105,7 @@ def test_text_is_neither_true_nor_false(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "",
         "true; select 1",
         "true) or (true",
         "reward > 1 as x",
@@ -460,7 +461,7 @@ def test_a_ranking_is_a_number(text: str) -> None:
     [
         ("topic", "it is VARCHAR, and a ranking must be a number"),
         ("reward > 1", "it is BOOLEAN, and a ranking must be a number"),
-        ("reward, n", "a ranking is one expression"),
+        ("reward, n", "a ranking is exactly one expression"),
         ("avg(reward)", "a filter looks at one response at a time"),
         ("random()", "has another value each time"),
         ("rewards", "there is no column rewards\n  rewards\nDid you mean reward?\n"),
