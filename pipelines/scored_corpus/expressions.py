@@ -50,13 +50,13 @@ _CHANGING = frozenset({
     "write_log",
 })  # fmt: skip
 """Functions and macros of the clock, of chance and of the session. SQL lets some of them stand without parentheses."""
-_FAMILIES = {
-    "number": ("tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint", "uinteger", "ubigint",
-               "uhugeint", "bignum", "float", "double", "decimal"),
-    "text": ("varchar", "enum", "uuid"),
-    "moment": ("date", "timestamp", "timestamp with time zone", "timestamp_s", "timestamp_ms", "timestamp_ns"),
-}  # fmt: skip
-_FAMILY = {kind: family for family, kinds in _FAMILIES.items() for kind in kinds}
+_FAMILY = {
+    **dict.fromkeys(["tinyint", "smallint", "integer", "bigint", "hugeint", "bignum"], "number"),
+    **dict.fromkeys(["utinyint", "usmallint", "uinteger", "ubigint", "uhugeint", "float", "double", "decimal"], "number"),
+    **dict.fromkeys(["varchar", "enum", "uuid"], "text"),
+    **dict.fromkeys(["date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"], "moment"),
+    "timestamp with time zone": "moment",
+}
 
 Node = Mapping[str, Any]
 
@@ -361,7 +361,6 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
         name = missing[2].split(".")[0] if missing[1] == "table" else missing[2]  # of meta.info.k, meta.info is the table
         problem = f"there is no column {name}"
         hints = list(_missing_hints(text, name, rows))
-    connection.register(_ROWS, rows)
     reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
     keywords = {name for (name,) in reserved.fetchall()}
     relation = connection.sql(f"from {_ROWS}")
