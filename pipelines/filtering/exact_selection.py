@@ -26,6 +26,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipelines.filtering.filter_step import GROUP, TIE, VALUE
+
 Values = NDArray[np.float64]
 Words = NDArray[np.uint64]
 """Ties, or values mapped to integers of the same order; one-dimensional."""
@@ -317,13 +319,6 @@ class Search:
             # A quantile between two values keeps only what is greater than the lower one.
             value, kept, ties = quantile, kept if quantile == value else place.greater, None
         return replace(self, step=None, boundary=Boundary(value, tie, place.total, kept, ties))
-
-
-GROUP = ("group_high", "group_low")
-VALUE = "value"
-TIE = "tie"
-"""Columns of a table of candidates: the halves of the group's 128-bit digest, evenly distributed, and the key. Other columns
-are passed through."""
 
 
 class GroupWinners(NamedTuple):

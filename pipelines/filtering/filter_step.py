@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from actors.errors import AuditError, SettingsError
 from actors.records import Status
-from pipelines.filtering.exact_selection import GROUP, TIE, VALUE
 from pipelines.filtering.writers import Target
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import (
@@ -44,6 +43,11 @@ CONDITION, NO_VALUE = "condition", "no_value"
 """Reasons why a scored response isn't kept, beside those of its selection. Unscored ones have their status and reason."""
 
 _MET = "met"
+GROUP = ("group_high", "group_low")
+VALUE = "value"
+TIE = "tie"
+"""Results of a ranking, as columns: the halves of the group's 128-bit digest, the number that is ranked by, and the hash that
+decides among equal ones."""
 
 Mask = NDArray[np.bool_]
 

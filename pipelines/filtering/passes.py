@@ -17,9 +17,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipelines.filtering.exact_selection import (
-    GROUP,
-    TIE,
-    VALUE,
     Boundary,
     Count,
     Gather,
@@ -31,7 +28,7 @@ from pipelines.filtering.exact_selection import (
     local_best,
     partition,
 )
-from pipelines.filtering.filter_step import EvaluatedRows, Group, Output
+from pipelines.filtering.filter_step import GROUP, TIE, VALUE, EvaluatedRows, Group, Output
 from pipelines.runtime.workers import Workers
 from pipelines.settings.run_settings import ChoiceSettings
 
