@@ -232,7 +232,7 @@ class FilterStep:
         return replace(self, kept=kept, rest=rest)
 
     def evaluate(self, data: Group) -> Iterator[EvaluatedRows]:
-        """Evaluate the parts of a group, table by table (see `passes.SourceEvaluator`)."""
+        """Evaluate the parts of a group, table by table (see `selection.SourceEvaluator`)."""
         evaluate = self.evaluator.compile()
         for numbered in data.parts:
             yield from self.evaluate_part(numbered, evaluate)

@@ -121,9 +121,7 @@ class Winners:
 
 
 @contextmanager
-def choose(
-    workers: Workers, choice: ChoiceSettings, sources: Sequence[tuple[SourceEvaluator, Any]]
-) -> Iterator[Chosen]:
+def choose(workers: Workers, choice: ChoiceSettings, sources: Sequence[tuple[SourceEvaluator, Any]]) -> Iterator[Chosen]:
     """What a choice of --top-fraction, --quantile or --top-k comes to among all sources, each an evaluator and its data.
 
     Raises `RunStopped` if DuckDB fails, as when the disk is full.
