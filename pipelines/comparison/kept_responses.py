@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.filtering.filter_corpus import check
-from pipelines.filtering.filter_step import EvaluatedRows, FilterStep, Group, Numbered, ResponseEvaluator, Selection
+from pipelines.filtering.filter_corpus import check, groups_of
+from pipelines.filtering.filter_step import EvaluatedRows, FilterStep, ResponseEvaluator, Selection
 from pipelines.filtering.selection import choose
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
@@ -52,20 +52,21 @@ def _rows_without_marks(corpus: OpenedCorpus, names: list[str]) -> Iterator[Mark
 def _rows_with_marks(
     step: FilterStep, corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]
 ) -> Iterator[MarkedRows]:
-    parts = [Numbered(number, part) for number, (part, _) in enumerate(corpus.entries)]
+    groups = list(groups_of(corpus.entries))
+    evaluate = step.evaluator.compile()
     # In this process, which reads the parts anyway.
     with ExitStack() as stack, workers(1) as pool:
         chosen = None
         if step.evaluator.ranking:
-            chosen = stack.enter_context(choose(pool, choice, [(step, Group((numbered,))) for numbered in parts]))
-        evaluate = step.evaluator.compile()
-        for number, part in parts:
-            selection = chosen.selection(number, number) if chosen else None
-            first = 0
-            for table in corpus.responses.tables(part, list(dict.fromkeys([*names, *step.reads]))):
-                rows = step.evaluator.evaluate(number, first, table, evaluate)
-                yield MarkedRows(number, first, table, _mask(selection, rows))
-                first += table.num_rows
+            chosen = stack.enter_context(choose(pool, choice, [(step, group) for group in groups]))
+        for group in groups:
+            selection = chosen.selection(group.parts[0].number, group.parts[-1].number) if chosen else None
+            for number, part in group.parts:
+                first = 0
+                for table in corpus.responses.tables(part, list(dict.fromkeys([*names, *step.reads]))):
+                    rows = step.evaluator.evaluate(number, first, table, evaluate)
+                    yield MarkedRows(number, first, table, _mask(selection, rows))
+                    first += table.num_rows
 
 
 def _mask(selection: Selection | None, rows: EvaluatedRows) -> NDArray[np.bool_]:

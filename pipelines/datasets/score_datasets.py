@@ -206,7 +206,7 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
         evaluator = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
         sources = [(_Block(evaluator, schema, number), block) for number, block in enumerate(blocks)]
         with choose(OnRay(), choice, sources) as chosen:
-            kept_blocks = [
+            kept_blocks: list[Any] = [
                 ray.remote(_keep_chosen).remote(chosen.selection(source.number, source.number), source, block)
                 for source, block in sources
             ]

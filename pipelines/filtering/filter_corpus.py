@@ -70,7 +70,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
     step = replace(_step(settings, corpus.manifest), source=corpus.responses)
     share = corpus.share
     sizes = {part: entry.size * share for part, entry in corpus.entries}
-    groups = list(_groups(corpus.entries))
+    groups = list(groups_of(corpus.entries))
     with ExitStack() as stack, workers(len(groups)) as pool:
         for target in step.targets:
             stack.enter_context(lease(target.folder))
@@ -178,6 +178,19 @@ class _Work:
 
 def _filter_output(step: FilterStep, selection: Selection | None, output: Output) -> tuple[int, KeepSummary]:
     return output.index, filter_group(step, selection, output)
+
+
+def groups_of(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
+    """Groups of neighbouring parts, bounded by size and number: what one task reads."""
+    size, group = 0, list[Numbered]()
+    for number, (part, entry) in enumerate(parts):
+        if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
+            yield Group(tuple(group))
+            size, group = 0, []
+        size += entry.size
+        group.append(Numbered(number, part))
+    if group:
+        yield Group(tuple(group))
 
 
 def _plan_outputs(groups: Sequence[Group], sizes: Sequence[float], target: float) -> list[Output]:
@@ -290,16 +303,3 @@ def _document(
         "firsts": [names[0] for names in parts],
         "source": {**corpus.source, "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"},
     }
-
-
-def _groups(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
-    """Groups of neighbouring parts, bounded by size and number: what one task reads."""
-    size, group = 0, list[Numbered]()
-    for number, (part, entry) in enumerate(parts):
-        if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
-            yield Group(tuple(group))
-            size, group = 0, []
-        size += entry.size
-        group.append(Numbered(number, part))
-    if group:
-        yield Group(tuple(group))

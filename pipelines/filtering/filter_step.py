@@ -46,8 +46,8 @@ _MET = "met"
 GROUP = ("group_high", "group_low")
 VALUE = "value"
 TIE = "tie"
-"""Results of a ranking, as columns: the halves of the group's 128-bit digest, the number that is ranked by, and the hash that
-decides among equal ones."""
+"""Columns of a ranking's results: the halves of the group's 128-bit digest, the number ranked by, and the hash that decides
+among equal ones."""
 
 Mask = NDArray[np.bool_]
 

@@ -11,6 +11,7 @@ prompt the first in the corpus win.
 """
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,9 +131,11 @@ def choose(workers: Workers, choice: ChoiceSettings, sources: Sequence[tuple[Sou
     with databases.spilling("select", _MEMORY, "the best can't be chosen") as database:
         database.register("arrived", schema.empty_table())
         database.execute("create table keys as from arrived")
+        database.begin()  # else each insertion would wait for the disk
         for table in workers.map(_evaluate_keys, [(schema, evaluator, data) for evaluator, data in sources]):
             database.register("arrived", table)
             database.execute("insert into keys from arrived")
+        database.commit()
         database.unregister("arrived")
         chosen = _find_boundary(database, choice) if choice.top_k is None else _rank(database, choice)
         database.execute("drop table keys")
@@ -171,10 +174,8 @@ def _fraction_boundary(database: DuckDBPyConnection, fraction: float, total: int
     """
     rank = max(1, math.floor(Fraction(str(fraction)) * total))
     ((value, tie),) = _keys_from(database, rank, 1)
-    ((greater, equal, equal_kept),) = database.execute(
-        "select count(*) filter (value > $1), count(*) filter (value = $1), count(*) filter (value = $1 and tie >= $2) from keys",
-        [value, tie],
-    ).fetchall()
+    counts = "count(*) filter (value > $1), count(*) filter (value = $1), count(*) filter (value = $1 and tie >= $2)"
+    ((greater, equal, equal_kept),) = database.execute(f"select {counts} from keys", [value, tie]).fetchall()
     return Boundary("top_fraction", total, greater + equal_kept, value, tie, equal, equal_kept)
 
 
@@ -230,6 +231,6 @@ def _rank(database: DuckDBPyConnection, choice: ChoiceSettings) -> Winners:
         )
         where rank <= $top_k order by {_PART}, {_PLACE}
         """,
-        {"top_k": choice.top_k, "min_gap": choice.min_gap},
+        {"top_k": min(choice.top_k or 0, sys.maxsize), "min_gap": choice.min_gap},
     )
     return Winners(database, choice)
