@@ -3,9 +3,7 @@
 import atexit
 import contextlib
 import errno
-import functools
 import importlib
-import json
 import os
 import shlex
 import sys
@@ -195,13 +193,11 @@ def models(context: click.Context) -> None:
 @json_option
 def explain(model: str, family: str | None, as_json: bool) -> None:
     """Show the prompt format of MODEL, where its reward is read, its range, context length, licence and source."""
-    from pipelines.cli.commands.explain import explanation, show_explained
+    from pipelines.cli.commands.explain import explained, explanation
+    from pipelines.cli.plain_console import tell
 
     about = explanation(model, family)
-    if as_json:
-        click.echo(json.dumps(about))
-    else:
-        show_explained(about)
+    tell(as_json, about, [explained(about)])
 
 
 @cli.command()
@@ -292,6 +288,7 @@ def run(recipe: str, as_json: bool) -> None:
     """
     from pipelines.cli import recipe_preflight
     from pipelines.cli.commands import sampling
+    from pipelines.cli.plain_console import tell
     from pipelines.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
@@ -303,8 +300,7 @@ def run(recipe: str, as_json: bool) -> None:
     for name, step in steps.items():
         if name not in along and (done := recipe_preflight.read_finished_step(name, step)) is not None:
             click.echo(f"{name}: nothing to do, {step.output} holds it", err=True)
-            if as_json:
-                click.echo(json.dumps(done.as_json()))
+            tell(as_json, done.as_json(), ())
             continue
         match name:
             case "sample":
@@ -333,40 +329,37 @@ def completion(shell: str) -> None:
 
 
 def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    from pipelines.cli import report
     from pipelines.cli.commands import sampling
+    from pipelines.cli.report import scored_report
     from pipelines.runtime.progress import Lines
     from pipelines.scoring import score_corpus
 
     with silence_ray():
         summary = score_corpus.score(settings, Lines(), jobs=jobs)
-    sampling.tell(summary, as_json, functools.partial(report.show_scored, summary, settings), summary)
+    sampling.tell_run(as_json, summary.as_json(), scored_report(summary, settings), summary)
 
 
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
-    from pipelines.cli.report import show_ensemble
+    from pipelines.cli.plain_console import tell
+    from pipelines.cli.report import ensemble_report
     from pipelines.ensembles import score_ensemble
     from pipelines.runtime.progress import Lines
 
     with silence_ray():
         summary = score_ensemble.ensemble(settings, Lines())
-    if as_json:
-        click.echo(json.dumps(summary.as_json()))
-    else:
-        show_ensemble(summary, settings)
+    tell(as_json, summary.as_json(), ensemble_report(summary, settings))
     summary.combined.check_scored()
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.report import show_kept, show_strays
-    from pipelines.cli.upload_report import show_upload, with_upload
+    from pipelines.cli.plain_console import say, tell_made
+    from pipelines.cli.report import kept_report
     from pipelines.filtering import filter_corpus
     from pipelines.hub.upload import run_and_upload
+    from pipelines.run_folder.parts import Parts, strays_message
+    from pipelines.storage import absolute
 
     summary, upload = run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))
-    show_strays(settings.scored)
-    if as_json:
-        click.echo(json.dumps(with_upload(summary.as_json(), upload)))
-    else:
-        show_kept(summary, settings)
-        show_upload(upload)
+    if strays := Parts(absolute(settings.scored)).strays():
+        say(strays_message(strays), err=True)
+    tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

@@ -53,7 +53,7 @@ class ResponseFormat:
 
     `rows` is called with the candidates of one row of the corpus at a time, in order, without those that `check` refuses.
     `whole` formats hold conversations all of whose assistant turns are trained on. `needs_scores` names the scores that a
-    corpus must have. `unit` is what a row is, in the plural, for summaries. `reserved` is as in `PairFormat`.
+    corpus must have. `reserved` is as in `PairFormat`.
     """
 
     name: str
@@ -64,5 +64,4 @@ class ResponseFormat:
     needs_threshold: bool = False
     whole: bool = False
     needs_scores: tuple[str, ...] = ()
-    unit: str = "responses"
     reserved: tuple[str, ...] = field(kw_only=True)

@@ -79,9 +79,9 @@ def show_models() -> None:
         console.print(f"  {family.name:<{name_width}}  {family.summary}", soft_wrap=True)
 
 
-def show_explained(facts: Mapping[str, Any]) -> None:
-    """Print a model's facts as a table."""
+def explained(facts: Mapping[str, Any]) -> Table:
+    """A model's facts as a table."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-    plain_console().print(table)
+    return table
