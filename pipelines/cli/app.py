@@ -181,10 +181,11 @@ def cli() -> None:
 @click.pass_context
 def models(context: click.Context) -> None:
     """List the reward models that Assay knows. `models explain ID` shows one model's prompt format and outputs."""
-    from pipelines.cli.commands.explain import show_models
+    from pipelines.cli.commands.explain import known_models
+    from pipelines.cli.plain_console import show
 
     if context.invoked_subcommand is None:
-        show_models()
+        show(known_models())
 
 
 @models.command(cls=Command)
@@ -240,7 +241,9 @@ def score(as_json: bool, **options: Any) -> None:
 
     Run the same command again to resume after an interruption.
     """
-    _score(build_from(ScoreSettings, options), as_json)
+    from pipelines.cli.commands.sampling import do_run
+
+    do_run("score", build_from(ScoreSettings, options), as_json)
 
 
 @cli.command()
@@ -296,19 +299,14 @@ def run(recipe: str, as_json: bool) -> None:
     recipe_preflight.check_steps(steps)
     scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
     along = export_commands.export_while_scoring(scoring_step, steps)
-    run_with = {"jobs": list(along.values())}
     for name, step in steps.items():
         if name not in along and (done := recipe_preflight.read_finished_step(name, step)) is not None:
             click.echo(f"{name}: nothing to do, {step.output} holds it", err=True)
             tell(as_json, done.as_json(), ())
             continue
         match name:
-            case "sample":
-                sampling.do_sample(step, as_json, **run_with)
-            case "refine":
-                sampling.do_refine(step, as_json, **run_with)
-            case "score":
-                _score(step, as_json, **run_with)
+            case "sample" | "refine" | "score":
+                sampling.do_run(name, step, as_json, list(along.values()))
             case "ensemble":
                 _ensemble(step, as_json)
             case "filter":
@@ -326,17 +324,6 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click has one for each of the choices
     click.echo(kind(cli, {}, PROGRAM, "_ASSAY_COMPLETE").source())
-
-
-def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    from pipelines.cli.commands import sampling
-    from pipelines.cli.report import scored_report
-    from pipelines.runtime.progress import Lines
-    from pipelines.scoring import score_corpus
-
-    with silence_ray():
-        summary = score_corpus.score(settings, Lines(), jobs=jobs)
-    sampling.tell_run(as_json, summary.as_json(), scored_report(summary, settings), summary)
 
 
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:

@@ -47,16 +47,16 @@ def upload_text(upload: "Upload") -> str:
     return f"Uploaded to {upload.url} ({'anybody may read it' if upload.public else 'private'}), commit {upload.commit}"
 
 
-def show(report: Iterable[str | Table], *, stderr: bool = False) -> None:
+def show(report: Iterable[str | Table]) -> None:
     """Print a report: a line for each of its texts, and its tables, of which a narrow terminal cuts no number off."""
-    console = plain_console(stderr=stderr)
+    console = plain_console()
     for fact in report:
         console.print(fact, soft_wrap=isinstance(fact, str), crop=False)
 
 
-def plain_console(*, stderr: bool = False) -> Console:
+def plain_console() -> Console:
     """A console that prints texts, tables and titles as they are: `[b]` is no style, `:ok:` no emoji, a number no colour.
 
     Each text is one line, and shows characters that would steer a terminal.
     """
-    return _PlainConsole(stderr=stderr, markup=False, emoji=False, highlight=False)
+    return _PlainConsole(markup=False, emoji=False, highlight=False)

@@ -32,9 +32,9 @@ def never(_: object) -> None:
 class PairFormat:
     """A format made of pairs.
 
-    `check` returns a reason to refuse a pair, or None; `rows` is called only for pairs that aren't refused. The
-    `rows_each` rows of one pair must stay next to each other, in this order: where there are two, the trainer tells the
-    better one by its position in the file. `reserved` are the names of its columns and of all others that the trainer's
+    `check` returns a reason to refuse a pair, or None; `rows` is called only for pairs that aren't refused. The rows of one
+    pair must stay next to each other, in this order: where there are two, the trainer tells the better one by its position
+    in the file. `reserved` are the names of its columns and of all others that the trainer's
     loader has a use for: no field of the input is carried along under one of these.
     """
 
@@ -43,7 +43,6 @@ class PairFormat:
     source: str
     rows: Callable[[PreferencePair], Iterator[Row]]
     check: Callable[[PreferencePair], str | None] = never
-    rows_each: int = 1
     reserved: tuple[str, ...] = field(kw_only=True)
 
 

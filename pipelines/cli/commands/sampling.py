@@ -1,12 +1,12 @@
-"""The commands of rejection sampling and preference data: `sample`, `refine`, `choose`, `pairs`, `export`."""
+"""The commands `sample`, `refine`, `choose`, `pairs` and `export`; and the steps that a recipe has, too."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.run_settings import RefineSettings, SampleSettings
+from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +26,7 @@ def sample(as_json: bool, **options: Any) -> None:
     input row as conversations (`choose` compares the candidates of equal prompts in all rows). Run the same command again to
     resume after an interruption.
     """
-    do_sample(build_from(SampleSettings, options), as_json)
+    do_run("sample", build_from(SampleSettings, options), as_json)
 
 
 @command()
@@ -40,7 +40,7 @@ def refine(as_json: bool, **options: Any) -> None:
     OUTPUT is a scored corpus with a row for each draft and each edit; with --keep, OUTPUT/kept holds the chosen ones. Run
     the same command again to resume after an interruption.
     """
-    do_refine(build_from(RefineSettings, options), as_json)
+    do_run("refine", build_from(RefineSettings, options), as_json)
 
 
 @command()
@@ -73,26 +73,24 @@ def export(as_json: bool, **options: Any) -> None:
     do_export("export", build_from(ExportSettings, options), as_json)
 
 
-def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    """Run `sample`, and `jobs` on each part."""
-    from pipelines.cli.report import sampled_report
+def do_run(
+    step: str, settings: ScoreSettings | SampleSettings | RefineSettings, as_json: bool, jobs: Sequence[Any] = ()
+) -> None:
+    """Run the step `score`, `sample` or `refine`, and `jobs` on each part."""
+    from pipelines.cli import report
     from pipelines.runtime.progress import Lines
-    from pipelines.sampling import sample_prompts
+    from pipelines.sampling import refine_prompts, sample_prompts
+    from pipelines.scoring import score_corpus
 
+    steps: dict[str, tuple[Callable[..., Any], Callable[..., report.Report]]] = {
+        "score": (score_corpus.score, report.scored_report),
+        "sample": (sample_prompts.sample, report.sampled_report),
+        "refine": (refine_prompts.refine, report.refined_report),
+    }
+    run, make_report = steps[step]
     with silence_ray():
-        sampled = sample_prompts.sample(settings, Lines(), jobs)
-    tell_run(as_json, sampled.as_json(), sampled_report(sampled, settings), sampled.scored)
-
-
-def do_refine(settings: RefineSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    """Run `refine`, and `jobs` on each part."""
-    from pipelines.cli.report import refined_report
-    from pipelines.runtime.progress import Lines
-    from pipelines.sampling import refine_prompts
-
-    with silence_ray():
-        refined = refine_prompts.refine(settings, Lines(), jobs)
-    tell_run(as_json, refined.as_json(), refined_report(refined, settings), refined.scored)
+        summary = run(settings, Lines(), jobs=jobs)
+    tell_run(as_json, summary.as_json(), make_report(summary, settings), summary if step == "score" else summary.scored)
 
 
 def tell_run(as_json: bool, document: dict[str, Any], report: Iterable["str | Table"], scored: "Summary") -> None:
