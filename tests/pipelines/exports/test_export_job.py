@@ -873,7 +873,7 @@ def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
         assert found["candidates"] == 6
         shown = run(command, folder, out / command, *words, "--overwrite")
         assert f"{found['rows']} " in shown
-        assert f"of 6 scored {'responses' if command == 'export' else 'candidates'} in" in shown
+        assert "of 6 scored responses in" in shown
         assert "3 without a reward" in shown
 
 
