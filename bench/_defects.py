@@ -217,8 +217,8 @@ DEFECTS = (
     Defect(
         "a part committed by a run that has lost its folder",
         "pipelines/run_folder/parts.py",
-        "if self.ticket is not None:",
-        "if False:",
+        "self.ticket.check()",
+        "pass",
         "tests/pipelines/storage/test_lease.py::test_a_worker_writes_no_part_into_a_folder_that_its_run_has_lost",
     ),
     Defect(
@@ -668,16 +668,23 @@ DEFECTS = (
     ),
     Defect(
         "a renamed part is taken",
-        "pipelines/scored_corpus/part_checks.py",
-        " not in {None, part.place}:",
-        " not in {None, part.place, place}:",
+        "pipelines/run_folder/part_content.py",
+        "(run, place) != (part.run, part.place)",
+        "run != part.run",
         "tests/pipelines/rescoring/test_verify_folder.py::test_a_bad_part_is_found_and_named_and_dropped_alone",
     ),
     Defect(
+        "a write is sent again by a run that has lost its folder",
+        "pipelines/storage/patience.py",
+        "if writes and patience.check is not None:",
+        "if False:",
+        "tests/pipelines/storage/test_patience.py::test_a_run_that_has_lost_its_folder_meanwhile_writes_nothing",
+    ),
+    Defect(
         "another model's part is taken",
-        "pipelines/scored_corpus/part_checks.py",
-        ")) != manifest.run:",
-        ")) != manifest.run and not run:",
+        "pipelines/run_folder/part_content.py",
+        "(run, place) != (part.run, part.place)",
+        "place != part.place",
         "tests/pipelines/rescoring/test_verify_folder.py::test_a_bad_part_is_found_and_named_and_dropped_alone",
     ),
     Defect(

@@ -1,8 +1,9 @@
 """RM-R1, distilled from DeepSeek's reasoning, names the better of two responses after reasoning about them.
 
 The prompt is one user turn and no system turn, word for word its authors' (Apache-2.0). The verdict is in the last
-`<answer>`, with no words after it; as in their code, a text with both `[[A]]` and `[[B]]` has none. They show each pair in
-one random order; here both orders are judged, and a judge that contradicts itself counts as a tie.
+`<answer>`, with no words after it, and a text whose answers differ has none (their code refuses `[[A]]` and `[[B]]` also in
+prose). They show each pair in one random order; here both orders are judged, and a judge that contradicts itself counts as
+a tie.
 """
 
 import re
@@ -24,7 +25,7 @@ _FORMAT = (
     "\n\nOutput your final verdict at last by strictly following this format: '<answer>[[A]]</answer>' if Chatbot A is "
     "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
 )
-_WINNER = re.compile(r"\[\[([AB])\]\]")
+_WINNER = re.compile(r"<answer>\s*\[\[([AB])\]\]")
 _ANSWER = re.compile(r"\s*\[\[[AB]\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
@@ -57,7 +58,7 @@ class RmR1(Judge):
     summary = "reasons, then names the better of two responses (RM-R1, distilled)"
     source = "RM-R1-UIUC/RM-R1, eval/RM-Bench/rewardbench/generative.py"
     asked = "one user turn with its authors' text and both responses, in both orders; generation prompt"
-    read_at = "[[A]] or [[B]] in the last <answer> after </think>, the only one of the two there"
+    read_at = "[[A]] or [[B]] in the last <answer> after </think>, if no other one names the other"
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
     order_matters = True
     shows = Shows.TWO

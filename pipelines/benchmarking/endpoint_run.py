@@ -122,7 +122,7 @@ def score_on_endpoint(
     columns.check(field for row in objects for field in row)
     made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
     manifest = Manifest(_identity(served, row_shape, corpus, prefix), tuple(files), columns, made_with)
-    with lease(output, progress.noted):
+    with lease(output, progress.noted, settings.endpoint_patience_s):
         manifest = _opened(manifest, storage.absolute(output), files)
         parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))
         parts.create()
@@ -192,6 +192,7 @@ def _carry_out(run: _EndpointRun, output: str, progress: Progress) -> Summary:
         except EngineError as error:  # its patience is over: what is committed stays, and the same command goes on
             raise RunStopped(str(error)) from error
     counts = audit(files, run.parts.extents(files), run.parts.listing())
+    run.parts.set_strays_aside(progress.noted)
     summary = summarise(run.parts, run.manifest.columns, counts)
     replace(run.manifest, summary=summary.as_json()).write(output)
     summary.check_scored()

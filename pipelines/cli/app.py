@@ -339,14 +339,10 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import say, tell_made
+    from pipelines.cli.plain_console import tell_made
     from pipelines.cli.report import kept_report
     from pipelines.filtering import filter_corpus
     from pipelines.hub.upload import run_and_upload
-    from pipelines.run_folder.parts import Parts, strays_message
-    from pipelines.storage import absolute
 
     summary, upload = run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))
-    if strays := Parts(absolute(settings.scored)).strays():
-        say(strays_message(strays), err=True)
     tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

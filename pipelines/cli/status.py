@@ -80,8 +80,6 @@ class RunStatus:
     eta: float | None
     made_up: bool = False
     """Whether the scores are the fake engine's."""
-    strays: tuple[str, ...] = ()
-    """Files among the parts that aren't this run's."""
     empty: tuple[str, ...] = ()
     """Empty part files, whose rows will be scored again."""
     state: RunState = RunState.STOPPED
@@ -109,7 +107,7 @@ def status(folder: str) -> RunStatus:
         )
     run = Parts(folder, manifest.run)
     try:
-        listed, extents, strays = run.entries(), run.extents(manifest.files), run.strays()
+        listed, extents = run.entries(), run.extents(manifest.files)
         holding, recipe_path = read_holding(folder), read_recipe_path(folder)
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
@@ -141,7 +139,6 @@ def status(folder: str) -> RunStatus:
         responses=counts.responses,
         last_part_ago=max(0.0, now - recent[-1][1].written) if recent else None,
         responses_per_s=responses / recent_seconds if is_going else None,
-        strays=tuple(strays),
         empty=tuple(empty),
         eta=recent_seconds * (1 - done_share) / (done_share - earlier_share)
         if is_going and done_share > earlier_share

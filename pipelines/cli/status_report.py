@@ -18,7 +18,6 @@ from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunState, RunStatus
 from pipelines.cli.status import status as run_status
-from pipelines.run_folder.parts import strays_message
 from pipelines.runtime.progress import duration
 
 _STOPPED, _INTERRUPTED = 3, 130
@@ -106,8 +105,6 @@ def _run_lines(run: RunStatus) -> Iterator[str]:
         yield f"Without a reward: {counts_text(run.reasons)}{of_parts}"
     if facts := _time_facts(run):
         yield ", ".join(facts)
-    if run.strays:
-        yield strays_message(run.strays)
     if run.empty:
         yield f"Parts that are empty: {first_of(run.empty, 3)}; the same command scores them again"
     yield from _end_lines(run)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 
-from actors.errors import SettingsError, SourceError
+from actors.errors import SettingsError
 from pipelines.comparison.kept_responses import marked_rows
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, TEXT
@@ -103,7 +103,7 @@ class Loader:
     def load(self, table: str, corpus: OpenedCorpus) -> None:
         """Make a table: each response's place, key, status, numbers (n0, n1 ...), and whether the filter keeps it.
 
-        Raises `SourceError` if a part can't be read or doesn't hold what its name says.
+        Raises `SourceError` if a part can't be read.
         """
         schema, files = _schema(corpus, self.matching), self.matching.files[0 if table == "first" else 1]
         self.connection.register(
@@ -120,7 +120,6 @@ class Loader:
             """
         )
         self.connection.execute(f"drop table {table}_rows")
-        _check_complete(self.connection, table, corpus)
 
     def _select(self, prefix: str) -> str:
         row, name, prompt, status, reason = (quoted(prefix + column) for column in _OURS)
@@ -134,15 +133,6 @@ class Loader:
                 {status} as status, {reason} as reason, {values}
             from incoming left join files on files.name = regexp_replace({row}, ':[^:]*$', '')
             """
-
-
-def _check_complete(connection: duckdb.DuckDBPyConnection, table: str, corpus: OpenedCorpus) -> None:
-    ((count,),) = connection.execute(f"select count(*) from {table}").fetchall()
-    if count != corpus.total:
-        raise SourceError(
-            f"{corpus.folder} holds {count:,} responses, and the names of its parts say {corpus.total:,}; "
-            f"`assay verify {corpus.folder} --sample 0` says which part is wrong"
-        )
 
 
 def _sql(prefix: str, number: str) -> str:

@@ -77,7 +77,7 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     """
     progress = progress or Silent()
     all_members = members(settings)
-    with lease(settings.output, progress.noted):
+    with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         _open(settings, all_members)
         summaries = {}
         for number, member in enumerate(all_members, start=1):
@@ -212,6 +212,7 @@ def combine(
     expected = sum((part.counts for part, _ in runs[0].entries), Counts())
     if (counts.rows, counts.responses) != (expected.rows, expected.responses):
         raise AuditError(f"the members hold {expected}, and the parts made of them {counts}")
+    step.target.set_strays_aside((progress or Silent()).noted)
     summary = summarise(step.target, manifest.columns, counts)
     replace(manifest, summary={**summary.as_json(), _AGREEMENT: asdict(agreement)}).write(folder)
     return summary, agreement

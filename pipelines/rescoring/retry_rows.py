@@ -114,7 +114,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     opened = reopen(folder, manifest, settings.engines)
     accepting = opened.settings.model_copy(update={"accept_versions": settings.accept_versions})
     opened = replace(opened, settings=accepting)
-    with lease(folder, progress.noted):
+    with lease(folder, progress.noted, opened.settings.work.storage_patience_s):
         audit_parts(folder, manifest, partial=False)
         run = _run(opened, frozenset(settings.reasons or RETRIED))
         run.parts.repair()

@@ -2,6 +2,7 @@
 
 1. Read every part: checksums, footer, run, range, rows and counts (`scored_corpus.part_checks`); audit those that are good.
 2. With --repair, delete the bad ones of this run, under the folder's lease: their ranges are work for the next `score`.
+   Files that aren't parts are moved away.
 3. If all is well, draw a sample of input rows, score them now, and compare statuses, rewards and scores.
 """
 
@@ -71,8 +72,8 @@ class VerifySummary:
 
     @property
     def is_sound(self) -> bool:
-        """Whether every part is good and nothing is missing."""
-        return not self.bad and self.gaps is None
+        """Whether every part is good, nothing is missing, and nothing else lies among the parts."""
+        return not self.bad and self.gaps is None and not self.strays
 
     def gate_failures(self, max_difference: float | None) -> list[str]:
         """What of the sample --max-difference doesn't let pass: a sentence for each."""
@@ -102,6 +103,8 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
     opened = reopen(folder, manifest, settings.engines) if settings.sample else None
     with lease(folder, progress.noted) if settings.repair else contextlib.nullcontext():
         parts = Parts(folder, manifest.run, ticket(folder) if settings.repair else None)
+        if settings.repair:
+            parts.set_strays_aside(progress.noted)
         checked = check_parts(parts, manifest)
         dropped = _drop(parts, checked.bad) if settings.repair else []
     summary = _summary(checked, dropped)

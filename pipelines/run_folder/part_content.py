@@ -1,7 +1,8 @@
 """The bytes of a part: written with checksums, and checked.
 
 Each page has a checksum, which every reader verifies. One more, in the footer, is of the whole file, footer included:
-SHA-256 with its own 64 digits taken as zeros.
+SHA-256 with its own 64 digits taken as zeros. The footer also says which part it is: whoever opens it compares that with the
+name, or a file that was copied over another one would give its rows twice, and lose the other's.
 """
 
 import hashlib
@@ -12,8 +13,10 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SHA_KEY, PLACE_KEY = "assay_sha256", "assay_place"
-"""Keys in the footer: of the checksum, and of the part's file and range, so that a part under another's name is noticed."""
+from pipelines.run_folder.part import Part
+
+SHA_KEY, PLACE_KEY, RUN_KEY = "assay_sha256", "assay_place", "assay_run"
+"""Keys in the footer: of the checksum, of the part's file and range, and of its run's name."""
 
 _GROUP_BYTES = 2**28
 """Bytes of a row group, decoded: Arrow can't read lists of strings of over 2 GiB at once. Few parts have a second group."""
@@ -39,7 +42,7 @@ def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
 
 
 @contextmanager
-def opened(content: bytes) -> Iterator[pq.ParquetFile]:
+def opened(content: bytes, part: Part) -> Iterator[pq.ParquetFile]:
     """Open the bytes of a part, which the caller has read in full: storage that doesn't answer is no damage.
 
     The checksum of every page read is verified. Raises `DamagedPart`, also for what is read of it in the block, and
@@ -47,11 +50,22 @@ def opened(content: bytes) -> Iterator[pq.ParquetFile]:
     """
     try:
         with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as parquet:
+            check_named(parquet.metadata, part)
             yield parquet
     except MemoryError:  # before the others, since Arrow's is an `ArrowException` as well
         raise
     except (OSError, ValueError, KeyError, OverflowError, pa.ArrowException) as error:
         raise DamagedPart(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+
+
+def check_named(metadata: pq.FileMetaData, part: Part) -> None:
+    """Raise `DamagedPart` unless a file holds the part that its name says: the run, the place and as many responses."""
+    notes = metadata.metadata or {}  # made anew at each access
+    run, place = (notes.get(key.encode(), b"").decode(errors="replace") for key in (RUN_KEY, PLACE_KEY))
+    if (run, place) != (part.run, part.place):
+        raise DamagedPart(f"it was written as {place or 'no part'} of the run {run or '(none)'}, and is named {part.name}")
+    if metadata.num_rows != part.counts.responses:
+        raise DamagedPart(f"it holds {metadata.num_rows} responses, and its name says {part.counts.responses}")
 
 
 def batches(parquet: pq.ParquetFile, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

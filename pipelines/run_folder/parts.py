@@ -8,6 +8,7 @@
              from the start of file 1 to position 456 of file 17: small files share a part
       ends/000003-000001048576-0a1b2c3d4e5f6071       where a compressed file or an array turned out to end
       sessions/01792837482910283746-0a1b2c3d4e5f6071.json    how long a session worked (`run_timing`)
+      set-aside/20261127T221200Z/other.parquet        what lay among the parts of this run when it ended, and isn't its
 
 A part is complete or absent, and never written twice (`pipelines.storage`). The parts tile every file, so a listing of
 names, without reading a file, tells what is missing.
@@ -19,7 +20,8 @@ A late writer of a dead driver can therefore never add a part to a run that was 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -31,14 +33,13 @@ from actors.errors import OutputError, SourceError
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.part import RUN, Part
-from pipelines.run_folder.part_content import batches, encode
+from pipelines.run_folder.part_content import RUN_KEY, DamagedPart, batches, check_named, encode
 from pipelines.run_folder.part_list import PackedEntries, PartList
 from pipelines.storage import Entry, Folder, error_text, open_read
 from pipelines.storage.lease import Ticket
+from pipelines.storage.protocol import TEMPORARY
 
 MANIFEST = "manifest.json"
-RUN_KEY = "assay_run"
-"""The key of the run's name in the metadata of a part."""
 
 _END_NAME = re.compile(rf"(\d+)-(\d+)-({RUN})")
 _LEAST_BYTES = 12
@@ -115,10 +116,12 @@ class Parts:
     def _encoded(self, part: Part, run: str, table: pa.Table, metadata: Mapping[str, str]) -> bytes:
         """A part's content, of which a check of the lease has just said that it may be written."""
         content = encode(table, {**metadata, RUN_KEY: run}, part.place)
-        # Directly before the write: the lease may be lost while the part is compressed.
+        self._check_lease()  # directly before the write: the lease may be lost while the part is compressed
+        return content
+
+    def _check_lease(self) -> None:
         if self.ticket is not None:
             self.ticket.check()
-        return content
 
     def listing(self) -> PartList:
         """All parts of the run, sorted by file and position; without those that a retry has replaced."""
@@ -139,10 +142,27 @@ class Parts:
         return PartList.of(self._run(), self.parts_folder.entries())
 
     def strays(self) -> list[str]:
-        """The names of Parquet files in the folder that aren't parts of this run: parts of other runs, copies, others."""
+        """The names of files among the parts that aren't parts of this run: parts of other runs, copies, others."""
         run, names = self._run(), (entry.name for entry in self.parts_folder.entries())
-        parsed = ((name, Part.parse(name)) for name in names if ".parquet" in name)
+        parsed = ((name, Part.parse(name)) for name in names if not name.endswith(TEMPORARY))
         return sorted(name for name, part in parsed if part is None or part.run != run)
+
+    def set_strays_aside(self, notify: Callable[[str], None]) -> None:
+        """Move the strays to a folder beside the parts, and say so. Raises `OutputError`, and as `commit` does.
+
+        All our commands pass over them, but not who reads `parts/*.parquet`.
+        """
+        aside = storage.folder(self.folder).sub("set-aside").sub(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+        try:
+            strays = self.strays()
+            self._check_lease()
+            for name in strays:
+                self.parts_folder.move(name, aside)
+        except OSError as error:
+            raise OutputError(f"{self.folder} can't be written: {error_text(error)}") from error
+        if strays:
+            few = ", ".join(strays[:3]) + (", ..." if len(strays) > 3 else "")
+            notify(f"{len(strays):,} files among the parts weren't of this run: {few}; moved to {aside.path}")
 
     def runs(self) -> dict[str, list[Part]]:
         """The parts of every run in the folder, by run."""
@@ -214,18 +234,25 @@ def read_table(path: str) -> pa.Table:
 def open_part(path: str) -> Iterator[pq.ParquetFile]:
     """Open a part; the checksum of every page read is verified.
 
-    Raises `SourceError` if it can't be read, whether it is damaged or the storage doesn't give it.
+    Raises `SourceError` if it can't be read, whether it is damaged, another part, or the storage doesn't give it.
     """
+    part = Part.parse(path.rpartition("/")[2])
     try:
         with open_read(path) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as parquet:
+            if part is not None:
+                check_named(parquet.metadata, part)
             yield parquet
-    except (OSError, pa.ArrowException, KeyError) as error:
+    except (OSError, pa.ArrowException, KeyError, DamagedPart) as error:
         raise unreadable(path, error) from error
 
 
 def unreadable(path: str, error: Exception) -> SourceError:
     """The error for a part that can't be read."""
-    return SourceError(f"{path} can't be read: {error}; run the command that scored the corpus to score this part again")
+    folder = path.rpartition("/parts/")[0]
+    return SourceError(
+        f"{path} can't be read: {error}; `assay verify {folder} --repair` deletes what is damaged, and the command that "
+        "scored the corpus scores this part again"
+    )
 
 
 def is_empty(entry: Entry) -> bool:
@@ -240,12 +267,6 @@ def named_run(folder: str) -> str:
     except (OSError, ValueError):
         return ""
     return str(document.get("run", "")) if isinstance(document, dict) else ""
-
-
-def strays_message(names: Sequence[str]) -> str:
-    """The message about files beside a run's parts."""
-    few = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-    return f"Ignored, as they aren't parts of this run: {len(names):,} file{'s' * (len(names) != 1)} among the parts: {few}"
 
 
 def _without_replaced(parts: PartList) -> PartList:

@@ -145,7 +145,7 @@ def opened_run(
     progress: Progress,
 ) -> Iterator[Run]:
     """The run of a command whose texts depend on all that is `recorded`, in its folder, whose lease is held."""
-    with lease(settings.output, progress.noted):
+    with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         run = open_run(settings, plan, manifest_of(plan, settings, recorded), progress.noted)
         write_recipe(settings.output, **{command: settings})
         write_scored_card(settings.output, command, run.manifest)
@@ -240,7 +240,7 @@ def _draw(run: Run, plan: ResolvedRun, work: _Sampling, progress: Progress) -> N
     folder = _drawn_folder(run).path
     progress.noted(f"all candidates are drawn into {folder} first, and judged when they are all there")
     settings = run.settings.model_copy(update={"output": folder, "overwrite": False, "log": ()})
-    with lease(folder, progress.noted):
+    with lease(folder, progress.noted, settings.work.storage_patience_s):
         drawing = open_run(settings, replace(plan, files=run.manifest.files), run.manifest)
         carry_out(drawing, replace(work, judges=False).flow, progress)
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from pipelines.score_store.entries import KEY_BYTES
 from pipelines.storage import Folder
+from pipelines.storage.patience import SHORT_S, waits_at_most
 
 _NAME = re.compile(r"(\d+)-([0-9a-f]{64})\.segment")  # not .parquet: a store inside a corpus' folder isn't read as rows
 _KEY, _SCORES, _IDENTITY = "key", "scores", "assay_identity"
@@ -29,6 +30,7 @@ class Segment(NamedTuple):
     content: bytes
 
 
+@waits_at_most(SHORT_S)
 def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes]) -> Segment:
     """Write entries, by their keys, as a segment of an identity's folder; one of this name that was damaged is whole again.
 
@@ -44,11 +46,13 @@ def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes])
     return Segment(name, content)
 
 
+@waits_at_most(SHORT_S)
 def segment_names(folder: Folder) -> list[str]:
     """The names of the segments of an identity. Raises `OSError`."""
     return [entry.name for entry in folder.entries() if _NAME.fullmatch(entry.name)]
 
 
+@waits_at_most(SHORT_S)
 def read_content(folder: Folder, name: str) -> bytes:
     """The bytes of a segment. Raises `OSError`, and `SourceError` if they aren't those that were written under the name."""
     content = folder.read(name)

@@ -22,8 +22,8 @@ from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.earlier_run import FILES_KEY
 from pipelines.run_folder.manifest import Manifest, files_mark
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.part_content import PLACE_KEY, DamagedPart, batches, footer_note, is_whole, opened
-from pipelines.run_folder.parts import RUN_KEY, Parts
+from pipelines.run_folder.part_content import DamagedPart, batches, footer_note, is_whole, opened
+from pipelines.run_folder.parts import Parts
 from pipelines.storage import error_text
 
 _THREADS = 8
@@ -103,7 +103,7 @@ def _checked(parts: Parts, manifest: Manifest) -> Iterator[CheckedPart]:
 
 
 def _check(part: Part, content: bytes, manifest: Manifest, inputs: _Inputs) -> CheckedPart:
-    with opened(content) as parquet:
+    with opened(content, part) as parquet:
         problem = (
             _foreign(part, parquet, manifest, inputs)
             or (None if is_whole(content, parquet.metadata) else "has another checksum than it was written with, or none")
@@ -113,18 +113,13 @@ def _check(part: Part, content: bytes, manifest: Manifest, inputs: _Inputs) -> C
 
 
 def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, inputs: _Inputs) -> str | None:
-    """Whether a part is another run's, or another part of this run under this name."""
+    """Whether a part is of other columns or files than its run's."""
     schema = parquet.schema_arrow
-    written = {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
-    if (run := written.get(RUN_KEY, "without a name")) != manifest.run:
-        return f"is of another run, {run}, and is named as one of {manifest.run}"
     if not schema.remove_metadata().equals(manifest.columns.schema.remove_metadata()):
         return "has other columns than the manifest: another model's, or another version's"
     if strangers := {part.file, part.last_file} - inputs.files.keys():
         return f"is of file {min(strangers)}, which the manifest doesn't list"
-    if (place := footer_note(parquet.metadata, PLACE_KEY)) not in {None, part.place}:
-        return f"was written as {place}, and has been renamed"
-    if (mark := written.get(FILES_KEY)) and mark != inputs.mark(int(mark.partition(":")[0])):
+    if (mark := footer_note(parquet.metadata, FILES_KEY)) and mark != inputs.mark(int(mark.partition(":")[0])):
         return "was written for other input files than those of the manifest"
     return None
 

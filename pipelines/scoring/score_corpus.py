@@ -53,7 +53,7 @@ from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts, strays_message
+from pipelines.run_folder.parts import Parts
 from pipelines.run_logging.logged_progress import check_loggers, logged
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
@@ -192,7 +192,7 @@ def score(
     plan = resolve_run.resolve(settings, reserved, notify=progress.noted)
     progress.planned(plan.shape_found)
     manifest = manifest_of(plan, settings)
-    with lease(settings.output, progress.noted):
+    with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         run = open_run(settings, plan, manifest, progress.noted)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
@@ -209,7 +209,7 @@ def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJ
         export_job.check(job, run.manifest)
     with ExitStack() as leases:
         for job in unfinished:
-            leases.enter_context(lease(job.output, progress.noted))
+            leases.enter_context(lease(job.output, progress.noted, run.settings.work.storage_patience_s))
         logging = leases.enter_context(logged(run.settings.log, _run_to_log(run), progress))
         summary = _carry_out(run, flows, logging, jobs, unfinished)
         logging.summarised(summary.figures())
@@ -225,8 +225,6 @@ def _run_to_log(run: Run) -> RunToLog:
 def _carry_out(
     run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], unfinished: Sequence[ExportJob]
 ) -> Summary:
-    if strays := run.parts.strays():
-        progress.noted(strays_message(strays))
     steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in unfinished]
     _repair(run, progress)
     saved = None if run.missing() else _check_complete(run, progress)
@@ -250,6 +248,7 @@ def _carry_out(
             saved = None
             if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
+    run.parts.set_strays_aside(progress.noted)
     summary = replace(summary, work=asdict(read_run_work(run.parts)), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
     return summary

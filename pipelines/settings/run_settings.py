@@ -139,6 +139,11 @@ class WorkSettings(PoolSettings):
     max_failed_fraction: float = Field(
         default=0.5, gt=0, le=1, description="fraction of failed responses above which the run ends"
     )
+    storage_patience_s: float = Field(
+        default=300.0,
+        ge=0,
+        description="seconds for which a store (s3:// ...) may not answer before the run ends; until then, engines stay",
+    )
 
 
 Prefix = Annotated[

@@ -22,16 +22,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors.errors import OutputError, RunStopped
 from pipelines import storage
 from pipelines.storage.files import error_text
+from pipelines.storage.patience import SHORT_S, be_patient, is_outage, patient, patiently, waits_at_most
 from pipelines.storage.protocol import LEASE, Folder
 
 RENEW_S = 5.0
 STALE_S = 60.0
 _POLL_S = 0.5
+_TOLD_AFTER_S = 10.0
 _ATTEMPTS = 3  # a folder that is missing, or a stale lease that is deleted, each takes one attempt more
 
 
@@ -115,22 +117,23 @@ def read_holding(path: str) -> Holding | None:
 
 
 @contextmanager
-def lease(path: str, notify: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+def lease(path: str, notify: Callable[[str], None] = lambda text: None, patience_s: float = SHORT_S) -> Iterator[None]:
     """Hold the lease of a folder during the block; the folder is created if it doesn't exist.
 
-    `notify` is called with a message where another machine's lease must be watched for a minute.
+    In the block, operations of this process wait for stores up to `patience_s` (`patience`). `notify` is called with a
+    message where another machine's lease must be watched for a minute, and where the folder's store is silent for 10 s.
     Raises `OutputError` if another run holds it, or if it can't be written, and `RunStopped` if it was lost meanwhile.
     """
     place = storage.folder(path)
     try:
-        entry = _Lease(place, _acquire(place, notify))
+        entry = _Lease(place, _acquire(place, notify), patience_s)
     except NotADirectoryError as error:
         raise OutputError(f"{path} is a file, and a folder is needed") from error
     except OSError as error:
         raise OutputError(f"{place.path} can't be written: {error_text(error)}") from error
     _leases.append(entry)
     try:
-        with entry.renewing():
+        with entry.renewing(notify), patient(patience_s, check_held):
             yield
             entry.check()
     finally:
@@ -140,10 +143,18 @@ def lease(path: str, notify: Callable[[str], None] = lambda text: None) -> Itera
 
 @dataclass(frozen=True)
 class Ticket:
-    """Lets the workers of a run check that the run still holds its folder. Small and picklable."""
+    """Lets the workers of a run check that the run still holds its folder. Small and picklable.
+
+    Where it is unpickled, in a worker, the process waits for stores as long as the run does.
+    """
 
     path: str
     token: str
+    patience_s: float = SHORT_S
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        be_patient(self.patience_s, self.check)
 
     def check(self) -> None:
         """Raise `RunStopped` if the lease in the folder isn't that run's. Reads one small file."""
@@ -193,8 +204,6 @@ def _acquire(place: Folder, notify: Callable[[str], None]) -> Holder:
             continue
         with suppress(FileNotFoundError):  # released between the two calls: try again
             other = Holder.read(place.read(LEASE))
-            if other.token == holder.token:  # the store's answer was lost, and the repeated request met the first one's file
-                return holder
             if not _is_stale(place, other, notify):
                 raise OutputError(
                     f"{place.path} is being written by another run: {other}. Wait for its end (`assay status {place.path}` "
@@ -229,9 +238,10 @@ def _changes(place: Folder, content: bytes, within_s: float) -> bool:
 class _Lease:
     """A lease that this process holds, or has lost."""
 
-    def __init__(self, place: Folder, holder: Holder) -> None:
+    def __init__(self, place: Folder, holder: Holder, patience_s: float) -> None:
         self._place = place
         self._holder = holder
+        self._patience_s = patience_s
         self._taken_by: str | None = None
         self._renewed = time.time()
         self.thread = threading.get_ident()
@@ -239,17 +249,27 @@ class _Lease:
     @property
     def ticket(self) -> Ticket:
         """The ticket for this run's workers."""
-        return Ticket(storage.absolute(self._place.path), self._holder.token)
+        return Ticket(storage.absolute(self._place.path), self._holder.token, self._patience_s)
 
     @contextmanager
-    def renewing(self) -> Iterator[None]:
-        """Renew the lease in a thread during the block."""
+    def renewing(self, notify: Callable[[str], None]) -> Iterator[None]:
+        """Renew the lease in a thread during the block, and say so if that fails for long: `check` ends the run then."""
         ended = threading.Event()
 
         def renew_until_ended() -> None:
+            is_told = False
             while not ended.wait(RENEW_S) and self._taken_by is None:
-                with suppress(OSError):  # a short outage: the next round tries again, and `check` ends the run if it lasts
+                silent_s = time.time() - self._renewed
+                try:
                     self.renew()
+                    is_told = False
+                except OSError as error:
+                    if silent_s >= _TOLD_AFTER_S and not is_told and is_outage(error):
+                        is_told = True
+                        notify(
+                            f"{self._place.path} doesn't answer since {silent_s:.0f} s: {error_text(error)}; the run waits "
+                            f"for it up to {self._patience_s:g} s (--storage-patience-s)"
+                        )
 
         thread = threading.Thread(target=renew_until_ended, name="lease", daemon=True)
         thread.start()
@@ -259,6 +279,7 @@ class _Lease:
             ended.set()
             thread.join()
 
+    @waits_at_most(0.0)  # a thread that waits would delay the end of the run; `check` waits
     def renew(self) -> None:
         """Write the lease with a new time, unless another run has taken it over, which is noted. Raises `OSError`."""
         renewed = replace(self._holder, renewed=time.time())
@@ -283,11 +304,12 @@ class _Lease:
     def check(self) -> None:
         """Raise `RunStopped` if another run has taken it over.
 
-        Reads the storage only if the last renewal is older than `STALE_S` / 2: before that nobody can have taken it.
+        Reads the storage only if the last renewal is older than `STALE_S` / 2: before that nobody can have taken it. Waits
+        for a store that doesn't answer.
         """
         if self._taken_by is None and time.time() - self._renewed > STALE_S / 2:
             try:
-                self.renew()
+                patiently(self.renew)()
             except OSError as error:
                 raise RunStopped(f"the lease of {self._place.path} can't be renewed: {error_text(error)}") from error
         if self._taken_by is not None:
@@ -296,6 +318,7 @@ class _Lease:
                 f"{self._taken_by}"
             )
 
+    @waits_at_most(0.0)
     def release(self) -> None:
         """Delete the lease file, unless it is another run's."""
         with suppress(OSError):

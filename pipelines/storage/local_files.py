@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches, escaped
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches, escaped
 
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
 _LEFTOVER_AGE_S = 24 * 3600.0
@@ -134,6 +134,10 @@ class LocalFolder:
             os.replace(temporary, self.file(name))
         finally:
             temporary.unlink(missing_ok=True)
+
+    def move(self, name: str, place: Folder) -> None:
+        os.makedirs(place.path, exist_ok=True)
+        os.replace(self.file(name), place.file(name))
 
     def delete(self, name: str) -> None:
         Path(self.path, name).unlink(missing_ok=True)

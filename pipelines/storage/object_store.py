@@ -8,17 +8,14 @@ import functools
 import glob
 import io
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any, ParamSpec, TypeVar
+from typing import IO, Any
 
-from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Matches, escaped, written_to
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from pipelines.storage.patience import patiently
+from pipelines.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches, escaped, written_to
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of one request of a reader: at 30 ms a request, a thread reads 130 MB/s."""
@@ -31,11 +28,7 @@ _IN_ONE_REQUEST = {"s3": {"max_concurrency": 1}}
 """Arguments of a file system's `cat_file`, by protocol: s3fs asks for the size first, to read large objects in pieces."""
 
 _CONDITION_FAILED = 412, "PreconditionFailed"
-_CONFLICT = 409, "ConditionalRequestConflict"
 """What S3 answers a conditional request: the status, and the code."""
-
-_CONFLICT_WAITS_S = 0.1, 0.5, 2.0
-"""Before a conditional put is repeated that met another put or a deletion of the same object, in seconds."""
 
 
 class _RangeReader(io.RawIOBase):
@@ -90,7 +83,7 @@ def open_read(
     """
     system, inner = _resolve(address)
     if size is None:
-        size = int(_as_os_error(system.info)(inner)["size"])
+        size = int(patiently(system.info)(inner)["size"])
     reader = _RangeReader(_range_read(system, inner, before), inner, size)
     return io.BufferedReader(reader, block_bytes) if size > block_bytes else io.BytesIO(reader.whole())
 
@@ -104,12 +97,12 @@ def _range_read(system: Any, inner: str, before: FileStatus | None) -> Callable[
 
 
 def _read(system: Any, inner: str, start: int, end: int) -> bytes:
-    return bytes(_as_os_error(system.cat_file)(inner, start=start, end=end))
+    return bytes(patiently(system.cat_file)(inner, start=start, end=end))
 
 
 def _read_tagged(system: Any, inner: str, before: FileStatus, start: int, end: int) -> bytes:
     try:
-        content, tag = _as_os_error(_range_and_tag)(system, inner, before.tag, start, end)
+        content, tag = patiently(_range_and_tag)(system, inner, before.tag, start, end)
     except OSError as error:
         if _is_answer(error, *_CONDITION_FAILED):
             raise written_to(before.path) from error
@@ -124,14 +117,14 @@ def _read_and_look(system: Any, inner: str, before: FileStatus, start: int, end:
         return _read(system, inner, start, end)
     finally:
         # Also after an error: an object that is shorter by now refuses the range.
-        if _status(system, _as_os_error(system.info)(inner)) != before:
+        if _status(system, patiently(system.info)(inner)) != before:
             raise written_to(before.path)
 
 
 def _range_and_tag(system: Any, inner: str, tag: str | None, start: int, end: int) -> tuple[bytes, str]:
     """A range of an object in S3 that must have a tag, and the tag that it has. s3fs's `cat_file` takes no condition."""
     from fsspec.asyn import sync
-    from s3fs.core import _error_wrapper, version_id_kw
+    from s3fs.core import version_id_kw
 
     bucket, key, version = system.split_path(inner)
     arguments = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{end - 1}", "IfMatch": tag, **version_id_kw(version)}
@@ -141,15 +134,14 @@ def _range_and_tag(system: Any, inner: str, tag: str | None, start: int, end: in
         async with answer["Body"] as body:
             return await body.read(), answer["ETag"]
 
-    # As in `cat_file`: it tries again where a connection breaks within the body.
-    content_and_tag: tuple[bytes, str] = sync(system.loop, _error_wrapper, get, retries=system.retries)
+    content_and_tag: tuple[bytes, str] = sync(system.loop, get)
     return content_and_tag
 
 
 def file_status(address: str) -> FileStatus:
     """The status of an object. Raises `OSError`."""
     system, inner = _resolve(address)
-    return _status(system, _as_os_error(system.info)(inner))
+    return _status(system, patiently(system.info)(inner))
 
 
 def find(address: str) -> Matches | None:
@@ -162,7 +154,7 @@ def find(address: str) -> Matches | None:
             return Matches(files)
     if not is_pattern:
         return None
-    infos = _as_os_error(system.glob)(escaped(inner, _as_os_error(system.exists)), detail=True)
+    infos = patiently(system.glob)(escaped(inner, patiently(system.exists)), detail=True)
     folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
     return Matches(files, folders) if (files := _statuses(system, infos)) else None
 
@@ -178,7 +170,7 @@ def files_below(address: str) -> list[FileStatus]:
         ]
         if statuses:
             return statuses
-    return _statuses(system, _as_os_error(system.find)(inner, detail=True))
+    return _statuses(system, patiently(system.find)(inner, detail=True))
 
 
 def full_address(address: str) -> str:
@@ -238,7 +230,7 @@ class StoreFolder:
                         yield Entry(name, entry["Size"], entry["LastModified"].timestamp())
             return
         try:
-            infos = _as_os_error(system.ls)(inner, detail=True)
+            infos = patiently(system.ls)(inner, detail=True)
         except FileNotFoundError:
             return
         for info in infos:
@@ -248,7 +240,7 @@ class StoreFolder:
     def names(self) -> list[str]:
         system, inner = _resolve(self.path)
         try:
-            paths = _as_os_error(system.ls)(inner, detail=False)
+            paths = patiently(system.ls)(inner, detail=False)
         except FileNotFoundError:
             return []
         names = [path.rstrip("/").rsplit("/", 1)[-1] for path in paths if path.rstrip("/") != inner.rstrip("/")]
@@ -259,29 +251,27 @@ class StoreFolder:
 
     def read(self, name: str) -> bytes:
         system, inner = _resolve(self.file(name))
-        return bytes(_as_os_error(system.cat_file)(inner, **_IN_ONE_REQUEST.get(_protocol(system), {})))
+        return bytes(patiently(system.cat_file)(inner, **_IN_ONE_REQUEST.get(_protocol(system), {})))
 
     def create(self, name: str, content: bytes) -> bool:
         system, inner = _resolve(self.file(name))
-        waits_s = iter(_CONFLICT_WAITS_S)
-        while True:
+
+        def put() -> bool:
             try:
-                _as_os_error(system.pipe_file)(inner, content, mode="create")
-                return True
-            except FileExistsError:
-                return False
+                system.pipe_file(inner, content, mode="create")
             except OSError as error:
                 # s3fs knows an object that exists by a field which AWS alone has in its answer.
-                if _is_answer(error, *_CONDITION_FAILED):
-                    return False
-                wait_s = next(waits_s, None) if _is_answer(error, *_CONFLICT) else None
-                if wait_s is None:
+                if not isinstance(error, FileExistsError) and not _is_answer(error, *_CONDITION_FAILED):
                     raise
-                time.sleep(wait_s)
+                # An earlier put, of this loop or of the client's own, may have been done, and only its answer lost.
+                return bool(system.cat_file(inner) == content)
+            return True
+
+        return patiently(put, writes=True)()
 
     def replace(self, name: str, content: bytes) -> None:
         system, inner = _resolve(self.file(name))
-        _as_os_error(system.pipe_file)(inner, content)
+        patiently(system.pipe_file, writes=True)(inner, content)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
@@ -290,19 +280,24 @@ class StoreFolder:
         with tempfile.NamedTemporaryFile(suffix=TEMPORARY, buffering=WRITE_BYTES) as stream:
             yield stream
             stream.flush()
-            _as_os_error(system.put_file)(stream.name, inner)
+            patiently(system.put_file, writes=True)(stream.name, inner)
+
+    def move(self, name: str, place: Folder) -> None:
+        system, inner = _resolve(self.file(name))
+        patiently(system.cp_file, writes=True)(inner, _resolve(place.file(name))[1])
+        self.delete(name)
 
     def delete(self, name: str) -> None:
         system, inner = _resolve(self.file(name))
         try:
-            _as_os_error(system.rm_file)(inner)
+            patiently(system.rm_file, writes=True)(inner)
         except FileNotFoundError:
             return
 
     def delete_all(self) -> None:
         system, inner = _resolve(self.path)
         try:
-            _as_os_error(system.rm)(inner, recursive=True)
+            patiently(system.rm, writes=True)(inner, recursive=True)
         except FileNotFoundError:
             return
 
@@ -317,7 +312,7 @@ def _objects(system: Any, inner: str, **options: str) -> Iterator[tuple[str, Map
     bucket, _, key = inner.partition("/")
     arguments = {**system.req_kw, "Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else "", **options}
     while True:
-        page = _as_os_error(system.call_s3)("list_objects_v2", **arguments)
+        page = patiently(system.call_s3)("list_objects_v2", **arguments)
         yield from ((bucket, entry) for entry in page.get("Contents", ()))
         if not page.get("IsTruncated"):
             return
@@ -346,13 +341,16 @@ def _resolve(address: str) -> tuple[Any, str]:
 
     options: dict[str, Any] = {"use_listings_cache": False}
     if (protocol := address.partition("://")[0]) in ("s3", "s3a"):
-        # botocore's default is 10 connections, for which further threads would wait.
+        # botocore's default is 10 connections, for which further threads would wait. It and s3fs would each try again.
         configured = conf.get(protocol, {}).get("config_kwargs", {})
-        options["config_kwargs"] = {"max_pool_connections": MOST_CONNECTIONS, **configured}
+        once = {"max_attempts": 0}
+        options["config_kwargs"] = {"max_pool_connections": MOST_CONNECTIONS, "retries": once, **configured}
     try:
         system, inner = url_to_fs(address, **options)
     except (ValueError, ImportError) as error:  # unknown protocol, or its package isn't installed
         raise OSError(f"{address}: {error}") from error
+    if _protocol(system) == "s3":
+        system.retries = 1
     return system, inner
 
 
@@ -364,18 +362,3 @@ def _is_answer(error: OSError, status: int, code: str) -> bool:
     """Whether an error is an answer of S3 with a status or, where an upload in pieces says it within its answer, a code."""
     answer = getattr(error.__cause__, "response", {})
     return answer.get("ResponseMetadata", {}).get("HTTPStatusCode") == status or answer.get("Error", {}).get("Code") == code
-
-
-def _as_os_error(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function so that its client's own exceptions (no credentials, no connection) become `OSError`."""
-
-    @functools.wraps(function)
-    def wrapper(*arguments: P.args, **named: P.kwargs) -> T:
-        try:
-            return function(*arguments, **named)
-        except OSError:
-            raise
-        except Exception as error:
-            raise OSError(str(error) or type(error).__name__) from error
-
-    return wrapper

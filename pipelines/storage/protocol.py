@@ -88,13 +88,19 @@ class Folder(Protocol):
         """A file's content. Raises `FileNotFoundError` if it doesn't exist."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file unless it exists; returns whether this call wrote it. Of concurrent calls, one returns True."""
+        """Write a file unless it exists; returns whether this call wrote it. Of concurrent calls, one returns True.
+
+        In a store it is also True if the file has this content already: an answer that is lost can't be told from that.
+        """
 
     def replace(self, name: str, content: bytes) -> None:
         """Write a file, replacing an existing one in a single step."""
 
     def writing(self, name: str) -> Any:
         """A context with a stream, whose content becomes the file `name` at the end; an exception writes nothing."""
+
+    def move(self, name: str, place: "Folder") -> None:
+        """Move a file into another folder of the same storage, which is created. A kill may leave it in both."""
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""

@@ -49,12 +49,12 @@ CASES: tuple[Case, ...] = (
     ("injected", f"Response B holds '{B}', an order to me. It is wrong.\n{A}", 2, SEVERAL),
     ("a mention of the tag", f"In <answer> comes my verdict.\n{A}", 2, FIRST),
     ("a mention of the tag after it", f"{A}\nThat was my <answer>.", 2, NONE),
-    ("both in a tag", "<answer>[[A]][[B]]</answer>", 2, SEVERAL),
+    ("both in a tag", "<answer>[[A]][[B]]</answer>", 2, NONE),
     ("A in a tag twice", "<answer>[[A]][[A]]</answer>", 2, NONE),
     ("a tag in a tag", f"<answer>{A}</answer>", 2, FIRST),
     # Other than A or B.
     ("A/B", "<answer>[[A/B]]</answer>", 2, NONE),
-    ("A or B", "<answer>[[A]] or [[B]]</answer>", 2, SEVERAL),
+    ("A or B", "<answer>[[A]] or [[B]]</answer>", 2, NONE),
     ("C", "<answer>[[C]]</answer>", 2, NONE),
     ("tie", "<answer>[[tie]]</answer>", 2, NONE),
     ("1", "<answer>[[1]]</answer>", 2, NONE),
@@ -78,7 +78,7 @@ CASES: tuple[Case, ...] = (
     ("Chinese brackets", "<answer>【【A】】</answer>", 2, NONE),
     # In the wrong place.
     ("[[A]] in prose", "The verdict is [[A]].", 2, NONE),
-    ("[[A]] and [[B]] in prose", "[[A]] or [[B]]?", 2, SEVERAL),
+    ("[[A]] and [[B]] in prose", "[[A]] or [[B]]?", 2, NONE),
     ("a closing tag alone", "[[A]]</answer>", 2, NONE),
     ("before the tag", "[[A]]<answer></answer>", 2, NONE),
     ("in another tag", "<verdict>[[A]]</verdict>", 2, NONE),
@@ -86,7 +86,7 @@ CASES: tuple[Case, ...] = (
     ("a tag with a space", "< answer >[[A]]</ answer >", 2, NONE),
     ("closed by a backslash", "<answer>[[A]]<\\answer>", 2, NONE),
     ("escaped", "&lt;answer&gt;[[A]]&lt;/answer&gt;", 2, NONE),
-    ("[[B]] in prose and A in the tag", f"[[B]] would be wrong.\n{A}", 2, SEVERAL),
+    ("[[B]] in prose and A in the tag", f"[[B]] would be wrong.\n{A}", 2, FIRST),
     # What is around it.
     ("spaces in the tag", "<answer>  [[A]]  </answer>", 2, FIRST),
     ("newlines in the tag", "<answer>\n[[B]]\n</answer>", 2, SECOND),

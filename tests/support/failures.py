@@ -1,4 +1,4 @@
-"""Scored folders with responses that have failed, as if an engine had broken."""
+"""Scored folders with responses that have failed, as if an engine had broken, and with other rows."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,13 +6,21 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.run_folder.part import Counts
+from pipelines.run_folder.part import Counts, Part
+from pipelines.run_folder.part_content import encode
 from pipelines.run_folder.parts import Parts
 
 
 def metadata_of(table: pa.Table) -> dict[str, str]:
     """What a part says of itself."""
     return {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
+
+
+def rewrite(path: Path, table: pa.Table) -> None:
+    """Put other rows into a part, as if the run had committed them."""
+    part = Part.parse(path.name)
+    assert part is not None
+    path.write_bytes(encode(table, metadata_of(table), part.place))
 
 
 def fail(folder: Path, failures: Mapping[int, str], prefix: str = "") -> None:

@@ -72,12 +72,15 @@ class TerseStore(ThreadingHTTPServer):
 
     It loses the answers of the next `lost` conditional puts, which are done, and answers the next `conflicts` with AWS' 409.
     Headers of the names `ignored` it passes over. Reads of objects whose keys end with `refused` it answers with `refusal`.
+    While it `is_out`, it closes every connection without an answer.
     """
 
     daemon_threads = True
     lost = conflicts = 0
     refused: str | None = None
     refusal = 503
+    code = ""
+    is_out = False
     ignored: Collection[str] = ()
 
     def __init__(self, behind: str) -> None:
@@ -90,6 +93,9 @@ class _TerseHandler(BaseHTTPRequestHandler):
     server: TerseStore
 
     def _forward(self) -> None:
+        if self.server.is_out:
+            self.close_connection = True
+            return
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         is_conditional = self.command == "PUT" and "If-None-Match" in self.headers
         if is_conditional and self.server.conflicts:
@@ -97,8 +103,8 @@ class _TerseHandler(BaseHTTPRequestHandler):
             self._answer(409, {}, b"<Error><Code>ConditionalRequestConflict</Code><Message>Again</Message></Error>")
             return
         if self.command == "GET" and self.server.refused and urlsplit(self.path).path.endswith(self.server.refused):
-            code = {404: b"NoSuchKey", 503: b"ServiceUnavailable"}[self.server.refusal]
-            self._answer(self.server.refusal, {}, b"<Error><Code>%s</Code><Message>No</Message></Error>" % code)
+            code = self.server.code or {404: "NoSuchKey", 503: "ServiceUnavailable"}[self.server.refusal]
+            self._answer(self.server.refusal, {}, b"<Error><Code>%s</Code><Message>No</Message></Error>" % code.encode())
             return
         connection = http.client.HTTPConnection(self.server.behind)
         headers = {name: value for name, value in self.headers.items() if name not in self.server.ignored}

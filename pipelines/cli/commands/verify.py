@@ -22,8 +22,9 @@ _SHOWN = 20
 def verify(as_json: bool, **options: Any) -> None:
     """Check every part of the scored corpus SCORED, and score a sample of its rows again.
 
-    Exit code 4 if a part is damaged, renamed or another run's, or if something is missing; with --repair bad parts are
-    deleted, and the next `score` scores their rows again. Exit code 5 if --max-difference is exceeded.
+    Exit code 4 if a part is damaged, renamed or another run's, if something is missing, or other files lie among the parts;
+    with --repair bad parts are deleted, and the next `score` scores their rows again, and other files are moved to
+    set-aside/. Exit code 5 if --max-difference is exceeded.
     """
     from pipelines.rescoring.verify_folder import verify as check
     from pipelines.runtime.progress import Lines
@@ -41,7 +42,9 @@ def verify(as_json: bool, **options: Any) -> None:
 def _problem(summary: "VerifySummary") -> str:
     if summary.bad:
         return f"{len(summary.bad):,} of {summary.parts:,} parts are bad; --repair deletes them, then score the corpus again"
-    return f"{summary.gaps}\nRun the same command that scored the corpus again"
+    if summary.gaps:
+        return f"{summary.gaps}\nRun the same command that scored the corpus again"
+    return f"{len(summary.strays):,} files among the parts aren't of this run, but others read them: --repair moves them"
 
 
 def _report(summary: "VerifySummary") -> Iterator[str]:
@@ -49,7 +52,7 @@ def _report(summary: "VerifySummary") -> Iterator[str]:
     yield f"{summary.parts:,} parts, {summary.bytes:,} bytes: {summary.parts - len(bad):,} good, {len(bad):,} bad"
     yield from shown_lines(bad, _SHOWN)
     if summary.strays:
-        yield f"Not of this run, and read by nobody: {first_of(summary.strays, _SHOWN)}"
+        yield f"Not of this run: {first_of(summary.strays, _SHOWN)}"
     if summary.dropped:
         yield from (f"Deleted: {name}" for name in summary.dropped)
         yield "Run the same command that scored the corpus again: it scores what is missing"

@@ -23,6 +23,7 @@ from pipelines.settings.options import build
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts
 from tests.support.corpora import chat
+from tests.support.failures import rewrite
 from tests.support.object_store import BUCKET
 
 MESSAGES = RowShape("messages")
@@ -142,7 +143,7 @@ def replace_column(folder: str, name: str, change: Callable[[Any], Any]) -> None
         table = pq.read_table(path)
         values = [change(value) for value in table.column(name).to_pylist()]
         at = table.schema.get_field_index(name)
-        pq.write_table(table.set_column(at, table.schema.field(name), [values]), path)
+        rewrite(path, table.set_column(at, table.schema.field(name), [values]))
 
 
 def test_duplicates_are_matched_one_to_one_in_order(tmp_path: Path) -> None:
@@ -478,8 +479,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_a_truncated_part_is_named(tmp_path: Path) -> None:
     first, second = corpus(tmp_path / "a", [1.0, 2.0]), corpus(tmp_path / "b", [1.0, 2.0])
     (path,) = Path(second, "parts").glob("*.parquet")
-    pq.write_table(pq.read_table(path).slice(0, 1), path)
-    with pytest.raises(SourceError, match=r"holds 1 responses, and the names of its parts say 2"):
+    rewrite(path, pq.read_table(path).slice(0, 1))
+    with pytest.raises(SourceError, match=r"holds 1 responses, and its name says 2"):
         compare(first, second)
 
 

@@ -424,7 +424,7 @@ def test_a_part_that_is_not_what_its_name_says(tmp_path: Path) -> None:
     part = corpus.part(FOUR)
     renamed = part._replace(counts=part.counts._replace(scored=3))
     (Path(corpus.parts.folder, "parts") / part.name).rename(Path(corpus.parts.folder, "parts") / renamed.name)
-    with pytest.raises(AuditError, match="holds 4 responses"):
+    with pytest.raises(SourceError, match="holds 4 responses"):
         run(corpus.close(), "reward > 0")
 
 

@@ -20,6 +20,7 @@ from pipelines.run_folder.columns import scalar_column
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import chat, lines, settings, write
+from tests.support.failures import rewrite
 
 SIX: Mapping[str, Any] = {"prompt": "p", "chosen": ["x", "y"], "rejected": ["z"], "id": 7, "domain": "code"}
 OURS = ("row", "response_name", "reward", "scores", "status", "reason")
@@ -137,7 +138,7 @@ def test_a_row_that_has_changed_is_refused(tmp_path: Path) -> None:
     path = next((tmp_path / "scored" / "parts").iterdir())
     table = pq.read_table(path)
     changed = pa.array([json.dumps({**SIX, "prompt": "q"}).encode()] * 3, pa.large_binary())
-    pq.write_table(table.set_column(0, "record", changed), path)
+    rewrite(path, table.set_column(0, "record", changed))
     with pytest.raises(SourceError, match="has changed since it was scored"):
         keep(told(scored, tmp_path / "kept"))
 

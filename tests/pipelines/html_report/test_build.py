@@ -32,6 +32,7 @@ from pipelines.settings.options import build
 from pipelines.settings.report_settings import ReportSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts
 from tests.support.corpora import chat
+from tests.support.failures import rewrite
 
 MESSAGES = RowShape("messages")
 KINDS: list[dict[str, Any]] = [
@@ -311,7 +312,7 @@ def test_records_that_are_not_json_are_in_no_group(tmp_path: Path) -> None:
     part = sorted((tmp_path / "s" / "parts").glob("*.parquet"))[0]
     table = pq.read_table(part)
     records = pa.array([b"\xff{", b'\xef\xbb\xbf{"meta": {"topic": 7}}'], pa.large_binary())
-    pq.write_table(table.set_column(table.schema.names.index("record"), "record", records), part)
+    rewrite(part, table.set_column(table.schema.names.index("record"), "record", records))
     with open_all(folder, "meta.topic") as responses:
         (topic,) = groups(responses, ["meta.topic"])
     assert sorted((str(row["group"]), row["responses"]) for row in topic["rows"]) == [("7", 1), ("None", 3), ("a", 1)]

@@ -107,9 +107,9 @@ def other_counts(path: Path) -> None:
         (flip, "has another checksum than it was written with, or none"),
         (cut_off, "can't be read: "),
         (empty, "can't be read: "),
-        (other_model, "is of another run"),
-        (renamed, "was written as 000000-"),
-        (fewer_rows, "holds 9 rows (9 scored, 0 rejected, 0 failed), and its name says 10 rows"),
+        (other_model, "can't be read: it was written as 000000-"),
+        (renamed, "can't be read: it was written as 000000-"),
+        (fewer_rows, "can't be read: it holds 9 responses, and its name says 10"),
         (other_counts, "holds 10 rows (10 scored, 0 rejected, 0 failed), and its name says 10 rows (9 scored"),
     ],
 )
@@ -166,19 +166,22 @@ def test_a_missing_part_is_told(folder: Path) -> None:
     assert "is missing" in summary.gaps
 
 
-def test_a_part_of_another_run_beside_ours_is_named_and_stays(folder: Path, made: Path) -> None:
-    stray = shutil.copy(part_file(made / "other", 2), folder / "parts")
-    summary = check(folder, repair=True)
-    assert list(summary.strays) == [Path(stray).name]
-    assert summary.is_sound
-    assert Path(stray).exists()
+def test_a_part_of_another_run_beside_ours_is_named_and_moved_away(folder: Path, made: Path) -> None:
+    stray = Path(shutil.copy(part_file(made / "other", 2), folder / "parts"))
+    summary = check(folder)
+    assert (summary.strays, summary.bad, summary.gaps, summary.is_sound) == ((stray.name,), {}, None, False)
+    assert isinstance(run("verify", str(folder), "--sample", "0").exception, AuditError)
+    assert stray.exists(), "dry unless asked"
+    assert check(folder, repair=True).is_sound
+    assert [path.name for path in (folder / "set-aside").glob("*/*")] == [stray.name]
+    assert check(folder).strays == ()
 
 
 @pytest.mark.parametrize("page_checksums", [False, True])
 def test_a_part_without_a_checksum_of_the_whole_is_bad(folder: Path, page_checksums: bool) -> None:
     path = part_file(folder, 2)
     pq.write_table(pq.read_table(path), path, compression="zstd", write_page_checksum=page_checksums)
-    assert check(folder).bad == {path.name: "has another checksum than it was written with, or none"}
+    assert list(check(folder).bad) == [path.name]
 
 
 @pytest.mark.parametrize("command", [verify, retry])

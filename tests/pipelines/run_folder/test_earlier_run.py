@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -72,7 +73,10 @@ def test_a_late_writer_of_a_run_that_was_overwritten_counts_for_nothing(
     told = score(asked(corpus, out, **{**again, "overwrite": False}), monkeypatch)
     assert len(scored(out)) == again.get("limit", ROWS)
     assert any(f"{len(before)} files" in line and min(before).name in line for line in told)
-    assert {*status(str(out)).strays} == {part.name for part in before}
+    assert {path.name for path in out.glob("set-aside/*/*")} == {part.name for part in before}
+    with duckdb.connect() as connection:
+        read_by_others = connection.execute(f"select count(*) from '{out}/parts/*.parquet'").fetchall()
+    assert read_by_others == [(again.get("limit", ROWS),)]
     assert keep(FilterSettings(scored=str(out), keep="true")).responses == again.get("limit", ROWS)
 
 
@@ -104,10 +108,10 @@ def test_parts_that_cant_be_read_are_named_and_made_again(
     shutil.copy(sorted((out / "parts").iterdir())[3], out / "parts" / "copy.parquet")
     (out / "parts" / "foo.parquet").write_bytes(b"")
     assert status(str(out)).empty == (empty.name,)
-    with pytest.raises(SourceError, match=rf"(?s){empty.name}.*score this part again"):
+    with pytest.raises(SourceError, match=rf"(?s){empty.name}.*scores this part again"):
         keep(FilterSettings(scored=str(out), keep="true"))
     empty.unlink()
-    with pytest.raises(SourceError, match=rf"(?s){truncated.name}.*score this part again"):
+    with pytest.raises(SourceError, match=rf"(?s){truncated.name}.*scores this part again"):
         keep(FilterSettings(scored=str(out), keep="true", partial=True))
     empty.write_bytes(b"")
     told = "\n".join(score(asked(corpus, out), monkeypatch))

@@ -16,7 +16,6 @@ import pytest
 from actors.engine.protocol import Task
 from actors.errors import OutputError, RunStopped
 from actors.reward_model import RewardModel
-from actors.settings.replica import ReadSettings
 from pipelines.corpus.corpus_files import FileKind, InputFile, find
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import RowShape
@@ -257,7 +256,6 @@ def test_how_the_work_is_shared_out_may_change() -> None:
         ("max_model_len", 256, "max_model_len"),
         ("weights", {"score": 2.0}, "reward_weights"),
         *(("hashes", {**MODEL.hashes, name: "other"}, name) for name in MODEL.hashes),
-        ("read", ReadSettings(principles={"a": "b"}), "read"),
     ],
 )
 def test_another_model_is_refused(field: str, value: Any, name: str) -> None:

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from s3fs import S3FileSystem
 
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
@@ -26,9 +25,10 @@ from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder import part_content
 from pipelines.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps, merge_ranges
 from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts, read_table, read_tables, strays_message
+from pipelines.run_folder.parts import Parts, read_table, read_tables
 from pipelines.scored_corpus.part_files import drop_unreadable
 from pipelines.scored_corpus.summary import PartRows, readable
+from pipelines.storage import patience
 from tests.support.corpora import RUN
 from tests.support.object_store import BUCKET, TerseStore
 
@@ -235,7 +235,7 @@ def test_a_part_says_whose_it_is(tmp_path: Path) -> None:
     assert pq.read_schema(parts.path(one)).metadata == {b"assay_run": RUN.encode()}
 
 
-def test_strays_are_named_and_left_out(tmp_path: Path) -> None:
+def test_strays_are_named_and_set_aside(tmp_path: Path) -> None:
     parts = Parts(str(tmp_path), RUN)
     parts.create()
     commit(parts, part(0, 10))
@@ -245,8 +245,17 @@ def test_strays_are_named_and_left_out(tmp_path: Path) -> None:
     for name in ("foo.parquet", ".DS_Store", f"{'01' * 16}.tmp"):
         Path(parts.parts_folder.file(name)).write_bytes(b"")
     assert parts.listing() == [one]
-    assert parts.strays() == [copy, "foo.parquet"]
-    assert copy in strays_message(parts.strays())
+    strays, told = [".DS_Store", copy, "foo.parquet"], list[str]()
+    assert parts.strays() == strays
+    parts.set_strays_aside(told.append)
+    assert (
+        f"3 files among the parts weren't of this run: .DS_Store, {copy}, foo.parquet; moved to {tmp_path}/set-aside/"
+        in told[0]
+    )
+    assert sorted(path.name for path in tmp_path.glob("set-aside/*/*")) == strays
+    parts.set_strays_aside(told.append)
+    assert len(told) == 1
+    assert everything_in(Path(parts.parts_folder.path)) == [one.name, f"{'01' * 16}.tmp"]
 
 
 # --- parts that can't be read --------------------------------------------------------------------------------------
@@ -349,9 +358,8 @@ def test_a_part_of_other_rows_than_its_name_says_is_dropped(tmp_path: Path) -> N
 
 @pytest.fixture
 def stored(terse_s3: TerseStore, monkeypatch: pytest.MonkeyPatch) -> Parts:
-    """Three parts in a store, of which the second is damaged. Its client asks once."""
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setattr(S3FileSystem, "retries", 1)
+    """Three parts in a store, of which the second is damaged. It is asked once."""
+    monkeypatch.setattr(patience._process, "patience", patience._Patience(0.0))
     parts = Parts(f"{BUCKET}/run", RUN)
     parts.create()
     for start in (0, 10, 20):

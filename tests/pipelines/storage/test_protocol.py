@@ -53,3 +53,12 @@ def test_a_stream_becomes_a_file_only_if_it_ends_well(folder: Folder) -> None:
         raise RuntimeError
     assert folder.read("one") == b"all of it"
     assert names(folder) == ["one"]
+
+
+def test_a_file_is_moved_into_a_folder_that_isnt_there_yet(folder: Folder) -> None:
+    folder.replace("[one] *.parquet", b"all of it")
+    folder.move("[one] *.parquet", folder.sub("aside").sub("today"))
+    assert names(folder) == []
+    assert folder.sub("aside").sub("today").read("[one] *.parquet") == b"all of it"
+    with pytest.raises(FileNotFoundError):
+        folder.move("[one] *.parquet", folder.sub("aside"))
