@@ -7,7 +7,7 @@ vLLM.
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors.errors import SettingsError
 
@@ -85,6 +85,10 @@ class Need:
     def can_fit(self) -> bool:
         """Whether the weights alone fit: the rest is a conservative estimate. Compared with all memory, not vLLM's share."""
         return self.weights + _OVERHEAD <= self.room / _USED
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`: the layout, and the arithmetic as text."""
+        return {**self.layout._asdict(), "gpus": self.layout.gpus, "arithmetic": str(self)}
 
     def __str__(self) -> str:
         parts = {"weights": self.weights, f"cache of {self.cached_tokens:,} tokens": self.cache}

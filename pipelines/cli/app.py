@@ -3,9 +3,7 @@
 import atexit
 import contextlib
 import errno
-import functools
 import importlib
-import json
 import os
 import shlex
 import sys
@@ -183,10 +181,11 @@ def cli() -> None:
 @click.pass_context
 def models(context: click.Context) -> None:
     """List the reward models that Assay knows. `models explain ID` shows one model's prompt format and outputs."""
-    from pipelines.cli.commands.explain import show_models
+    from pipelines.cli.commands.explain import known_models
+    from pipelines.cli.plain_console import show
 
     if context.invoked_subcommand is None:
-        show_models()
+        show(known_models())
 
 
 @models.command(cls=Command)
@@ -195,13 +194,11 @@ def models(context: click.Context) -> None:
 @json_option
 def explain(model: str, family: str | None, as_json: bool) -> None:
     """Show the prompt format of MODEL, where its reward is read, its range, context length, licence and source."""
-    from pipelines.cli.commands.explain import explanation, show_explained
+    from pipelines.cli.commands.explain import explained, explanation
+    from pipelines.cli.plain_console import tell
 
     about = explanation(model, family)
-    if as_json:
-        click.echo(json.dumps(about))
-    else:
-        show_explained(about)
+    tell(as_json, about, [explained(about)])
 
 
 @cli.command()
@@ -244,7 +241,9 @@ def score(as_json: bool, **options: Any) -> None:
 
     Run the same command again to resume after an interruption.
     """
-    _score(build_from(ScoreSettings, options), as_json)
+    from pipelines.cli.commands.sampling import do_run
+
+    do_run("score", build_from(ScoreSettings, options), as_json)
 
 
 @cli.command()
@@ -292,6 +291,7 @@ def run(recipe: str, as_json: bool) -> None:
     """
     from pipelines.cli import recipe_preflight
     from pipelines.cli.commands import sampling
+    from pipelines.cli.plain_console import tell
     from pipelines.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
@@ -299,20 +299,14 @@ def run(recipe: str, as_json: bool) -> None:
     recipe_preflight.check_steps(steps)
     scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
     along = export_commands.export_while_scoring(scoring_step, steps)
-    run_with = {"jobs": list(along.values())}
     for name, step in steps.items():
         if name not in along and (done := recipe_preflight.read_finished_step(name, step)) is not None:
             click.echo(f"{name}: nothing to do, {step.output} holds it", err=True)
-            if as_json:
-                click.echo(json.dumps(done.as_json()))
+            tell(as_json, done.as_json(), ())
             continue
         match name:
-            case "sample":
-                sampling.do_sample(step, as_json, **run_with)
-            case "refine":
-                sampling.do_refine(step, as_json, **run_with)
-            case "score":
-                _score(step, as_json, **run_with)
+            case "sample" | "refine" | "score":
+                sampling.do_run(name, step, as_json, list(along.values()))
             case "ensemble":
                 _ensemble(step, as_json)
             case "filter":
@@ -332,40 +326,23 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, PROGRAM, "_ASSAY_COMPLETE").source())
 
 
-def _score(settings: ScoreSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    from pipelines.cli import report
-    from pipelines.cli.commands import sampling
-    from pipelines.runtime.progress import Lines
-    from pipelines.scoring import score_corpus
-
-    with silence_ray():
-        summary = score_corpus.score(settings, Lines(), jobs=jobs)
-    sampling.tell(summary, as_json, functools.partial(report.show_scored, summary, settings), summary)
-
-
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
-    from pipelines.cli.report import show_ensemble
+    from pipelines.cli.plain_console import tell
+    from pipelines.cli.report import ensemble_report
     from pipelines.ensembles import score_ensemble
     from pipelines.runtime.progress import Lines
 
     with silence_ray():
         summary = score_ensemble.ensemble(settings, Lines())
-    if as_json:
-        click.echo(json.dumps(summary.as_json()))
-    else:
-        show_ensemble(summary, settings)
+    tell(as_json, summary.as_json(), ensemble_report(summary, settings))
     summary.combined.check_scored()
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.report import show_kept
-    from pipelines.cli.upload_report import show_upload, with_upload
+    from pipelines.cli.plain_console import tell_made
+    from pipelines.cli.report import kept_report
     from pipelines.filtering import filter_corpus
     from pipelines.hub.upload import run_and_upload
 
     summary, upload = run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))
-    if as_json:
-        click.echo(json.dumps(with_upload(summary.as_json(), upload)))
-    else:
-        show_kept(summary, settings)
-        show_upload(upload)
+    tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

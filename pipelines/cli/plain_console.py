@@ -1,12 +1,19 @@
-"""The console of every report. Reports hold what others wrote: file names, conditions, answers of an endpoint."""
+"""Prints what commands come to. Reports hold what others wrote: file names, conditions, answers of an endpoint."""
 
-from typing import Any
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from actors.text.visible import line
+
+if TYPE_CHECKING:
+    from pipelines.hub.upload import Upload
 
 
 class _PlainConsole(Console):
@@ -21,9 +28,35 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(line(text), err=err)
 
 
-def plain_console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
+def tell(as_json: bool, document: Any, report: Iterable[str | Table]) -> None:
+    """Print what a command came to: for a program as a line of JSON, and for people as its report."""
+    if as_json:
+        click.echo(json.dumps(document, default=asdict))
+    else:
+        show(report)
+
+
+def tell_made(as_json: bool, document: dict[str, Any], report: Iterable[str | Table], upload: "Upload | None") -> None:
+    """As `tell`, of a result that may have been uploaded to the Hugging Face Hub."""
+    hub = {} if upload is None else {"hub": upload}
+    tell(as_json, {**document, **hub}, [*report, *map(upload_text, hub.values())])
+
+
+def upload_text(upload: "Upload") -> str:
+    """Where a result was uploaded to, for people."""
+    return f"Uploaded to {upload.url} ({'anybody may read it' if upload.public else 'private'}), commit {upload.commit}"
+
+
+def show(report: Iterable[str | Table]) -> None:
+    """Print a report: a line for each of its texts, and its tables, of which a narrow terminal cuts no number off."""
+    console = plain_console()
+    for fact in report:
+        console.print(fact, soft_wrap=isinstance(fact, str), crop=False)
+
+
+def plain_console() -> Console:
     """A console that prints texts, tables and titles as they are: `[b]` is no style, `:ok:` no emoji, a number no colour.
 
     Each text is one line, and shows characters that would steer a terminal.
     """
-    return _PlainConsole(stderr=stderr, soft_wrap=soft_wrap, markup=False, emoji=False, highlight=False)
+    return _PlainConsole(markup=False, emoji=False, highlight=False)

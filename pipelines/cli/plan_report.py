@@ -9,13 +9,12 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from actors.capacity.throughputs import PEAK_SOURCE
-from pipelines.cli.plain_console import plain_console
+from actors.text.counted import counts_text, number_of
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.estimate.forecast import CorpusPlan
 from pipelines.estimate.intervals import Estimate
-from pipelines.runtime.progress import duration
+from pipelines.runtime.progress import duration, screen
 
-_LINE_EVERY_S = 10.0
 _NOISE = 1e-6  # of sums of floats
 _NAMES = {
     "tokens": "prompt tokens",
@@ -29,43 +28,38 @@ _NAMES = {
 
 
 class TokenisingProgress:
-    """A line with the number of rows tokenised: rewritten in place on a terminal, else a new line every 10 s."""
+    """A line with the number of rows tokenised, which is shown as often as the stream's screen shows progress."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown = time.monotonic()
-        self._line = False
+        self._screen = screen(stream)
+        self._shown_at = time.monotonic()
+        self._is_shown = False
 
     def update(self, done: int, of: int) -> None:
         """Show that `done` rows are tokenised; `of` is their total, or 0 if it is unknown."""
         now = time.monotonic()
-        if self._stream.isatty() or now - self._shown >= _LINE_EVERY_S:
-            line = f"tokenised {done:,} of {of:,}" if of else f"tokenised {done:,} rows"
-            self._stream.write(f"\r\x1b[2K{line}" if self._stream.isatty() else f"{line}\n")
-            self._stream.flush()
-            self._shown, self._line = now, True
+        if now - self._shown_at >= self._screen.every_s:
+            self._screen.show(f"tokenised {done:,} of {of:,}" if of else f"tokenised {done:,} rows")
+            self._shown_at, self._is_shown = now, True
 
     def done(self) -> None:
         """End the line."""
-        if self._line and self._stream.isatty():
-            self._stream.write("\n")
+        if self._is_shown:
+            self._screen.end()
 
 
-def show_plan(plan: CorpusPlan) -> None:
-    """Print a plan."""
-    console = plain_console()
+def plan_report(plan: CorpusPlan) -> Iterator[str | Table]:
+    """A plan, as lines of text and a table."""
+    rows = plan.looked["rows"]
+    tokenised = f"all {rows:,} rows" if plan.looked["exact"] else f"{rows:,} rows drawn at random"
     size = sum(file.size for file in plan.files)
-    tokenised = (
-        f"all {plan.looked['rows']:,} rows" if plan.looked["exact"] else f"{plan.looked['rows']:,} rows drawn at random"
-    )
-    lines = [plan.shape_found, f"{_count(len(plan.files), 'file')}, {size:,} bytes; tokenised {tokenised}"]
+    yield plan.shape_found
+    yield f"{number_of(len(plan.files), 'file')}, {size:,} bytes; tokenised {tokenised}"
     if plan.left_out:
-        lines.append(left_out_message(plan.left_out))
-    for line in lines:
-        console.print(line, soft_wrap=True)
-    console.print(_amounts(plan))
-    for line in (*_about_prompts(plan), *_about_engines(plan)):
-        console.print(line, soft_wrap=True)
+        yield left_out_message(plan.left_out)
+    yield _amounts(plan)
+    yield from _about_prompts(plan)
+    yield from _about_engines(plan)
 
 
 def _amounts(plan: CorpusPlan) -> Table:
@@ -110,7 +104,7 @@ def _durations(estimate: Estimate) -> list[str]:
 
 def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
     if plan.reasons:
-        yield "Rejected: " + ", ".join(f"{count:,.0f} {reason}" for reason, count in plan.reasons.items())
+        yield f"Rejected: {counts_text(plan.reasons)}"
     if plan.lengths:
         yield "Prompt tokens of a response: " + ", ".join(
             f"{share:.0%} {tokens:,}" for share, tokens in plan.lengths.items()
@@ -125,19 +119,13 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     if plan.advice and bill.cpus is None:
         yield plan.advice
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
-    where = (
-        _count(bill.gpus, "GPU") if bill.cpus is None else f"{_count(bill.cpus, 'CPU')} of this machine, which has no GPU"
-    )
-    yield f"{_count(bill.engines, 'engine')} on {where}; {parts}"
+    of_machine = "" if bill.cpus is None else f"{number_of(bill.cpus, 'CPU')} of this machine, which has no GPU"
+    where = of_machine or number_of(bill.gpus, "GPU")
+    yield f"{number_of(bill.engines, 'engine')} on {where}; {parts}"
     if bill.speed is None:
-        unknown = (
-            "Throughput unknown"
-            if plan.basis.size is None
-            else f"No throughput is published for this size in {plan.basis.precision}"
-        )
         yield (
-            f"{unknown}, so no time: --like FOLDER takes that of an earlier run, --tokens-per-s is what you know of an "
-            "engine"
+            f"No throughput is published for this model in {plan.basis.precision}, so no time: --like FOLDER takes that of "
+            "an earlier run, --tokens-per-s is what you know of an engine"
         )
     else:
         writes = f" and writes {bill.speed.written:,.0f}" if bill.speed.written else ""
@@ -149,7 +137,3 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
         where = f"on these cards in {plan.basis.precision}, unless they have prefixes cached"
         yield f"Less than {bound} it can't be {where}: {PEAK_SOURCE}"
     yield from (f"Assumed: {assumption}" for assumption in plan.assumptions)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"

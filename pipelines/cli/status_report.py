@@ -1,24 +1,22 @@
 """What a folder is and how far, as `status` shows it: once, or again and again until its run ends."""
 
-import json
 import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 
-import click
 from rich.live import Live
 from rich.text import Text
 
+from actors.text.counted import counts_text, first_of, number_of
 from actors.text.visible import line
-from pipelines.cli.plain_console import plain_console, say
+from pipelines.cli.plain_console import plain_console, tell
 from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
-from pipelines.cli.status import RunHolder, RunState, RunStatus
+from pipelines.cli.status import RunState, RunStatus
 from pipelines.cli.status import status as run_status
 from pipelines.runtime.progress import duration
 
@@ -39,20 +37,13 @@ def read_status(folder: str) -> Status:
     return result_status(folder) or run_status(folder)
 
 
-def show_status(state: Status) -> None:
-    """Print the state of a folder."""
-    console = plain_console()
-    for fact in status_lines(state):
-        console.print(fact, soft_wrap=True)
-
-
 def watch(folder: str, interval: float, as_json: bool) -> int:
     """Show the state every `interval` seconds until it isn't `running`; returns the exit code."""
     try:
-        with _display(as_json) as show:
+        with _display(as_json) as show_state:
             while True:
                 state = read_status(folder)
-                show(state)
+                show_state(state)
                 if state.state is not RunState.RUNNING:
                     return 0 if state.state is RunState.COMPLETE else _STOPPED
                 time.sleep(interval)
@@ -61,34 +52,24 @@ def watch(folder: str, interval: float, as_json: bool) -> int:
 
 
 def _display(as_json: bool) -> AbstractContextManager[Show]:
-    if as_json:
-        return _append_lines(show_json)
-    return _redraw_screen() if sys.stdout.isatty() else _append_lines(_show_line)
+    if sys.stdout.isatty() and not as_json:
+        return _redraw_screen()
+    return nullcontext(lambda state: tell(as_json, state, _line_report(state)))
 
 
 @contextmanager
 def _redraw_screen() -> Iterator[Show]:
     """One screen, which is drawn over; the last state stays."""
     with Live(console=plain_console(), auto_refresh=False) as live:
-        yield lambda state: live.update(Text("\n".join(map(line, [*status_lines(state), _time_text()]))), refresh=True)
+        yield lambda state: live.update(Text("\n".join(map(line, [*status_report(state), _time_text()]))), refresh=True)
 
 
-@contextmanager
-def _append_lines(show: Show) -> Iterator[Show]:
-    yield show
-
-
-def show_json(state: Status) -> None:
-    """Print the state of a folder as a line of JSON."""
-    click.echo(json.dumps(asdict(state)))
-
-
-def _show_line(state: Status) -> None:
+def _line_report(state: Status) -> Iterator[str]:
     """A line while the run works, and all that is known at its end."""
     if state.state is RunState.RUNNING:
-        say(f"{_time_text()}  {_short(state)}")
+        yield f"{_time_text()}  {_short(state)}"
     else:
-        show_status(state)
+        yield from status_report(state)
 
 
 def _time_text() -> str:
@@ -105,51 +86,44 @@ def _short(state: Status) -> str:
     return ", ".join([f"{state.state}{_done_text(state)}: {state.responses:,} responses", *_time_facts(state)])
 
 
-def status_lines(state: Status) -> list[str]:
+def status_report(state: Status) -> Iterator[str]:
     """All that is known of a folder's state, as lines of text."""
-    return list(_result_lines(state) if isinstance(state, ResultStatus) else _run_lines(state))
+    return _result_lines(state) if isinstance(state, ResultStatus) else _run_lines(state)
 
 
 def _run_lines(run: RunStatus) -> Iterator[str]:
-    files, parts = (f"{count:,} {noun}{'s' * (count != 1)}" for count, noun in ((run.files, "file"), (run.parts, "part")))
-    yield f"{run.state}{_done_text(run)}: {files} by {run.model}, {parts}"
-    if run.holder is not None:
-        yield _holder_text(run.holder)
+    files = number_of(run.files, "file")
+    yield f"{run.state}{_done_text(run)}: {files} by {run.model}, {number_of(run.parts, 'part')}"
+    yield from _holder_lines(run)
     yield (
         f"{run.rows:,} rows, {run.responses:,} responses: "
         f"{run.scored:,} scored, {run.rejected:,} rejected, {run.failed:,} failed"
     )
     if run.reasons:
-        yield _reasons_text(run)
-    if run.made_up:
-        yield MADE_UP
+        read, there = run.reasons_of_parts
+        of_parts = f" (in the newest {read:,} of {there:,} parts that have any)" if read < there else ""
+        yield f"Without a reward: {counts_text(run.reasons)}{of_parts}"
     if facts := _time_facts(run):
         yield ", ".join(facts)
     if run.empty:
-        yield f"Parts that are empty: {', '.join(run.empty[:3])}; the same command scores them again"
-    if run.state in (RunState.STOPPED, RunState.DEAD):
-        yield _resume_text(run)
+        yield f"Parts that are empty: {first_of(run.empty, 3)}; the same command scores them again"
+    yield from _end_lines(run)
 
 
 def _result_lines(result: ResultStatus) -> Iterator[str]:
     yield f"{result.state}: result of `{result.command}`, {_rows_text(result)}"
-    if result.holder is not None:
-        yield _holder_text(result.holder)
-    for run in result.runs:
-        yield f"  {run.line()}"
+    yield from _holder_lines(result)
+    yield from (f"  {run.line()}" for run in result.runs)
     by = f", scored by {result.model}" if result.model else ""
     yield f"Made of {result.source}{by}{'' if result.source_state is None else _SOURCES[result.source_state]}"
     if result.asked:
         yield f"As asked: {result.asked}"
-    if result.made_up:
-        yield MADE_UP
-    if result.state in (RunState.STOPPED, RunState.DEAD):
-        yield _resume_text(result)
+    yield from _end_lines(result)
 
 
 def _rows_text(result: ResultStatus) -> str:
     rows = "" if result.rows is None else f"{result.rows:,} {ROWS_OF[result.command]} in "
-    return f"{rows}{result.files:,} file{'s' * (result.files != 1)} of {result.bytes:,} bytes"
+    return f"{rows}{number_of(result.files, 'file')} of {result.bytes:,} bytes"
 
 
 def _done_text(run: RunStatus) -> str:
@@ -165,28 +139,23 @@ def _time_facts(run: RunStatus) -> list[str]:
     return facts
 
 
-def _holder_text(holder: RunHolder) -> str:
-    since = datetime.fromtimestamp(holder.since).astimezone().isoformat(" ", "seconds")
-    end = "; that process is gone" if holder.is_gone else ""
-    return (
-        f"Held by process {holder.pid} on {holder.host} since {since}, last sign of life "
-        f"{duration(holder.last_sign_ago)} ago{end}"
-    )
+def _holder_lines(state: Status) -> Iterator[str]:
+    if (holder := state.holder) is not None:
+        since = datetime.fromtimestamp(holder.since).astimezone().isoformat(" ", "seconds")
+        last_sign = f"last sign of life {duration(holder.last_sign_ago)} ago"
+        end = "; that process is gone" if holder.is_gone else ""
+        yield f"Held by process {holder.pid} on {holder.host} since {since}, {last_sign}{end}"
 
 
-def _reasons_text(run: RunStatus) -> str:
-    read, there = run.reasons_of_parts
-    of_parts = f" (in the newest {read:,} of {there:,} parts that have any)" if read < there else ""
-    return "Without a reward: " + ", ".join(f"{count:,} {reason}" for reason, count in run.reasons.items()) + of_parts
-
-
-def _resume_text(state: Status) -> str:
+def _end_lines(state: Status) -> Iterator[str]:
+    """Whether the numbers are made up, and how to resume what isn't complete."""
+    if state.made_up:
+        yield MADE_UP
+    if state.state not in (RunState.STOPPED, RunState.DEAD):
+        return
     if isinstance(state, RunStatus) and state.retry is not None:
-        return f"To resume: {state.retry}"
-    again = "To resume, run the same command again without `overwrite`"
+        yield f"To resume: {state.retry}"
+        return
     # An evaluation has no recipe of its own, and takes seconds.
-    return (
-        again
-        if state.recipe is None
-        else f"{again}, or, from the same working folder: assay run {shlex.quote(state.recipe)}"
-    )
+    with_recipe = state.recipe and f", or, from the same working folder: assay run {shlex.quote(state.recipe)}"
+    yield f"To resume, run the same command again without `overwrite`{with_recipe or ''}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.errors import SourceError
+from actors.text.counted import first_of
 from pipelines import storage
 from pipelines.storage import error_text
 
@@ -152,9 +153,7 @@ def _describe_other(path: str, names: list[str]) -> str:
     outer, _, name = storage.absolute(path).rpartition("/")
     if outer and _is_scored(outer):
         return f"is the folder {name!r} inside {outer}, which is {_scored_kind(outer)}"
-    few = names[:_MAX_NAMED]
-    more = f" and {len(names) - len(few):,} more" if len(names) > len(few) else ""
-    return f"has no {SCORED}; it holds {', '.join(few)}{more}"
+    return f"has no {SCORED}; it holds {first_of(names, _MAX_NAMED)}"
 
 
 def _scored_kind(path: str) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import SourceError
+from actors.text.counted import first_of
 from pipelines import storage
 from pipelines.corpus.assay_folders import describe, results_below, rows_of_result
 from pipelines.corpus.beginnings import Beginning, Layout, look_at
@@ -99,23 +100,10 @@ class InputFile:
     extent: int | None
     modified: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        return {
-            "index": self.index,
-            "name": self.name,
-            "path": self.path,
-            "kind": self.kind.value,
-            "size": self.size,
-            "fingerprint": self.fingerprint,
-            "extent": self.extent,
-            "modified": self.modified,
-        }
-
     @property
     def identity(self) -> dict[str, Any]:
         """The fields that identify the file: all but `modified`."""
-        return {name: value for name, value in self.as_json().items() if name != "modified"}
+        return {name: value for name, value in asdict(self).items() if name != "modified"}
 
 
 class Corpus(NamedTuple):
@@ -314,7 +302,7 @@ def left_out_message(paths: Sequence[str]) -> str:
     """The message about files that are left out of a corpus."""
     return (
         f"Left out, as Assay reads rows in {_readable_suffixes()} of a folder, and of what a pattern matches no folder: "
-        f"{_few(paths)}"
+        f"{first_of(paths, _MAX_NAMED)}"
     )
 
 
@@ -426,13 +414,9 @@ def _expand(text: str) -> _Expansion:
     left_out = [f"{output} ({describe(output).removeprefix('is ')})" for output in outputs]
     left_out += [path for path in shown if not _kind_of(path)]
     if not readable:
-        held = f"; it holds {_few(left_out)}" if left_out else ""
+        held = f"; it holds {first_of(left_out, _MAX_NAMED)}" if left_out else ""
         raise SourceError(f"the folder {text} holds no corpus file{held}. Assay reads {_readable_suffixes()}")
     return _Expansion(readable, left_out, is_folder=True, statuses=statuses)
-
-
-def _few(paths: Sequence[str]) -> str:
-    return ", ".join(paths[:_MAX_NAMED]) + (f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else "")
 
 
 def _names(paths: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ identity in the manifest contains both.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -66,7 +66,7 @@ class EnsembleSummary:
     def as_json(self) -> dict[str, Any]:
         """For `--json`: the summary of the combined corpus as that of `score`, with agreement and members added."""
         summaries = {name: summary.as_json() for name, summary in self.members.items()}
-        return {**self.combined.as_json(), _AGREEMENT: self.agreement.as_json(), MEMBERS: summaries}
+        return {**self.combined.as_json(), _AGREEMENT: asdict(self.agreement), MEMBERS: summaries}
 
 
 def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = None) -> EnsembleSummary:
@@ -214,7 +214,7 @@ def combine(
         raise AuditError(f"the members hold {expected}, and the parts made of them {counts}")
     step.target.set_strays_aside((progress or Silent()).noted)
     summary = summarise(step.target, manifest.columns, counts)
-    replace(manifest, summary={**summary.as_json(), _AGREEMENT: agreement.as_json()}).write(folder)
+    replace(manifest, summary={**summary.as_json(), _AGREEMENT: asdict(agreement)}).write(folder)
     return summary, agreement
 
 

@@ -22,7 +22,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -61,13 +61,9 @@ class EnsembleAgreement:
     too_few: int
     pairs: tuple[MemberAgreement, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest and for `--json`."""
-        return asdict(self)
-
     @classmethod
     def of_json(cls, document: dict[str, Any]) -> "EnsembleAgreement":
-        """The inverse of `as_json`."""
+        """The inverse of `asdict`."""
         return cls(**(document | {"pairs": tuple(MemberAgreement(**pair) for pair in document["pairs"])}))
 
 

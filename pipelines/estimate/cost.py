@@ -14,6 +14,7 @@ from actors.capacity.layout import Layout, Size, precision_of
 from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
+from actors.text.counted import number_of
 from pipelines.estimate.intervals import Estimate
 from pipelines.run_folder.columns import FROM_STORE
 from pipelines.run_folder.manifest import Manifest, differences, read_manifest
@@ -217,7 +218,7 @@ def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpe
     if not tokens or seconds <= 0:
         raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")
     engines = work["engines"]
-    source = f"measured in {folder}: {tokens:,} tokens in {seconds:,.0f} s by {engines} engine{'s' * (engines > 1)}"
+    source = f"measured in {folder}: {tokens:,} tokens in {seconds:,.0f} s by {number_of(engines, 'engine')}"
     return EngineSpeed(tokens / seconds / engines, None, source, start_s=work["start"])
 
 

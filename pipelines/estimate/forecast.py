@@ -86,7 +86,6 @@ class CorpusPlan:
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
-        layout = self.layout
         return {
             "model": self.model,
             "identity": self.identity,
@@ -101,7 +100,7 @@ class CorpusPlan:
             "precision": self.basis.precision,
             "part_rows": self.part_rows,
             "parts": self.parts._asdict(),
-            "layout": layout and {**layout.layout._asdict(), "gpus": layout.layout.gpus, "arithmetic": str(layout)},
+            "layout": self.layout and self.layout.as_json(),
             **self.bill.as_json(),
             "gpu_price": self.gpu_price,
             "assumptions": self.assumptions,

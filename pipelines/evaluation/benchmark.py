@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from actors.text.counted import first_of
+
 Array = npt.NDArray[np.float64]
 
 _MOST_LISTED = 5
@@ -167,7 +169,7 @@ class Benchmark:
         if {*items} == {ALL} or not self._published or self.split_of(items) is not None:
             return None
         differing = {name: self._differing(items, counts) for name, counts in self._published.items()}
-        splits = [f"{name} ({_shortened(subsets)})" for name, subsets in differing.items()]
+        splits = [f"{name} ({first_of(subsets, _MOST_LISTED)})" for name, subsets in differing.items()]
         return f"The numbers of items are those of no published file: {', '.join(splits)}."
 
     @property
@@ -205,11 +207,6 @@ def labelled(item: Item, right: str, wrong: str) -> Labelled:
         raise Ungraded("some votes can't be read, and the others don't tell who won each game")
     sign = 1 if next(iter(item.rewards)) == right else -1
     return Labelled(tuple(sign * lead for lead in item.games), margin)
-
-
-def _shortened(texts: Sequence[str]) -> str:
-    more = len(texts) - _MOST_LISTED
-    return ", ".join(texts[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def grade_each(

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, overload
 
-from actors.text.visible import line, markdown, markdown_table
 from pipelines.evaluation.noise import NoiseReport
 from pipelines.evaluation.published.figures import PublishedComparison
 from pipelines.evaluation.published.presets import Preset
@@ -20,7 +19,6 @@ from pipelines.evaluation.statistics.margins import MarginReport
 from pipelines.evaluation.statistics.paired import PairedComparison
 from pipelines.evaluation.statistics.votes import VoteReport
 
-_FIGURE_COLUMNS = ("measure", "value", "95 % interval", "chance", "items", "convention")
 VERSION = 1
 """Of the form of `results.json`."""
 _OUTCOMES = ("rejected", "failed")
@@ -192,9 +190,9 @@ class Evaluation:
 
     @property
     def sections(self) -> list[Section]:
-        """The tables beside the figures."""
+        """The figures, and the tables beside them."""
         margins = [margin_section(self.margins)] if self.margins else []
-        return margins + ([vote_section(self.votes)] if self.votes else [])
+        return [_figure_section(self), *margins, *([vote_section(self.votes)] if self.votes else [])]
 
 
 @dataclass(frozen=True)
@@ -216,9 +214,9 @@ class Results(Sequence[Evaluation]):
 
     @property
     def sections(self) -> list[Section]:
-        """The tables of every two models, and of two readings of one model."""
+        """The tables of each evaluation, then those of every two models, and of two readings of one model."""
         by_name = {(evaluation.benchmark, evaluation.label): evaluation for evaluation in self}
-        sections: list[Section] = []
+        sections = [section for evaluation in self for section in evaluation.sections]
         for comparison in self.paired:
             first, second = (by_name.get((comparison.benchmark, name)) for name in (comparison.first, comparison.second))
             if first and second and first.preset:
@@ -238,30 +236,35 @@ class Results(Sequence[Evaluation]):
         }
 
     def markdown(self) -> str:
-        """A section for each evaluation: its headline, measures with intervals, coverage, ties and conventions."""
-        return "\n".join([*map(_section, self), *(section.markdown() for section in self.sections)])
+        """The tables as a document."""
+        return "\n".join(section.markdown() for section in self.sections)
 
 
-def _section(evaluation: Evaluation) -> str:
-    lines = [
-        f"## {markdown(evaluation.label)} on {evaluation.benchmark}",
-        "",
-        f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}. {evaluation.source}.",
-        "",
-        *(part for caveat in evaluation.caveats for part in (line(caveat), "")),
-        *markdown_table(_FIGURE_COLUMNS, map(_cells, evaluation.figures)),
-        "",
+def _figure_section(evaluation: Evaluation) -> Section:
+    """The measures with intervals, the headline first; their sources, caveats, coverage, and items without a grade."""
+    published = [line for comparison in evaluation.published for line in comparison.lines()]
+    known = [f"{file['name']} is {file['published']}" for file in evaluation.files if file["published"]]
+    ungraded = [
+        f"Without a grade: {count:,} of {subset}: {reason}"
+        for subset, counts in evaluation.subsets.items()
+        for reason, count in counts.reasons.items()
     ]
-    lines += [part for comparison in evaluation.published for part in (*comparison.lines(), "")]
-    if reasons := {subset: counts.reasons for subset, counts in evaluation.subsets.items() if counts.reasons}:
-        lines += ["Items without a grade:", ""]
-        ungraded = ((subset, count, reason) for subset, by in reasons.items() for reason, count in by.items())
-        lines += [f"- {markdown(subset)}: {count:,} {markdown(reason)}" for subset, count, reason in ungraded]
-        lines.append("")
-    return "\n".join([*lines, *(section.markdown() for section in evaluation.sections)])
+    return Section(
+        f"{evaluation.label} on {evaluation.benchmark}",
+        ("measure", "value", "95 % interval", "chance", "items"),
+        [_cells(figure) for figure in evaluation.figures],
+        [
+            *(f"{convention}: {', '.join(names)}" for convention, names in evaluation.conventions.items()),
+            evaluation.source,
+            *published,
+            *known,
+            *evaluation.caveats,
+            f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}",
+            *ungraded,
+        ],
+    )
 
 
 def _cells(figure: Figure) -> tuple[str, ...]:
-    value = figure.shown(figure.value) + (", near chance" if figure.near_chance else "")
-    chance = figure.shown(figure.chance, 0 if figure.is_share else 1)
-    return figure.name, value, figure.interval, chance, f"{figure.n:,}", figure.convention
+    chance = "near " * figure.near_chance + figure.shown(figure.chance, 0 if figure.is_share else 1)
+    return figure.name, figure.shown(figure.value), figure.interval, chance, f"{figure.n:,}"

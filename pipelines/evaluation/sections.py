@@ -3,25 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from actors.text.visible import line, markdown, markdown_table
+from actors.text.visible import markdown, markdown_table
 from pipelines.evaluation.statistics.margins import MarginReport
 from pipelines.evaluation.statistics.paired import Difference, PairedComparison
 from pipelines.evaluation.statistics.votes import VoteReport
 
 
 class Section(NamedTuple):
-    """A table with a title, and a sentence below it."""
+    """A table with a title, and sentences below it."""
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    note: str
+    notes: Sequence[str]
 
     def markdown(self) -> str:
         """The section below a heading of the second level."""
-        return "\n".join(
-            [f"### {markdown(self.title)}", "", *markdown_table(self.columns, self.rows), "", line(self.note), ""]
-        )
+        table = "\n".join(markdown_table(self.columns, self.rows))
+        return "\n\n".join([f"## {markdown(self.title)}", table, *map(markdown, self.notes)]) + "\n"
 
 
 class TwoReadings(NamedTuple):
@@ -48,8 +47,10 @@ def margin_section(report: MarginReport) -> Section:
         "Accuracy by margin",
         ("difference of rewards", "right", "95 % interval", "sigmoid says", "comparisons"),
         rows,
-        f"Calibration error (ECE) {report.ece:.3f} over {report.comparisons:,} comparisons; rewards whose sigmoid is right "
-        f"would have about {report.ece_by_chance:.3f}.",
+        [
+            f"Calibration error (ECE) {report.ece:.3f} over {report.comparisons:,} comparisons; rewards whose sigmoid is "
+            f"right would have about {report.ece_by_chance:.3f}."
+        ],
     )
 
 
@@ -64,7 +65,7 @@ def vote_section(report: VoteReport) -> Section:
         f"Votes of the judge, {report.votes} an item",
         ("share", "value", "95 % interval", "items"),
         rows,
-        f"Fewer votes are drawn from those that are there; a tie counts half.{left_out}",
+        [f"Fewer votes are drawn from those that are there; a tie counts half.{left_out}"],
     )
 
 
@@ -76,7 +77,7 @@ def paired_sections(comparison: PairedComparison) -> list[Section]:
             f"{comparison.first} less {comparison.second} on {comparison.benchmark}",
             ("measure", "points", "95 % interval"),
             differences,
-            f"Over the items that both graded, the same ones for both. {comparison.unmatched}".rstrip(),
+            [f"Over the items that both graded, the same ones for both. {comparison.unmatched}".rstrip()],
         ),
         _split_section(comparison),
     ]
@@ -93,7 +94,7 @@ def reading_sections(comparison: PairedComparison, readings: TwoReadings) -> lis
             f"{comparison.second} on {comparison.benchmark}: by its card, and as published",
             ("measure", "ours", "as published", "points", "95 % interval"),
             rows,
-            " ".join([*readings.about, "Points are as published less ours, over the items that both graded."]),
+            [" ".join([*readings.about, "Points are as published less ours, over the items that both graded."])],
         ),
         _split_section(comparison),
     ]
@@ -115,5 +116,5 @@ def _split_section(comparison: PairedComparison) -> Section:
         f"{first} (first) and {second} (second), item by item",
         ("items", "both graded", "first ahead", "second ahead", "p"),
         splits,
-        f"{differing:,} of {overall.items:,} items differ; with --out, disagreements.parquet has them.",
+        [f"{differing:,} of {overall.items:,} items differ; with --out, disagreements.parquet has them."],
     )

@@ -32,9 +32,9 @@ def never(_: object) -> None:
 class PairFormat:
     """A format made of pairs.
 
-    `check` returns a reason to refuse a pair, or None; `rows` is called only for pairs that aren't refused. The
-    `rows_each` rows of one pair must stay next to each other, in this order: where there are two, the trainer tells the
-    better one by its position in the file. `reserved` are the names of its columns and of all others that the trainer's
+    `check` returns a reason to refuse a pair, or None; `rows` is called only for pairs that aren't refused. The rows of one
+    pair must stay next to each other, in this order: where there are two, the trainer tells the better one by its position
+    in the file. `reserved` are the names of its columns and of all others that the trainer's
     loader has a use for: no field of the input is carried along under one of these.
     """
 
@@ -43,7 +43,6 @@ class PairFormat:
     source: str
     rows: Callable[[PreferencePair], Iterator[Row]]
     check: Callable[[PreferencePair], str | None] = never
-    rows_each: int = 1
     reserved: tuple[str, ...] = field(kw_only=True)
 
 
@@ -53,7 +52,7 @@ class ResponseFormat:
 
     `rows` is called with the candidates of one row of the corpus at a time, in order, without those that `check` refuses.
     `whole` formats hold conversations all of whose assistant turns are trained on. `needs_scores` names the scores that a
-    corpus must have. `unit` is what a row is, in the plural, for summaries. `reserved` is as in `PairFormat`.
+    corpus must have. `reserved` is as in `PairFormat`.
     """
 
     name: str
@@ -64,5 +63,4 @@ class ResponseFormat:
     needs_threshold: bool = False
     whole: bool = False
     needs_scores: tuple[str, ...] = ()
-    unit: str = "responses"
     reserved: tuple[str, ...] = field(kw_only=True)

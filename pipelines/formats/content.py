@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
+from actors.text.counted import first_of
 from actors.text.reasoning import with_reasoning
 from pipelines.formats.rows import Exchange, Row
 
@@ -315,5 +316,4 @@ def _are_tools(value: object) -> bool:
 def keys_seen(rows: Sequence[object]) -> str:
     """The keys of the rows, the most frequent first, for an error."""
     keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
-    listing = ", ".join(ascii(key[:40]) for key, _ in keys[:KEYS_SHOWN]) or "none"
-    return listing + (f" and {len(keys) - KEYS_SHOWN} more" if len(keys) > KEYS_SHOWN else "")
+    return first_of([ascii(key[:40]) for key, _ in keys], KEYS_SHOWN) or "none"

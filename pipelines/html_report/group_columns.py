@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from actors.errors import SettingsError
+from actors.text.counted import first_of
 from pipelines.corpus.readers import RECORD
 from pipelines.run_folder.columns import Columns
 
@@ -60,11 +61,9 @@ def no_column(columns: Columns, name: str) -> SettingsError:
     """The error for a name that no column has, with those that there are."""
     schema = pa.schema([field for field in columns.ours_first if field.name not in columns.ours.names])
     names = [*_plain_names(schema), *_names_within(schema)]
-    shown = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else "")
+    shown = first_of(names, _MOST_NAMES) or "none"
     nested = "; a field inside another is named with a dot, such as meta.topic" if columns.is_json else ""
-    return SettingsError(
-        f"--by {name}: there is no column of this name with plain values; the input has {shown or 'none'}{nested}"
-    )
+    return SettingsError(f"--by {name}: there is no column of this name with plain values; the input has {shown}{nested}")
 
 
 def holders(columns: Columns, groups: Sequence[GroupColumn]) -> pa.Schema:

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from actors.text.visible import visible
 from pipelines.html_report.charts import charts
-from pipelines.scored_corpus.summary import QUANTILES
+from pipelines.scored_corpus.summary import QUANTILES, quantile_title
 
 MARK = "<!-- A page of `assay report` -->"
 """Begins every page, so that the command writes over its own pages only."""
@@ -35,7 +35,7 @@ def render(shown: Mapping[str, Any]) -> str:
         finalize=_visible,
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {"number": _number, "percent": _percent, "quantile": _quantile, "points": _points}
+    environment.filters |= {"number": _number, "percent": _percent, "quantile": quantile_title, "points": _points}
     style = _file("uplot/uPlot.min.css") + _file("report.css")
     script = f"/*\n{_file('uplot/LICENSE.txt')}*/\n{_file('uplot/uPlot.iife.min.js')}\n{_file('report.js')}"
     runs = shown.get("runs", ())
@@ -81,7 +81,3 @@ def _percent(value: float | None) -> str:
 
 def _points(value: float | None, other: float) -> str:
     return "–" if value is None else f"{round(100 * (value - other), 2) + 0.0:+.2f}"
-
-
-def _quantile(level: float) -> str:
-    return {0.0: "min", 0.5: "median", 1.0: "max"}.get(level, f"{level:.0%}")

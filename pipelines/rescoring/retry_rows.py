@@ -23,6 +23,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from actors.records import Status
+from actors.text.counted import counts_text
 from pipelines import storage
 from pipelines.corpus.units import Unit
 from pipelines.rescoring.reopen import Reopened, reopen
@@ -132,7 +133,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         run = replace(run, manifest=replace(manifest, retries=(*manifest.retries, entry), summary=None))
         run.manifest.check_versions(provenance(run.settings), run.settings)
         run.manifest.write(folder)  # before any part: a retry that is killed has left its mark, and no summary of before
-        progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {_text(retried)}")
+        progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {counts_text(retried)}")
         summary = carry_out(run, _flow, progress)
         after = run.audit()
         retries = (*manifest.retries, {**entry, "after": after._asdict()})
@@ -169,10 +170,6 @@ def _new_statuses(before: Counts, after: Counts) -> dict[str, int]:
         "rejected": after.rejected - before.rejected,
         "failed": after.failed,
     }
-
-
-def _text(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 @contextmanager

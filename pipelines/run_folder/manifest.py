@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import pyarrow as pa
@@ -190,7 +190,7 @@ def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
     content += b',\n  "files": ['
     for number, file in enumerate(files):
         content += b",\n    " if number else b"\n    "
-        content += json.dumps(file.as_json()).encode()
+        content += json.dumps(asdict(file)).encode()
     content += b"\n  ]\n}\n"
     return bytes(content)
 

@@ -17,6 +17,7 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 
 from actors.errors import EnginesLost
 from actors.launch.placement import is_wanted
+from actors.text.counted import number_of
 from actors.workers.engine_process import alive_nodes
 
 _CHECK_EVERY_S = 5.0
@@ -131,11 +132,11 @@ class EngineWatch(ExecutionCallback):
     def _place(self, node: str) -> str:
         """Where an engine starts, as far as it isn't plain: its GPUs, and its node if there are several."""
         nodes = {alive["NodeID"]: alive["NodeName"] for alive in ray.nodes() if alive["Alive"]}  # type: ignore[no-untyped-call]
-        gpus = f"{self._gpus} GPU{'s' * (self._gpus > 1)}" if self._gpus else ""
+        gpus = number_of(self._gpus, "GPU") if self._gpus else ""
         return "".join(f" on {place}" for place in (gpus, nodes.get(node) if len(nodes) > 1 else "") if place)
 
     def _missing_place(self) -> str:
-        needed = f"{self._gpus} GPU{'s' * (self._gpus > 1)} and half a CPU" if self._gpus else "half a CPU"
+        needed = f"{number_of(self._gpus, 'GPU')} and half a CPU" if self._gpus else "half a CPU"
         free = ray.available_resources()  # type: ignore[no-untyped-call]
         return (
             f"waiting for Ray to start the first engine, which takes {needed}; free are {free.get('GPU', 0):g} GPUs and "

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 from rich.console import Console
 
+from actors.text.counted import number_of
 from actors.text.visible import line
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.corpus.readers import bytes_per_position
@@ -378,7 +379,7 @@ class Lines:
         size = sum(file.size for file in files)
         ahead = f", {len(done):,} part{'s are' if len(done) > 1 else ' is'} there already" if done else ""
         self._meter = Meter(files, done, time.monotonic())
-        self._show(f"{len(files):,} file{'s' * (len(files) != 1)}, {size:,} bytes{ahead}; {self._first_step}")
+        self._show(f"{number_of(len(files), 'file')}, {size:,} bytes{ahead}; {self._first_step}")
         try:
             yield
             self._meter.complete()

@@ -59,10 +59,6 @@ class RunWork:
         """`seconds` without `starting`: what an estimate is of."""
         return None if self.seconds is None or self.starting is None else self.seconds - self.starting
 
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        return asdict(self)
-
 
 class _PartRecorder(PassedOn):
     """Forwards progress and collects the parts: as a set, since a restarted actor reports committed parts again."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Reason, Status
+from actors.text.counted import counts_text
 from actors.verdicts.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
 from pipelines.run_folder.columns import (
     COMPLETION_TOKENS,
@@ -86,8 +87,8 @@ class Summary:
     def check_scored(self) -> None:
         """Raise `NothingScored`, with the counts of reasons, if there are responses and none of them has a reward."""
         if self.responses and not self.scored:
-            counted = ", ".join(f"{count:,} {reason}" for reason, count in self.reasons.items())
-            raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({counted})")
+            reasons = counts_text(self.reasons)
+            raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({reasons})")
 
     def figures(self) -> dict[str, float]:
         """All counts and quantiles as single figures, such as `scored`, `reasons/too_long` and `reward/median`, for logs."""
@@ -116,6 +117,11 @@ class Summary:
 def quantile_name(quantile: float) -> str:
     """A quantile for people: min, p25, median, max."""
     return {0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"p{quantile * 100:g}")
+
+
+def quantile_title(quantile: float) -> str:
+    """The title of a quantile in tables: min, 25%, median, max."""
+    return {0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"{quantile:.0%}")
 
 
 def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from actors.errors import (
 )
 from actors.launch import placement
 from actors.scorers.batch_noise import largest_noise
+from actors.text.counted import first_of
 from actors.timeline import mark
 from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
@@ -248,7 +249,7 @@ def _carry_out(
             if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
     run.parts.set_strays_aside(progress.noted)
-    summary = replace(summary, work=read_run_work(run.parts).as_json(), left_out=run.left_out)
+    summary = replace(summary, work=asdict(read_run_work(run.parts)), left_out=run.left_out)
     replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
     return summary
 
@@ -307,7 +308,7 @@ def open_run(
         if settings.append:
             check_unchanged(earlier.files)
             if held := [file.path for file in earlier.known(plan.files)]:
-                notify(f"not appended again, as the run holds them already: {_names_text(held)}")
+                notify(f"not appended again, as the run holds them already: {first_of(held, _MAX_NAMED)}")
             appended = earlier.with_appended(plan.files, plan.preparation.columns.carried.names)
             manifest = replace(appended, made_with=manifest.made_with)
             if not earlier.columns.is_json:
@@ -351,11 +352,6 @@ def _check_unfinished_files(run: Run) -> None:
             f"{missing[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
             "without --append where it is now, and append after that"
         )
-
-
-def _names_text(names: Sequence[str]) -> str:
-    suffix = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + suffix
 
 
 def _repair(run: Run, progress: Progress) -> None:

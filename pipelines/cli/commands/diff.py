@@ -1,19 +1,18 @@
 """The command `diff`."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import click
 
 from actors.errors import GateFailed
 from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
+from pipelines.cli.plain_console import tell
 from pipelines.settings.diff_settings import DiffSettings
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
+    from pipelines.cli.report import Report
     from pipelines.comparison.results import Differences
 
 _SHOWN_CHARACTERS = 70
@@ -35,62 +34,56 @@ def diff(as_json: bool, **options: Any) -> None:
     from pipelines.comparison.diff_folders import diff as compare
 
     differences = compare(build_from(DiffSettings, options))
-    if as_json:
-        click.echo(json.dumps(differences.as_json()))
-    else:
-        _show(differences)
+    tell(as_json, differences.as_json(), _report(differences))
     if differences.failures:
         raise GateFailed(line("; ".join(differences.failures)))
 
 
-def _show(differences: "Differences") -> None:
-    from pipelines.cli.plain_console import plain_console
+def _report(differences: "Differences") -> "Report":
     from pipelines.cli.report import MADE_UP
 
-    console = plain_console(soft_wrap=True)
-    _show_sides(console, differences)
-    _show_statuses(console, differences)
-    _show_numbers(console, differences)
-    _show_moves(console, differences)
-    _show_kept(console, differences)
-    if differences.is_made_up:
-        console.print(MADE_UP)
-
-
-def _show_sides(console: "Console", differences: "Differences") -> None:
-    by = {"row": "input file, place and name", "content": "prompt and text"}[differences.matched_by]
-    for name, side in (("first", differences.first), ("second", differences.second)):
-        console.print(f"{name}: {side.folder}, {side.responses:,} responses by {side.model}; {side.only:,} only there")
-    console.print(f"{differences.matched:,} responses are in both, matched by {by}")
-    if differences.duplicates:
-        console.print(f"{differences.duplicates:,} of them are duplicates, matched one to one in order")
-    if differences.other_prompts:
-        console.print(f"{differences.other_prompts:,} of them have another prompt or other principles")
-    if differences.number_only:
-        console.print(f"{differences.number_only:,} of them have a number in one folder only")
-    if differences.differs:
-        console.print(f"Made with another {', '.join(differences.differs)}")
-    _show_examples(console, differences.examples["only_in_first"], "a", "only in the first")
-    _show_examples(console, differences.examples["only_in_second"], "b", "only in the second")
-
-
-def _show_examples(console: "Console", rows: Sequence[Mapping[str, Any]], side: str, what: str) -> None:
-    for row in rows:
-        console.print(f"  {what}: {row[f'{side}_row']} ({row[f'{side}_name']}) {_text(row)}")
-
-
-def _show_statuses(console: "Console", differences: "Differences") -> None:
-    console.print()
-    console.print(f"{differences.changed_statuses:,} responses have another status or reason")
+    yield from _sides(differences)
+    yield ""
+    yield f"{differences.changed_statuses:,} responses have another status or reason"
     for change in differences.status_changes:
         before, after = (
             " ".join(filter(None, pair))
             for pair in ((change.first, change.first_reason), (change.second, change.second_reason))
         )
-        console.print(f"  {change.responses:,}: {before} to {after}")
+        yield f"  {change.responses:,}: {before} to {after}"
+    yield from _numbers(differences)
+    if differences.moves and differences.largest_move:
+        unit = "percentile points of rank" if differences.unit == "percentile" else "units of the number"
+        yield f"Largest moves of {differences.numbers[0].name}, in {unit}:"
+        yield _moves(differences)
+    yield from _kept(differences)
+    if differences.is_made_up:
+        yield MADE_UP
 
 
-def _show_numbers(console: "Console", differences: "Differences") -> None:
+def _sides(differences: "Differences") -> Iterator[str]:
+    by = {"row": "input file, place and name", "content": "prompt and text"}[differences.matched_by]
+    for name, side in (("first", differences.first), ("second", differences.second)):
+        yield f"{name}: {side.folder}, {side.responses:,} responses by {side.model}; {side.only:,} only there"
+    yield f"{differences.matched:,} responses are in both, matched by {by}"
+    counts = {
+        "are duplicates, matched one to one in order": differences.duplicates,
+        "have another prompt or other principles": differences.other_prompts,
+        "have a number in one folder only": differences.number_only,
+    }
+    yield from (f"{count:,} of them {what}" for what, count in counts.items() if count)
+    if differences.differs:
+        yield f"Made with another {', '.join(differences.differs)}"
+    yield from _examples(differences.examples["only_in_first"], "a", "only in the first")
+    yield from _examples(differences.examples["only_in_second"], "b", "only in the second")
+
+
+def _examples(rows: Sequence[Mapping[str, Any]], side: str, what: str) -> Iterator[str]:
+    for row in rows:
+        yield f"  {what}: {row[f'{side}_row']} ({row[f'{side}_name']}) {_text(row)}"
+
+
+def _numbers(differences: "Differences") -> "Report":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -100,33 +93,25 @@ def _show_numbers(console: "Console", differences: "Differences") -> None:
     for heading in ("in both", "rank correlation", "mean change", "mean |change|", "largest |change|"):
         table.add_column(heading, justify="right")
     for number in differences.numbers:
+        changes = (number.mean_difference, number.mean_absolute_difference, number.largest_difference)
         table.add_row(
             number.name,
             f"{number.responses:,}",
             "" if number.rank_correlation is None else f"{number.rank_correlation:.6f}",
-            *(
-                "" if value is None else f"{value:.4g}"
-                for value in (number.mean_difference, number.mean_absolute_difference, number.largest_difference)
-            ),
+            *("" if change is None else f"{change:.4g}" for change in changes),
         )
-    console.print(table)
+    yield table
     for why in dict.fromkeys(number.why_not for number in differences.numbers if number.why_not):
-        console.print(f"No rank correlation: {why}")
+        yield f"No rank correlation: {why}"
     if not differences.same_model:
-        console.print(
-            "Not one model: their numbers aren't on one scale, so ranks are compared; --unit value compares numbers"
-        )
+        yield "Not one model: their numbers aren't on one scale, so ranks are compared; --unit value compares numbers"
 
 
-def _show_moves(console: "Console", differences: "Differences") -> None:
+def _moves(differences: "Differences") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    if not differences.moves or not differences.largest_move:
-        return
-    unit = "percentile points of rank" if differences.unit == "percentile" else "units of the number"
-    console.print(f"Largest moves of {differences.numbers[0].name}, in {unit}:")
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("move", "first", "second", "ranks"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -140,21 +125,20 @@ def _show_moves(console: "Console", differences: "Differences") -> None:
             f"{move['a_position']:,.10g} to {move['b_position']:,.10g}",
             Text(f"{line(move['a_row'])} ({move['a_name']})\n{_text(move)}"),
         )
-    console.print(table)
+    return table
 
 
-def _show_kept(console: "Console", differences: "Differences") -> None:
+def _kept(differences: "Differences") -> Iterator[str]:
     if (kept := differences.kept) is None:
         return
-    console.print()
-    console.print(f"{kept.filter}: kept in both {kept.both:,}, only in the first {kept.first_only:,}, ", end="")
-    console.print(f"only in the second {kept.second_only:,}")
+    yield ""
+    only = f"only in the first {kept.first_only:,}, only in the second {kept.second_only:,}"
+    yield f"{kept.filter}: kept in both {kept.both:,}, {only}"
     if kept.first_unmatched or kept.second_unmatched:
-        console.print(
-            f"and of those in one folder only {kept.first_unmatched:,} in the first, {kept.second_unmatched:,} in the second"
-        )
-    _show_examples(console, differences.examples["kept_in_first_only"], "a", "kept only in the first")
-    _show_examples(console, differences.examples["kept_in_second_only"], "b", "kept only in the second")
+        unmatched = f"{kept.first_unmatched:,} in the first, {kept.second_unmatched:,} in the second"
+        yield f"and of those in one folder only {unmatched}"
+    yield from _examples(differences.examples["kept_in_first_only"], "a", "kept only in the first")
+    yield from _examples(differences.examples["kept_in_second_only"], "b", "kept only in the second")
 
 
 def _text(row: Mapping[str, Any]) -> str:

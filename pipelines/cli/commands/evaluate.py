@@ -1,21 +1,21 @@
 """The command `evaluate`."""
 
-import json
+import itertools
 import os
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from actors.errors import GateFailed, SettingsError
+from actors.text.counted import shown_lines
 from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
+from pipelines.cli.plain_console import tell
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
+    from pipelines.cli.report import Report
     from pipelines.evaluation.gate import BaselineComparison, Drift
     from pipelines.evaluation.results import Results
     from pipelines.evaluation.sections import Section
@@ -69,10 +69,8 @@ def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False)
     from pipelines.evaluation.evaluate_corpus import evaluate as run
 
     results = _score_and_evaluate(settings) if settings.scores_files else run(settings)
-    if as_json:
-        click.echo(json.dumps(results.document(settings.model_dump(mode="json"))))
-    elif not quiet:
-        _show(results)
+    if not quiet:
+        tell(as_json, results.document(settings.model_dump(mode="json")), _report(results.sections))
 
 
 def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
@@ -92,11 +90,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
 
     results = [evaluation for folder in folders for evaluation in read_results(folder)]
     comparisons = compare(results, read_results(str(settings.against)))
-    if as_json:
-        click.echo(json.dumps([asdict(comparison) for comparison in comparisons]))
-    else:
-        for comparison in comparisons:
-            _show_comparison(comparison)
+    tell(as_json, comparisons, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
     if junit_file is not None:
         place, name = os.path.split(junit_file)
         write_file(place or ".", name, junit(comparisons, settings.max_drop, settings.min_coverage))
@@ -106,37 +100,36 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
         raise GateFailed(line("; ".join(failures)))
 
 
-def _show_comparison(comparison: "BaselineComparison") -> None:
+def _comparison_report(comparison: "BaselineComparison") -> "Report":
     from rich.table import Table
 
-    from pipelines.cli.plain_console import plain_console
     from pipelines.evaluation.results import MADE_UP
 
-    console = plain_console()
-    table = Table("measure", "before", "now", "points", title_justify="left")
-    table.title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
+    title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
     if comparison.is_gone:
-        console.print(f"{table.title}: it isn't in these results", soft_wrap=True)
+        yield f"{title}: it isn't in these results"
         return
+    table = Table("measure", "before", "now", "points", title=title, title_justify="left")
     for change in comparison.changes:
         before, now = ("" if value is None else f"{value:.2%}" for value in (change.before, change.now))
         table.add_row(change.name, before, now, "" if change.drop is None else f"{-change.drop + 0.0:+.2f}")
-    console.print(table)
+    yield table
     if comparison.unmatched:
-        console.print(comparison.unmatched, soft_wrap=True)
+        yield comparison.unmatched
     if comparison.drift is not None:
         drift = comparison.drift
-        console.print(f"Rewards of {_moved(drift, ':')}", soft_wrap=True)
-        for part in drift.subsets if len(drift.subsets) > 1 else ():
-            console.print(f"  {part.subset}: {_moved(part, ',')}", soft_wrap=True)
-    console.print(f"{len(comparison.flips):,} items have another grade")
-    for flip in comparison.flips[:_SHOWN_FLIPS]:
-        before, now = ("no grade" if cell is None else f"{cell:g}" for cell in (flip["before"], flip["now"]))
-        console.print(f"  {flip['row']} ({flip['subset']}): {before} to {now}", soft_wrap=True)
-    if (more := len(comparison.flips) - _SHOWN_FLIPS) > 0:
-        console.print(f"  and {more:,} more; --json has all of them", soft_wrap=True)
+        yield f"Rewards of {_moved(drift, ':')}"
+        if len(drift.subsets) > 1:
+            yield from (f"  {part.subset}: {_moved(part, ',')}" for part in drift.subsets)
+    yield f"{len(comparison.flips):,} items have another grade"
+    yield from shown_lines([_flip_text(flip) for flip in comparison.flips], _SHOWN_FLIPS)
     if comparison.is_made_up:
-        console.print(MADE_UP, soft_wrap=True)
+        yield MADE_UP
+
+
+def _flip_text(flip: Mapping[str, Any]) -> str:
+    before, now = ("no grade" if cell is None else f"{cell:g}" for cell in (flip["before"], flip["now"]))
+    return f"{flip['row']} ({flip['subset']}): {before} to {now}"
 
 
 def _moved(drift: "Drift", mark: str) -> str:
@@ -146,46 +139,12 @@ def _moved(drift: "Drift", mark: str) -> str:
     )
 
 
-def _show_sections(sections: "Sequence[Section]") -> None:
+def _report(sections: "Sequence[Section]") -> "Report":
     from rich.table import Table
 
-    from pipelines.cli.plain_console import plain_console
-
-    console = plain_console()
     for section in sections:
         table = Table(*section.columns, title=section.title, title_justify="left")
         for row in section.rows:
             table.add_row(*row)
-        console.print(table)
-        console.print(section.note, soft_wrap=True)
-
-
-def _show(results: "Results") -> None:
-    from rich.table import Table
-
-    from pipelines.cli.plain_console import plain_console
-
-    console = plain_console()
-    for evaluation in results:
-        table = Table("measure", "value", "95 % interval", "chance", "items", title_justify="left")
-        table.title = f"{evaluation.label} on {evaluation.benchmark}"
-        for figure in evaluation.figures:
-            chance = "near " * figure.near_chance + figure.shown(figure.chance, 0 if figure.is_share else 1)
-            table.add_row(figure.name, figure.shown(figure.value), figure.interval, chance, f"{figure.n:,}")
-        console.print(table)
-        for convention, names in evaluation.conventions.items():
-            console.print(f"{convention}: {', '.join(names)}", soft_wrap=True, style="dim")
-        for comparison in evaluation.published:
-            for published in comparison.lines():
-                console.print(published, soft_wrap=True)
-        for file in evaluation.files:
-            if file["published"]:
-                console.print(f"{file['name']} is {file['published']}", soft_wrap=True)
-        for caveat in evaluation.caveats:
-            console.print(caveat, soft_wrap=True)
-        console.print(f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}", soft_wrap=True)
-        for subset, counts in evaluation.subsets.items():
-            for reason, count in counts.reasons.items():
-                console.print(f"Without a grade: {count:,} of {subset}: {reason}", soft_wrap=True)
-        _show_sections(evaluation.sections)
-    _show_sections(results.sections)
+        yield table
+        yield from section.notes

@@ -1,6 +1,6 @@
 """The commands `models` and `models explain`: facts about reward models, by id, and by their files if they are local."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
@@ -10,7 +10,6 @@ from actors.contracts.family import Family, KnownModel
 from actors.contracts.judge import Judge
 from actors.errors import ModelError
 from actors.reward_model import families, family_known, family_of
-from pipelines.cli.plain_console import plain_console
 
 
 def explanation(model: str, family: str | None = None) -> dict[str, Any]:
@@ -37,7 +36,7 @@ def _facts(model: str, family: Family) -> dict[str, Any]:
     return {
         "model": model,
         "family": family.name,
-        **_family_facts(model, family, family.knows(model)),
+        **_family_facts(family, family.knows(model)),
         **(_judge_facts(family) if isinstance(family, Judge) else {}),
         "reward": " + ".join(f"{weight:g} {name}" for name, weight in weights.items()).replace("+ -", "- "),
     }
@@ -51,9 +50,8 @@ def _judge_facts(judge: Judge) -> dict[str, Any]:
     return {"judgements": f"{judge.votes}{each_way}, {sampling}, up to {card.max_tokens:,} tokens or half of its context"}
 
 
-def _family_facts(model: str, kind: Family, card: KnownModel | None) -> dict[str, Any]:
+def _family_facts(kind: Family, card: KnownModel | None) -> dict[str, Any]:
     return {
-        "model": model,
         "what it is": kind.summary,
         "asked with": kind.asked,
         "read": kind.read_at,
@@ -65,23 +63,22 @@ def _family_facts(model: str, kind: Family, card: KnownModel | None) -> dict[str
     }
 
 
-def show_models() -> None:
-    """Print the known reward models, and the families for others."""
-    console = plain_console()
+def known_models() -> Iterator[str]:
+    """The known reward models, and the families for others, as lines of text."""
     width = max(len(model.id) for family in families().values() for model in family.models)
     name_width = max(map(len, families()))
     for family in families().values():
         for model in family.models:
-            console.print(f"{model.id:<{width}}  {family.name:<{name_width}}  {model.note}".rstrip(), soft_wrap=True)
-    console.print()
-    console.print("Any other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:")
+            yield f"{model.id:<{width}}  {family.name:<{name_width}}  {model.note}".rstrip()
+    yield ""
+    yield "Any other checkpoint of these kinds works too; where its config.json doesn't tell, --family does:"
     for family in families().values():
-        console.print(f"  {family.name:<{name_width}}  {family.summary}", soft_wrap=True)
+        yield f"  {family.name:<{name_width}}  {family.summary}"
 
 
-def show_explained(facts: Mapping[str, Any]) -> None:
-    """Print a model's facts as a table."""
+def explained(facts: Mapping[str, Any]) -> Table:
+    """A model's facts as a table."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     for name, value in facts.items():
         table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-    plain_console().print(table)
+    return table

@@ -1,6 +1,5 @@
 """The command `plan`."""
 
-import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -85,19 +84,19 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
 
 
 def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:
-    from pipelines.cli.plan_report import TokenisingProgress, show_plan
+    from pipelines.cli.plain_console import tell
+    from pipelines.cli.plan_report import TokenisingProgress, plan_report
     from pipelines.estimate.forecast import corpus_plan
 
     progress = TokenisingProgress(sys.stderr)
     forecast = corpus_plan(settings, progress.update)
     progress.done()
-    if as_json:
-        click.echo(json.dumps(forecast.as_json()))
-    else:
-        show_plan(forecast)
+    tell(as_json, forecast.as_json(), plan_report(forecast))
 
 
 def _show_layout(options: Mapping[str, Any], as_json: bool) -> None:
+    from actors.text.counted import number_of
+    from pipelines.cli.plain_console import tell
     from pipelines.estimate.layouts import layout_of
 
     of_corpus = sorted(options.keys() - {leaf.name for leaf in leaves(LayoutSettings)})
@@ -105,8 +104,4 @@ def _show_layout(options: Mapping[str, Any], as_json: bool) -> None:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in of_corpus)
         raise SettingsError(f"{flags}: of a corpus, and there is none; give its files, or a recipe")
     plan = layout_of(build_from(LayoutSettings, options))
-    if as_json:
-        click.echo(json.dumps({**plan.layout._asdict(), "gpus": plan.layout.gpus, "arithmetic": str(plan)}))
-        return
-    click.echo(f"{plan.layout}: {plan.layout.gpus} GPU{'s' * (plan.layout.gpus > 1)} for an engine")
-    click.echo(str(plan))
+    tell(as_json, plan.as_json(), [f"{plan.layout}: {number_of(plan.layout.gpus, 'GPU')} for an engine", str(plan)])

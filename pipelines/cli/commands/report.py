@@ -1,15 +1,13 @@
 """The command `report`."""
 
-import json
 import webbrowser
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
-from pipelines.cli.plain_console import say
+from pipelines.cli.plain_console import say, tell
 from pipelines.settings.report_settings import ReportSettings
 
 
@@ -28,11 +26,7 @@ def report(is_opened: bool, as_json: bool, **options: Any) -> None:
     from pipelines.html_report.build import build
 
     written = build(build_from(ReportSettings, options))
-    if as_json:
-        click.echo(json.dumps(asdict(written)))
-    else:
-        for warning in written.warnings:
-            say(f"Warning: {warning}")
-        say(f"Written to {written.path} ({written.size / 1e6:.1f} MB)")
+    warnings = [f"Warning: {warning}" for warning in written.warnings]
+    tell(as_json, written, [*warnings, f"Written to {written.path} ({written.size / 1e6:.1f} MB)"])
     if is_opened and not webbrowser.open(Path(written.path).resolve().as_uri()):
         say("There is no browser here that --open could start; open the file elsewhere", err=True)

@@ -1,11 +1,11 @@
 """The command `retry`."""
 
-import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from actors.text.counted import counts_text
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
+from pipelines.cli.plain_console import tell
 from pipelines.settings.rescore_settings import RetrySettings
 
 if TYPE_CHECKING:
@@ -32,18 +32,14 @@ def retry(as_json: bool, **options: Any) -> None:
 
     with silence_ray():
         summary = retry_rows.retry(build_from(RetrySettings, options), Lines())
-    if as_json:
-        click.echo(json.dumps(summary.as_json()))
-    else:
-        _show(summary)
+    tell(as_json, summary.as_json(), _report(summary))
 
 
-def _show(summary: "RetrySummary") -> None:
+def _report(summary: "RetrySummary") -> Iterator[str]:
     if not summary.retried:
-        click.echo("Nothing is to be scored again: no response has failed for these reasons")
+        yield "Nothing is to be scored again: no response has failed for these reasons"
         return
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in summary.retried.items())
-    click.echo(f"Scored again: {sum(summary.retried.values()):,} responses ({reasons})")
+    yield f"Scored again: {sum(summary.retried.values()):,} responses ({counts_text(summary.retried)})"
     before, after = summary.before, summary.after
-    click.echo(f"Failed: {before.failed:,} before, {after.failed:,} now")
-    click.echo(f"Scored: {before.scored:,} before, {after.scored:,} now")
+    yield f"Failed: {before.failed:,} before, {after.failed:,} now"
+    yield f"Scored: {before.scored:,} before, {after.scored:,} now"

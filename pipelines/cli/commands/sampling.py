@@ -1,19 +1,16 @@
-"""The commands of rejection sampling and preference data: `sample`, `refine`, `choose`, `pairs`, `export`."""
+"""The commands `sample`, `refine`, `choose`, `pairs` and `export`; and the steps that a recipe has, too."""
 
-import functools
-import json
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
-from pipelines.cli.upload_report import show_upload, with_upload
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.run_settings import RefineSettings, SampleSettings
+from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
-    from pipelines.cli.report import Counted
+    from rich.table import Table
+
     from pipelines.scored_corpus.summary import Summary
 
 
@@ -29,7 +26,7 @@ def sample(as_json: bool, **options: Any) -> None:
     input row as conversations (`choose` compares the candidates of equal prompts in all rows). Run the same command again to
     resume after an interruption.
     """
-    do_sample(build_from(SampleSettings, options), as_json)
+    do_run("sample", build_from(SampleSettings, options), as_json)
 
 
 @command()
@@ -43,7 +40,7 @@ def refine(as_json: bool, **options: Any) -> None:
     OUTPUT is a scored corpus with a row for each draft and each edit; with --keep, OUTPUT/kept holds the chosen ones. Run
     the same command again to resume after an interruption.
     """
-    do_refine(build_from(RefineSettings, options), as_json)
+    do_run("refine", build_from(RefineSettings, options), as_json)
 
 
 @command()
@@ -76,66 +73,43 @@ def export(as_json: bool, **options: Any) -> None:
     do_export("export", build_from(ExportSettings, options), as_json)
 
 
-def do_sample(settings: SampleSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    """Run `sample`, and `jobs` on each part."""
+def do_run(
+    step: str, settings: ScoreSettings | SampleSettings | RefineSettings, as_json: bool, jobs: Sequence[Any] = ()
+) -> None:
+    """Run the step `score`, `sample` or `refine`, and `jobs` on each part."""
     from pipelines.cli import report
     from pipelines.runtime.progress import Lines
-    from pipelines.sampling import sample_prompts
+    from pipelines.sampling import refine_prompts, sample_prompts
+    from pipelines.scoring import score_corpus
 
+    steps: dict[str, tuple[Callable[..., Any], Callable[..., report.Report]]] = {
+        "score": (score_corpus.score, report.scored_report),
+        "sample": (sample_prompts.sample, report.sampled_report),
+        "refine": (refine_prompts.refine, report.refined_report),
+    }
+    run, make_report = steps[step]
     with silence_ray():
-        sampled = sample_prompts.sample(settings, Lines(), jobs)
-    tell(sampled, as_json, functools.partial(report.show_sampled, sampled, settings), sampled.scored)
+        summary = run(settings, Lines(), jobs=jobs)
+    tell_run(as_json, summary.as_json(), make_report(summary, settings), summary if step == "score" else summary.scored)
 
 
-def do_refine(settings: RefineSettings, as_json: bool, jobs: Sequence[Any] = ()) -> None:
-    """Run `refine`, and `jobs` on each part."""
-    from pipelines.cli import report
-    from pipelines.runtime.progress import Lines
-    from pipelines.sampling import refine_prompts
-
-    with silence_ray():
-        refined = refine_prompts.refine(settings, Lines(), jobs)
-    tell(refined, as_json, functools.partial(report.show_refined, refined, settings), refined.scored)
-
-
-def tell(summary: Any, as_json: bool, show: Callable[[], None], scored: "Summary") -> None:
+def tell_run(as_json: bool, document: dict[str, Any], report: Iterable["str | Table"], scored: "Summary") -> None:
     """Print the summary of a run and of its jobs. Raises `NothingScored` if no response has a score."""
-    if as_json:
-        click.echo(json.dumps(summary.as_json()))
-    else:
-        from pipelines.cli import report
-        from pipelines.exports import export_job
+    from pipelines.cli.plain_console import tell
+    from pipelines.cli.report import export_report
 
-        show()
-        for job, exported in scored.made:
-            inside_run = job.name == export_job.KEPT_FOLDER
-            counted = _counted(job.kind.name, job.settings.get("trainer"))
-            report.show_exported(job.output, exported, counted, inside_run=inside_run)
+    of_jobs = (export_report(job.output, exported) for job, exported in scored.made)
+    tell(as_json, document, itertools.chain(report, *of_jobs))
     scored.check_scored()
-
-
-def _counted(step: str, trainer: object) -> "Counted":
-    """How the rows of a step are counted: `export` writes conversations, turns or single responses."""
-    from pipelines.cli.report import Counted
-    from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-
-    if step == "choose":
-        return Counted("candidates")
-    if step == "pairs":
-        return Counted("pairs", rows_each=PAIR_FORMATS[str(trainer)].rows_each)
-    return Counted(RESPONSE_FORMATS[str(trainer)].unit, of="responses", grouped="input rows")
 
 
 def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSettings, as_json: bool) -> None:
     """Run the step `choose`, `pairs` or `export`, and print its summary."""
-    from pipelines.cli.report import show_exported
+    from pipelines.cli.plain_console import tell_made
+    from pipelines.cli.report import export_report
     from pipelines.exports.export_commands import JOBS
     from pipelines.exports.export_job import run_export
     from pipelines.hub.upload import run_and_upload
 
     summary, upload = run_and_upload(settings, settings.output, lambda: run_export(JOBS[step](settings)))
-    if as_json:
-        click.echo(json.dumps(with_upload(summary.as_json(), upload)))
-    else:
-        show_exported(settings.output, summary, _counted(step, getattr(settings, "trainer", None)))
-        show_upload(upload)
+    tell_made(as_json, summary.as_json(), export_report(settings.output, summary), upload)

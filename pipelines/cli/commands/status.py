@@ -25,6 +25,7 @@ def status(folder: str, watch: bool, interval: float | None, as_json: bool) -> N
     appends a line per look elsewhere.
     """
     from pipelines.cli import status_report
+    from pipelines.cli.plain_console import tell
 
     if interval is not None and not watch:
         raise SettingsError("--interval is the time between two looks of --watch, which isn't given")
@@ -32,5 +33,5 @@ def status(folder: str, watch: bool, interval: float | None, as_json: bool) -> N
         raise SettingsError(f"--interval {interval:g}: must be at least {_LEAST_INTERVAL_S:g} seconds")
     if watch:
         sys.exit(status_report.watch(folder, _INTERVAL_S if interval is None else interval, as_json))
-    show = status_report.show_json if as_json else status_report.show_status
-    show(status_report.read_status(folder))
+    state = status_report.read_status(folder)
+    tell(as_json, state, status_report.status_report(state))

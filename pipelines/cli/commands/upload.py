@@ -1,13 +1,9 @@
 """The command `upload`."""
 
-import json
-from dataclasses import asdict
 from typing import Any
 
-import click
-
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options
-from pipelines.cli.upload_report import show_upload
+from pipelines.cli.plain_console import tell, upload_text
 from pipelines.settings.hub_settings import UploadSettings
 
 
@@ -26,7 +22,4 @@ def upload(as_json: bool, **options: Any) -> None:
 
     settings = build_from(UploadSettings, options)
     uploaded = upload_result(settings.folder, settings.hub, settings.public)
-    if as_json:
-        click.echo(json.dumps(asdict(uploaded)))
-    else:
-        show_upload(uploaded)
+    tell(as_json, uploaded, [upload_text(uploaded)])

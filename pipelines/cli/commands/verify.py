@@ -1,14 +1,12 @@
 """The command `verify`."""
 
-import json
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from actors.errors import AuditError, GateFailed
+from actors.text.counted import first_of, shown_lines
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
-from pipelines.cli.plain_console import say
+from pipelines.cli.plain_console import tell
 from pipelines.settings.rescore_settings import VerifySettings
 
 if TYPE_CHECKING:
@@ -34,10 +32,7 @@ def verify(as_json: bool, **options: Any) -> None:
     settings = build_from(VerifySettings, options)
     with silence_ray():
         summary = check(settings, Lines())
-    if as_json:
-        click.echo(json.dumps(asdict(summary)))
-    else:
-        _show(summary)
+    tell(as_json, summary, _report(summary))
     if not summary.is_sound and not summary.dropped:
         raise AuditError(_problem(summary))
     if failures := summary.gate_failures(settings.max_difference):
@@ -52,38 +47,33 @@ def _problem(summary: "VerifySummary") -> str:
     return f"{len(summary.strays):,} files among the parts aren't of this run, but others read them: --repair moves them"
 
 
-def _show(summary: "VerifySummary") -> None:
-    good, bad = summary.parts - len(summary.bad), len(summary.bad)
-    say(f"{summary.parts:,} parts, {summary.bytes:,} bytes: {good:,} good, {bad:,} bad")
-    for name, problem in list(summary.bad.items())[:_SHOWN]:
-        say(f"  {name} {problem}")
-    if (more := len(summary.bad) - _SHOWN) > 0:
-        say(f"  and {more:,} more; --json has all of them")
+def _report(summary: "VerifySummary") -> Iterator[str]:
+    bad = [f"{name} {problem}" for name, problem in summary.bad.items()]
+    yield f"{summary.parts:,} parts, {summary.bytes:,} bytes: {summary.parts - len(bad):,} good, {len(bad):,} bad"
+    yield from shown_lines(bad, _SHOWN)
     if summary.strays:
-        say(f"Not of this run: {', '.join(summary.strays[:_SHOWN])}")
-    for name in summary.dropped:
-        say(f"Deleted: {name}")
+        yield f"Not of this run: {first_of(summary.strays, _SHOWN)}"
     if summary.dropped:
-        say("Run the same command that scored the corpus again: it scores what is missing")
+        yield from (f"Deleted: {name}" for name in summary.dropped)
+        yield "Run the same command that scored the corpus again: it scores what is missing"
     if summary.sample is not None:
-        _show_sample(summary.sample)
+        yield from _sample_report(summary.sample)
 
 
-def _show_sample(sample: "SampleComparison") -> None:
+def _sample_report(sample: "SampleComparison") -> Iterator[str]:
     from pipelines.cli.report import MADE_UP
 
-    say(f"{sample.rows:,} rows scored again")
-    say(f"{sample.compared:,} of {sample.responses:,} responses have a reward both times")
+    yield f"{sample.rows:,} rows scored again"
+    yield f"{sample.compared:,} of {sample.responses:,} responses have a reward both times"
     if sample.at is not None:
-        say(
-            f"Largest difference of a number: {sample.difference:.3g} ({sample.at}); mean of the rewards' "
-            f"{sample.mean_difference:.3g}"
-        )
-    say(f"{len(sample.flips):,} responses have another status")
-    for flip in sample.flips[:_SHOWN]:
-        before, now = (" ".join(filter(None, (flip[at], flip[f"{at}_reason"]))) for at in ("before", "now"))
-        say(f"  {flip['row']} ({flip['response']}): {before} to {now}")
-    if (more := len(sample.flips) - _SHOWN) > 0:
-        say(f"  and {more:,} more; --json has all of them")
+        largest, mean = f"{sample.difference:.3g} ({sample.at})", f"{sample.mean_difference:.3g}"
+        yield f"Largest difference of a number: {largest}; mean of the rewards' {mean}"
+    yield f"{len(sample.flips):,} responses have another status"
+    yield from shown_lines([_flip_text(flip) for flip in sample.flips], _SHOWN)
     if sample.is_made_up:
-        say(MADE_UP)
+        yield MADE_UP
+
+
+def _flip_text(flip: Mapping[str, Any]) -> str:
+    before, now = (" ".join(filter(None, (flip[at], flip[f"{at}_reason"]))) for at in ("before", "now"))
+    return f"{flip['row']} ({flip['response']}): {before} to {now}"

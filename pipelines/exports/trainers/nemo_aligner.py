@@ -90,7 +90,6 @@ PAIRS = (
         f"{_SOURCE}, RewardModelDataset",
         _reward,
         _check_pair,
-        rows_each=2,
         reserved=_RESERVED,
     ),
 )

@@ -76,7 +76,6 @@ RESPONSES = (
         _steerlm,
         _check,
         needs_scores=ATTRIBUTES,
-        unit="conversations",
         reserved=_RESERVED,
     ),
     ResponseFormat(
@@ -86,7 +85,6 @@ RESPONSES = (
         _regression,
         _check,
         needs_scores=ATTRIBUTES,
-        unit="turns",
         reserved=_RESERVED,
     ),
 )

@@ -118,7 +118,6 @@ RESPONSES = (
         f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
         _sft,
         whole=True,
-        unit="conversations",
         reserved=SFT_RESERVED,
     ),
     ResponseFormat(
@@ -127,7 +126,6 @@ RESPONSES = (
         _SOURCE,
         _sft_turns,
         _check,
-        unit="turns",
         reserved=_RESERVED,
     ),
 )

@@ -239,14 +239,14 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     folders = [tmp_path / "out" / "scored" / "judgebench" / f"{name}{suffix}" for suffix in ("", "@as-published")]
     tokens = [[row["prompt_tokens"] for row in scored(folder)] for folder in folders]
     assert [count + 1 for count in tokens[0]] == tokens[1], "one BOS more"
-    reading, _items = results.sections
+    *_figures, reading, _items = results.sections
     assert reading.columns == ("measure", "ours", "as published", "points", "95 % interval")
     values = [{figure.name: figure.shown(figure.value) for figure in evaluation.figures} for evaluation in results]
     assert all(row[1:3] == (values[0][row[0]], values[1][row[0]]) for row in reading.rows)
     overall = [evaluation.figures[0].value for evaluation in results]
     assert reading.rows[0][3] == f"{100 * (overall[1] - overall[0]):+.2f}"  # type: ignore[operator]
-    assert "ScalerLab/JudgeBench, utils/judges.py" in reading.note
-    assert "Not reproduced: flash_attention_2" in reading.note
+    assert "ScalerLab/JudgeBench, utils/judges.py" in reading.notes[0]
+    assert "Not reproduced: flash_attention_2" in reading.notes[0]
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "scored").rglob("parts/*")}
     as_published(corpus, model, tmp_path / "out", overwrite=True)
     assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "scored").rglob("parts/*")}, "resumed"
@@ -272,7 +272,7 @@ def test_a_preset_may_have_a_system_turn(tmp_path: Path, monkeypatch: pytest.Mon
     shutil.copytree(locate("tiny-scalar"), tmp_path / "judged")
     results = as_published(corpus, tmp_path / "judged", tmp_path / "out")
     assert [evaluation.identity["render"].get("system") for evaluation in results] == [None, "Be kind."]
-    assert "Here: system 'Be kind.'." in results.sections[0].note
+    assert "Here: system 'Be kind.'." in results.sections[-2].notes[0]
     name = str(tmp_path / "judged").strip("/").replace("/", "--")
     folders = [tmp_path / "out" / "scored" / "judgebench" / f"{name}{suffix}" for suffix in ("", "@as-published")]
     ours, theirs = ([(row["prompt_hash"], row["prompt_tokens"]) for row in scored(folder)] for folder in folders)

@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli.app import cli
-from pipelines.cli.commands.explain import show_explained
+from pipelines.cli.commands.explain import explained
+from pipelines.cli.plain_console import show
 from pipelines.formats import RowShape
 from tests.support.candidates import judged_corpus
 
@@ -60,5 +61,5 @@ def test_names_of_a_corpus_write_no_line_and_no_code_anywhere(tmp_path: Path, mo
 
 @FOREIGN
 def test_a_tables_cell_is_shown_as_it_is(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    show_explained({"model": f"me/{text}"})
+    show([explained({"model": f"me/{text}"})])
     assert f"me/{text}" in capsys.readouterr().out

@@ -9,8 +9,9 @@ import pytest
 
 from actors.errors import SourceError
 from pipelines.cli import status as statuses
+from pipelines.cli.plain_console import show
 from pipelines.cli.status import RunState, status
-from pipelines.cli.status_report import show_status
+from pipelines.cli.status_report import status_report
 from pipelines.run_folder.parts import Parts
 from pipelines.scoring.score_corpus import score
 from pipelines.storage import LEASE
@@ -73,7 +74,7 @@ def test_a_run_that_ended_early_is_stopped_and_one_that_holds_its_folder_runs(
         assert run.holder is not None
         assert (run.holder.pid, run.holder.is_gone) == (os.getpid(), False)
         assert run.holder.last_sign_ago < 60
-        show_status(run)
+        show(status_report(run))
     shown = capsys.readouterr().out
     assert shown.startswith("running, 75.0% done: ")
     assert f"Held by process {os.getpid()} on {run.holder.host} since 20" in shown
@@ -104,7 +105,7 @@ def test_a_run_whose_holder_is_gone_is_dead_and_says_how_to_resume(
     assert run.state is RunState.DEAD
     assert run.holder is not None
     assert run.holder.is_gone is is_gone
-    show_status(run)
+    show(status_report(run))
     shown = capsys.readouterr().out
     assert shown.startswith("dead, 75.0% done: ")
     assert ("; that process is gone" in shown) is is_gone
@@ -149,5 +150,5 @@ def test_why_rows_have_no_reward_is_counted_the_most_frequent_reason_first(
     assert (run.state, run.reasons, next(iter(run.reasons))) == (RunState.STOPPED, counted, "control_token")
     assert run.reasons_of_parts[0] == run.reasons_of_parts[1] > 1
     monkeypatch.setattr(statuses, "_REASON_PARTS", 1)
-    show_status(status(folder))
+    show(status_report(status(folder)))
     assert f"(in the newest 1 of {run.reasons_of_parts[1]} parts that have any)" in capsys.readouterr().out

@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 
 from actors.errors import SettingsError, SourceError
 from pipelines.cli.app import cli
+from pipelines.cli.plain_console import show
 from pipelines.cli.status import RunState
-from pipelines.cli.status_report import _short, read_status, show_status
+from pipelines.cli.status_report import _short, read_status, status_report
 from pipelines.corpus.assay_folders import EVALUATED
 from pipelines.exports import export_commands
 from pipelines.filtering.filter_corpus import keep
@@ -67,7 +68,7 @@ def test_a_result_says_what_it_is_of_what_and_how_much(
 ) -> None:
     output = str(tmp_path / "result")
     made(command, scored, output)
-    show_status(read_status(output))
+    show(status_report(read_status(output)))
     shown = capsys.readouterr().out
     assert shown.startswith(f"complete: result of `{command}`, {rows} in 1 file of ")
     assert f"Made of {scored}, scored by " in shown

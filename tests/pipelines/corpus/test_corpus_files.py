@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -540,7 +540,7 @@ def test_the_time_and_the_name_of_a_file_dont_count(tmp_path: Path) -> None:
 def test_a_file_goes_through_json_and_back(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(LINES))
     (file,) = find([str(tmp_path)])
-    document = json.loads(json.dumps(file.as_json()))
+    document = json.loads(json.dumps(asdict(file)))
     assert InputFile(**document | {"kind": FileKind(document["kind"])}) == file
 
 
@@ -684,6 +684,7 @@ def test_an_object_is_opened_once_in_a_process(s3: Any, opened: list[str]) -> No
 
 SCRIPT = """
 import sys
+from dataclasses import asdict
 from pipelines.corpus import corpus_files
 corpus_files._FOR_PROCESSES, corpus_files._PIECE = 1, 2
 try:
@@ -691,7 +692,7 @@ try:
 except corpus_files.SourceError as error:
     print(error)
 else:
-    print([file.as_json() for file in corpus.files])
+    print([asdict(file) for file in corpus.files])
     print(len(set(map(id, corpus.schemas.values()))), *set(corpus.schemas.values()))
 """
 """Without a guard for a process that imports it."""
@@ -717,7 +718,7 @@ def test_many_files_are_opened_by_several_processes(tmp_path: Path) -> None:
         return done.stdout.splitlines()
 
     alone = find_corpus([str(tmp_path / "in")])
-    assert run() == [str([file.as_json() for file in alone.files]), "1 n: int64"]
+    assert run() == [str([asdict(file) for file in alone.files]), "1 n: int64"]
     (tmp_path / "in" / "4.parquet").write_bytes(b"nothing")
     (message,) = run()
     assert "4.parquet isn't a valid Parquet file" in message

@@ -250,7 +250,7 @@ def test_the_precision_that_the_model_runs_in_decides_its_layout(tmp_path: Path)
     auto = json.loads(run(path, "--model", "tiny-attributes", "--gpus", 1, "--json")[1])
     assert (auto["precision"], auto["layout"]["arithmetic"]) == ("float32", str(exact.layout)), "as its checkpoint says"
     shown = run(path, "--model", "tiny-attributes", "--gpus", 1)[1]
-    assert "No throughput is published for this size in float32, so no time: --like FOLDER takes" in shown
+    assert "No throughput is published for this model in float32, so no time: --like FOLDER takes" in shown
 
 
 def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_every_item_is_graded_or_listed_with_its_reason(tmp_path: Path) -> None:
     assert dict(items[0]["rewards"]) == {"chosen": 2.0, "rejected": 1.0}
     table = (tmp_path / "e" / "table.md").read_text()
     assert "Coverage 75.0%, ties 33.3%" in table
-    assert "- all: 1 rejected: too_long" in table
+    assert "Without a grade: 1 of all: rejected: too_long" in table
 
 
 def with_noise(scored: str, largest: float) -> str:

@@ -873,7 +873,7 @@ def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
         assert found["candidates"] == 6
         shown = run(command, folder, out / command, *words, "--overwrite")
         assert f"{found['rows']} " in shown
-        assert f"of 6 scored {'responses' if command == 'export' else 'candidates'} in" in shown
+        assert "of 6 scored responses in" in shown
         assert "3 without a reward" in shown
 
 
@@ -892,18 +892,18 @@ def test_what_the_margins_mean_is_told_where_they_count(tmp_path: Path) -> None:
     assert "0.0% are nearly ties (below 0.55)" in shown
 
 
-def test_pairs_that_are_two_lines_each_are_counted_as_pairs(tmp_path: Path) -> None:
+def test_pairs_that_are_two_lines_each_are_counted_as_rows(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", [0.0, 1.0], [0.0, 3.0])
     shown = run("pairs", folder, tmp_path / "out", "--for", "nemo-aligner-rm")
-    assert "2 pairs, in 4 rows, of 4 scored candidates in 2 groups" in shown
+    assert "4 rows of 4 scored responses in 2 groups" in shown
     assert len(rows_in(tmp_path / "out")) == 4
 
 
 @pytest.mark.parametrize(
     ("trainer", "counted"),
     [
-        ("sft", "2 conversations of 3 scored responses in 2 input rows"),
-        ("sft-turns", "3 turns of 3 scored responses in 2 input rows"),
+        ("sft", "2 rows of 3 scored responses in 2 groups"),
+        ("sft-turns", "3 rows of 3 scored responses in 2 groups"),
     ],
 )
 def test_export_says_what_it_counts(trainer: str, counted: str, tmp_path: Path) -> None:

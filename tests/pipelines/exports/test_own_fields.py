@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.cli.report import Counted, show_exported
+from pipelines.cli.plain_console import show
+from pipelines.cli.report import export_report
 from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
@@ -124,7 +125,7 @@ def test_a_trainers_column_wins_and_the_summary_says_so(
         {"margin"} & PAIR_ROWS[trainer]
     )
     assert found.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
-    show_exported("pairs", summary, Counted("pairs"))
+    show(export_report("pairs", summary))
     counts = "; ".join(f"1 without {name}: the name is reserved" for name in left)
     assert f"Rows without a field of the input: {counts}" in capsys.readouterr().out
 
@@ -156,15 +157,11 @@ def test_a_run_with_keep_has_them_unless_it_says_no(tmp_path: Path) -> None:
     assert bare.reserved is None
 
 
-def test_rows_of_a_run_are_told_to_be_chosen_row_by_row_and_none_to_be_none(capsys: pytest.CaptureFixture[str]) -> None:
-    show_exported("kept", ExportSummary(taken="every response"), Counted("candidates"), inside_run=True)
-    printed = capsys.readouterr().out
-    assert "Chosen row by row; `assay choose` compares" in printed
-    assert "Chosen from: every response" in printed
-    assert "There are no rows, so `datasets.load_dataset`" in printed
-    show_exported("best", ExportSummary(rows=1, taken="every response"), Counted("turns"))
-    printed = capsys.readouterr().out
-    assert ("Taken: every response" in printed, "row by row" in printed, "no rows" in printed) == (True, False, False)
+def test_a_report_says_what_was_taken_and_that_there_are_no_rows() -> None:
+    none = "There are no rows, so `datasets.load_dataset` finds no file in the folder"
+    for rows in (0, 1):
+        report = list(export_report("best", ExportSummary(rows=rows, taken="every response")))
+        assert ("Taken: every response" in report, none in report) == (True, rows == 0)
 
 
 def test_a_summary_shows_no_encoded_types() -> None:

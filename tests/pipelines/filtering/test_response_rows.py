@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import SourceError
-from pipelines.cli.report import show_kept
+from pipelines.cli.plain_console import show
+from pipelines.cli.report import kept_report
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep, read_finished_filter
 from pipelines.formats import OwnColumns, RowShape
@@ -185,7 +186,7 @@ def test_whole_rows_with_more_than_what_was_kept_are_told(
 ) -> None:
     scored = judged(tmp_path / "scored", [SIX, {**SIX, "id": 8}], [[1.0, 2.0, 3.0]] * 2, RowShape("rm-bench"))
     own = told(scored, tmp_path / "kept", condition, **options)
-    show_kept(keep(own), own)
+    show(kept_report(keep(own), own))
     printed = capsys.readouterr().out
     assert ("--rows responses" in printed) == (said is not None)
     assert said is None or said in printed
@@ -195,11 +196,11 @@ def test_rows_of_one_response_are_told_nothing_and_left_fields_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = told("scored", tmp_path / "kept", rows="rows")
-    show_kept(KeepSummary(3, 3, 3, 3, held=3), own)
+    show(kept_report(KeepSummary(3, 3, 3, 3, held=3), own))
     assert "written" not in capsys.readouterr().out
-    show_kept(KeepSummary(3, 3, 0, 0, {"condition": 3}), own)
+    show(kept_report(KeepSummary(3, 3, 0, 0, {"condition": 3}), own))
     assert "Nothing is kept, so `datasets.load_dataset` finds no file in the folder" in capsys.readouterr().out
-    show_kept(KeepSummary(3, 3, 3, 3, left_fields={"prompt: why": 3}, mixed=True), told("scored", tmp_path / "kept"))
+    show(kept_report(KeepSummary(3, 3, 3, 3, left_fields={"prompt: why": 3}, mixed=True), told("scored", tmp_path / "kept")))
     printed = capsys.readouterr().out
     assert "Rows without a field of the input: 3 without prompt: why" in printed
     assert "values of several types, as they were: `datasets.load_dataset` may refuse them" in printed

@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +197,8 @@ def test_half_a_manifest_is_refused(tmp_path: Path, share: float) -> None:
         {"files": [{"index": 0}]},
         {"files": ["x"]},
         {"files": None},
-        {"files": [A.as_json() | {"kind": "csv"}]},
-        {"files": [A.as_json() | {"owner": "me"}]},
+        {"files": [asdict(A) | {"kind": "csv"}]},
+        {"files": [asdict(A) | {"owner": "me"}]},
         {"carried_columns": "AAAA"},
         {"carried_columns": "not base64!"},
         {"carried_columns": None},

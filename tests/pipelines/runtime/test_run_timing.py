@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,7 +94,7 @@ def test_the_noise_of_a_run_is_the_largest_of_its_sessions_also_beside_one_that_
     commit(parts, 0)
     work = read_run_work(parts)
     assert (work.seconds, work.noise) == (None, BatchNoise(2e-6, 16))
-    assert work.as_json()["noise"] == {"largest": 2e-6, "responses": 16}
+    assert asdict(work)["noise"] == {"largest": 2e-6, "responses": 16}
 
 
 def test_a_killed_session_is_not_made_up(parts: Parts) -> None:

@@ -17,7 +17,8 @@ from actors.errors import EndpointError, EngineError, OutputError, RunStopped
 from actors.records import Message, Reason, Role, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate
 from actors.settings.replica import PolicySettings
-from pipelines.cli.report import show_refined
+from pipelines.cli.plain_console import show
+from pipelines.cli.report import refined_report
 from pipelines.prepare.policy_prompts import PromptRow
 from pipelines.run_folder.manifest import differences
 from pipelines.sampling.endpoint_faults import EndpointFault, FaultKind, fault_of
@@ -155,7 +156,7 @@ def test_what_a_refinement_fails_by_is_told(
     assert cause.startswith("answers 403: ")
     assert "no criticism" in cause
     assert found.as_json()["refining"]["causes"] == {cause: count}
-    show_refined(found, settings)
+    show(refined_report(found, settings))
     assert f"The endpoint gave no candidate, this time {count} times: it answers 403: " in capsys.readouterr().out
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.cli.commands.sampling import tell
-from pipelines.cli.report import show_scored
+from pipelines.cli.commands.sampling import tell_run
+from pipelines.cli.plain_console import show
+from pipelines.cli.report import scored_report
 from pipelines.corpus.corpus_files import Range
 from pipelines.corpus.readers import RECORD
 from pipelines.run_folder.columns import Columns
@@ -203,7 +204,7 @@ def test_one_reward_is_enough_and_an_empty_corpus_has_none(tmp_path: Path) -> No
 def test_a_command_shows_such_a_run_and_fails(tmp_path: Path, as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     summary = summary_of(tmp_path, ONE, [Score.rejected(Reason.TOO_LONG)])
     with pytest.raises(NothingScored):
-        tell(summary, as_json, lambda: print("shown"), summary)
+        tell_run(as_json, summary.as_json(), ["shown"], summary)
     assert (json.loads if as_json else str)(capsys.readouterr().out)
 
 
@@ -243,9 +244,9 @@ def test_sides_that_answer_different_prompts_are_no_pair(tmp_path: Path, capsys:
     found = summarise(run, TWO_SIDES, counts + one.counts)
     assert found.labels == {"pairs": 0, "agree": 0, "disagree": 0, "equal": 0, "left_out": 2, "margin": None}
     run_of = build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"})
-    show_scored(found, run_of)
+    show(scored_report(found, run_of))
     assert "Labels" not in capsys.readouterr().out
-    show_scored(replace(found, labels={**found.labels, "pairs": 4, "agree": 4}), run_of)
+    show(scored_report(replace(found, labels={**found.labels, "pairs": 4, "agree": 4}), run_of))
     assert "0 equal ones; 2 prompts have" in capsys.readouterr().out
 
 
@@ -258,7 +259,7 @@ def test_large_counts_are_shown_whole_on_a_narrow_terminal(
     run_of = build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"})
     empty = summarise(run, ONE, Counts())
     for rows, tokens in ((100_300, 107_330_930), (1_000_000_000, 107_330_930_000_000)):
-        show_scored(replace(empty, rows=rows, responses=rows, scored=rows, prompt_tokens=tokens), run_of)
+        show(scored_report(replace(empty, rows=rows, responses=rows, scored=rows, prompt_tokens=tokens), run_of))
         shown = capsys.readouterr().out
         assert [f"{rows:,}"] * 3 + ["0"] * 3 + [f"{tokens:,}"] in [line.split() for line in shown.splitlines()]
 
@@ -304,7 +305,7 @@ def test_responses_that_are_there_again_are_counted(tmp_path: Path, capsys: pyte
     texts = [("a", "yes"), ("b", "yes"), ("a", "yes"), ("a", "no"), ("a", "yes"), ("b", ""), ("b", "")]
     summary = summary_of_texts(tmp_path, *texts, ("a", None), ("a", None), (None, None))
     assert summary.repeats == 3
-    show_scored(summary, build(ScoreSettings, {"inputs": ("c",), "output": "out dir/", "model": "m"}))
+    show(scored_report(summary, build(ScoreSettings, {"inputs": ("c",), "output": "out dir/", "model": "m"})))
     shown = capsys.readouterr().out
     assert "Repeats: 3 of 10 responses have the text of an earlier response to an equal prompt" in shown
     assert "`assay choose 'out dir' OUTPUT --keep all --distinct 1`" in shown
@@ -313,7 +314,7 @@ def test_responses_that_are_there_again_are_counted(tmp_path: Path, capsys: pyte
 def test_nothing_is_said_where_no_response_is_there_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = summary_of_texts(tmp_path, ("a", "yes"), ("b", "yes"), ("a", "Yes"))
     assert summary.repeats == 0
-    show_scored(summary, build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"}))
+    show(scored_report(summary, build(ScoreSettings, {"inputs": ("c",), "output": str(tmp_path), "model": "m"})))
     assert "Repeats" not in capsys.readouterr().out
 
 
