@@ -3,6 +3,7 @@
 From Debian's packages ceph-mon, ceph-osd, ceph-mgr, radosgw and ceph-common; everything else is in a folder of the test's.
 """
 
+import json
 import os
 import shutil
 import socket
@@ -81,7 +82,9 @@ class Ceph:
         self._serve("ceph-mon", "-i", "a")
         self._run("ceph", "osd", "create")
         self._run("ceph-osd", "-i", "0", "--mkfs")
-        self._serve("ceph-osd", "-i", "0")
+        # One start in eight ends at once: it asks the monitor for something before it knows the cluster's identity.
+        while not self._is_up(self._serve("ceph-osd", "-i", "0")):
+            pass
         self._serve("ceph-mgr", "-i", "x")
         keys = ("--access-key", "anybody", "--secret-key", "anything")
         self._run("radosgw-admin", "user", "create", "--uid", "u", "--display-name", "u", *keys)
@@ -109,9 +112,19 @@ class Ceph:
             return False
         return True
 
-    def _run(self, *command: str) -> None:
+    def _is_up(self, osd: "subprocess.Popen[bytes]") -> bool:
+        """Whether the store of objects serves; False if its process has ended."""
+        deadline = time.monotonic() + _START_S
+        while osd.poll() is None:
+            assert time.monotonic() < deadline, "the store of objects doesn't come up"
+            if json.loads(self._run("ceph", "osd", "stat", "--format", "json"))["num_up_osds"]:
+                return True
+        return False
+
+    def _run(self, *command: str) -> str:
         done = subprocess.run(command, env=self._settings, capture_output=True, text=True, timeout=_START_S, check=False)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def _serve(self, *command: str) -> "subprocess.Popen[bytes]":
         nowhere = subprocess.DEVNULL
