@@ -1,6 +1,7 @@
 """Which responses of a corpus a filter would keep, by the filter's own expressions and selections."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import NamedTuple
 
 import numpy as np
@@ -8,14 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipelines.filtering import passes
-from pipelines.filtering.filter_corpus import check
-from pipelines.filtering.filter_step import EvaluatedRows, FilterStep, Group, Numbered, ResponseEvaluator, Selection
+from pipelines.filtering.filter_corpus import check, groups_of
+from pipelines.filtering.filter_step import EvaluatedRows, FilterStep, ResponseEvaluator, Selection
+from pipelines.filtering.selection import choose
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.settings.run_settings import ChoiceSettings
-
-_GROUP_PARTS = 256
 
 
 class MarkedRows(NamedTuple):
@@ -53,36 +52,21 @@ def _rows_without_marks(corpus: OpenedCorpus, names: list[str]) -> Iterator[Mark
 def _rows_with_marks(
     step: FilterStep, corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]
 ) -> Iterator[MarkedRows]:
-    numbered = [Numbered(number, part) for number, (part, _) in enumerate(corpus.entries)]
-    groups = [Group(tuple(numbered[at : at + _GROUP_PARTS])) for at in range(0, len(numbered), _GROUP_PARTS)]
+    groups = list(groups_of(corpus.entries))
     evaluate = step.evaluator.compile()
-    for group, selection in _selections(step, choice, groups):
-        for number, part in group.parts:
-            first = 0
-            for table in corpus.responses.tables(part, list(dict.fromkeys([*names, *step.reads]))):
-                rows = step.evaluator.evaluate(number, first, table, evaluate)
-                yield MarkedRows(number, first, table, _mask(selection, rows))
-                first += table.num_rows
-
-
-def _selections(step: FilterStep, choice: ChoiceSettings, groups: list[Group]) -> Iterator[tuple[Group, Selection | None]]:
-    sources = [passes.Source(step, group, group.parts[0].number) for group in groups]
-    if choice.top_k is not None:
-        # As `filter` does: on Ray the candidates of all prompts lie in its object store, not here.
-        with workers(len(groups)) as pool:
-            winners = passes.find_winners(pool, choice, sources)
-            for group, tables in zip(groups, winners, strict=True):
-                (selection,) = pool.map(_join, [tuple(tables)])
-                yield group, selection
-        return
-    # In this process: it reads the parts anyway, and a boundary is a number.
-    with workers(1) as pool:
-        boundary = passes.find_boundary(pool, choice, sources) if step.evaluator.ranking else None
-    yield from ((group, boundary) for group in groups)
-
-
-def _join(*tables: pa.Table) -> passes.WinnerSelection:
-    return passes.join_winners(tables)
+    # In this process, which reads the parts anyway.
+    with ExitStack() as stack, workers(1) as pool:
+        chosen = None
+        if step.evaluator.ranking:
+            chosen = stack.enter_context(choose(pool, choice, [(step, group) for group in groups]))
+        for group in groups:
+            selection = chosen.selection(group.parts[0].number, group.parts[-1].number) if chosen else None
+            for number, part in group.parts:
+                first = 0
+                for table in corpus.responses.tables(part, list(dict.fromkeys([*names, *step.reads]))):
+                    rows = step.evaluator.evaluate(number, first, table, evaluate)
+                    yield MarkedRows(number, first, table, _mask(selection, rows))
+                    first += table.num_rows
 
 
 def _mask(selection: Selection | None, rows: EvaluatedRows) -> NDArray[np.bool_]:

@@ -29,8 +29,8 @@ from pipelines.datasets.known_datasets import known_schema, reader_of, register,
 from pipelines.datasets.parts_source import PartsSource
 from pipelines.datasets.repeated_scoring import warn_of_repeats
 from pipelines.datasets.score_rows import ROW_ID, RowStep, prepare_rows
-from pipelines.filtering import passes
 from pipelines.filtering.filter_step import EvaluatedRows, ResponseEvaluator, Selection
+from pipelines.filtering.selection import choose
 from pipelines.prepare import resolve_run
 from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.identity import open_score_store
@@ -188,7 +188,7 @@ class _Block:
     number: int
 
     def evaluate(self, data: pa.Table) -> Iterator[EvaluatedRows]:
-        """See `passes.SourceEvaluator`."""
+        """See `selection.SourceEvaluator`."""
         yield self.evaluator.evaluate(self.number, 0, conform(data, self.schema), self.evaluator.compile())
 
 
@@ -204,20 +204,12 @@ def _select(dataset: Dataset, settings: dict[str, Any], prefix: str | None) -> D
         schemas = ray.get([ray.remote(_schema_of).remote(block) for block in blocks])
         schema = _unify([planned_schema or pa.schema([]), *schemas])
         evaluator = ResponseEvaluator.of(choice, _prefix(schema, prefix), schema, within_row=within_row)
-        pool = OnRay()
-        evaluators = [_Block(evaluator, schema, number) for number in range(len(blocks))]
-        sources = [
-            passes.Source(evaluator, block, evaluator.number) for evaluator, block in zip(evaluators, blocks, strict=True)
-        ]
-        boundary, winners = None, list[list[Any]]([[]] * len(blocks))
-        if choice.top_k is not None:
-            winners = passes.find_winners(pool, choice, sources)
-        else:
-            boundary = passes.find_boundary(pool, choice, sources)
-        kept_blocks = [
-            pool.start(_keep_chosen, boundary, evaluator, block, *tables, pieces=1)[0]
-            for (evaluator, block, _), tables in zip(sources, winners, strict=True)
-        ]
+        sources = [(_Block(evaluator, schema, number), block) for number, block in enumerate(blocks)]
+        with choose(OnRay(), choice, sources) as chosen:
+            kept_blocks: list[Any] = [
+                ray.remote(_keep_chosen).remote(chosen.selection(source.number, source.number), source, block)
+                for source, block in sources
+            ]
         kept_rows = ray.data.from_arrow_refs(kept_blocks) if kept_blocks else ray.data.from_arrow(schema.empty_table())
     return register(kept_rows, schema, reader_of(dataset))
 
@@ -226,13 +218,12 @@ def _schema_of(table: pa.Table) -> pa.Schema:
     return table.schema
 
 
-def _keep_chosen(boundary: Selection | None, evaluator: _Block, block: pa.Table, *winners: pa.Table) -> list[pa.Table]:
-    """The chosen rows of a block, as the only item of a list (`OnRay.start` returns an item per piece)."""
-    selection = boundary or passes.join_winners(winners)
+def _keep_chosen(selection: Selection, evaluator: _Block, block: pa.Table) -> pa.Table:
+    """The chosen rows of a block."""
     (rows,) = evaluator.evaluate(block)
     # A selection says nothing of rows that aren't candidates: their value is NaN.
     is_chosen = pc.is_null(selection.reasons(rows)).to_numpy(zero_copy_only=False) & ~np.isnan(rows.values)
-    return [rows.table.filter(pa.array(is_chosen))]
+    return rows.table.filter(pa.array(is_chosen))
 
 
 def _prefix(schema: pa.Schema, prefix: str | None) -> str:

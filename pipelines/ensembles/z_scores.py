@@ -20,19 +20,16 @@ decides the last bits of a sum: equal input gives equal bits.
 
 import itertools
 import math
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from actors.errors import RunStopped
 from pipelines.scored_corpus.candidates import SAME_REWARD
-from pipelines.scored_corpus.databases import connect
+from pipelines.scored_corpus.databases import spilling
 
 _MEMORY = "2GB"
 _INSERTED_ROWS = 2**17
@@ -201,10 +198,5 @@ def baselines(names: tuple[str, ...]) -> Iterator[Baselines]:
 
     Raises `RunStopped` if DuckDB fails, as when the disk is full.
     """
-    with tempfile.TemporaryDirectory(prefix="assay-ensemble-") as folder:
-        file = str(Path(folder, "responses.duckdb"))
-        try:
-            with connect(file, threads=1, memory_limit=_MEMORY, temp_directory=folder) as connection:
-                yield Baselines(connection, names)
-        except duckdb.Error as error:
-            raise RunStopped(f"the rewards can't be compared in {folder}: {error}") from error
+    with spilling("ensemble", _MEMORY, "the rewards can't be compared") as connection:
+        yield Baselines(connection, names)

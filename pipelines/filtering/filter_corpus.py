@@ -1,7 +1,7 @@
 """The filter job: from a scored corpus to files of the responses worth keeping. Needs no GPU, and can be run repeatedly.
 
 1. Check the settings, the scored folder and the output folders.
-2. For a selection over the whole corpus, find its boundary or its winners by passes over the columns it needs (`passes`).
+2. For a selection over the whole corpus, find its boundary or its winners (`selection`).
 3. Count what will be kept of each group of parts, and combine groups into outputs that make files of a useful size.
 4. Write the outputs, kept rows and the rest. A filter that was killed resumes with the outputs that aren't done.
 5. Check that every response was either kept or counted with a reason, and commit the counts in `filter.json`.
@@ -10,18 +10,16 @@ The output doesn't depend on the number of workers: work is cut by the names and
 """
 
 import hashlib
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from actors.errors import AuditError, SettingsError, UserError
 from pipelines import storage
-from pipelines.filtering import passes
 from pipelines.filtering.filter_step import (
     FilterStep,
     Group,
@@ -33,6 +31,7 @@ from pipelines.filtering.filter_step import (
     filter_group,
 )
 from pipelines.filtering.response_rows import ResponseRows
+from pipelines.filtering.selection import Chosen, choose
 from pipelines.filtering.writers import Target
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import REWARD, Columns
@@ -73,22 +72,26 @@ def keep(settings: FilterSettings) -> KeepSummary:
     step = replace(_step(settings, corpus.manifest), source=corpus.responses)
     share = corpus.share
     sizes = {part: entry.size * share for part, entry in corpus.entries}
-    groups = list(_groups(corpus.entries))
-    with ExitStack() as leases, workers(len(groups)) as pool:
+    groups = list(groups_of(corpus.entries))
+    with ExitStack() as stack, workers(len(groups)) as pool:
         for target in step.targets:
-            leases.enter_context(lease(target.folder))
+            stack.enter_context(lease(target.folder))
             # Again, under the lease: another filter may have ended since.
             output_folder.check_free(target.folder, settings.overwrite)
         step = step.with_tickets()
-        work = _Work(pool, step, settings, groups)
+        chosen, selection = None, None
+        if step.evaluator.ranking:
+            chosen = stack.enter_context(choose(pool, settings, [(step.without_targets(), group) for group in groups]))
+            selection = {"by": settings.by or step.columns.prefix + REWARD, **chosen.as_json()}
+        work = _Work(pool, step, groups, chosen)
         # A single group makes a single output, whatever is kept of it: it needn't be counted before it is written.
         counts = work.count() if len(groups) > 1 or not step.targets else None
         summary = sum(counts.values(), KeepSummary()) if counts is not None else None
         if step.targets:
             # Groups are sized by what is read of them; outputs by what will be written, so that a filter that keeps 1 %
             # doesn't leave a hundred times as many tiny files.
-            outputs = passes.plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
-            documents = {target.folder: _document(settings, corpus, target, outputs, work) for target in step.targets}
+            outputs = _plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
+            documents = {target.folder: _document(settings, corpus, target, outputs, selection) for target in step.targets}
             notes_by_folder = [output_folder.start(folder, document) for folder, document in documents.items()]
             for folder in documents:
                 write_unfinished_card(folder, "filter")
@@ -108,7 +111,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
         # Each response is kept or counted with a reason, and the parts hold what their names say: three numbers must agree.
         if not summary.responses == corpus.total == summary.kept + sum(summary.not_kept.values()):
             raise AuditError(f"{settings.scored} holds {corpus.total} responses by its notes, and the filter saw {summary}")
-        summary = replace(summary, selection=work.selection, made_up=is_fake(corpus.manifest))
+        summary = replace(summary, selection=selection, made_up=is_fake(corpus.manifest))
         if step.targets:
             # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
             check_held()
@@ -145,49 +148,63 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
     return None if None in summaries or summaries[0] is None else KeepSummary(**summaries[0])
 
 
+@dataclass(frozen=True)
 class _Work:
-    """The passes of a filter over its groups. The constructor runs those that find the selection."""
+    """The passes of a filter over its groups, with what was `chosen` of the whole corpus."""
 
-    def __init__(self, pool: Workers, step: FilterStep, settings: FilterSettings, groups: Sequence[Group]) -> None:
-        self._pool = pool
-        self._step = step
-        self._groups = groups
-        self._boundary: Selection | None = None
-        self._winners: dict[Group, list[Any]] = {}
-        self.selection: Mapping[str, Any] | None = None
-        by = settings.by or step.columns.prefix + REWARD
-        evaluator = step.without_targets()
-        sources = [passes.Source(evaluator, group, group.parts[0].number) for group in groups]
-        if settings.top_k is not None:
-            winners = passes.find_winners(pool, settings, sources)
-            self._winners = dict(zip(groups, winners, strict=True))
-            per = settings.per or "prompt"
-            self.selection = {"by": by, "top_k": settings.top_k, "per": per, "min_gap": settings.min_gap}
-        elif step.evaluator.ranking:
-            boundary = passes.find_boundary(pool, settings, sources)
-            self._boundary = boundary
-            self.selection = {"by": by, **boundary.as_json()}
+    pool: Workers
+    step: FilterStep
+    groups: Sequence[Group]
+    chosen: Chosen | None
 
     def count(self) -> dict[int, KeepSummary]:
         """Count what is kept of each group, by its index."""
-        outputs = [Output(index, (group,)) for index, group in enumerate(self._groups)]
-        return self._filter(self._step.without_targets(), outputs)
+        outputs = [Output(index, (group,)) for index, group in enumerate(self.groups)]
+        return self._filter(self.step.without_targets(), outputs)
 
     def write(self, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
         """Write outputs; returns the counts of each, by its number."""
-        return self._filter(self._step, outputs)
+        return self._filter(self.step, outputs)
 
     def _filter(self, step: FilterStep, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
-        # An output's winners travel as arguments of its task, not inside a selection: Ray resolves only direct arguments.
-        winners = [
-            itertools.chain.from_iterable(self._winners.get(group, ()) for group in output.groups) for output in outputs
-        ]
-        arguments = [(step, self._boundary, output, *tables) for output, tables in zip(outputs, winners, strict=True)]
-        return dict(self._pool.map(_filter_output, arguments))
+        # Made as the tasks start, since the winners of all outputs may be too many for this process.
+        arguments = ((step, self._selection(output), output) for output in outputs)
+        return dict(self.pool.map(_filter_output, arguments))
+
+    def _selection(self, output: Output) -> Selection | None:
+        first, last = output.groups[0].parts[0], output.groups[-1].parts[-1]
+        return self.chosen.selection(first.number, last.number) if self.chosen else None
 
 
-def _filter_output(step: FilterStep, boundary: Selection | None, output: Output, *winners: Any) -> tuple[int, KeepSummary]:
-    return output.index, filter_group(step, passes.join_winners(winners) if winners else boundary, output)
+def _filter_output(step: FilterStep, selection: Selection | None, output: Output) -> tuple[int, KeepSummary]:
+    return output.index, filter_group(step, selection, output)
+
+
+def groups_of(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
+    """Groups of neighbouring parts, bounded by size and number: what one task reads."""
+    size, group = 0, list[Numbered]()
+    for number, (part, entry) in enumerate(parts):
+        if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
+            yield Group(tuple(group))
+            size, group = 0, []
+        size += entry.size
+        group.append(Numbered(number, part))
+    if group:
+        yield Group(tuple(group))
+
+
+def _plan_outputs(groups: Sequence[Group], sizes: Sequence[float], target: float) -> list[Output]:
+    """Combine neighbouring groups into outputs; `sizes` are the bytes that each will write, and `target` those of a file."""
+    outputs: list[Output] = []
+    neighbours, size = list[Group](), 0.0
+    for group, group_size in zip(groups, sizes, strict=True):
+        # A group that is larger than the target by itself is an output by itself: groups are never split.
+        if neighbours and size + group_size > target:
+            outputs.append(Output(len(outputs), tuple(neighbours)))
+            neighbours, size = [], 0.0
+        neighbours.append(group)
+        size += group_size
+    return [*outputs, Output(len(outputs), tuple(neighbours))] if neighbours else outputs
 
 
 def _sizes(
@@ -267,14 +284,18 @@ def _describe(settings: FilterSettings) -> str:
 
 
 def _document(
-    settings: FilterSettings, corpus: OpenedCorpus, target: Target, outputs: Sequence[Output], work: _Work
+    settings: FilterSettings,
+    corpus: OpenedCorpus,
+    target: Target,
+    outputs: Sequence[Output],
+    selection: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     parts = [[numbered.part.name for group in output.groups for numbered in group.parts] for output in outputs]
     return {
         "holds": target.stem,
         "asked": _describe(settings),
         "settings": settings.model_dump(mode="json"),
-        "selection": work.selection,
+        "selection": selection,
         "format": target.format,
         "why": target.why,
         # Rows that only Parquet's readers take: `score` needs the fields, which are inside the records.
@@ -282,16 +303,3 @@ def _document(
         "firsts": [names[0] for names in parts],
         "source": {**corpus.source, "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"},
     }
-
-
-def _groups(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
-    """Groups of neighbouring parts, bounded by size and number: what one task reads."""
-    size, group = 0, list[Numbered]()
-    for number, (part, entry) in enumerate(parts):
-        if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
-            yield Group(tuple(group))
-            size, group = 0, []
-        size += entry.size
-        group.append(Numbered(number, part))
-    if group:
-        yield Group(tuple(group))

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from actors.errors import SettingsError
 from actors.records import Status
-from pipelines.filtering.exact_selection import GROUP, TIE, VALUE
 from pipelines.filtering.writers import Target
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import (
@@ -44,6 +43,11 @@ CONDITION, NO_VALUE = "condition", "no_value"
 """Reasons why a scored response isn't kept, beside those of its selection. Unscored ones have their status and reason."""
 
 _MET = "met"
+GROUP = ("group_high", "group_low")
+VALUE = "value"
+TIE = "tie"
+"""Columns of a ranking's results: the halves of the group's 128-bit digest, the number ranked by, and the hash that decides
+among equal ones."""
 
 Mask = NDArray[np.bool_]
 
@@ -232,7 +236,7 @@ class FilterStep:
         return replace(self, kept=kept, rest=rest)
 
     def evaluate(self, data: Group) -> Iterator[EvaluatedRows]:
-        """Evaluate the parts of a group, table by table (see `passes.SourceEvaluator`)."""
+        """Evaluate the parts of a group, table by table (see `selection.SourceEvaluator`)."""
         evaluate = self.evaluator.compile()
         for numbered in data.parts:
             yield from self.evaluate_part(numbered, evaluate)

@@ -3,7 +3,7 @@
 For a single task, starting Ray would take longer than the task.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -20,11 +20,8 @@ _TASKS = 1000
 class Workers(Protocol):
     """Runs module-level functions on picklable arguments."""
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """Call the function with each tuple of arguments, and yield the results in any order."""
-
-    def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
-        """Start a function that returns a list of `pieces` items. The returned handles may only be passed to later calls."""
 
 
 @contextmanager
@@ -38,25 +35,20 @@ def workers(tasks: int) -> Iterator[Workers]:
 
 
 class _InProcess:
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         for call in arguments:
             yield function(*call)
 
-    def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
-        results: list[Any] = function(*arguments)
-        assert len(results) == pieces
-        return results
-
 
 class OnRay:
-    """Workers on a running Ray. Handles from `start` among the arguments arrive as their values.
+    """Workers on a running Ray. References to objects in its store, as arguments, arrive as these objects.
 
     After an error, tasks that run go on to their end, and those that wait for a CPU end at their beginning, once the caller
     has given up the leases of its folders. They aren't cancelled: if a task's result is just arriving, `ray.cancel` aborts
     this process (Ray 2.60: "Tried to complete task that was not pending", a failed check in its task_manager.cc).
     """
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
         """See `Workers`."""
         task: Any = ray.remote(_run_while_held).options(name=getattr(function, "__name__", repr(function)))
         run_tickets = tickets()
@@ -74,21 +66,9 @@ class OnRay:
             cause = getattr(error, "cause", None)
             raise (cause if isinstance(cause, AssayError) else RunStopped(f"a task failed: {error}")) from error
 
-    def start(self, function: Callable[..., Any], *arguments: Any, pieces: int) -> list[Any]:
-        """See `Workers`."""
-        if pieces == 1:  # with num_returns=1 Ray would return the list itself
-            return [ray.remote(_only).remote(function, *arguments)]
-        task: Any = ray.remote(function)
-        return list(task.options(num_returns=pieces).remote(*arguments))
-
 
 def _run_while_held(run_tickets: Sequence[Ticket], function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function, unless the run that wants it has ended. Raises `RunStopped` then."""
     for folder_ticket in run_tickets:
         folder_ticket.check()
     return function(*arguments)
-
-
-def _only(function: Callable[..., Any], *arguments: Any) -> Any:
-    (result,) = function(*arguments)
-    return result

@@ -2,10 +2,16 @@
 
 import functools
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import duckdb
 from duckdb import DuckDBPyConnection
+
+from actors.errors import RunStopped
 
 
 def connect(file: str = ":memory:", **config: Any) -> DuckDBPyConnection:
@@ -16,6 +22,22 @@ def connect(file: str = ":memory:", **config: Any) -> DuckDBPyConnection:
     connection = duckdb.connect(file, config=config)
     connection.execute("set enable_progress_bar = false")
     return connection
+
+
+@contextmanager
+def spilling(job: str, memory: str, failure: str) -> Iterator[DuckDBPyConnection]:
+    """A database in a temporary folder (set TMPDIR to choose where), which spills there what is over its memory.
+
+    In one thread: rows stay in order, and each thread would have buffers of its own. Raises `RunStopped`, whose message
+    begins with `failure`, if DuckDB fails, as when the disk is full.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"assay-{job}-") as folder:
+        file = str(Path(folder, "rows.duckdb"))
+        try:
+            with connect(file, threads=1, memory_limit=memory, temp_directory=folder) as connection:
+                yield connection
+        except duckdb.Error as error:
+            raise RunStopped(f"{failure} in {folder}: {error}") from error
 
 
 def cursor() -> DuckDBPyConnection:

@@ -15,9 +15,7 @@ of the work: a job that was killed goes on with the files that are there, and fi
 import hashlib
 import itertools
 import json
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +23,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from actors.errors import OutputError, RunStopped
+from actors.errors import OutputError
 from pipelines import storage
 from pipelines.run_folder.columns import PROMPT_HASH, ROW, Columns
 from pipelines.run_folder.part import Part
@@ -127,7 +125,7 @@ class Shuffle:
         # Columns are renamed c0, c1 ...: SQL names ignore case, so an input's `Prompt` and `prompt` would be one column.
         aliases = {name: f"c{number}" for number, name in enumerate(self.reads)}
         key = aliases[self._key]
-        with _open_sorter(self.folder) as connection:
+        with databases.spilling("sort", _MEMORY, f"what was shuffled into {self.folder} can't be sorted") as connection:
             connection.register("responses", self._read_with_places(shelf, [*aliases.values(), _BUCKET]))
             # The place restores the order of the corpus within a prompt, on which ties and seeds depend.
             query = f"select * exclude ({_PLACE}) from responses order by {_BUCKET}, {key}, {_PLACE}"
@@ -242,17 +240,6 @@ def cut(entries: PartEntries, most_bytes: int, most_parts: int) -> Iterator[list
 def _without_dictionary(field: pa.Field) -> pa.Field:
     """A field without its dictionary: an Arrow file can have one dictionary for a field, and each part has another."""
     return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-
-
-@contextmanager
-def _open_sorter(folder: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB that sorts what is in `folder`, and spills into a temporary folder of this machine."""
-    with tempfile.TemporaryDirectory(prefix="assay-sort-") as spilled:
-        try:
-            with databases.connect(threads=1, memory_limit=_MEMORY, temp_directory=spilled) as connection:
-                yield connection
-        except duckdb.Error as error:
-            raise RunStopped(f"what was shuffled into {folder} can't be sorted in {spilled}: {error}") from error
 
 
 def _cut_by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table]]:

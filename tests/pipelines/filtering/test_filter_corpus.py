@@ -538,15 +538,15 @@ def test_a_task_that_fails_otherwise_stops_the_run(
 
 def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = Parts(many)
-    groups = list(filter_corpus._groups(sorted(parts.entries())))
+    groups = list(filter_corpus.groups_of(sorted(parts.entries())))
     assert [len(group.parts) for group in groups] == [3, 3, 3, 1]
     assert [numbered.part for group in groups for numbered in group.parts] == parts.listing()
     assert [numbered.number for group in groups for numbered in group.parts] == list(range(10))
     size = (Path(parts.folder, "parts") / parts.listing()[0].name).stat().st_size
     monkeypatch.setattr(filter_corpus, "_GROUP_BYTES", 2 * size + size // 2)
-    assert [len(group.parts) for group in filter_corpus._groups(sorted(parts.entries()))] == [2] * 5
+    assert [len(group.parts) for group in filter_corpus.groups_of(sorted(parts.entries()))] == [2] * 5
     monkeypatch.setattr(filter_corpus, "_GROUP_BYTES", 1)
-    assert [len(group.parts) for group in filter_corpus._groups(sorted(parts.entries()))] == [1] * 10
+    assert [len(group.parts) for group in filter_corpus.groups_of(sorted(parts.entries()))] == [1] * 10
 
 
 def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
@@ -555,7 +555,7 @@ def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
     manifest = read_scored_manifest(four, "filter")
     settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
     step = pickle.loads(pickle.dumps(filter_corpus._step(settings, manifest)))
-    filter_group(step, None, Output(0, tuple(filter_corpus._groups(sorted(Parts(four).entries())))))
+    filter_group(step, None, Output(0, tuple(filter_corpus.groups_of(sorted(Parts(four).entries())))))
     assert read_lines(tmp_path / "kept") == before
     assert step.reads == [name for name in manifest.columns.schema.names if name != "topic"]
 

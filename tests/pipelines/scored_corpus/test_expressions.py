@@ -105,6 +105,7 @@ def test_text_is_neither_true_nor_false(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "",
         "true; select 1",
         "true) or (true",
         "reward > 1 as x",
@@ -135,6 +136,9 @@ def test_one_condition_and_nothing_more(text: str) -> None:
         "*",
         "reward = ?",
         "read_text('/etc/passwd') = 'x'",
+        "nextval('s') = 1",
+        "currval('s') = 1",
+        "true,",
     ],
 )
 def test_a_condition_looks_at_one_response(text: str) -> None:
@@ -169,7 +173,7 @@ def test_a_condition_looks_at_one_response(text: str) -> None:
             "pg_postmaster_start_time() is null",
             "getvariable('x') is null",
         ),
-        *("current_setting('threads') = 1", "nextval('s') = 1", "currval('s') = 1", "txid_current() = 1"),
+        *("current_setting('threads') = 1", "txid_current() = 1"),
         *("list_filter([1], lambda x: x > random()) = [1]", "case when now() > seen then true end"),
     ],
 )
@@ -178,17 +182,18 @@ def test_a_condition_comes_out_the_same_every_time(text: str) -> None:
 
 
 def test_of_the_functions_of_the_catalogue_only_those_of_their_arguments_are_taken() -> None:
-    """Of whatever DuckDB has: no function is taken that tells something without being told anything, but for constants."""
-    found = duckdb.execute(
-        "select distinct function_name from duckdb_functions() where function_type in ('scalar', 'macro') "
-        "and len(parameters) = 0 and varargs is null and regexp_matches(function_name, '^[a-z_0-9]+$')"
+    """A later DuckDB may have a function more that tells the time or reads the session; this test then names it."""
+    functions = duckdb.execute(
+        "select function_name, len(parameters) from duckdb_functions() "
+        "where function_type in ('scalar', 'macro') and regexp_matches(function_name, '^[a-z_0-9]+$') "
+        "and (stability <> 'CONSISTENT' or len(parameters) = 0 and varargs is null)"
     ).fetchall()
     taken: set[str] = set()
-    for (name,) in found:
+    for name, length in functions:
         with contextlib.suppress(ExpressionError):
-            Condition.check(f"{name}() is null", COLUMNS.ours_first)
+            Condition.check(f"{name}({', '.join(['null'] * length)}) is null", COLUMNS.ours_first)
             taken.add(name)
-    assert len(found) > 20
+    assert len(functions) > 40
     assert taken <= {"pi", "list_value", "list_pack", "map"}
 
 
@@ -275,6 +280,9 @@ def test_an_unknown_column_is_named_and_the_others_listed() -> None:
 
 def test_an_unknown_score_is_named() -> None:
     assert '"wit"' in refused("scores.wit > 1")
+    for schema in (COLUMNS.ours_first, pa.schema([("scores", pa.struct([("wit", pa.float64())]))])):
+        with pytest.raises(ExpressionError, match=r"there is no column score\n  score.wit > 1\nDid you mean scores\?"):
+            Condition.check("score.wit > 1", schema)
 
 
 def test_double_quotes_around_text_are_recognised() -> None:
@@ -411,7 +419,7 @@ def test_a_value_under_another_spelling_of_a_columns_name_is_no_null() -> None:
     condition = Condition.check("quality > 3", columns.ours_first)
     evaluate = Evaluator({"met": condition.sql}, condition.columns, condition.flat)
     assert evaluate(rows.slice(0, 3)).column("met").to_pylist() == [True, None, None]
-    with pytest.raises(ExpressionError, match=re.escape("a row has 5 for quality, and the column is Quality")):
+    with pytest.raises(ExpressionError, match=re.escape("a row has 5 for quality, and the column Quality is null there")):
         evaluate(rows)
 
 
@@ -453,7 +461,7 @@ def test_a_ranking_is_a_number(text: str) -> None:
     [
         ("topic", "it is VARCHAR, and a ranking must be a number"),
         ("reward > 1", "it is BOOLEAN, and a ranking must be a number"),
-        ("reward, n", "a ranking is one expression: what could stand after ORDER BY"),
+        ("reward, n", "a ranking is exactly one expression"),
         ("avg(reward)", "a filter looks at one response at a time"),
         ("random()", "has another value each time"),
         ("rewards", "there is no column rewards\n  rewards\nDid you mean reward?\n"),
@@ -489,7 +497,7 @@ def test_a_value_that_its_column_cant_hold_is_named_and_never_null(first: object
     assert evaluate(table.slice(0, 3)).column("met").to_pylist() == [True, False, False]
     assert evaluate(table.slice(4)).column("met").to_pylist() == [False, False]
     with pytest.raises(
-        ExpressionError, match=f"a row has {re.escape(written)} for x, which was {kind} in the first rows"
+        ExpressionError, match=rf"a row has {re.escape(written)} for x, and .* the type \({kind}\) of the first rows"
     ) as told:
         evaluate(table)
     asked = re.findall(r"try_cast.* as double\)|decode\(record\)->>\S+", str(told.value))

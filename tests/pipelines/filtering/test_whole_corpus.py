@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from actors.errors import SettingsError
-from pipelines.corpus.corpus_files import Range
-from pipelines.filtering import filter_corpus, filter_step, passes
+from pipelines.filtering import filter_corpus, filter_step
 from pipelines.filtering.filter_corpus import KeepSummary, keep
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts
 from pipelines.settings.run_settings import FilterSettings
-from tests.support.corpora import RUN
-from tests.support.selections import COLUMNS, close, corpus, grades, numbers, prompts_of
+from tests.support.selections import corpus, grades, numbers, prompts_of
 
 
 def select(folder: str, output: Path | None = None, **asked: Any) -> KeepSummary:
@@ -201,32 +196,3 @@ def test_what_is_kept_of_little_comes_in_few_files(
 def test_settings_that_dont_go_together_are_told(tmp_path: Path, asked: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         select(str(tmp_path), **asked)
-
-
-@pytest.mark.long
-def test_a_million_rewards_with_many_ties(tmp_path: Path, local_ray: None) -> None:
-    luck = np.random.default_rng(8)
-    rewards = luck.integers(1, 6, 1_000_000).astype(float)
-    folder = tmp_path / "in"
-    parts = Parts(str(folder), RUN)
-    parts.create()
-    step = 5_000
-    for start in range(0, rewards.size, step):
-        own = rewards[start : start + step]
-        at = np.arange(start, start + step).astype(str)
-        values: dict[str, Any] = {
-            "n": np.arange(start, start + step), "row": at, "response_name": at, "prompt_hash": at, "reward": own,
-            "scores": pa.StructArray.from_arrays([pa.array(own)], ["reward"]), "status": ["scored"] * step,
-            "reason": pa.nulls(step, pa.string()), "prompt_tokens": np.ones(step, np.int32), "truncated": [False] * step,
-        }  # fmt: skip
-        table = pa.table(values).cast(COLUMNS.schema)
-        parts.commit(Part(0, Range(start, start + step), Counts(step, step)), table, {})
-    close(folder, rewards.size)
-    for fraction in (0.1, 0.37):
-        summary = select(str(folder), top_fraction=fraction)
-        assert summary.kept == round(fraction * rewards.size)
-        assert summary.selection is not None
-        assert summary.selection["boundary"] == np.sort(rewards)[-summary.kept]
-    quantile = select(str(folder), quantile=0.75)
-    assert quantile.kept == np.count_nonzero(rewards >= np.quantile(rewards, 0.75))
-    assert passes.NothingAbove().as_json() == {"candidates": 0, "kept": 0}
