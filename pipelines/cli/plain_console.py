@@ -1,7 +1,7 @@
 """Prints what commands come to. Reports hold what others wrote: file names, conditions, answers of an endpoint."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from actors.text.visible import line
 
 if TYPE_CHECKING:
     from pipelines.hub.upload import Upload
+
+Report = Iterator[str | Table]
+"""What a command says at its end: lines of text, and tables."""
 
 
 class _PlainConsole(Console):

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from actors.capacity.throughputs import PEAK_SOURCE
 from actors.text.counted import counts_text, number_of
+from pipelines.cli.plain_console import Report
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.estimate.forecast import CorpusPlan
 from pipelines.estimate.intervals import Estimate
@@ -48,7 +49,7 @@ class TokenisingProgress:
             self._screen.end()
 
 
-def plan_report(plan: CorpusPlan) -> Iterator[str | Table]:
+def plan_report(plan: CorpusPlan) -> Report:
     """A plan, as lines of text and a table."""
     rows = plan.looked["rows"]
     tokenised = f"all {rows:,} rows" if plan.looked["exact"] else f"{rows:,} rows drawn at random"

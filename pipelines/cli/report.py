@@ -2,13 +2,13 @@
 
 import itertools
 import shlex
-from collections.abc import Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from actors.records import Reason, Reasoning
 from actors.text.counted import counts_text
+from pipelines.cli.plain_console import Report
 from pipelines.corpus.corpus_files import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.exports.export_job import ExportSummary
@@ -33,8 +33,6 @@ _COUNTS = {
     "truncated": "truncated",
     "prompt_tokens": "prompt tokens",
 }
-
-Report = Iterator[str | Table]
 
 
 def scored_report(summary: Summary, settings: ScoreSettings) -> Report:

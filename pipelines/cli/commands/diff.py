@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
 from actors.errors import GateFailed
 from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
-from pipelines.cli.plain_console import tell
+from pipelines.cli.plain_console import Report, tell
 from pipelines.settings.diff_settings import DiffSettings
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from pipelines.cli.report import Report
     from pipelines.comparison.results import Differences
 
 _SHOWN_CHARACTERS = 70
@@ -39,7 +40,7 @@ def diff(as_json: bool, **options: Any) -> None:
         raise GateFailed(line("; ".join(differences.failures)))
 
 
-def _report(differences: "Differences") -> "Report":
+def _report(differences: "Differences") -> Report:
     from pipelines.cli.report import MADE_UP
 
     yield from _sides(differences)
@@ -83,10 +84,7 @@ def _examples(rows: Sequence[Mapping[str, Any]], side: str, what: str) -> Iterat
         yield f"  {what}: {row[f'{side}_row']} ({row[f'{side}_name']}) {_text(row)}"
 
 
-def _numbers(differences: "Differences") -> "Report":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+def _numbers(differences: "Differences") -> Report:
     # Without frames: the longest names of scores and six columns fit into 80 characters.
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("number", no_wrap=True)
@@ -107,11 +105,7 @@ def _numbers(differences: "Differences") -> "Report":
         yield "Not one model: their numbers aren't on one scale, so ranks are compared; --unit value compares numbers"
 
 
-def _moves(differences: "Differences") -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
+def _moves(differences: "Differences") -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("move", "first", "second", "ranks"):
         table.add_column(heading, justify="right", no_wrap=True)

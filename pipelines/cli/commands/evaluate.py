@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+
 from actors.errors import GateFailed, SettingsError
 from actors.text.counted import shown_lines
 from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
-from pipelines.cli.plain_console import tell
+from pipelines.cli.plain_console import Report, tell
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.cli.report import Report
     from pipelines.evaluation.gate import BaselineComparison, Drift
     from pipelines.evaluation.results import Results
     from pipelines.evaluation.sections import Section
@@ -100,9 +101,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
         raise GateFailed(line("; ".join(failures)))
 
 
-def _comparison_report(comparison: "BaselineComparison") -> "Report":
-    from rich.table import Table
-
+def _comparison_report(comparison: "BaselineComparison") -> Report:
     from pipelines.evaluation.results import MADE_UP
 
     title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
@@ -139,9 +138,7 @@ def _moved(drift: "Drift", mark: str) -> str:
     )
 
 
-def _report(sections: "Sequence[Section]") -> "Report":
-    from rich.table import Table
-
+def _report(sections: "Sequence[Section]") -> Report:
     for section in sections:
         table = Table(*section.columns, title=section.title, title_justify="left")
         for row in section.rows:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from actors.errors import SettingsError
+from actors.text.counted import number_of
 from pipelines.cli.flags import (
     argument,
     build_from,
@@ -16,6 +17,7 @@ from pipelines.cli.flags import (
     option,
     settings_options,
 )
+from pipelines.cli.plain_console import tell
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
 from pipelines.settings.options import leaves
 
@@ -84,7 +86,6 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
 
 
 def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import tell
     from pipelines.cli.plan_report import TokenisingProgress, plan_report
     from pipelines.estimate.forecast import corpus_plan
 
@@ -95,8 +96,6 @@ def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:
 
 
 def _show_layout(options: Mapping[str, Any], as_json: bool) -> None:
-    from actors.text.counted import number_of
-    from pipelines.cli.plain_console import tell
     from pipelines.estimate.layouts import layout_of
 
     of_corpus = sorted(options.keys() - {leaf.name for leaf in leaves(LayoutSettings)})

@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
+from pipelines.cli.plain_console import Report, tell, tell_made
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from pipelines.scored_corpus.summary import Summary
 
 
@@ -82,7 +83,7 @@ def do_run(
     from pipelines.sampling import refine_prompts, sample_prompts
     from pipelines.scoring import score_corpus
 
-    steps: dict[str, tuple[Callable[..., Any], Callable[..., report.Report]]] = {
+    steps: dict[str, tuple[Callable[..., Any], Callable[..., Report]]] = {
         "score": (score_corpus.score, report.scored_report),
         "sample": (sample_prompts.sample, report.sampled_report),
         "refine": (refine_prompts.refine, report.refined_report),
@@ -93,9 +94,8 @@ def do_run(
     tell_run(as_json, summary.as_json(), make_report(summary, settings), summary if step == "score" else summary.scored)
 
 
-def tell_run(as_json: bool, document: dict[str, Any], report: Iterable["str | Table"], scored: "Summary") -> None:
+def tell_run(as_json: bool, document: dict[str, Any], report: Iterable[str | Table], scored: "Summary") -> None:
     """Print the summary of a run and of its jobs. Raises `NothingScored` if no response has a score."""
-    from pipelines.cli.plain_console import tell
     from pipelines.cli.report import export_report
 
     of_jobs = (export_report(job.output, exported) for job, exported in scored.made)
@@ -105,7 +105,6 @@ def tell_run(as_json: bool, document: dict[str, Any], report: Iterable["str | Ta
 
 def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSettings, as_json: bool) -> None:
     """Run the step `choose`, `pairs` or `export`, and print its summary."""
-    from pipelines.cli.plain_console import tell_made
     from pipelines.cli.report import export_report
     from pipelines.exports.export_commands import JOBS
     from pipelines.exports.export_job import run_export

@@ -6,6 +6,7 @@ import click
 
 from actors.errors import SettingsError
 from pipelines.cli.flags import argument, command, json_option
+from pipelines.cli.plain_console import tell
 
 _INTERVAL_S = 5.0
 _LEAST_INTERVAL_S = 0.2
@@ -25,7 +26,6 @@ def status(folder: str, watch: bool, interval: float | None, as_json: bool) -> N
     appends a line per look elsewhere.
     """
     from pipelines.cli import status_report
-    from pipelines.cli.plain_console import tell
 
     if interval is not None and not watch:
         raise SettingsError("--interval is the time between two looks of --watch, which isn't given")
