@@ -28,7 +28,8 @@ from pipelines.runtime.workers import Workers
 from pipelines.scored_corpus import databases
 from pipelines.settings.run_settings import ChoiceSettings
 
-_MEMORY = "1GB"
+_MEMORY, _MEMORY_AFTER = "1GB", "64MB"
+"""Memory of DuckDB while the keys are sorted, and afterwards, when it only looks up winners."""
 _PART, _PLACE, _CLOSE = "part", "place", "close"
 """Columns: the number of a part, the index of a response in it, and whether it is too close to the second best."""
 _KEY = pa.schema([(VALUE, pa.float64()), (TIE, pa.uint64())])
@@ -138,7 +139,8 @@ def choose(workers: Workers, choice: ChoiceSettings, sources: Sequence[tuple[Sou
         database.commit()
         database.unregister("arrived")
         chosen = _find_boundary(database, choice) if choice.top_k is None else _rank(database, choice)
-        database.execute("drop table keys")
+        # Of 1,000,000 keys the cache holds 70 to 85 MB, which a lower bound gives back.
+        database.execute(f"drop table keys; set memory_limit = '{_MEMORY_AFTER}'")
         yield chosen
 
 
