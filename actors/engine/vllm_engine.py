@@ -83,7 +83,7 @@ PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step 
 COLD_PROBE_TIMEOUT_S = 900.0  # but a first one that compiles, and an adapter that loads, may take many minutes
 COLD_HEALTH_S = 10.0  # a health check of an engine at its first step returns after this, and doesn't wait for the step
 SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave
-_BATCH_INVARIANT = "VLLM_BATCH_INVARIANT"
+_CPUS, _INVARIANT = "VLLM_CPU_OMP_THREADS_BIND", "VLLM_BATCH_INVARIANT"
 
 
 def _usage_context(online: bool) -> UsageContext:
@@ -111,40 +111,27 @@ def _cpu_cache_bytes(config: VllmConfig) -> int:
 
 
 @contextmanager
-def _bind_cpus(workers: int) -> Iterator[None]:
-    """Share all CPUs that this process may use among the workers started in this block, unless the user has set theirs.
+def _variables(workers: int, deterministic: bool) -> Iterator[None]:
+    """Set variables for the processes started in this block, but for those that the user has set.
 
-    vLLM's own choice leaves one free, which of two CPUs is half.
+    On a CPU all workers share all CPUs that this process may use: vLLM's own choice leaves one free, which of two is half.
+    On a GPU a deterministic engine's kernels are batch-invariant. Modules read that variable when they are imported, so the
+    processes import vLLM themselves: a fork would have the modules of its server, which was started without it.
     """
-    name = "VLLM_CPU_OMP_THREADS_BIND"
-    if not current_platform.is_cpu() or name in os.environ:
-        yield
-        return
-    os.environ[name] = cpu_shares(sorted(os.sched_getaffinity(0)), workers)
-    try:
-        yield
-    finally:
-        del os.environ[name]
-
-
-@contextmanager
-def _same_bytes(deterministic: bool) -> Iterator[None]:
-    """Batch-invariant kernels for the processes started in this block, on a GPU.
-
-    Modules of vLLM read the variable when they are imported, so these processes import vLLM themselves: a fork would have
-    the modules of its server, which was started without the variable.
-    """
-    if not deterministic or current_platform.is_cpu() or _BATCH_INVARIANT in os.environ:
-        yield
-        return
-    context = core_processes.get_mp_context
-    core_processes.get_mp_context = lambda: multiprocessing.get_context("spawn")
-    os.environ[_BATCH_INVARIANT] = "1"
+    on_cpu, context = current_platform.is_cpu(), core_processes.get_mp_context
+    values = (
+        {_CPUS: cpu_shares(sorted(os.sched_getaffinity(0)), workers)} if on_cpu else {_INVARIANT: str(int(deterministic))}
+    )
+    values = {name: value for name, value in values.items() if name not in os.environ}
+    if values.get(_INVARIANT) == "1":
+        core_processes.get_mp_context = lambda: multiprocessing.get_context("spawn")
+    os.environ.update(values)
     try:
         yield
     finally:
         core_processes.get_mp_context = context
-        del os.environ[_BATCH_INVARIANT]
+        for name in values:
+            del os.environ[name]
 
 
 class VllmEngine:
@@ -214,8 +201,7 @@ class VllmEngine:
             with (
                 self._folder.in_use(sockets=arguments.get("distributed_executor_backend") != "ray"),
                 self._reaper.marking(),
-                _bind_cpus(self._workers),
-                _same_bytes(self._deterministic),
+                _variables(self._workers, self._deterministic),
             ):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if config.lora_config is not None:

@@ -387,7 +387,7 @@ def test_an_engine_has_all_cpus_of_its_process_or_those_that_the_user_says(
         monkeypatch.setenv(name, of_the_user)
     monkeypatch.setattr("actors.engine.vllm_engine.current_platform.is_cpu", lambda: True)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5})
-    with vllm_engine._bind_cpus(workers):
+    with vllm_engine._variables(workers, deterministic=False):
         assert os.environ[name] == (of_the_user or shares)
     assert os.environ.get(name) == of_the_user
 
@@ -406,7 +406,7 @@ def test_what_a_deterministic_engine_sets_is_not_the_users() -> None:
 
 
 @pytest.mark.parametrize(
-    ("deterministic", "on_cpu", "variable"), [(True, False, "1"), (False, False, None), (True, True, None)]
+    ("deterministic", "on_cpu", "variable"), [(True, False, "1"), (False, False, "0"), (True, True, None)]
 )
 def test_processes_of_a_deterministic_engine_on_a_card_import_vllm_with_its_variable(
     monkeypatch: pytest.MonkeyPatch, deterministic: bool, on_cpu: bool, variable: str | None
@@ -418,7 +418,7 @@ def test_processes_of_a_deterministic_engine_on_a_card_import_vllm_with_its_vari
 
     monkeypatch.setattr("actors.engine.vllm_engine.current_platform.is_cpu", lambda: on_cpu)
     context = core_processes.get_mp_context
-    with vllm_engine._same_bytes(deterministic):
+    with vllm_engine._variables(1, deterministic):
         assert os.environ.get("VLLM_BATCH_INVARIANT") == variable
         method = core_processes.get_mp_context().get_start_method()
         assert (method == "spawn") == (variable == "1")
