@@ -7,11 +7,16 @@ from actors.engine.protocol import Generation
 from pipelines.sampling.endpoint_faults import EndpointFault, FaultKind
 
 STOP, LENGTH = "stop", "length"
-_ABORTED = re.compile("abort|error|cancel|insufficient_system_resource")
-"""Finish reasons of a text that the server itself ended, when it was paused or shut down, say: it is asked for again."""
-_CUT_OFF = re.compile("length|max.*token|token.*limit|context|trunc|incomplete")
-_FILTERED = re.compile("filter|safety|recitation|block|prohibited|spii|refus")
-"""A text of which a filter may have left something out is no more whole than one that was cut off."""
+_ENDED = re.compile("stop(sequence|token|word|string)?|eos(token)?|end((of)?(turn|text))?|completed?|finished|done")
+_CUT_OFF = re.compile(
+    "((max|model|context)?length|(model)?context(length|window))(exceeded)?|max(new|output|completion)?tokens?|tokenlimit"
+    "|truncated|incomplete"
+)
+_REDUCED = re.compile(
+    "contentfilter(ed)?|(image)?(safety|recitation|prohibitedcontent)|blocked|blocklist|spii|refusal|sensitive"
+    "|guardrail(intervened)?|tool(calls?|use)|functioncall"
+)
+"""A text of which a filter, or a reader of tool calls, may have taken something out is no more whole than one cut off."""
 _REASONING = re.compile("think|reason|refusal")
 """Types of parts that aren't what the model answers."""
 
@@ -19,7 +24,7 @@ _REASONING = re.compile("think|reason|refusal")
 def read_completion(body: Any, max_tokens: int) -> Generation:
     """The only text in a chat completion of at most `max_tokens`; counts that the endpoint doesn't give are 0.
 
-    Raises `EndpointFault` if the server aborted it; `ValueError`, `TypeError` or the like if it is no completion.
+    Raises `EndpointFault` if it hadn't ended; `ValueError`, `TypeError` or the like if it is no completion.
     """
     (choice,) = body["choices"]
     usage = body.get("usage") or {}
@@ -35,14 +40,19 @@ def read_completion(body: Any, max_tokens: int) -> Generation:
 def _finish_reason(given: object, is_full: bool) -> str:
     """`stop` if the model ended by itself, `length` if it was cut off, whatever the endpoint calls that; else its word.
 
-    An endpoint that doesn't say it has cut a text off that has all the tokens that it may have.
+    An endpoint that gives none has cut a text off that has all the tokens that it may have. Any word that isn't known to end
+    a text raises `EndpointFault`: the server gave it up half done, when it was paused or out of time, say.
     """
-    reason = "" if given is None else str(given).lower()
-    if _ABORTED.search(reason):
-        raise EndpointFault(FaultKind.BUSY, "aborted the request")
-    if _CUT_OFF.search(reason) or (not reason and is_full):
+    if given in (None, ""):
+        return LENGTH if is_full else STOP
+    word = re.sub("[^a-z]", "", str(given).lower()).removeprefix("finishreason")
+    if _CUT_OFF.fullmatch(word):
         return LENGTH
-    return reason if _FILTERED.search(reason) else STOP
+    if _REDUCED.fullmatch(word):
+        return str(given).lower()
+    if not _ENDED.fullmatch(word):
+        raise EndpointFault(FaultKind.ABORTED, f"gave a text that hadn't ended (finish_reason: {given!r:.50})")
+    return STOP
 
 
 def _text(content: object) -> str:
