@@ -90,11 +90,6 @@ class _EndpointRun(NamedTuple):
     client: EndpointModel
     max_record_bytes: int
 
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Of each part."""
-        return {"assay": json.dumps(self.manifest.made_with), FILES_KEY: files_mark(self.manifest.files)}
-
 
 class ServedCorpus(NamedTuple):
     """A model's name at the endpoint, the folder for what it scores, and the prefix of Assay's columns."""
@@ -230,7 +225,8 @@ async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowReques
     scores = [outcome.score for row in outcomes for outcome in row]
     part = stretch.part(sum(row is not None for row in stretch.rows), scores)
     names = stretch.row_names({file.index: file.name})
-    run.parts.commit(part, scored_table(run.manifest.columns, stretch.table, names, outcomes), run.metadata)
+    metadata = {"assay": json.dumps(run.manifest.made_with), FILES_KEY: files_mark(run.manifest.files)}
+    run.parts.commit(part, scored_table(run.manifest.columns, stretch.table, names, outcomes), metadata)
     return part_report(part, scores)
 
 

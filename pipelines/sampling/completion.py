@@ -7,16 +7,12 @@ from actors.engine.protocol import Generation
 from pipelines.sampling.endpoint_faults import EndpointFault, FaultKind
 
 STOP, LENGTH = "stop", "length"
-_ENDED = re.compile("stop(sequence|token|word|string)?|eos(token)?|end((of)?(turn|text))?|completed?|finished|done")
-_CUT_OFF = re.compile(
-    "((max|model|context)?length|(model)?context(length|window))(exceeded)?|max(new|output|completion)?tokens?|tokenlimit"
-    "|truncated|incomplete"
-)
-_REDUCED = re.compile(
-    "contentfilter(ed)?|(image)?(safety|recitation|prohibitedcontent)|blocked|blocklist|spii|refusal|sensitive"
-    "|guardrail(intervened)?|tool(calls?|use)|functioncall"
-)
-"""A text of which a filter, or a reader of tool calls, may have taken something out is no more whole than one cut off."""
+_REASONS = {
+    STOP: "stop(sequence|token|word|string)?|eos(token)?|end((of)?(turn|text))?|completed?|finished|done",
+    LENGTH: "(max|model)?(context)?(length|window)(exceeded)?|max(new|output)?tokens|tokenlimit|truncated|incomplete",
+    # A text of which a filter, or a reader of tool calls, may have taken something out is no more whole than one cut off.
+    "filter": "content(filter|filtered)|safety|recitation|prohibited.*|block(ed|list)|spii|refusal|sensitive|tool(calls|use)",
+}
 _REASONING = re.compile("think|reason|refusal")
 """Types of parts that aren't what the model answers."""
 
@@ -38,21 +34,18 @@ def read_completion(body: Any, max_tokens: int) -> Generation:
 
 
 def _finish_reason(given: object, is_full: bool) -> str:
-    """`stop` if the model ended by itself, `length` if it was cut off, whatever the endpoint calls that; else its word.
+    """`stop` if the model ended by itself, `length` if it was cut off, `filter` if it isn't whole, whatever that is called.
 
-    An endpoint that gives none has cut a text off that has all the tokens that it may have. Any word that isn't known to end
-    a text raises `EndpointFault`: the server gave it up half done, when it was paused or out of time, say.
+    An endpoint that gives no reason has cut a text off that has all the tokens that it may have. Raises `EndpointFault` for
+    any other: the server ended it half done, when it was paused or out of time, say.
     """
     if given in (None, ""):
         return LENGTH if is_full else STOP
     word = re.sub("[^a-z]", "", str(given).lower()).removeprefix("finishreason")
-    if _CUT_OFF.fullmatch(word):
-        return LENGTH
-    if _REDUCED.fullmatch(word):
-        return str(given).lower()
-    if not _ENDED.fullmatch(word):
-        raise EndpointFault(FaultKind.ABORTED, f"gave a text that hadn't ended (finish_reason: {given!r:.50})")
-    return STOP
+    for reason, words in _REASONS.items():
+        if re.fullmatch(words, word):
+            return reason
+    raise EndpointFault(FaultKind.ABORTED, f"gave a text that hadn't ended (finish_reason: {given!r:.50})")
 
 
 def _text(content: object) -> str:
@@ -61,14 +54,10 @@ def _text(content: object) -> str:
     return "".join(map(_part, parts))
 
 
-def _part(part: object) -> str:
-    if isinstance(part, dict):
-        if _REASONING.search(str(part.get("type"))):
-            return ""
-        part = part.get("text")
-    if not isinstance(part, str):
-        raise TypeError("a part that isn't text")
-    return part
+def _part(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return "" if _REASONING.search(str(part.get("type"))) else part.get("text")
 
 
 def _count(usage: dict[str, Any], name: str) -> int:

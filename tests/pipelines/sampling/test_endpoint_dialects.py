@@ -138,7 +138,15 @@ ENDED = [
 CUT_OFF = [
     *("length", "max_tokens", "MAX_TOKENS", "model_length", "max_length", "max_new_tokens", "max_output_tokens", "LENGTH"),
     *("token_limit", "model_context_window_exceeded", "FinishReason.MAX_TOKENS", "incomplete", "content_filter", "SAFETY"),
-    *("maxTokens", "context_length_exceeded", "content_filtered", "refusal", "guardrail_intervened", "tool_calls", "tool_use"),
+    *(
+        "maxTokens",
+        "context_length_exceeded",
+        "content_filtered",
+        "refusal",
+        "guardrail_intervened",
+        "tool_calls",
+        "tool_use",
+    ),
 ]
 NO_END = [
     *("abort", "error", "cancelled", "ABORTED", "insufficient_system_resource", "timeout", "timed_out", "time_limit"),
