@@ -143,7 +143,7 @@ CUT_OFF = [
         "context_length_exceeded",
         "content_filtered",
         "refusal",
-        "guardrail_intervened",
+        "PROHIBITED_CONTENT",
         "tool_calls",
         "tool_use",
     ),
