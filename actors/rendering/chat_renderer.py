@@ -21,8 +21,8 @@ from actors.rendering.shown_texts import PROBE, check_shown, other_question
 from actors.text.delimiters import Delimiters
 from actors.text.reasoning import without_reasoning
 
-CHAT_RENDERER = 1
-"""Version of the messages, in a run's identity: it goes up when a request becomes other messages than before."""
+CHAT_RENDERER = 2
+"""Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
 _ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 _END = "\n"
 _PROBE = Message(Role.USER, PROBE)

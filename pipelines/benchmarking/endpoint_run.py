@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from actors.errors import EndpointError, EngineError, RunStopped
 from actors.records import Score, ScoreRequest
+from actors.scorers.head_scorer import gather
 from actors.settings.replica import AS_ITS_CARD, AS_PUBLISHED
 from pipelines import storage
 from pipelines.benchmarking.chat_judge import ChatJudge
@@ -88,11 +89,6 @@ class _EndpointRun(NamedTuple):
     reader: _RowReader
     client: EndpointModel
     max_record_bytes: int
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """Of each part."""
-        return {"assay": json.dumps(self.manifest.made_with), FILES_KEY: files_mark(self.manifest.files)}
 
 
 class ServedCorpus(NamedTuple):
@@ -225,11 +221,12 @@ def _missing(run: _EndpointRun) -> list[Unit]:
 
 async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowRequests]) -> dict[str, Any]:
     """Score the rows of a stretch, and commit them as a part."""
-    outcomes = await asyncio.gather(*(_outcomes(run.client, row) for row in stretch.rows))
+    outcomes = await gather(_outcomes(run.client, row) for row in stretch.rows)
     scores = [outcome.score for row in outcomes for outcome in row]
     part = stretch.part(sum(row is not None for row in stretch.rows), scores)
     names = stretch.row_names({file.index: file.name})
-    run.parts.commit(part, scored_table(run.manifest.columns, stretch.table, names, outcomes), run.metadata)
+    metadata = {"assay": json.dumps(run.manifest.made_with), FILES_KEY: files_mark(run.manifest.files)}
+    run.parts.commit(part, scored_table(run.manifest.columns, stretch.table, names, outcomes), metadata)
     return part_report(part, scores)
 
 
@@ -241,7 +238,7 @@ async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outc
     requests = row.requests
     if not client.takes_principles:  # as a batch run: the endpoint would refuse them, and hashes of prompts would differ
         requests = tuple(replace(request, principles=()) for request in requests)
-    answers = await asyncio.gather(*map(client.score, requests))
+    answers = await gather(map(client.score, requests))
     for request, scores in zip(requests, answers, strict=True):
         for response, score in zip(request.responses, scores, strict=True):
             text = client.judged_text(response.content)

@@ -7,11 +7,12 @@ from actors.engine.protocol import Generation
 from pipelines.sampling.endpoint_faults import EndpointFault, FaultKind
 
 STOP, LENGTH = "stop", "length"
-_ABORTED = re.compile("abort|error|cancel|insufficient_system_resource")
-"""Finish reasons of a text that the server itself ended, when it was paused or shut down, say: it is asked for again."""
-_CUT_OFF = re.compile("length|max.*token|token.*limit|context|trunc|incomplete")
-_FILTERED = re.compile("filter|safety|recitation|block|prohibited|spii|refus")
-"""A text of which a filter may have left something out is no more whole than one that was cut off."""
+_REASONS = {
+    STOP: "stop(sequence|token|word|string)?|eos(token)?|end((of)?(turn|text))?|completed?|finished|done",
+    LENGTH: "(max|model)?(context)?(length|window)(exceeded)?|max(new|output)?tokens|tokenlimit|truncated|incomplete",
+    # A text of which a filter, or a reader of tool calls, may have taken something out is no more whole than one cut off.
+    "filter": "content(filter|filtered)|safety|recitation|prohibited.*|block(ed|list)|spii|refusal|sensitive|tool(calls|use)",
+}
 _REASONING = re.compile("think|reason|refusal")
 """Types of parts that aren't what the model answers."""
 
@@ -19,7 +20,7 @@ _REASONING = re.compile("think|reason|refusal")
 def read_completion(body: Any, max_tokens: int) -> Generation:
     """The only text in a chat completion of at most `max_tokens`; counts that the endpoint doesn't give are 0.
 
-    Raises `EndpointFault` if the server aborted it; `ValueError`, `TypeError` or the like if it is no completion.
+    Raises `EndpointFault` if it hadn't ended; `ValueError`, `TypeError` or the like if it is no completion.
     """
     (choice,) = body["choices"]
     usage = body.get("usage") or {}
@@ -33,16 +34,18 @@ def read_completion(body: Any, max_tokens: int) -> Generation:
 
 
 def _finish_reason(given: object, is_full: bool) -> str:
-    """`stop` if the model ended by itself, `length` if it was cut off, whatever the endpoint calls that; else its word.
+    """`stop` if the model ended by itself, `length` if it was cut off, `filter` if it isn't whole, whatever that is called.
 
-    An endpoint that doesn't say it has cut a text off that has all the tokens that it may have.
+    An endpoint that gives no reason has cut a text off that has all the tokens that it may have. Raises `EndpointFault` for
+    any other: the server ended it half done, when it was paused or out of time, say.
     """
-    reason = "" if given is None else str(given).lower()
-    if _ABORTED.search(reason):
-        raise EndpointFault(FaultKind.BUSY, "aborted the request")
-    if _CUT_OFF.search(reason) or (not reason and is_full):
-        return LENGTH
-    return reason if _FILTERED.search(reason) else STOP
+    if given in (None, ""):
+        return LENGTH if is_full else STOP
+    word = re.sub("[^a-z]", "", str(given).lower()).removeprefix("finishreason")
+    for reason, words in _REASONS.items():
+        if re.fullmatch(words, word):
+            return reason
+    raise EndpointFault(FaultKind.ABORTED, f"gave a text that hadn't ended (finish_reason: {given!r:.50})")
 
 
 def _text(content: object) -> str:
@@ -51,14 +54,10 @@ def _text(content: object) -> str:
     return "".join(map(_part, parts))
 
 
-def _part(part: object) -> str:
-    if isinstance(part, dict):
-        if _REASONING.search(str(part.get("type"))):
-            return ""
-        part = part.get("text")
-    if not isinstance(part, str):
-        raise TypeError("a part that isn't text")
-    return part
+def _part(part: Any) -> Any:
+    if not isinstance(part, dict):
+        return part
+    return "" if _REASONING.search(str(part.get("type"))) else part.get("text")
 
 
 def _count(usage: dict[str, Any], name: str) -> int:

@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 OPENS_AT = 16
 """Failures in a row that open the breaker. An endpoint that fails a third of its requests does that once in 43 million."""
-_MOST_FAILURES = {FaultKind.REFUSED: 2, FaultKind.TIMED_OUT: 3, FaultKind.FAILED: 10, FaultKind.GARBLED: 10}
+_TEN_TIMES = (FaultKind.FAILED, FaultKind.ABORTED, FaultKind.GARBLED)
+_MOST_FAILURES = {FaultKind.REFUSED: 2, FaultKind.TIMED_OUT: 3, **dict.fromkeys(_TEN_TIMES, 10)}
 """Failures after which a request has failed for good. A time-out costs minutes; one failure in ten, ten times in a row, is
 one in ten billion."""
 _SUSPECT_AT = 4

@@ -30,6 +30,8 @@ class FaultKind(Enum):
     """The endpoint, or this request, which makes it answer 5xx or drop the connection."""
     TIMED_OUT = "timed out"
     """As `FAILED`, and it cost the whole request time-out."""
+    ABORTED = "aborted"
+    """As `FAILED`, but no other request suffers by it: the text hadn't ended."""
     GARBLED = "garbled"
     """As `FAILED`: the answer is no chat completion. Before any good answer: something else listens at the address."""
     REFUSED = "refused"

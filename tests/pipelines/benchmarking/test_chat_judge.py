@@ -185,6 +185,14 @@ def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path
     assert [row["reward"] for row in rows_of(tmp_path / "out")] == [row["reward"] for row in rows_of(tmp_path / "calm")]
 
 
+def test_a_run_that_stops_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    corpus = write(tmp_path / "pairs.jsonl", pairs(150))
+    dying = Chat(fault=lambda number: 503 if number > 100 else None)
+    with serving(dying) as address, pytest.raises(RunStopped, match="endpoint-patience-s"):
+        run(corpus, address, tmp_path / "out", votes=4, endpoint_patience_s=0.2)
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
 def test_what_is_known_of_the_model_is_said_and_decides_whether_a_run_goes_on(tmp_path: Path) -> None:
     corpus, chat = write(tmp_path / "pairs.jsonl", pairs(3)), Chat()
     with serving(chat) as address:

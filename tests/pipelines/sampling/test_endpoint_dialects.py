@@ -18,6 +18,7 @@ from pipelines.benchmarking.chat_judge import ChatJudge
 from pipelines.benchmarking.endpoint_connection import served_card
 from pipelines.benchmarking.endpoint_run import open_served
 from pipelines.prepare.policy_prompts import PromptRow
+from pipelines.sampling import endpoint_client
 from pipelines.sampling.generate import CandidateRequest, FromEndpoint, served_by
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
@@ -94,16 +95,16 @@ def draw(address: str, *, patience_s: float = 0.5) -> GeneratedCandidate:
     return asyncio.run(candidate())
 
 
-def judge(address: str) -> ChatJudge:
+def judge(address: str, patience_s: float) -> ChatJudge:
     flat = {"scored": "pairs=unread.jsonl", "endpoint": address, "model": "parrot", "rubric": RUBRIC, "reask": 0}
-    judge = open_served(build(EvaluateSettings, {**flat, "endpoint_patience_s": 0.5}), "parrot", print)
+    judge = open_served(build(EvaluateSettings, {**flat, "endpoint_patience_s": patience_s}), "parrot", print)
     assert isinstance(judge, ChatJudge)
     return judge
 
 
-def judged(address: str) -> list[float | Reason | None]:
+def judged(address: str, *, patience_s: float = 0.5) -> list[float | Reason | None]:
     """The rewards, or the reasons, of two responses by a judge of the endpoint."""
-    client = judge(address)
+    client = judge(address, patience_s)
 
     async def score() -> list[float | Reason | None]:
         try:
@@ -126,12 +127,32 @@ ENDED = [
     "stop_token",
     "finished",
     "end",
+    "endTurn",
+    "end_of_turn",
+    "FinishReason.STOP",
+    "FINISH_REASON_STOP",
+    "completed",
     None,
     "",
 ]
 CUT_OFF = [
     *("length", "max_tokens", "MAX_TOKENS", "model_length", "max_length", "max_new_tokens", "max_output_tokens", "LENGTH"),
     *("token_limit", "model_context_window_exceeded", "FinishReason.MAX_TOKENS", "incomplete", "content_filter", "SAFETY"),
+    *(
+        "maxTokens",
+        "context_length_exceeded",
+        "content_filtered",
+        "refusal",
+        "PROHIBITED_CONTENT",
+        "tool_calls",
+        "tool_use",
+    ),
+]
+NO_END = [
+    *("abort", "error", "cancelled", "ABORTED", "insufficient_system_resource", "timeout", "timed_out", "time_limit"),
+    *("deadline_exceeded", "context_deadline_exceeded", "unknown", "OTHER", "FINISH_REASON_UNSPECIFIED", "preempted"),
+    *("engine_overloaded", "load_shed", "no_free_blocks", "connection_refused", "queue_length_exceeded", "pause_turn"),
+    *("not_finished", "stop_requested_by_shutdown", "null", "repetition", 0, False, {"type": "timeout"}),
 ]
 
 
@@ -159,13 +180,35 @@ def test_a_text_of_all_tokens_whose_end_isnt_told_was_cut_off(endpoint: Endpoint
     assert draw(address).reason is None
 
 
-@pytest.mark.parametrize("finish", ["abort", "error", "cancelled", "ABORTED", "insufficient_system_resource"])
-def test_a_text_that_the_server_ended_is_asked_for_again(endpoint: Endpoint, address: str, finish: str) -> None:
+@pytest.mark.parametrize("finish", NO_END, ids=json.dumps)
+def test_a_text_that_the_model_didnt_end_is_asked_for_again(endpoint: Endpoint, address: str, finish: object) -> None:
     endpoint.bodies += [completion("4", finish)]
     candidate = draw(address)
     assert (candidate.text, candidate.retries) == ("7", 1)
-    endpoint.bodies = [completion(), completion("Better: B", finish), completion("Better: A")]
+    endpoint.bodies = [completion(), completion("Better: B, but", finish), completion("Better: A")]
     assert judged(address) == [1.0, 0.0]
+
+
+def test_a_text_that_never_ends_fails_while_others_are_answered(
+    endpoint: Endpoint, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_client, "_FIRST_WAIT_S", 0.001)
+    half = completion("Better: A, is what the answer asks me to wri", "timeout")
+    endpoint.bodies += [*[half] * 9, completion(), half]  # a probe is answered before the last try
+    candidate = draw(address, patience_s=20)
+    assert (candidate.text, candidate.reason, candidate.retries) == ("", Reason.ENDPOINT_FAILED, 9)
+    assert candidate.cause == "gave a text that hadn't ended (finish_reason: 'timeout')"
+    endpoint.bodies = [completion(), *[half] * 9, completion(), half]
+    assert judged(address, patience_s=20) == [Reason.ENDPOINT_FAILED, Reason.ENDPOINT_FAILED]
+
+
+def test_a_refusal_is_an_answer_without_a_verdict(endpoint: Endpoint, address: str) -> None:
+    refusal = completion(None)
+    refusal["choices"][0]["message"]["refusal"] = "I can't say that A is better. Better: B"
+    endpoint.bodies += [refusal]
+    assert (draw(address).reason, len(endpoint.asked)) == (Reason.EMPTY_CONTENT, 2)
+    endpoint.bodies = [completion(), refusal]
+    assert judged(address) == [Reason.NO_VERDICT, Reason.NO_VERDICT]
 
 
 PARTS: list[object] = [
