@@ -4,8 +4,8 @@ Wilson      a share of items, each right or wrong: the score interval, which has
 bootstrap   a mean over subsets, or of items with several comparisons: the same items, drawn again with replacement within
             each subset (percentiles of `DRAWS` draws, by a seed)
 combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
-            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008); of a
-            measure that isn't a mean, such as an F1, by its slopes at the mean cells
+            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). The
+            bounds of an F1, which is no mean and rises with both accuracies, are the F1 of their lower and upper bounds
 
 Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
 central limit theorem gives, as a thousand resamplings of a million items would take minutes.
@@ -61,7 +61,7 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
     """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
     means = mean_cells(cells, judged)
-    weights, slopes = measure_weights(means, measures), _slopes_at_means(means, measures)
+    weights, moves = measure_weights(means, measures), _moves(means, measures)
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
@@ -75,15 +75,19 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         influences = _influences(cells, measure, weights.get(name))
         if measure.is_share and _is_share(influences):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
+        is_constant = any(influence.is_constant for influence in influences)
+        if measure.is_share and not influences:
+            is_constant = any(np.isin(means.by_subset[subset], (0, 1)).any() for subset, move in moves[name].items() if any(move))
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
         # where every subset has items that came out otherwise.
-        if not any(influence.is_constant for influence in influences) and _width(draws()[name]) > _CLOSE:
+        if not is_constant and _width(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
         if not measure.is_share and not influences:
             return Interval(
                 math.nan, math.nan, "no interval: all draws are alike, and a correlation has no bounds of subsets"
             )
-        combined = _combined(value, influences or _influences(cells, measure, slopes[name]))
+        down, up = (math.hypot(*distances) for distances in zip(*moves[name].values(), strict=True))
+        combined = _combined(value, influences) if influences else (max(0.0, value - down), min(1.0, value + up))
         return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
 
     return {measure.name: interval(measure) for measure in measures(means)}
@@ -141,11 +145,18 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
     return weights
 
 
-def _slopes_at_means(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
-    """How much each mean cell moves a measure near the mean cells, also one that is no sum, such as an F1."""
-    by_name = _slopes(means, measures, means.by_subset, 1e-6)
+def _moves(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+    """How far a measure moves where all cells of a subset are at their lower, and where they are at their upper bounds."""
+    subsets = sorted(means.by_subset)
+    probes = {subset: np.tile(means.by_subset[subset], (1 + 2 * len(subsets), 1)) for subset in subsets}
+    for at, subset in enumerate(subsets):
+        bounds = [wilson(mean, means.count(subset, cell)) for cell, mean in enumerate(means.by_subset[subset])]
+        probes[subset][1 + 2 * at : 3 + 2 * at] = np.transpose(bounds)
+    with np.errstate(all="ignore"):  # cells of a correlation are no shares
+        probed = measures(replace(means, by_subset=probes))
     return {
-        name: {subset: np.nan_to_num(slope) for subset, slope in slopes.items()} for name, (_, slopes) in by_name.items()
+        measure.name: dict(zip(subsets, (measure.value[1:] - measure.value[0]).reshape(-1, 2), strict=True))
+        for measure in probed
     }
 
 
