@@ -45,11 +45,6 @@ class _Influence(NamedTuple):
     least: float
     most: float
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether all items came out alike, so that resampling them gives no width."""
-        return bool(np.ptp(self.values) < _CLOSE)
-
 
 def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
     """The mean cells of each subset; a cell that doesn't apply to an item (NaN) isn't averaged."""
@@ -75,9 +70,11 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         influences = _influences(cells, measure, weights.get(name))
         if measure.is_share and _is_share(influences):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
-        is_constant = any(influence.is_constant for influence in influences)
+        is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
         if measure.is_share and not influences:
-            is_constant = any(np.isin(means.by_subset[subset], (0, 1)).any() for subset, move in moves[name].items() if any(move))
+            is_constant = any(
+                np.isin(means.by_subset[subset], (0, 1)).any() for subset, move in moves[name].items() if any(move)
+            )
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
         # where every subset has items that came out otherwise.
         if not is_constant and _width(draws()[name]) > _CLOSE:
@@ -134,14 +131,18 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
 
     Only of measures that are weighted sums of mean cells, as a test at the mean cells themselves shows.
     """
-    zeros = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
-    at_zero = _slopes(means, measures, zeros, 1.0)
-    weights = {}
+    subsets, width = sorted(means.by_subset), len(next(iter(means.by_subset.values())))
+    # All cells 0, then each cell of each subset alone 1: of 3 subsets with 2 cells 7 draws, by one call.
+    probes = np.eye(1 + len(subsets) * width, len(subsets) * width, -1).reshape(-1, len(subsets), width)
+    with np.errstate(all="ignore"):  # of a measure that isn't a sum, a probe may be 0 / 0
+        probed = measures(replace(means, by_subset={subset: probes[:, at] for at, subset in enumerate(subsets)}))
+    by_name, weights = {measure.name: measure.value for measure in probed}, {}
     for measure in measures(means):
-        value, slopes = at_zero[measure.name]
-        total = value + sum(np.nansum(slope * means.by_subset[subset]) for subset, slope in slopes.items())
+        start, *slopes = by_name[measure.name]
+        by_subset = dict(zip(subsets, np.reshape(slopes, (-1, width)) - start, strict=True))
+        total = start + sum(np.nansum(slope * means.by_subset[subset]) for subset, slope in by_subset.items())
         if abs(total - measure.value) < _CLOSE:
-            weights[measure.name] = slopes
+            weights[measure.name] = by_subset
     return weights
 
 
@@ -156,27 +157,6 @@ def _moves(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
         probed = measures(replace(means, by_subset=probes))
     return {
         measure.name: dict(zip(subsets, (measure.value[1:] - measure.value[0]).reshape(-1, 2), strict=True))
-        for measure in probed
-    }
-
-
-def _slopes(
-    means: MeanCells, measures: Measures, start: Mapping[str, Array], step: float
-) -> dict[str, tuple[float, dict[str, Array]]]:
-    """Each measure at `start`, and by how much it rises for each cell of each subset that is a `step` higher there."""
-    width, subsets = len(next(iter(start.values()))), sorted(start)
-    # One draw that is the start, then for each cell of each subset one in which it alone is higher: of 3 subsets with 2
-    # cells that is 7 draws, by one call, since measures take any number of draws.
-    steps = step * np.eye(len(subsets) * width).reshape(-1, len(subsets), width)
-    raised = np.concatenate([np.zeros((1, len(subsets), width)), steps])
-    probes = {subset: start[subset] + raised[:, at] for at, subset in enumerate(subsets)}
-    with np.errstate(all="ignore"):  # of a measure that isn't a sum, a probe may be 0 / 0
-        probed = measures(replace(means, by_subset=probes))
-    return {
-        measure.name: (
-            float(measure.value[0]),
-            dict(zip(subsets, ((measure.value[1:] - measure.value[0]) / step).reshape(len(subsets), width), strict=True)),
-        )
         for measure in probed
     }
 
