@@ -29,15 +29,11 @@ _SETTLED_NS = 2 * 10**9  # file systems count time in steps of up to two seconds
 def counted_files(folder: Path) -> list[str]:
     """The names of the files that count, also of those in folders inside, relative to the folder. Raises `OSError`."""
     names = [name for name in glob.glob("**", root_dir=folder, recursive=True) if folder.joinpath(name).is_file()]
-    manifests = [name for name in names if name.endswith("/manifest.json") and _is_of_run(folder / name)]
-    results = tuple(name.removesuffix("manifest.json") for name in manifests)
+    manifests = (name for name in names if name.endswith("/manifest.json"))
+    runs = (name for name in manifests if folder.joinpath(name).read_bytes().startswith(_RUN_MARK))
+    results = tuple(name.removesuffix("manifest.json") for name in runs)
     harmless = {name for name in names for kind in _HARMLESS if fnmatch(os.path.basename(name).lower(), kind)}
     return sorted(name for name in names if name not in harmless and not name.startswith(results))
-
-
-def _is_of_run(manifest: Path) -> bool:
-    with manifest.open("rb") as stream:
-        return stream.read(len(_RUN_MARK)) == _RUN_MARK
 
 
 def content_hashes(files: Iterable[Path]) -> list[str]:

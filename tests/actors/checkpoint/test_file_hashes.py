@@ -126,7 +126,7 @@ def test_what_takes_long_is_said(cache: Path, weights: Path, caplog: pytest.LogC
 
 
 def test_a_blob_in_the_hubs_cache_is_read_whatever_its_name_and_times(tmp_path: Path) -> None:
-    """The client names a large blob by its SHA-256. A copy of a cache has links that are younger than a blob that changed."""
+    """The client names a large blob by its SHA-256. A copy of a cache has links younger than a blob that changed."""
     blob, link = tmp_path / "blobs" / ("ab" * 32), tmp_path / "snapshots" / "1234" / "model.safetensors"
     for path in (blob, link):
         path.parent.mkdir(parents=True)
