@@ -142,7 +142,7 @@ class Parts:
         return PartList.of(self._run(), self.parts_folder.entries())
 
     def strays(self) -> list[str]:
-        """The files among the parts, also in folders inside, that are no parts of this run: of other runs, copies, others."""
+        """The files among the parts, in folders inside, too, that are none of this run: of other runs, copies, others."""
         run, folder = self._run(), self.parts_folder.path
         with suppress(FileNotFoundError):
             names = (storage.below(file.path, folder) for file in storage.files_below(folder))
