@@ -204,13 +204,13 @@ class Checkpoint:
         Every byte counts. Of a hub model the commit stands for the weights, and for all that Assay doesn't fetch.
         """
         weights = [file.name for file in self.weight_files()]
-        names = sorted({*counted_files(self.folder), *weights})
-        if self.hub_commit is not None:
-            names = [name for name in names if any(fnmatch(name, kind) for kind in _SMALL_FILES)]
-        elif not weights:
+        if self.hub_commit is None and not weights:
             raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
         _ = self.tensors  # for the errors of files that aren't complete
         try:
+            names = sorted({*counted_files(self.folder), *weights})
+            if self.hub_commit is not None:
+                names = [name for name in names if any(fnmatch(name, kind) for kind in _SMALL_FILES)]
             contents = dict(zip(names, content_hashes(map(self.folder.joinpath, names)), strict=True))
         except OSError as error:
             raise ModelError(f"the files of {self.folder} can't be read: {error}") from error

@@ -1,13 +1,12 @@
 """Hashes of a model's files: every file in its folder counts, but those that no number depends on (`_HARMLESS`).
 
-Files are read whole. CPUs have instructions for SHA-256 (1.4 GB/s a core; BLAKE2 1.1), and the hub's cache has names by it.
+Files are read whole, by SHA-256, for which CPUs have instructions (1.4 GB/s a core; BLAKE2 1.1).
 """
 
 import glob
 import hashlib
 import logging
 import os
-import re
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,16 +20,18 @@ _HARMLESS = (
     *("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt"),  # vLLM passes over these five, too
 )
 """Names in lower case. Beside them, what begins with a dot doesn't count (.gitattributes, .git, .cache)."""
-_BLOB = re.compile(r"(?:\.\./)+blobs/([0-9a-f]{64})")
-"""A link in the hub's cache to a large file, whose name is its SHA-256. Those of small files are shorter hashes."""
+_RUN_MARK = b'{\n  "assay": '
+"""With this the `manifest.json` of a scored folder begins. Other programs have files of that name, too."""
 _LARGE_BYTES = 2**28  # smaller files are read each time, in a fifth of a second at most
 _SETTLED_NS = 2 * 10**9  # file systems count time in steps of up to two seconds: a younger file may yet change unseen
 
 
 def counted_files(folder: Path) -> list[str]:
-    """The names of the files that count, also of those in folders inside, relative to the folder."""
+    """The names of the files that count, also of those in folders inside, relative to the folder. Raises `OSError`."""
     names = [name for name in glob.glob("**", root_dir=folder, recursive=True) if folder.joinpath(name).is_file()]
-    results = tuple(name.removesuffix("manifest.json") for name in names if name.endswith("/manifest.json"))  # of runs
+    manifests = (name for name in names if name.endswith("/manifest.json"))
+    runs = (name for name in manifests if folder.joinpath(name).read_bytes().startswith(_RUN_MARK))
+    results = tuple(name.removesuffix("manifest.json") for name in runs)
     harmless = {name for name in names for kind in _HARMLESS if fnmatch(os.path.basename(name).lower(), kind)}
     return sorted(name for name in names if name not in harmless and not name.startswith(results))
 
@@ -43,9 +44,6 @@ def content_hashes(files: Iterable[Path]) -> list[str]:
 
 def _content_hash(path: Path) -> str:
     status, now = path.stat(), time.time_ns()
-    # The hub's client makes the link last: a file that changed after that has the name of what it was.
-    if path.is_symlink() and status.st_ctime_ns <= path.lstat().st_ctime_ns and (blob := _BLOB.fullmatch(os.readlink(path))):
-        return blob[1]
     # Programs can set the first time back, and not the second.
     marks = (os.path.realpath(path), status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
     key = hashlib.sha256(repr(marks).encode()).hexdigest()

@@ -22,7 +22,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,15 +142,18 @@ class Parts:
         return PartList.of(self._run(), self.parts_folder.entries())
 
     def strays(self) -> list[str]:
-        """The names of files among the parts that aren't parts of this run: parts of other runs, copies, others."""
-        run, names = self._run(), (entry.name for entry in self.parts_folder.entries())
-        parsed = ((name, Part.parse(name)) for name in names if not name.endswith(TEMPORARY))
-        return sorted(name for name, part in parsed if part is None or part.run != run)
+        """The files among the parts, in folders inside, too, that are none of this run: of other runs, copies, others."""
+        run, folder = self._run(), self.parts_folder.path
+        with suppress(FileNotFoundError):
+            names = (storage.below(file.path, folder) for file in storage.files_below(folder))
+            parsed = ((name, Part.parse(name)) for name in names if not name.endswith(TEMPORARY))
+            return sorted(name for name, part in parsed if part is None or part.run != run)
+        return []
 
     def set_strays_aside(self, notify: Callable[[str], None]) -> None:
         """Move the strays to a folder beside the parts, and say so. Raises `OutputError`, and as `commit` does.
 
-        All our commands pass over them, but not who reads `parts/*.parquet`.
+        All our commands pass over them, but not who reads `parts/*.parquet`, or the whole folder.
         """
         aside = storage.folder(self.folder).sub("set-aside").sub(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
         try:

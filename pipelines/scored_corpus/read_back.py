@@ -203,7 +203,7 @@ class Reader:
         # A row without a field that others have a column for has null, so that rows have the same columns.
         fields, left = dict[str, Any].fromkeys(self.carried), dict[str, LeftField]()
         for name, value in (stored.inputs if self.by_column else values).items():
-            if name in self._not_own or (value is None and name not in fields):
+            if name in self._not_own or (value is None and not self.columns.is_json):
                 continue
             if name.casefold() in self.reserved:
                 left[name] = LeftField.TAKEN

@@ -136,7 +136,7 @@ class LocalFolder:
             temporary.unlink(missing_ok=True)
 
     def move(self, name: str, place: Folder) -> None:
-        os.makedirs(place.path, exist_ok=True)
+        os.makedirs(os.path.dirname(place.file(name)), exist_ok=True)
         os.replace(self.file(name), place.file(name))
 
     def delete(self, name: str) -> None:

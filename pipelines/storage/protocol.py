@@ -100,7 +100,7 @@ class Folder(Protocol):
         """A context with a stream, whose content becomes the file `name` at the end; an exception writes nothing."""
 
     def move(self, name: str, place: "Folder") -> None:
-        """Move a file into another folder of the same storage, which is created. A kill may leave it in both."""
+        """Move a file, at any depth, to another folder of this storage, created if need be. A kill may leave it in both."""
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists."""

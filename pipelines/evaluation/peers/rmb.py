@@ -56,7 +56,7 @@ def _table(items: Sequence[Sequence[Any]]) -> bytes:
     writer.writerow(["bon_uid", "category_path", *names, "best_ans"])
     for uid, category, best, *rewards in items:
         writer.writerow([uid, category, *rewards, *[""] * (width - len(rewards)), best])
-    return stream.getvalue().encode()
+    return stream.getvalue().encode(errors="backslashreplace")  # half a surrogate pair, as in the JSON file
 
 
 PEER_FORMAT = PeerFormat("rmb", _files)

@@ -4,8 +4,8 @@ Wilson      a share of items, each right or wrong: the score interval, which has
 bootstrap   a mean over subsets, or of items with several comparisons: the same items, drawn again with replacement within
             each subset (percentiles of `DRAWS` draws, by a seed)
 combined    such a mean where resampling knows too little, as all items of a subset came out alike: the Wilson bounds of the
-            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008); of a
-            measure that isn't a mean, such as an F1, by its slopes at the mean cells
+            subsets, combined as for independent estimates (MOVER: Zou and Donner, Statistics in Medicine 27, 2008). The
+            bounds of an F1, which is no mean and rises with both accuracies, are the F1 of their lower and upper bounds
 
 Up to `MOST_RESAMPLED` items of a subset are resampled. Of more, the means are drawn from the normal distribution that the
 central limit theorem gives, as a thousand resamplings of a million items would take minutes.
@@ -45,11 +45,6 @@ class _Influence(NamedTuple):
     least: float
     most: float
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether all items came out alike, so that resampling them gives no width."""
-        return bool(np.ptp(self.values) < _CLOSE)
-
 
 def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
     """The mean cells of each subset; a cell that doesn't apply to an item (NaN) isn't averaged."""
@@ -61,7 +56,7 @@ def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
     """The 95 % interval of each measure, by name; the same seed gives the same intervals."""
     means = mean_cells(cells, judged)
-    weights, slopes = measure_weights(means, measures), _slopes_at_means(means, measures)
+    weights, moves = measure_weights(means, measures), _moves(means, measures)
 
     @functools.cache
     def draws() -> dict[str, Array]:  # seconds of many items, and not needed where all measures are shares
@@ -75,15 +70,21 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         influences = _influences(cells, measure, weights.get(name))
         if measure.is_share and _is_share(influences):
             return Interval(*wilson(value, sum(len(influence.values) for influence in influences)), "Wilson")
+        is_constant = any(np.ptp(influence.values) < _CLOSE for influence in influences)
+        if measure.is_share and not influences:
+            is_constant = any(
+                np.isin(means.by_subset[subset], (0, 1)).any() for subset, move in moves[name].items() if any(move)
+            )
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
         # where every subset has items that came out otherwise.
-        if not any(influence.is_constant for influence in influences) and _width(draws()[name]) > _CLOSE:
+        if not is_constant and _width(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
         if not measure.is_share and not influences:
             return Interval(
                 math.nan, math.nan, "no interval: all draws are alike, and a correlation has no bounds of subsets"
             )
-        combined = _combined(value, influences or _influences(cells, measure, slopes[name]))
+        down, up = (math.hypot(*distances) for distances in zip(*moves[name].values(), strict=True))
+        combined = _combined(value, influences) if influences else (max(0.0, value - down), min(1.0, value + up))
         return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
 
     return {measure.name: interval(measure) for measure in measures(means)}
@@ -130,42 +131,32 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
 
     Only of measures that are weighted sums of mean cells, as a test at the mean cells themselves shows.
     """
-    zeros = {subset: np.zeros_like(cells) for subset, cells in means.by_subset.items()}
-    at_zero = _slopes(means, measures, zeros, 1.0)
-    weights = {}
+    subsets, width = sorted(means.by_subset), len(next(iter(means.by_subset.values())))
+    # All cells 0, then each cell of each subset alone 1: of 3 subsets with 2 cells 7 draws, by one call.
+    probes = np.eye(1 + len(subsets) * width, len(subsets) * width, -1).reshape(-1, len(subsets), width)
+    with np.errstate(all="ignore"):  # of a measure that isn't a sum, a probe may be 0 / 0
+        probed = measures(replace(means, by_subset={subset: probes[:, at] for at, subset in enumerate(subsets)}))
+    by_name, weights = {measure.name: measure.value for measure in probed}, {}
     for measure in measures(means):
-        value, slopes = at_zero[measure.name]
-        total = value + sum(np.nansum(slope * means.by_subset[subset]) for subset, slope in slopes.items())
+        start, *slopes = by_name[measure.name]
+        by_subset = dict(zip(subsets, np.reshape(slopes, (-1, width)) - start, strict=True))
+        total = start + sum(np.nansum(slope * means.by_subset[subset]) for subset, slope in by_subset.items())
         if abs(total - measure.value) < _CLOSE:
-            weights[measure.name] = slopes
+            weights[measure.name] = by_subset
     return weights
 
 
-def _slopes_at_means(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
-    """How much each mean cell moves a measure near the mean cells, also one that is no sum, such as an F1."""
-    by_name = _slopes(means, measures, means.by_subset, 1e-6)
-    return {
-        name: {subset: np.nan_to_num(slope) for subset, slope in slopes.items()} for name, (_, slopes) in by_name.items()
-    }
-
-
-def _slopes(
-    means: MeanCells, measures: Measures, start: Mapping[str, Array], step: float
-) -> dict[str, tuple[float, dict[str, Array]]]:
-    """Each measure at `start`, and by how much it rises for each cell of each subset that is a `step` higher there."""
-    width, subsets = len(next(iter(start.values()))), sorted(start)
-    # One draw that is the start, then for each cell of each subset one in which it alone is higher: of 3 subsets with 2
-    # cells that is 7 draws, by one call, since measures take any number of draws.
-    steps = step * np.eye(len(subsets) * width).reshape(-1, len(subsets), width)
-    raised = np.concatenate([np.zeros((1, len(subsets), width)), steps])
-    probes = {subset: start[subset] + raised[:, at] for at, subset in enumerate(subsets)}
-    with np.errstate(all="ignore"):  # of a measure that isn't a sum, a probe may be 0 / 0
+def _moves(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
+    """How far a measure moves where all cells of a subset are at their lower, and where they are at their upper bounds."""
+    subsets = sorted(means.by_subset)
+    probes = {subset: np.tile(means.by_subset[subset], (1 + 2 * len(subsets), 1)) for subset in subsets}
+    for at, subset in enumerate(subsets):
+        bounds = [wilson(mean, means.count(subset, cell)) for cell, mean in enumerate(means.by_subset[subset])]
+        probes[subset][1 + 2 * at : 3 + 2 * at] = np.transpose(bounds)
+    with np.errstate(all="ignore"):  # cells of a correlation are no shares
         probed = measures(replace(means, by_subset=probes))
     return {
-        measure.name: (
-            float(measure.value[0]),
-            dict(zip(subsets, ((measure.value[1:] - measure.value[0]) / step).reshape(len(subsets), width), strict=True)),
-        )
+        measure.name: dict(zip(subsets, (measure.value[1:] - measure.value[0]).reshape(-1, 2), strict=True))
         for measure in probed
     }
 

@@ -139,6 +139,8 @@ COUNTED = {
             "additional_chat_templates/tool_use.jinja",
             "1_Pooling/config.json",
             "some/deep/folder/weights.safetensors",
+            "onnx/manifest.json",
+            "onnx/model.onnx",
             "of no known kind",
             "ü \udcff",
         ],
@@ -156,6 +158,7 @@ def full(folder: Path) -> Path:
         if not (folder / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text('{"weight_map": {}, "more": "xxxxxxxxxx"}')
+    (folder / "scored" / "manifest.json").write_text('{\n  "assay": "1.0",\n  "identity": {}}')
     return folder
 
 

@@ -52,7 +52,7 @@ def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
     scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
     summary = choose(str(tmp_path / "scored"), tmp_path / "best")
     found = rows_in(tmp_path / "best")
-    assert [list(row) for row in found] == [[*OURS, "id", "answer"]] * 3
+    assert [list(row) for row in found] == [[*OURS, "id", "answer", "when"]] * 3
     assert [(row["id"], row["answer"]) for row in found] == [(at, f"x{at}") for at in range(3)]
     assert summary.left_fields == {}
     assert json.loads((tmp_path / "best" / "choose.json").read_text())["fields"] == ["id", "answer"]
@@ -194,6 +194,17 @@ def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Pa
     each = len(written) // len(answers)
     assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
     assert (summary.left_fields, summary.mixed) == ({}, True)
+
+
+@pytest.mark.parametrize("what", ["choose", "pairs", "sft", "sft-turns", "kto"])
+@pytest.mark.parametrize("others", [[], [{"a": 1}]])
+def test_a_null_is_a_value(tmp_path: Path, what: str, others: list[object]) -> None:
+    rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
+    scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
+    summary, found = exported(tmp_path / "out", what, str(tmp_path / "scored"))
+    assert found[0]["flag"] is None
+    assert all("flag" in row for row in found)
+    assert summary.left_fields == {}
 
 
 def test_numbers_keep_their_digits(tmp_path: Path) -> None:

@@ -86,6 +86,14 @@ def test_own_fields_come_along_and_no_others(
     assert summary.left_fields == (taken if "prompt" in row and shape.own_columns else {})
 
 
+def test_a_null_of_a_json_row_is_a_value(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([{"prompt": "p", "response": "a", "flag": None, "text": None}]))
+    scored_corpus(settings(corpus, tmp_path / "scored"))
+    summary = keep(told(tmp_path / "scored", tmp_path / "kept", "reward < 1e9", fields=False, format="jsonl"))
+    (row,) = rows_in(tmp_path / "kept")
+    assert (row["flag"], row["text"], summary.left_fields) == (None, None, {})
+
+
 def test_what_json_cant_hold_stays_behind_and_is_counted(tmp_path: Path) -> None:
     row = {"prompt": "p", "response": "a", "raw": b"x", "meta": {"a": 1}, "tags": ["t"], "n": 1}
     scored = judged(tmp_path / "scored", [row], [[1.0]], RowShape("prompt-response"), parquet=True)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from actors.errors import AuditError, OutputError, SourceError
 from actors.records import Reading, Reason, Score
+from pipelines import storage
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder import part_content
 from pipelines.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps, merge_ranges
@@ -242,20 +243,40 @@ def test_strays_are_named_and_set_aside(tmp_path: Path) -> None:
     (one,) = parts.listing()
     copy = f"copy of {one.name}"
     shutil.copy(parts.path(one), parts.parts_folder.file(copy))
-    for name in ("foo.parquet", ".DS_Store", f"{'01' * 16}.tmp"):
-        Path(parts.parts_folder.file(name)).write_bytes(b"")
+    inside = (f"old/{one.name}", ".ipynb_checkpoints/a/b.parquet")
+    for name in ("foo.parquet", ".DS_Store", f"{'01' * 16}.tmp", *inside):
+        Path(parts.parts_folder.file(name)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(parts.path(one), parts.parts_folder.file(name))
     assert parts.listing() == [one]
-    strays, told = [".DS_Store", copy, "foo.parquet"], list[str]()
+    strays, told = sorted([".DS_Store", copy, "foo.parquet", *inside]), list[str]()
     assert parts.strays() == strays
     parts.set_strays_aside(told.append)
     assert (
-        f"3 files among the parts weren't of this run: .DS_Store, {copy}, foo.parquet; moved to {tmp_path}/set-aside/"
+        f"5 files among the parts weren't of this run: .DS_Store, {inside[1]}, {copy}, ...; moved to {tmp_path}/set-aside/"
         in told[0]
     )
-    assert sorted(path.name for path in tmp_path.glob("set-aside/*/*")) == strays
+    (aside,) = tmp_path.glob("set-aside/*")
+    assert sorted(str(path.relative_to(aside)) for path in aside.rglob("*") if path.is_file()) == strays
     parts.set_strays_aside(told.append)
     assert len(told) == 1
     assert everything_in(Path(parts.parts_folder.path)) == [one.name, f"{'01' * 16}.tmp"]
+
+
+def test_strays_in_a_store_are_set_aside(s3: Any) -> None:
+    parts = Parts(f"{BUCKET}/strays", RUN)
+    parts.create()
+    parts.commit(part(0, 10), TABLE, {})
+    (one,) = parts.listing()
+    parts.parts_folder.sub("old").replace(one.name, b"x")
+    assert parts.strays() == [f"old/{one.name}"]
+    parts.set_strays_aside(list[str]().append)
+    assert (parts.strays(), parts.listing()) == ([], [one])
+    (aside,) = storage.files_below(f"{BUCKET}/strays/set-aside")
+    assert aside.path.endswith(f"/old/{one.name}")
+
+
+def test_a_folder_without_parts_has_no_strays(tmp_path: Path) -> None:
+    assert Parts(str(tmp_path), RUN).strays() == []
 
 
 # --- parts that can't be read --------------------------------------------------------------------------------------

@@ -137,6 +137,14 @@ def test_json_rows_of_both_forms(tmp_path: Path) -> None:
     }
 
 
+def test_half_a_surrogate_pair_is_spelled_out(tmp_path: Path) -> None:
+    rows = [several("\ud800", GOALS[0], 2), {**pair("\udfff", GOALS[0]), "category_path": "Pairwise_set/Helpfulness/\ud800"}]
+    _, files = of_json(tmp_path, rows, partial=True)
+    pairs, of_several = (files[name] for name in sorted(files, key=lambda name: name.endswith(".csv")))
+    assert [row["bon_uid"] for row in of_several] == ["\\ud800"]
+    assert [(row["pair_uid"], row["category_path"]) for row in pairs] == [("\udfff", "Pairwise_set/Helpfulness/\ud800")]
+
+
 def test_rows_without_a_name_are_told(tmp_path: Path) -> None:
     rows = [{name: value for name, value in ROWS[0].items() if name != "pair_uid"}]
     evaluation, files = of_json(tmp_path, rows, partial=True)

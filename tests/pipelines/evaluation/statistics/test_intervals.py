@@ -111,13 +111,34 @@ def test_many_items_have_the_interval_that_resampling_gives(monkeypatch: pytest.
     assert macro_interval(shares)[:2] == pytest.approx(resampled, abs=0.002)
 
 
-def test_an_f1_of_nothing_but_right_items_has_a_width() -> None:
-    right = np.array([[1.0, 1.0, np.nan]] * 20 + [[1.0, np.nan, 1.0]] * 20)
-    low, high, method = intervals.intervals({"gsm8k": right}, False, PROCESSBENCH.measures)["gsm8k"]
+def halves(erroneous: tuple[int, int], correct: tuple[int, int]) -> Array:
+    """ProcessBench's cells of right items of all, with and without a wrong step."""
+    wrong = [[float(at < erroneous[0]), float(at < erroneous[0]), np.nan] for at in range(erroneous[1])]
+    right = [[float(at < correct[0]), np.nan, float(at < correct[0])] for at in range(correct[1])]
+    return np.array([*wrong, *right])
+
+
+@pytest.mark.parametrize(
+    ("erroneous", "correct"),
+    [((20, 20), (20, 20)), ((0, 4), (0, 3)), ((2, 7), (0, 4)), ((0, 5), (3, 4)), ((20, 20), (9, 20)), ((0, 9), (9, 9))],
+)
+def test_an_f1_with_a_half_at_an_end_has_that_of_both_bounds(erroneous: tuple[int, int], correct: tuple[int, int]) -> None:
+    low, high, method = intervals.intervals({"gsm8k": halves(erroneous, correct)}, False, PROCESSBENCH.measures)["gsm8k"]
+    ends = (intervals.wilson(right / n, n) for right, n in (erroneous, correct))
+    expected = [2 * a * b / (a + b) if a + b else 0.0 for a, b in zip(*ends, strict=True)]
+    assert (low, high) == pytest.approx(expected)
     assert "MOVER" in method
-    assert high == 1.0
-    # As for a mean of both accuracies over all 40 items, whose bound is 0.9124.
-    assert 0.85 < low < 0.93
+
+
+def test_an_f1_of_halves_that_vary_is_resampled() -> None:
+    interval = intervals.intervals({"gsm8k": halves((12, 20), (9, 20))}, False, PROCESSBENCH.measures)["gsm8k"]
+    assert "bootstrap" in interval.method
+
+
+def test_a_mean_of_f1_combines_the_subsets() -> None:
+    by_subset = {name: halves((0, 4), (0, 4)) for name in ("gsm8k", "math", "olympiadbench", "omnimath")}
+    low, high, _ = intervals.intervals(by_subset, False, PROCESSBENCH.measures)["score"]
+    assert (low, high) == pytest.approx((0.0, intervals.wilson(0, 4)[1] / 2))
 
 
 def test_a_correlation_that_is_the_same_in_all_draws_has_no_interval() -> None:
