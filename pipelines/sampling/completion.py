@@ -11,7 +11,7 @@ _REASONS = {
     STOP: "stop(sequence|token|word|string)?|eos(token)?|end((of)?(turn|text))?|completed?|finished|done",
     LENGTH: "(max|model)?(context)?(length|window)(exceeded)?|max(new|output)?tokens|tokenlimit|truncated|incomplete",
     # A text of which a filter, or a reader of tool calls, may have taken something out is no more whole than one cut off.
-    "filter": "content(filter|filtered)|safety|recitation|prohibited.*|block(ed|list)|spii|refusal|sensitive|tool(calls|use)",
+    "filter": "contentfilter(ed)?|safety|recitation|prohibited.*|block(ed|list)|spii|refusal|sensitive|tool(calls|use)",
 }
 _REASONING = re.compile("think|reason|refusal")
 """Types of parts that aren't what the model answers."""

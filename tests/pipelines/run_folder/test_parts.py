@@ -270,7 +270,7 @@ def test_strays_in_a_store_are_set_aside(s3: Any) -> None:
     parts.parts_folder.sub("old").replace(one.name, b"x")
     assert parts.strays() == [f"old/{one.name}"]
     parts.set_strays_aside(list[str]().append)
-    assert (parts.strays(), parts.listing()) == ([], [one])
+    assert (parts.strays(), list(parts.listing())) == ([], [one])
     (aside,) = storage.files_below(f"{BUCKET}/strays/set-aside")
     assert aside.path.endswith(f"/old/{one.name}")
 
