@@ -31,6 +31,7 @@ class ClassifyRequest(PromptBody):
     rid: str | Listed[str] | None = Field(default=None, description="SGLang's")
 
 
+@router.put("/classify", response_model=None)  # SGLang's, too
 @router.post("/classify", response_model=None)
 async def classify(body: ClassifyRequest, service: Serving, request: Request) -> dict[str, Any] | list[dict[str, Any]]:
     """The reward of a conversation, or of prompts that the client has rendered."""
@@ -39,12 +40,6 @@ async def classify(body: ClassifyRequest, service: Serving, request: Request) ->
     if body.input is not None or body.messages is not None:
         raise BadRequest("`text` and `input_ids` are SGLang's, `input` and `messages` vLLM's: give one", "input")
     return await _sglang(body, service)
-
-
-@router.put("/classify", response_model=None)
-async def classify_put(body: ClassifyRequest, service: Serving, request: Request) -> dict[str, Any] | list[dict[str, Any]]:
-    """As SGLang takes it, too."""
-    return await classify(body, service, request)
 
 
 async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:

@@ -25,10 +25,10 @@ class Meters:
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request, and observe its seconds."""
-        counter("assay_requests_total", "requests by route and HTTP status", "route", "status").inc(
+        counter("assay_requests_total", "requests by route and HTTP status", ("route", "status")).inc(
             1, {"route": route, "status": str(status)}
         )
-        histogram("assay_request_seconds", "how long a request took", tuple(_SECONDS), "route").observe(
+        histogram("assay_request_seconds", "how long a request took", tuple(_SECONDS), ("route",)).observe(
             max(seconds, 1e-9),
             {"route": route},  # Ray's histograms take positive values alone
         )
@@ -40,11 +40,11 @@ class Meters:
     def count_scores(self, model: str, scores: Sequence[Score]) -> None:
         """Count responses by outcome, their tokens, and their scores by bucket."""
         if scores:
-            histogram("assay_batch_responses", "responses in one request", tuple(_SIZES), "model").observe(
+            histogram("assay_batch_responses", "responses in one request", tuple(_SIZES), ("model",)).observe(
                 len(scores), {"model": model}
             )
         for score in scores:
-            counter("assay_responses_total", "responses by outcome", "model", "status", "reason").inc(
+            counter("assay_responses_total", "responses by outcome", ("model", "status", "reason")).inc(
                 1, {"model": model, "status": score.status.value, "reason": score.reason or ""}
             )
             if score.reward is not None:
@@ -57,13 +57,13 @@ class Meters:
         """Count prompt and completion tokens."""
         for kind, tokens in (("prompt", prompt_tokens), ("completion", completion_tokens)):
             if tokens:
-                counter("assay_tokens_total", "tokens read and written", "model", "kind").inc(
+                counter("assay_tokens_total", "tokens read and written", ("model", "kind")).inc(
                     tokens, {"model": model, "kind": kind}
                 )
 
     def _count_in_bucket(self, model: str, output: str, value: float) -> None:
         bucket = bisect_right(_EDGES, value)
         lowest = f"{_EDGES[bucket - 1]:g}" if bucket else "-Inf"
-        counter("assay_scores_total", "scores by the bucket's lower edge", "model", "output", "bucket").inc(
+        counter("assay_scores_total", "scores by the bucket's lower edge", ("model", "output", "bucket")).inc(
             1, {"model": model, "output": output, "bucket": lowest}
         )

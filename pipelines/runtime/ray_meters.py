@@ -7,20 +7,11 @@ from functools import cache
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
-
-@cache
-def counter(name: str, text: str, *tags: str) -> Counter:
-    """The counter of this name."""
-    return Counter(name, text, tags)
+counter, gauge = cache(Counter), cache(Gauge)
+"""The meter of a name, a text and names of tags, made once."""
 
 
 @cache
-def histogram(name: str, text: str, edges: tuple[float, ...], *tags: str) -> Histogram:
-    """The histogram of this name; it takes positive values alone."""
+def histogram(name: str, text: str, edges: tuple[float, ...], tags: tuple[str, ...]) -> Histogram:
+    """The histogram of this name, text, edges and names of tags; it takes positive values alone."""
     return Histogram(name, text, list(edges), tags)
-
-
-@cache
-def gauge(name: str, text: str, *tags: str) -> Gauge:
-    """The gauge of this name, a value for each process."""
-    return Gauge(name, text, tags)

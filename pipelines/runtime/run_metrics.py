@@ -39,17 +39,17 @@ class RunMetrics:
         finally:
             end = time.monotonic()
             self._change(-1, end)
-            histogram("assay_run_part_seconds", "how long the scoring of a part took", _SECONDS, "model").observe(
+            histogram("assay_run_part_seconds", "how long the scoring of a part took", _SECONDS, ("model",)).observe(
                 max(end - start, 1e-9), self._model
             )
 
     def committed(self, part: Part, scores: Sequence[Score]) -> None:
         """Count a part that this process committed, with its rows, responses by outcome, and tokens."""
         if part.counts.rows:
-            counter("assay_run_rows_total", "input rows in committed parts", "model").inc(part.counts.rows, self._model)
+            counter("assay_run_rows_total", "input rows in committed parts", ("model",)).inc(part.counts.rows, self._model)
         outcomes = Counter((score.status.value, score.reason.value if score.reason else "") for score in scores)
         for (status, reason), count in outcomes.items():
-            counter("assay_run_responses_total", "responses by outcome", "model", "status", "reason").inc(
+            counter("assay_run_responses_total", "responses by outcome", ("model", "status", "reason")).inc(
                 count, {**self._model, "status": status, "reason": reason}
             )
         for kind, tokens in (
@@ -57,17 +57,19 @@ class RunMetrics:
             ("completion", sum(score.completion_tokens or 0 for score in scores)),
         ):
             if tokens:
-                counter("assay_run_tokens_total", "tokens read and written", "model", "kind").inc(
+                counter("assay_run_tokens_total", "tokens read and written", ("model", "kind")).inc(
                     tokens, {**self._model, "kind": kind}
                 )
-        counter("assay_run_parts_total", "parts committed", "model").inc(1, self._model)
+        counter("assay_run_parts_total", "parts committed", ("model",)).inc(1, self._model)
 
     def _change(self, by: int, now: float) -> None:
         with self._lock:
             if self._under_way:
-                busy = counter("assay_run_busy_seconds_total", "seconds with a part under way", "model")
+                busy = counter("assay_run_busy_seconds_total", "seconds with a part under way", ("model",))
                 if (seconds := now - self._busy_since) > 0:
                     busy.inc(seconds, self._model)
             self._under_way += by
             self._busy_since = now
-            gauge("assay_run_parts_under_way", "parts that a process is scoring", "model").set(self._under_way, self._model)
+            gauge("assay_run_parts_under_way", "parts that a process is scoring", ("model",)).set(
+                self._under_way, self._model
+            )
