@@ -93,7 +93,7 @@ def check_rest(gaps: Sequence[str], *names: str) -> None:
     """Raise `Unreadable` if the texts around objects give a name a value, in any spelling, or the last one has a digit."""
     spellings = (r"[-_\s]?".join(map(re.escape, re.split(r"[-_\s]+", name))) for name in names)
     given = rf"(?<![^\W_])(?:{'|'.join(spellings)})(?!\w)[^\w:=：\n]{{0,9}}[:=：]\W*+(?!json\b)\w"
-    if any(re.search(given, gap, re.IGNORECASE) for gap in gaps) or len(gaps) > 1 and re.search(r"\d", gaps[-1]):
+    if any(re.search(given, gap, re.IGNORECASE) for gap in gaps) or (len(gaps) > 1 and re.search(r"\d", gaps[-1])):
         raise Unreadable(Reason.NO_VERDICT)
 
 
