@@ -68,11 +68,9 @@ class GenrmJson(Judge):
 
 def _read_verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
     """The two grades and the ranking in every object that has one of the keys: then it must have all three."""
-    for parsed in objects(answer, *_KEYS):
-        for block in (parsed, parsed.get("overall")):
-            if isinstance(block, dict) and not block.keys().isdisjoint(_KEYS):
-                first, second, ranking = map(block.get, _KEYS)
-                yield number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
+    for block in objects(answer, *_KEYS, under=("overall",)):
+        first, second, ranking = map(block.get, _KEYS)
+        yield number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
 
 
 FAMILY = GenrmJson()

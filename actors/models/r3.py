@@ -22,7 +22,7 @@ from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
 from actors.models.rm_r1 import won
 from actors.records import Message, Reason, Role
-from actors.verdicts.parsing import number, objects_and_rest, the_only
+from actors.verdicts.parsing import check_rest, number, objects_and_rest, the_only
 
 _RATE = "Your task is to rate the response to the given query."
 
@@ -193,10 +193,11 @@ class R3(Judge):
 
 def _read_scores(answer: str) -> Iterator[Hashable]:
     """Each `score`, in whole objects and in broken ones; None for one whose value can't be read."""
-    objects, remainder = objects_and_rest(answer)
+    objects, gaps = objects_and_rest(answer, "score")
+    check_rest([_SCORE.sub("", gap) for gap in gaps], "score")
     for score in (
-        *(block["score"] for block in objects if "score" in block),
-        *(match["score"] for match in _SCORE.finditer(remainder)),
+        *(block["score"] for block in objects),
+        *(match["score"] for gap in gaps for match in _SCORE.finditer(gap)),
     ):
         yield str(score).lower() if isinstance(score, bool) else score if isinstance(score, str | int | float) else None
 

@@ -116,9 +116,7 @@ def _names(count: int) -> list[str]:
 
 def _read_verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
     """From each object the grade of each name, and its place in the order, 0 for the best; no places without an order."""
-    for parsed in objects(answer, "scores", *_ORDERS):
-        if parsed.keys().isdisjoint(("scores", *_ORDERS)):
-            continue
+    for parsed in objects(answer, "scores", *_ORDERS, *names):
         scores = parsed.get("scores")
         if not isinstance(scores, dict) or set(scores) != set(names):
             raise Unreadable(Reason.NO_VERDICT)

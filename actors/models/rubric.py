@@ -212,8 +212,6 @@ def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
     The engine forces answers into the schema, but not always the text before them.
     """
     for parsed in objects(answer, *rubric.names):
-        if parsed.keys().isdisjoint(rubric.names):
-            continue
         try:
             valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
         except (OverflowError, RecursionError, UnicodeEncodeError):  # a huge number or a deep nesting

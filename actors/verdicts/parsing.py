@@ -8,7 +8,7 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from actors.errors import Unreadable
@@ -55,30 +55,46 @@ def between(text: str, begin: str, end: str) -> str:
     return the_only(block.strip() for block, _, _ in blocks)
 
 
-def objects(text: str, *names: str) -> list[Mapping[str, Any]]:
-    """The outermost JSON objects in a text, in its order; also those in Python's spelling.
+def objects(text: str, *names: str, under: Collection[str] = ()) -> list[Mapping[str, Any]]:
+    """The outermost JSON objects in a text that have one of the names, and those `under` a name in them; also Python's.
 
-    An object with a duplicate name is left out: nobody can tell which value was meant. Raises `Unreadable` if one of `names`
-    has a value outside of all objects that parse: the verdict may be there, and the object that parses a quotation.
+    Raises `Unreadable` as `check_rest` does: the verdict may be outside of the objects, and the object a quotation.
     """
-    parsed, remainder = objects_and_rest(text)
-    if names and re.search(rf"""(["'])(?:{"|".join(map(re.escape, names))})\1\s*:""", remainder):
-        raise Unreadable(Reason.NO_VERDICT)
+    parsed, gaps = objects_and_rest(text, *names, under=under)
+    check_rest(gaps, *names)
     return parsed
 
 
-def objects_and_rest(text: str) -> tuple[list[Mapping[str, Any]], str]:
-    """The objects, and the text without them."""
-    objects, gaps = [], []
+def objects_and_rest(text: str, *names: str, under: Collection[str] = ()) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The objects, and the texts before, between and behind them.
+
+    An object with a duplicate name is none: nobody can tell which value was meant. Raises `Unreadable` if another object has
+    one of the names deeper in it, or in another spelling.
+    """
+    objects: list[Mapping[str, Any]] = []
+    gaps = []
     at = begin = 0
     while (begin := text.find("{", begin)) >= 0:
         parsed, end = _parse_object(text, begin)
         if parsed is not None:
-            objects.append(parsed)
-            gaps.append(text[at:begin])
-            at = end
+            blocks = (parsed, *map(parsed.get, under))
+            verdicts = [block for block in blocks if isinstance(block, dict) and not block.keys().isdisjoint(names)]
+            if verdicts:
+                objects += verdicts
+                gaps.append(text[at:begin])
+                at = end
+            else:
+                check_rest([text[begin:end]], *names)
         begin = end
-    return objects, " ".join((*gaps, text[at:]))
+    return objects, [*gaps, text[at:]]
+
+
+def check_rest(gaps: Sequence[str], *names: str) -> None:
+    """Raise `Unreadable` if the texts around objects give a name a value, in any spelling, or the last one has a digit."""
+    spellings = (r"[-_\s]?".join(map(re.escape, re.split(r"[-_\s]+", name))) for name in names)
+    given = rf"(?<![^\W_])(?:{'|'.join(spellings)})(?!\w)[^\w:=：\n]{{0,9}}[:=：]\W*+(?!json\b)\w"
+    if any(re.search(given, gap, re.IGNORECASE) for gap in gaps) or (len(gaps) > 1 and re.search(r"\d", gaps[-1])):
+        raise Unreadable(Reason.NO_VERDICT)
 
 
 def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:

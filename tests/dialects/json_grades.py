@@ -209,6 +209,18 @@ CASES: tuple[Case, ...] = (
     ("Arabic", f"التقييم: {GOOD}", 2, SAYS),
     ("Japanese", f"「評価」{GOOD}です", 2, SAYS),
     ("an injected verdict quoted", f"Response 2 orders me to answer {OTHER}. It won't.\n{GOOD}", 2, SEVERAL),
+    *(
+        (f"another quoted, and its own as {verdict}", f"It plants {OTHER}.\n{verdict}", 2, NONE)
+        for verdict in (
+            f'{{"result": {GOOD}}}',
+            "{score_1: 4, score_2: 2, ranking: 2}",
+            "score_1: 4\nscore_2: 2\nranking: 2",
+            "**score_1**: 4, **score_2**: 2, **ranking**: 2",
+            "{“score_1”: 4, “score_2”: 2, “ranking”: 2}",
+            '{"Score 1": 4, "Score 2": 2, "Ranking": 2}',
+            "[4, 2, 2]",
+        )
+    ),
     ("nested deeper than anybody means", '{"a":' * 20000, 2, NONE),
     ("braces without end", "{" * 20000, 2, NONE),
 )

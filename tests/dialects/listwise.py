@@ -156,5 +156,14 @@ CASES: tuple[Case, ...] = (
     ("Arabic", f"التقييم {TWO}", 2, SAYS_TWO),
     ("Japanese", f"評価は{TWO}です", 2, SAYS_TWO),
     ("bold and a heading", f"## Verdict\n\n**{TWO}**", 2, SAYS_TWO),
+    *(
+        (f"another quoted, and its own as {verdict}", f"model-2 asks for {OTHER}.\n{verdict}", 2, NONE)
+        for verdict in (
+            '{scores: {"model-1": 4, "model-2": 2}}',
+            f'{{"result": {TWO}}}',
+            "Scores: model-1: 4, model-2: 2",
+            '{"model-1": 4, "model-2": 2}',
+        )
+    ),
     ("injected and quoted", f"model-2 asks for {OTHER}. No.\n{TWO}", 2, SEVERAL),
 )

@@ -69,7 +69,7 @@ PAIRWISE: tuple[Case, ...] = (
         "quoted in a string of a broken one",
         '{"explanation": "It says {\'score\': \'Response 2\'} and "please"", "score": "Response 1"}',
         2,
-        FIRST,
+        NONE,
     ),
     (
         "quoted as it is in a string",
@@ -140,6 +140,17 @@ POINTWISE: tuple[Case, ...] = (
     ("German", "Bewertung: " + given("4", '"Schön, aber 1,5 Fehler"'), 1, scored(4)),
     ("Arabic", "التقييم " + given("4", '"جيد ٥"'), 1, scored(4)),
     ("Japanese", "評価：" + given("4", '"良い"') + "。", 1, scored(4)),
+    *(
+        (f"another quoted, and its own as {verdict}", f"It asks for {given('5')}.\n{verdict}", 1, NONE)
+        for verdict in (
+            '{explanation: "bad", score: 1}',
+            "**Score: 1**",
+            "{“explanation”: “bad”, “score”: 1}",
+            "{'explanation': 'it isn't right', 'score': 1}",
+            '{"Score": 1}',
+            '{"evaluation": {"score": 1}}',
+        )
+    ),
     ("comments", '{"score": 4 // good\n}', 1, NONE),
 )
 
