@@ -40,12 +40,13 @@ class Recipe(Settings):
         return {name: step for name in type(self).model_fields if (step := getattr(self, name)) is not None}
 
     @property
-    def starting_anew(self) -> list[str]:
-        """The names of the steps that delete their parts when the recipe runs again, instead of resuming.
+    def change_to_resume(self) -> str:
+        """How the recipe must differ to resume, as the end of a sentence: a step of its with `overwrite` deletes its parts.
 
-        `overwrite` of a filter or an export isn't among them: it replaces a finished result, and resumes an unfinished one.
+        `overwrite` of a filter or an export may stay: it replaces a finished result, and resumes an unfinished one.
         """
-        return [name for name, step in self.steps.items() if isinstance(step, RunSettings) and step.overwrite]
+        steps = [name for name, step in self.steps.items() if isinstance(step, RunSettings) and step.overwrite]
+        return f", without `overwrite` in {' and '.join(steps)}" if steps else ""
 
 
 NAME = "recipe.yaml"

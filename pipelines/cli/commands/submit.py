@@ -33,7 +33,6 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     node must have them. Prints the job's log to standard output, and exits with the job's exit code. Ctrl-C stops following
     the job, which goes on.
     """
-    from pipelines.cli.resuming import change_of_recipe
     from pipelines.runtime import submit_job
     from pipelines.runtime.job_package import job_package
     from pipelines.settings.recipe import read_recipe
@@ -63,7 +62,7 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     code = submit_job.exit_code(end)
     if code:
         again = ["assay", "submit", recipe, *(["--address", address] if address else [])]
-        _tell(_how_it_ended(job, end, code, again, change_of_recipe(package.recipe)))
+        _tell(_how_it_ended(job, end, code, again, package.recipe.change_to_resume))
     sys.exit(code)
 
 

@@ -8,7 +8,6 @@ from ray.job_submission import JobDetails, JobStatus
 from actors.errors import RunStopped
 from pipelines.cli.app import _stop_message
 from pipelines.cli.commands.submit import _how_it_ended
-from pipelines.cli.resuming import change_of_recipe
 from pipelines.settings.recipe import read_recipe
 
 RUN = "score: {inputs: c.jsonl, output: out, model: tiny-scalar, overwrite: %s}"
@@ -72,5 +71,5 @@ def test_a_job_isnt_submitted_again_as_it_is(
 def test_who_submits_a_recipe_reads_what_it_must_lose(recipe: str, change: str, here: Path) -> None:
     (here / "r.yaml").write_text(recipe)
     stopped = JobDetails(type="SUBMISSION", status=JobStatus.STOPPED, entrypoint="")
-    told = _how_it_ended("job", stopped, 130, ["assay", "submit", "r.yaml"], change_of_recipe(read_recipe("r.yaml")))
+    told = _how_it_ended("job", stopped, 130, ["assay", "submit", "r.yaml"], read_recipe("r.yaml").change_to_resume)
     assert told == f"assay: the job job was stopped. What is written stays. To resume{change}:\n  assay submit r.yaml"
