@@ -132,7 +132,8 @@ def possible_answers(text: str) -> list[str]:
             return []
         at = end + len(mark.end)
     ends = (match.span() for match in re.finditer(re.escape(mark.end), folded) if match.start() >= at)
-    last = max((end for begin, end in ends if mark.paired or _is_real_end(folded, begin)), default=at)
+    real = (end for begin, end in ends if mark.paired or _is_real_end(folded, begin) or not folded[end:].strip())
+    last = max(real, default=at)
     if not mark.paired and _begins_with(mark, folded, last):
         return []
     return [text[at:]] if last == at else [text[at:], text[last:]]

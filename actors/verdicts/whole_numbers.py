@@ -24,19 +24,19 @@ _NUMBER = rf"(?:(?:an?\s+|one\s+)(?=hundred|thousand))?(?:{_FIGURES}|(?:{'|'.joi
 _PART = r"(?:half|halves|thirds?|quarters?|fourths?|fifths?|tenths?)\b"
 _CLOSED = r"""(?:[*_`"'”’)\]}>$]|</\w+>|\\[,;!)\]]|[^\S\n])*"""
 """What ends emphasis, code, quotation, brackets, formulas and tags, and white space in a line."""
-_UNIT = rf"(?:{_CLOSED}(?:(?:points?|pts|stars?|marks?)\b\.?|[★⭐分点점]))?{_CLOSED}"
+_UNIT = rf"(?:{_CLOSED}(?:(?:points?|punkte?|pts|stars?|marks?)\b\.?|[★⭐分点점]))?{_CLOSED}"
 _DASH = "[-‐‒–—―−]"
 _LIMIT = r"(?:(?:an?|the|possible|maximum|max\.?|total|of)\s+)*"
 _SCALE = re.compile(
     rf"""{_UNIT} (?: \s* \\?(?P<percent>%|percent\b|per\ cent\b|pct\b)
     | (?: \s* (?:[/⁄∕÷]|\}}\s*\{{)
-      | [,;:=]? \s* {_DASH}? \s* [(\[]? \s* (?:
+      | [,;:=]? \s* {_DASH}? \s* [(（\[]? \s* (?:
           (?: out\s+of|of|over|von|sur|su|de|av|из|van ) \s+ {_LIMIT}
         | (?:(?:on|in|from|of)\s+)? (?:(?:an?|the)\s+)? (?:scale|range)\b [\s:]* (?:(?:of|from|between)\s+)?
             (?: {_NUMBER} \s* (?:{_DASH}|to|and) )?
         | (?:on|in|from|between) \s+ (?:(?:an?|the)\s+)? {_NUMBER} \s* (?:{_DASH}|to|and)
         | (?:on|in) \s+ (?:an?|the) \s+ (?={_NUMBER}[\s-]points?\b)
-        | max(?:imum|\.)? (?:\s+of\b|:)?
+        | (?: 满分 | max(?:imum|\.)? (?:\s+(?:of|points?|score)\b)*+ :? )
         | (?<=[(\[]) (?: [/⁄] | {_NUMBER} \s* (?:{_DASH}|to) \s* (?={_FIGURES}\s*[)\]]) )
       )) \s* (?P<top>{_NUMBER})
     )""",
@@ -44,11 +44,11 @@ _SCALE = re.compile(
 )
 """What says of how many a number is, such as /10, "out of ten", "(1-10)" and %."""
 _GOES_ON = re.compile(
-    rf"""{_CLOSED} (?: (?<!\s)\d | (?<!\s)(?:[.,:'’_·٫٬]|\{{,\}})\d | e[+-]?\d | (?<!\s)[km]\b
+    rf"""{_CLOSED} (?: (?<!\s)\d | (?<!\s)(?:[.,:'’_·٫٬]|\{{,\}})\d | e[+-]?\d | (?<!\s)(?:[km]|ish)\b
       | \s+\.\d | \\?,\s*\d{{3}}(?!\d) | [^\S\n]+\d+ (?! \s*[:)] | \.(?!\d) | \d )
       | ,\s*{_FIGURES} \s* (?:[^\w\s:]|\n|$) )
-    | {_UNIT} (?: (?:{_DASH}|[~∼^]|\.\.+)\s*\d | [+±×] | \\(?:pm|times|cdot)\b | x\s*\d | plus\b | \s*[(,;/-]?\s* (?:
-        (?: to|through|thru|till|until|bis|minus|times|point|comma ) \s+ {_NUMBER}
+    | {_UNIT} (?: (?:{_DASH}>?|[=→]>?|[~∼^]|\.\.+)\s*\d|[+±×]|\\(?:pm|times|cdot)\b|x\s*\d|(?:plus|minus)\b|\s*[(,;/-]?\s* (?:
+        (?: (?:revised\s+)?to|through|thru|till|until|bis|times|point|comma|no,?\s+wait,? ) \s+ {_NUMBER}
       | (?: and|& ) \s* (?: (?:an?\s+|(?:one|two|three)[\s-])? {_PART} | \d )
       | (?: an?\s+ )? {_PART}
       | (?: or|maybe|perhaps|possibly|almost|nearly ) \s+ (?:(?:maybe|perhaps|possibly|even|almost|an?)\s+)*

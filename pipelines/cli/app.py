@@ -96,12 +96,11 @@ def _how_to_resume() -> str:
     """The command that resumes this one, and what must be left out of it, since it would delete what is written."""
     from pipelines.settings.recipe import read_recipe
 
-    words = sys.argv[1:]
-    change = ", without --overwrite" if "--overwrite" in words else ""
-    if words[:1] == ["run"]:
+    change = ", without --overwrite" if "--overwrite" in sys.argv else ""
+    if sys.argv[1:2] == ["run"]:
         change = ", without `overwrite`"  # to be sure, where the recipe can't be read any more
         with contextlib.suppress(UserError):
-            change = read_recipe(next((word for word in words[1:] if not word.startswith("-")), "")).change_to_resume
+            change = read_recipe(next((word for word in sys.argv[2:] if not word.startswith("-")), "")).change_to_resume
     if is_in_job():
         return f"submit the same job again to resume{change}"
     program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m pipelines"

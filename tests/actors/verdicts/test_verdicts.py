@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from actors.contracts.judge import Judge, Verdict
@@ -414,6 +414,7 @@ def test_what_was_thought_before_changes_nothing(good: tuple[str, str, int, Verd
 
 
 @given(st.sampled_from(GOOD), TEXTS)
+@example(("rubric-named", "facts=7 style=3.5 ", 1, Verdict(({"facts": 7.0, "style": 3.5},), ())), "")
 def test_what_is_only_thought_is_no_verdict(good: tuple[str, str, int, Verdict], after: str) -> None:
     assume("</think>" not in after)
     name, text, shown, _ = good

@@ -65,6 +65,8 @@ PARTS = {
         *("**4**/10", "**4** out of 10", "[[4]]/10", "(4)/10", "<b>4</b>/10", '"4"/10', r"\boxed{4}/10", r"$\frac{4}{10}$"),
         *("4\u200b/10", "4" + " " * 100 + "/10", "4\u00a0/\u00a010"),
     ],
+    "of another many, in other words": ["4 (max score 10)", "4 Punkte von 10", "4（满分10分）", "4 (maximum score: 10)"],
+    "taken back": ["4 -> 2", "4 → 2", "4 (revised to 2)", "4, no wait, 2", "4 minus", "4ish"],
     "a percentage": ["4%", "4 %", "4 percent", "4 per cent", "4％", r"4\%", "4/5%"],
     "a range": [
         *("4-5", "4–5", "4—5", "4−5", "4 - 5", "4 – 5", "4‑5", "4 to 5", "4 to five", "4 through 5", "4~5", "4 ~ 5", "4..5"),
