@@ -47,7 +47,7 @@ _GOES_ON = re.compile(
     rf"""{_CLOSED} (?: (?<!\s)\d | (?<!\s)(?:[.,:'’_·٫٬]|\{{,\}})\d | e[+-]?\d | (?<!\s)(?:[km]|ish)\b
       | \s+\.\d | \\?,\s*\d{{3}}(?!\d) | [^\S\n]+\d+ (?! \s*[:)] | \.(?!\d) | \d )
       | ,\s*{_FIGURES} \s* (?:[^\w\s:]|\n|$) )
-    | {_UNIT} (?: (?:{_DASH}>?|[=→]>?|[~∼^]|\.\.+)\s*\d|[+±×]|\\(?:pm|times|cdot)\b|x\s*\d|(?:plus|minus)\b|\s*[(,;/-]?\s* (?:
+    | {_UNIT} (?:(?:{_DASH}>?|[=→]>?|[~∼^]|\.\.+)\s*\d|[+±×]|\\(?:pm|times|cdot)\b|x\s*\d|(?:plus|minus)\b|\s*[(,;/-]?\s* (?:
         (?: (?:revised\s+)?to|through|thru|till|until|bis|times|point|comma|no,?\s+wait,? ) \s+ {_NUMBER}
       | (?: and|& ) \s* (?: (?:an?\s+|(?:one|two|three)[\s-])? {_PART} | \d )
       | (?: an?\s+ )? {_PART}
