@@ -180,9 +180,9 @@ def engine_arguments(
         arguments |= {"enable_lora": True, "max_lora_rank": next(rank for rank in _RANKS if rank >= adapter_rank)}
     arguments |= settings.engine_args
     if on_cpu and settings.deterministic:
-        if others := sorted(settings.engine_args.keys() & ONE_AT_A_TIME.keys()):
+        if conflicts := sorted(settings.engine_args.keys() & ONE_AT_A_TIME.keys()):
             raise SettingsError(
-                f"a deterministic engine on a CPU sets {' and '.join(others)} itself: leave it out of engine_args"
+                f"a deterministic engine on a CPU sets {' and '.join(conflicts)} itself: leave it out of engine_args"
             )
         arguments |= ONE_AT_A_TIME
     if on_cpu and arguments.get("enable_lora"):

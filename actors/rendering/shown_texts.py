@@ -59,7 +59,7 @@ def check_shown(text: str, shown: Sequence[str], other_text: str, other_shown: S
             is_there = text.startswith(response, at)
         else:  # what comes before depends on the response, such as its length: it stands behind the first difference
             pairs = enumerate(zip(before, text[at:], strict=False))
-            difference = next((number for number, (one, other) in pairs if one != other), len(before))
+            difference = next((number for number, (left, right) in pairs if left != right), len(before))
             at = text.find(response, at + difference)
             is_there = at >= 0
         if place < 0 or not is_there:

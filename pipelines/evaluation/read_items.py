@@ -91,6 +91,6 @@ def _content(responses: Sequence[dict[str, Any]], labels: Mapping[str, Any]) -> 
     plain = {
         name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in labels.items()
     }
-    known = sorted((name, value) for name, value in plain.items() if value is not None)
-    what = repr((texts, known)).encode("utf-8", "surrogatepass")
+    present = sorted((name, value) for name, value in plain.items() if value is not None)
+    what = repr((texts, present)).encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(what, digest_size=8).digest())

@@ -243,7 +243,7 @@ class Results(Sequence[Evaluation]):
 def _figure_section(evaluation: Evaluation) -> Section:
     """The measures with intervals, the headline first; their sources, caveats, coverage, and items without a grade."""
     published = [line for comparison in evaluation.published for line in comparison.lines()]
-    known = [f"{file['name']} is {file['published']}" for file in evaluation.files if file["published"]]
+    published_files = [f"{file['name']} is {file['published']}" for file in evaluation.files if file["published"]]
     ungraded = [
         f"Without a grade: {count:,} of {subset}: {reason}"
         for subset, counts in evaluation.subsets.items()
@@ -257,7 +257,7 @@ def _figure_section(evaluation: Evaluation) -> Section:
             *(f"{convention}: {', '.join(names)}" for convention, names in evaluation.conventions.items()),
             evaluation.source,
             *published,
-            *known,
+            *published_files,
             *evaluation.caveats,
             f"Coverage {evaluation.coverage:.1%}, ties {evaluation.tie_rate:.1%}",
             *ungraded,
