@@ -71,6 +71,8 @@ class Judge(Family):
     aggregate: ClassVar[Aggregate] = Aggregate.MEAN
     relative: ClassVar[frozenset[str]] = frozenset({"win"})
     """The outputs that compare a response with those beside it, and mean nothing beside those of another row."""
+    opens_reasoning: ClassVar[bool] = False
+    """Whether its models' template writes `<think>`, which a server of chat completions then leaves out of their texts."""
     asks: JudgeSettings = AS_ITS_CARD
     verdict_ids: tuple[int, ...] = ()
     """The token ids of `marks`."""

@@ -32,6 +32,7 @@ class GenrmJson(Judge):
     reasoning = Reasoning.STRIP  # NeMo-Gym shows the messages of a response, and not its reasoning items
     shows = Shows.TWO
     card = Sampling(max_tokens=16384, temperature=0.6, top_p=0.95)
+    opens_reasoning = True
     ways = frozenset({"principles"})
     models = (
         KnownModel(

@@ -64,6 +64,7 @@ class RmR1(Judge):
     shows = Shows.TWO
     card_votes = 2
     card = Sampling(max_tokens=50000)
+    opens_reasoning = True
     delimiters = (
         "[Client Question]",
         *(

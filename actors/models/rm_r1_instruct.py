@@ -81,6 +81,7 @@ class RmR1Instruct(RmR1):
     summary = "solves or sets up a rubric, then names the better of two responses (RM-R1, instruct)"
     asked = "its authors' system turn, and one user turn with both responses, in both orders; generation prompt"
     read_at = "[[A]] or [[B]] in the last <answer>, if no other one names the other"
+    opens_reasoning = False
     models = (KnownModel("gaotang/RM-R1-Qwen2.5-Instruct-*", "7, 14 and 32 billion", card="arXiv 2505.02387"),)
 
     def text(self, question: Question, template: ChatTemplate) -> str:

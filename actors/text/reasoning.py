@@ -190,10 +190,31 @@ def is_in_marks(token: str) -> bool:
 
 def with_reasoning(content: str, message: Mapping[str, object]) -> str:
     """The content of an assistant's message after the reasoning that it holds in a field of its own, if it does."""
-    reasoning = next((value for name in FIELDS if isinstance(value := message.get(name), str) and value.strip()), None)
+    reasoning = _reasoning_field(message)
     if reasoning is None or split_reasoning(content).reasoned:
         return content
-    return f"<think>\n{reasoning.strip()}\n</think>\n\n{content}"
+    return _with_marks(reasoning, content)
+
+
+def restore_reasoning(content: str, message: Mapping[str, object], *, opens: bool) -> str:
+    """What a model wrote, in a message of a server that may have taken its reasoning out, or left the begin mark out.
+
+    `opens`: its template writes the begin mark. Then a text with the end mark alone begins with reasoning; without one it is
+    an answer, whose reasoning was left out.
+    """
+    if _opening_mark(_folded(content), 0) is not None:
+        return content
+    if (reasoning := _reasoning_field(message)) is not None:
+        return _with_marks(reasoning, content)
+    return f"{THINK}{content}" if opens and END_THINK in _folded(content) else content
+
+
+def _reasoning_field(message: Mapping[str, object]) -> str | None:
+    return next((value for name in FIELDS if isinstance(value := message.get(name), str) and value.strip()), None)
+
+
+def _with_marks(reasoning: str, content: str) -> str:
+    return f"{THINK}\n{reasoning.strip()}\n{END_THINK}\n\n{content}"
 
 
 def _answer_or_text(text: str, split: SplitText) -> str:

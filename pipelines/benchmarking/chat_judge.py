@@ -18,7 +18,7 @@ from actors.records import Reasoning, Score, ScoreRequest
 from actors.rendering.chat_renderer import CHAT_RENDERER, ChatRenderer, messages_of, probe_messages
 from actors.reward_model import RUBRIC, families
 from actors.scorers.judge_scorer import JudgeScorer
-from actors.text.reasoning import final_answer
+from actors.text.reasoning import final_answer, restore_reasoning
 from pipelines.benchmarking.endpoint_connection import EndpointConnection
 from pipelines.formats import RowShape
 from pipelines.run_folder.columns import Columns
@@ -135,7 +135,14 @@ class ChatJudge(EndpointConnection):
         if sampling.schema is not None:
             schema = {"name": "verdict", "schema": json.loads(sampling.schema)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        return await send(self._client, _ROUTE, body, lambda answer: read_completion(answer, sampling.max_tokens))
+        return await send(self._client, _ROUTE, body, lambda answer: self._read(answer, sampling.max_tokens))
+
+    def _read(self, completion: Any, max_tokens: int) -> Generation:
+        """What the judge wrote, with its reasoning where the endpoint gives that apart: then its end is certain."""
+        generation = read_completion(completion, max_tokens)
+        message = completion["choices"][0]["message"]
+        text = restore_reasoning(generation.text, message, opens=self.judge.opens_reasoning)
+        return replace(generation, text=text)
 
     async def _probe(self) -> None:
         sampling = replace(self.judge.card, max_tokens=1, seed=None, top_k=0, schema=None)

@@ -1,5 +1,6 @@
 """Any endpoint of chat completions as a judge: messages, seeded votes, retries, reasons, resume, what is known of it."""
 
+import contextlib
 import json
 import re
 import threading
@@ -13,7 +14,7 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from actors.errors import EndpointError, OutputError, RunStopped, SettingsError
+from actors.errors import EndpointError, NothingScored, OutputError, RunStopped, SettingsError
 from actors.records import Message, Response, Role, ScoreRequest
 from actors.rendering.chat_renderer import ChatRenderer, messages_of
 from pipelines.benchmarking.chat_judge import judge_of
@@ -161,6 +162,41 @@ def test_what_cant_be_read_has_a_typed_reason_and_is_asked_again(tmp_path: Path)
     seeds = Counter(body["temperature"] == 0 for body in chat.bodies if "seed" not in body)
     assert seeds == {True: 4}, "greedy at first"
     assert len({body["seed"] for body in chat.bodies if "seed" in body}) == 3, "and sampled when it is asked again"
+
+
+OTHER, ANSWER = "<answer>[[A]]</answer>", "<answer>[[B]]</answer>"
+
+
+@pytest.mark.parametrize(
+    ("family", "message", "reason"),
+    [
+        ("rm-r1", {"content": f"So {OTHER}.\n</think>\n\n{ANSWER}"}, None),  # without a parser of reasoning
+        ("rm-r1", {"content": f"<think>So {OTHER}.\n</think>\n\n{ANSWER}"}, None),
+        ("rm-r1", {"content": ANSWER, "reasoning_content": f"So {OTHER}."}, None),
+        ("rm-r1", {"content": f"{OTHER} it wrote.\n</think>\n{ANSWER}", "reasoning": "Hm."}, "two_verdicts"),
+        ("rm-r1", {"content": ANSWER}, None),  # with one that leaves it out
+        ("rm-r1", {"content": None, "reasoning_content": f"So {ANSWER}"}, "no_verdict"),
+        ("rm-r1-instruct", {"content": f"So {OTHER}.\n</think>\n\n{ANSWER}"}, "two_verdicts"),  # it doesn't reason
+    ],
+)
+def test_reasoning_ends_where_the_template_or_the_endpoint_says(
+    tmp_path: Path, family: str, message: dict[str, str], reason: str | None
+) -> None:
+    app = FastAPI()
+    app.get("/v1/models")(Chat().models)
+
+    @app.post("/v1/chat/completions")
+    async def complete() -> Any:
+        choice = {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}
+        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}
+
+    corpus = write(tmp_path / "pairs.jsonl", pairs(1))
+    unread = contextlib.nullcontext() if reason is None else pytest.raises(NothingScored, match=reason)
+    with listening(app) as address, unread:
+        run(corpus, f"{address}/v1", tmp_path / "out", rubric=None, family=family)
+    # The same answer in both orders is a tie.
+    expected = (0.5, None) if reason is None else (None, reason)
+    assert [(row["reward"], row["reason"]) for row in rows_of(tmp_path / "out")] == [expected] * 2
 
 
 def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path: Path) -> None:
