@@ -70,7 +70,8 @@ def assigned(text: str, label: tuple[str, ...], value: str = NUMBER) -> Iterator
         given = rf"()(?:{words})\s*{_LEAD}({value})(?!\w)()"
     else:
         given = rf"""(?P<another>{_ANOTHER})?(?<!\w)(?<!\w-){words}(?!\w)(?:\s*\([^()\n]{{0,60}}\))?(?:
-            (?:[^\w\n]{{0,9}}?(?:[:=|→⇒>\]{{]|[^\S\n](?:is|gets|earns|receives)\b)[\W_]{{0,20}}) {_LEAD}({value})(?!\w)
+            [^\w\n]{{0,9}}? (?:(?<![-+*/<>!=])=(?!=)|[:|→⇒>\]{{]|[^\S\n](?:is|gets|earns|receives)\b) [\W_]{{0,20}}
+              {_LEAD}({value})(?!\w)
           | (?:[^\w\n]{{1,9}}|[^\w\n]{{0,9}}\n[\W_]{{0,9}}) {_LEAD}({value}){_OF_MANY}[^\w\n]*$
           | [^\w\n]{{1,9}} {_LEAD}({value}){_OF_MANY}[^\w\n]*[.!;](?=\s)
         )"""

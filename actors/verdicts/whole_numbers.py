@@ -23,24 +23,27 @@ _UNIT = rf"(?:{_CLOSED}(?:(?:points?|punkte?|pts|stars?|marks?)\b\.?|[★⭐分�
 _DASH = "[-‐‒–—―−]"
 _LIMIT = r"(?:(?:an?|the|possible|maximum|max\.?|total|full|of)\s+)*"
 _RANGE = rf"{NUMBER} \s* (?:{_DASH}|to|and|\.\.+)"
-_ALONE = r"(?:\s*(?:points?|pts|stars?|marks?|max(?:imum)?)\b)?(?:\s*[^\w\s:=%/(–-]|\s*$|\n)"
+_ALONE = r"(?:\s*(?:(?:points?|pts|stars?|marks?|max(?:imum)?)\b|分制?))?(?:\s*[^\w\s:=%/(–-]|\s*$|\n)"
 _BEST_SCORE = r"\b(?:max(?:imum|\.)?|(?:top|best|highest|perfect)\s+(?:score|grade|mark))(?:\s+(?:of|points?|score)\b)*+"
-_BEST = r"(?:best|highest|top|max(?:imum|\.)?|perfect|perfection|excellent|ideal|flawless)\b"
+_BEST = r"(?:best|highest|top|max(?:imum|\.)?|perfect|perfection|excellent|outstanding|great|ideal|flawless)\b"
+_ENDED = r"\s*(?:[)\],;]|$|\n)"
 _SCALE = re.compile(
     rf"""{_UNIT} (?: \s* (?P<percent>%|percent\b|per\ cent\b|pct\b)
     | (?: \s* (?:[{{(]?[/⁄∕÷]+[}})]?|\}}\s*\{{)
-      | [^\S\n]* (?!:\d)[^\w\s,;.~∼^=+±×'’·٫٬‐‒–—―−-] [^\w\n]* (?={NUMBER}{_ALONE})
-      | [^\S\n]+ (?:on|per|from|against|versus|vs\.?) \s+ (?={NUMBER}{_ALONE})
-      | [^.!?\n]{{0,40}}? (?={NUMBER} \s* (?:is|being|=|as|for|mean\w*|represent\w*) \s* (?:(?:the|an?)\s+)? {_BEST})
-      | [^.!?\n]{{0,40}}? \b{_BEST} (?:\s+(?:possible|score|mark|grade|value|rating)\b)* \s* (?:is\b|being\b|=|:) \s*
+      | [^\S\n]* (?![:'’·٫٬]\d)[^\w\s,;.~∼^=+±×‐‒–—―−-] [^\w\n]* (?={NUMBER}{_ALONE})
+      | [^\S\n]+ [(\[]? (?:in|on|per|from|against|versus|vs\.?) \s+ (?={NUMBER}{_ALONE})
+      | [^.!?\n]{{0,40}}? (?={NUMBER} \s* (?:is|being|=|as|for|mean\w*|represent\w*) \s* (?:(?:the|an?)\s+)? {_BEST}
+          | {NUMBER} \s+ {_BEST} {_ENDED})
+      | [^.!?\n]{{0,40}}? \b{_BEST} (?:\s+(?:possible|score|mark|grade|value|rating)\b)* \s*
+          (?: is\b|being\b|=|:|(?=\s{NUMBER}{_ENDED}) ) \s*
       | [^.!?\n]{{0,40}}? {_BEST_SCORE} \s*
       | [,;:=]? \s* {_DASH}? \s* [(（\[{{]? \s* (?:
-          (?: out[\s-]+of|of|over|von|sur|su|de|av|из|van ) \s* [}})]? \s+ {_LIMIT}
+          (?: out[\s-]+of|of|over|von|sur|su|de|av|из|van ) \s* [}})]? [\s-]+ {_LIMIT}
         | (?:(?:on|in|from|of)\s+)? (?:(?:an?|the)\s+)? (?:scale|range)\b [\s:]* (?:(?:of|from|between)\s+)? (?: {_RANGE} )?
         | (?:on|in|from|between) \s+ (?:(?:an?|the)\s+)? {_RANGE}
-        | (?:on|in) \s+ (?:an?|the) \s+ (?={NUMBER}[\s-]points?\b)
-        | 满分
-        | (?<=[(\[]) (?: [/⁄] | {NUMBER} \s* (?:{_DASH}|to) \s* (?={FIGURES}\s*[)\]]) )
+        | (?:(?:on|in)\s+)? (?:(?:an?|the)\s+)? (?={NUMBER}[\s-](?:points?[\s-])?scale\b)
+        | 满分 \s* :?
+        | (?<=[(\[]) (?: [/⁄] | {NUMBER} \s* (?:{_DASH}|to) \s* (?={FIGURES}\s*(?:[)\]]|scale\b)) )
       )) {_OPENED} (?P<top>{NUMBER})
     )""",
     re.VERBOSE | re.IGNORECASE,

@@ -33,6 +33,13 @@ WHOLE = {
             "4. The best is 7",
             "4, as 2 is right",
         ),
+        *(
+            "4 for the top 10 list",
+            "4 - the best of the 3",
+            "4 (5 facts, 3 right)",
+            "4 (3 errors, 2 typos)",
+            "4 with at most 2 errors",
+        ),
         *("4 in 2 ways", "4 for 2 reasons", '4, "style": 5}', "4 - one of the best", "4, one of the best", "4 2: 5"),
     ],
     "of five": [
@@ -143,6 +150,19 @@ PARTS = {
             "4 (top score 10)",
         ),
         *("4 (0–10)", "4 [0-10]", "4 on a 1-10 scale", "4 on the 10-point scale", "4 points (max. 10)", "4 (scale 0..10)"),
+    ],
+    "of another many, as a user may not think of it": [
+        *(
+            "4 in 10",
+            "4 (10-point scale)",
+            "4 on a 10 scale",
+            "4-out-of-10",
+            "4 · 10",
+            "4 (10 best)",
+            "4 (0 worst, 10 best)",
+        ),
+        *("4 (lowest 0, highest 10)", "4 (0 – 10 scale)", "4 (from 10)", "4 (on 10)", "4 (10分制)", "4 (满分: 10)"),
+        *("4 (1=bad, 10=great)", "4 if 10 is best", "4 • 10", "4 :: 10", "4 || 10", "4 (of 10)", "4, scale 1-10", "4!10"),
     ],
     "of another many, in other words": ["4 (max score 10)", "4 Punkte von 10", "4（满分10分）", "4 (maximum score: 10)"],
     "taken back": ["4 -> 2", "4 → 2", "4 (revised to 2)", "4, no wait, 2", "4 minus", "4ish"],
