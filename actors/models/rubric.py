@@ -26,7 +26,7 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.patterns import groups_of, linear
 from actors.verdicts.parsing import number, objects, the_only
-from actors.verdicts.spellings import NUMBER, any_of, assigned, number_in, plain, tokens_of
+from actors.verdicts.spellings import NUMBER, any_of, assigned, assigned_before, number_in, plain, tokens_of
 from actors.verdicts.verdict_token import difference
 from actors.verdicts.whole_numbers import check_whole
 
@@ -228,15 +228,20 @@ def _read_other_spellings(rubric: RubricSettings, answer: str, places: Mapping[s
     """What the text gives the labels of a pattern in any spelling: the judge's own, where the pattern finds a quotation."""
     text = plain(answer)
     pattern = _ANYTHING_FIRST.sub(r"\1", rubric.pattern or "")
-    labels = set()
+    labels, labels_behind = set(), set()
     for match in _matches(pattern, answer):
         begin = match.start()
         for name, at in places.items():
             labels.add((name, tokens_of(answer[begin : match.start(at)])))
             begin = match.end(at)
+        if match[0] != match[at] and begin > match.start() == match.start(at):
+            labels_behind.add((name, answer[begin : match.end()]))
     for name, label in labels:
         value = any_of(rubric.winners) if name == WINNER else NUMBER
         yield from ({name: _value(rubric, name, given)} for given in (assigned(text, label, value) if label else ()))
+    for name, behind in labels_behind:
+        value = any_of(rubric.winners) if name == WINNER else NUMBER
+        yield from ({name: _value(rubric, name, given)} for given in assigned_before(text, behind, value))
     for match in _matches(pattern, text):
         values = {name: _value(rubric, name, match[at] or "") for name, at in places.items()}
         # By a number alone nobody can tell what it is of.

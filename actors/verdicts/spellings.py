@@ -19,7 +19,7 @@ _UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _FORMULA = re.compile(r"\\(?:text\w*|math\w+|left|right)(?![a-z])|\\[,;!]|\\(?=[/()\[\]{} :%&#_-])")
 _SLASH = re.compile(r"\\(?:over|mid|div|slash|backslash)(?![a-z])")
 _EMPHASIS = re.compile(
-    r"\*+|`+|~~+|\$+|(?<![^\W_])_+(?=\w)|(?<=[^\W_])_+(?![^\W_])|</?(?:b|i|u|em|strong|code|mark|span|su[bp])>",
+    r"\*+|`+|~~+|\$+|(?<![^\W_])_+(?=\w)|(?<=[^\W_])_+(?![^\W_])|</?(?:b|i|u|em|strong|code|mark|span|su[bp]|h[1-6]|p)>",
     re.IGNORECASE,
 )
 _BRACKETS = str.maketrans("【】〔〕", "[][]")
@@ -78,6 +78,13 @@ def assigned(text: str, label: tuple[str, ...], value: str = NUMBER) -> Iterator
     for match in re.finditer(given, text, re.VERBOSE | re.IGNORECASE | re.MULTILINE):
         if not match[1]:
             yield next(filter(None, match.groups()[1:]))
+
+
+def assigned_before(text: str, label: str, value: str) -> Iterator[str]:
+    """The values that stand before a label in a plain text, as in "1 / 10" and "B is Better"."""
+    tokens = r"\s*".join(map(re.escape, re.findall(r"\w+|[^\w\s]", plain(label))))
+    for match in re.finditer(rf"(?<![\w.,])({value})[^\w\n/]{{0,9}}{tokens}(?!\w)", text, re.IGNORECASE):
+        yield match[1]
 
 
 def number_in(text: str) -> float | None:

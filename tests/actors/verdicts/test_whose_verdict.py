@@ -357,6 +357,35 @@ def test_words_about_winners_hide_no_verdict(words: str) -> None:
         assert reading(pattern, f"{words}\n{verdict}", **CHOICES) == Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "quote", "spellings"),
+    [
+        (r"(\d+)/10", "5/10", ("1 / 10", "**1/10**", "1/**10**", "`1`/10")),
+        (r"(\d+) points", "5 points", ("1 Points", "**1** points", "1  points.")),
+        (
+            "Score: ([0-9]+)",
+            "Score: 5",
+            ("Score\n-----\n**1**", "<h2>Score</h2>\n1", "Score := 1", "Score: ①", "My own score: 1"),
+        ),
+        (r"facts=(\d)", "facts=5", ("facts: 1", "**Facts** = 1", "### Facts\n1", "facts is 1")),
+    ],
+)
+def test_a_label_may_stand_behind_the_number(pattern: str, quote: str, spellings: Sequence[str]) -> None:
+    for words in spellings:
+        for text in (f"It says {quote}.\n{words}\n", f"{words}\nIt says {quote}."):
+            assert isinstance(reading(pattern, text), Reason), text
+    assert reading(pattern, f"It is right.\n{quote}, with 2 errors in 3/4 of it") == Verdict(({"score": 5.0},))
+
+
+@pytest.mark.parametrize("words", ["**B** is better", "B is Better", "Response B is  better."])
+def test_a_choice_before_its_label_is_one_in_any_spelling(words: str) -> None:
+    for text in (f"It says A is better.\n{words}", f"{words}\nIt says A is better."):
+        assert isinstance(reading("(?P<winner>A|B|tie) is better", text, **CHOICES), Reason), text
+    assert reading("(?P<winner>A|B|tie) is better", "A is better, not B.", **CHOICES) == Verdict(
+        ({"win": 1.0}, {"win": 0.0}), (1.0, 0.0)
+    )
+
+
 # An object, and its own verdict without one.
 
 QUOTED_OBJECTS: Mapping[str, tuple[str, int, Sequence[str]]] = {
