@@ -7,7 +7,7 @@ import click
 
 from actors.errors import SettingsError
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
-from pipelines.cli.flags import build_from, command, given_options, option, settings_options
+from pipelines.cli.flags import build_from, command, given_options, option, settings_options, spell
 from pipelines.settings.options import from_yaml, validate
 from pipelines.settings.setting_names import setting_names
 
@@ -27,7 +27,7 @@ def serve(model: str | None, names: tuple[str, ...], file: str | None, **options
     set_options = given_options(options)
     address_options = {name: set_options.pop(name) for name in AddressSettings.model_fields if name in set_options}
     address = build_from(AddressSettings, address_options)
-    beside_file = set_options | {"name": names} if names else set_options
+    beside_file = set_options | {"names": names} if names else set_options
     settings = _from_file(file, model, beside_file) if file else _one_model(model, names, set_options)
 
     from deploy.local import run
@@ -44,9 +44,8 @@ def _one_model(model: str | None, names: tuple[str, ...], options: dict[str, Any
 
 def _from_file(file: str, model: str | None, options: dict[str, Any]) -> EndpointSettings:
     if model is not None or options:
-        surplus_options = sorted({*options, *(["model"] if model is not None else [])})
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in surplus_options)
-        raise SettingsError(f"--file {file} sets everything but the address: leave out {flags}")
+        surplus = ", ".join(spell(name) for name in sorted({*options, *(["model"] if model is not None else [])}))
+        raise SettingsError(f"--file {file} sets everything but the address: leave out {surplus}")
     try:
         with open(file, encoding="utf-8") as opened:
             document = from_yaml(opened.read(), file)

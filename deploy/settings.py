@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 MessageAsList = Annotated[
@@ -24,7 +24,7 @@ class ScalingSettings(Settings):
         default=1,
         ge=1,
         description="most replicas; they are added when a target below is exceeded",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     target_requests: float = Field(default=64.0, gt=0, description="requests under way per replica")
     target_tokens: float = Field(default=262144.0, gt=0, description="prompt tokens under way per replica")
@@ -93,7 +93,7 @@ class AccessSettings(Settings):
         default=None,
         description="file with one API key per line; the variable ASSAY_API_KEYS holds more, comma-separated. Needed unless "
         "the address is loopback",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[^:/\s\[\]]+$")], ...] = Field(
         default=(),
@@ -107,6 +107,7 @@ class AccessSettings(Settings):
     open: bool = Field(
         default=False,
         description="accept requests without a key from any address, where a proxy or network guards the endpoint",
+        json_schema_extra=OPTION,
     )
 
 
@@ -150,10 +151,10 @@ class AddressSettings(Settings):
     """Where `assay serve` listens."""
 
     host: str = Field(
-        default="127.0.0.1", description="address to listen on; any but loopback needs API keys", json_schema_extra=MATTERS
+        default="127.0.0.1", description="address to listen on; any but loopback needs API keys", json_schema_extra=OPTION
     )
     port: int = Field(
-        default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one", json_schema_extra=MATTERS
+        default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one", json_schema_extra=OPTION
     )
 
 

@@ -11,8 +11,9 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from actors.settings.credentials import check_no_credentials
 
-MATTERS: dict[str, Any] = {"matters": True}
-"""`json_schema_extra` of a field that most people set: --help shows it, and --help-all the others, too."""
+OPTION: dict[str, Any] = {"option": True}
+"""`json_schema_extra` of a field that most people set: it is an option of the command line, and all others are reached by
+`--set section.name=value`. Fields without a default are options, too."""
 
 
 class Settings(BaseModel):

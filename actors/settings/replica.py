@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from actors.records import Reasoning
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.rubric import RubricSettings
 
 
@@ -56,7 +56,7 @@ class ReadSettings(Settings):
     principle_reward: Literal["mean", "min"] | None = Field(
         default=None,
         description="principle, genrm-principle: how the scores of several principles become the reward; default: "
-        "mean, if there are no --weights",
+        "mean, if there are no `weights`",
     )
 
     rating: Literal["pairwise", "pointwise", "binary"] = Field(
@@ -103,6 +103,7 @@ class JudgeSettings(Settings):
         description="judges: number of judgements per question; of two responses, half are in swapped order. "
         "Several judgements in one order are sampled, at temperature 0.6 and top-p 0.95 unless the model "
         "card gives others",
+        json_schema_extra=OPTION,
     )
     temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
         default=None, description="judges: sampling temperature; 0: always the most likely token"
@@ -135,7 +136,7 @@ class JudgeSettings(Settings):
     rubric: RubricSettings | None = Field(
         default=None,
         description="YAML file with your own judge prompt and how its answer is read; works with any chat model",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
 
 
@@ -148,13 +149,13 @@ class ModelSettings(Settings):
     bare_field: ClassVar = "model"
 
     model: str = Field(
-        description="a local folder, a hub id, or one of the built-in tiny-* models", json_schema_extra=MATTERS
+        description="a local folder, a hub id, or one of the built-in tiny-* models", json_schema_extra=OPTION
     )
     revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
     family: str | None = Field(
         default=None,
         description="how the model is prompted and read, if its id and config.json don't tell (`assay models`)",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the model runs in; auto: the checkpoint's")
     weights: dict[str, float] | None = Field(
@@ -213,10 +214,12 @@ class EngineSettings(Settings):
     bare_field: ClassVar = "engine"
 
     engine: Literal["vllm", "fake"] = Field(
-        default="vllm", description="fake: made-up numbers, for trying a pipeline without a model"
+        default="vllm",
+        description="fake: made-up numbers, for trying a pipeline without a model",
+        json_schema_extra=OPTION,
     )
     tensor_parallel: int = Field(
-        default=1, ge=1, description="number of GPUs of one node that share each layer", json_schema_extra=MATTERS
+        default=1, ge=1, description="number of GPUs of one node that share each layer", json_schema_extra=OPTION
     )
     pipeline_parallel: int = Field(
         default=1, ge=1, description="number of pipeline stages, each with --tensor-parallel GPUs"
@@ -296,7 +299,7 @@ class PolicyEngineSettings(Settings):
         default=1, ge=1, description="number of GPUs of one node that share each layer of the policy"
     )
     policy_pipeline_parallel: int = Field(
-        default=1, ge=1, description="number of pipeline stages of the policy, each with --policy-tensor-parallel GPUs"
+        default=1, ge=1, description="number of pipeline stages of the policy, each with `policy_tensor_parallel` GPUs"
     )
     policy_max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None,

@@ -1,9 +1,11 @@
 """The values of options that take a name: for their help, and for the shell's completion. Loaded when one asks for them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
+
+from pipelines.settings.options import Leaf
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -71,6 +73,14 @@ def listed_values(command: str | None, option: str | None) -> list[tuple[str, li
     if names := VALUES.get(f"{command} {option}") or VALUES.get(f"{option}"):
         return [("there are", names())]
     return [("refused, because other settings decide them:", _REFUSED[option]())] if option in _REFUSED else []
+
+
+def complete_assignment(settings: Sequence[Leaf], incomplete: str) -> list["CompletionItem"]:
+    """What the shell offers after --set: paths of the settings that have no option."""
+    from click.shell_completion import CompletionItem
+
+    paths = [f"{leaf.path}=" for leaf in settings if not leaf.is_option]
+    return [CompletionItem(path) for path in paths if path.startswith(incomplete)]
 
 
 def complete_value(context: click.Context, parameter: click.Parameter, incomplete: str) -> list["CompletionItem"]:

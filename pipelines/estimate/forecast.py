@@ -123,7 +123,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         estimates = totals(sample.parts, sample.seen.values, seed)
         sampled = {"rows": sample.seen.rows, "blocks": sample.blocks, "seed": seed}
     if settings.render.too_long is TooLong.REJECT:
-        estimates["truncated"] = Estimate.exact(0)  # only --too-long trim-turns truncates
+        estimates["truncated"] = Estimate.exact(0)  # only `too_long: trim-turns` truncates
     if not estimates["tokens"].value:
         # Every sampled response was rejected, so the lengths of the others are unknown. Upper bound: each response that may
         # be accepted fills the context.

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
 from pipelines.settings.run_settings import CorpusSettings, Prefix, ReplicaSettings, ScoreSettings, WorkSettings
 
@@ -13,10 +13,10 @@ class CardSettings(Settings):
     """The GPUs that an engine is laid out on."""
 
     gpu: Literal["80GB", "141GB"] = Field(
-        default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)", json_schema_extra=MATTERS
+        default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)", json_schema_extra=OPTION
     )
     precision: Literal["bfloat16", "fp8"] | None = Field(
-        default=None, description="precision of the weights in GPU memory; default: the one that --dtype says"
+        default=None, description="precision of the weights in GPU memory; default: the one of `dtype`"
     )
     gpus_per_node: int = Field(default=8, ge=1, description="number of GPUs in a node")
     context: int | None = Field(
@@ -28,7 +28,7 @@ class CardSettings(Settings):
         default=None,
         ge=1,
         description="check this layout: number of GPUs that each layer is split over",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     pipeline_parallel: int = Field(
         default=1, ge=1, description="check this layout: number of GPU groups that the layers are divided among"
@@ -54,7 +54,7 @@ class LookSettings(Settings):
     full: bool = Field(
         default=False,
         description="tokenise every row: exact, and takes as long as the reading and rendering of the run itself",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
 
 
@@ -64,13 +64,15 @@ class BillSettings(Settings):
     gpus: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description="number of GPUs in the cluster; default: those of the run's engines (--replicas), or of one",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     gpu_price: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=MATTERS
+        default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=OPTION
     )
     tokens_per_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="prompt tokens per second of one engine, instead of published figures"
+        default=None,
+        description="prompt tokens per second of one engine, instead of published figures",
+        json_schema_extra=OPTION,
     )
     written_per_s: Annotated[float, Field(gt=0)] | None = Field(
         default=None, description="judges: generated tokens per second of one engine, summed over its concurrent prompts"
@@ -80,7 +82,9 @@ class BillSettings(Settings):
         description="judges: mean number of generated tokens per prompt; default: half of the maximum",
     )
     like: str | None = Field(
-        default=None, description="folder of an earlier run of this model, whose throughput and answer length are used"
+        default=None,
+        description="folder of an earlier run of this model, whose throughput and answer length are used",
+        json_schema_extra=OPTION,
     )
 
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
@@ -27,20 +27,20 @@ class EvaluateSettings(Settings):
     model: tuple[str, ...] = Field(
         default=(),
         description="reward model that scores the benchmark files first: a folder, a hub id, or a built-in tiny-* model",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     as_published: bool = Field(
         default=False,
         description="--model: score the files a second time as authors ran these models on the benchmarks, where that is "
         "known and isn't what the model's card says, and show the difference",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     endpoint: str | None = Field(
         default=None,
         description="address of an endpoint that scores the files, e.g. http://host:8000/v1: one of `assay serve`, or with "
         "--rubric or --family any one of chat completions. --model is then a model's name there, and the environment's "
         "OPENAI_API_KEY the key",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     endpoint_in_flight: int = Field(default=32, ge=1, description="--endpoint: maximum number of requests at a time")
     endpoint_timeout_s: float = Field(default=600.0, gt=0, description="--endpoint: seconds until a request is sent again")
@@ -59,28 +59,28 @@ class EvaluateSettings(Settings):
     partial: bool = Field(
         default=False,
         description="evaluate a run that isn't complete, or a file in which subsets are missing",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     resampling_seed: int = Field(default=0, description="random seed of the intervals' resampling")
     against: str | None = Field(
-        default=None, description="folder of earlier results that these are compared with", json_schema_extra=MATTERS
+        default=None, description="folder of earlier results that these are compared with", json_schema_extra=OPTION
     )
     max_drop: float = Field(
         default=0.0,
         ge=0,
         le=100,
         description="--against: percentage points by which a benchmark's headline may fall",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     min_coverage: float = Field(
         default=0.99,
         ge=0,
         le=1,
         description="--against: least share of the items, of either result, that must have a grade now",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     overwrite: bool = Field(
-        default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
+        default=False, description="delete an earlier result in the output folder first", json_schema_extra=OPTION
     )
     store: Store = None
     accept_versions: AcceptVersions = False

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from pipelines.settings.hub_settings import HubSettings
 
 Fields = Annotated[
@@ -27,11 +27,13 @@ class OutputSettings(HubSettings):
         default=None,
         description="read only responses for which this SQL condition is true, e.g. 'scores.correctness > 2'; same "
         "syntax as `filter --keep`",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
-    partial: bool = Field(default=False, description="accept a run that isn't complete, and read the parts that exist")
+    partial: bool = Field(
+        default=False, description="accept a run that isn't complete, and read the parts that exist", json_schema_extra=OPTION
+    )
     overwrite: bool = Field(
-        default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
+        default=False, description="delete an earlier result in the output folder first", json_schema_extra=OPTION
     )
 
 
@@ -61,18 +63,18 @@ class ChoiceOfCandidates(Settings):
 
     keep: Choose | None = Field(
         default=None,
-        description="best: highest reward; top-k: the K highest rewards; all: every candidate that reaches --floor; "
-        "softmax: K samples with probability proportional to exp(reward / --softmax-temperature); majority: the candidate "
-        "that most of --voters rank first",
-        json_schema_extra=MATTERS,
+        description="best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; "
+        "softmax: K samples with probability proportional to exp(reward / `softmax_temperature`); majority: the candidate "
+        "that most of `voters` rank first",
+        json_schema_extra=OPTION,
     )
     k: int = Field(
         default=1,
         ge=1,
         description="number of candidates to keep per prompt, for top-k and softmax",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
-    floor: float | None = Field(default=None, description="minimum reward of a kept candidate", json_schema_extra=MATTERS)
+    floor: float | None = Field(default=None, description="minimum reward of a kept candidate")
     softmax_temperature: float = Field(
         default=1.0, gt=0, description="temperature of softmax; a lower value keeps high rewards more often"
     )
@@ -94,7 +96,7 @@ class GroupSettings(Settings):
     per: Literal["row", "prompt"] = Field(
         default="prompt",
         description="compare candidates of equal prompts, in whichever rows they are, or only candidates of the same row",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     spill: str | None = Field(
         default=None,
@@ -130,10 +132,10 @@ class PairingSettings(Settings):
     pairs: PairsOf = Field(
         default=PairsOf.BEST_WORST,
         description="best with worst, best with a random one, each with the next by reward, or all pairs",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     min_margin: float = Field(
-        default=0.0, ge=0, description="minimum difference of the rewards in a pair", json_schema_extra=MATTERS
+        default=0.0, ge=0, description="minimum difference of the rewards in a pair", json_schema_extra=OPTION
     )
     length_balanced: bool = Field(
         default=False,
@@ -151,13 +153,13 @@ class PairingSettings(Settings):
 class PairSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
     """All settings of `pairs`."""
 
-    trainer: str = Field(default="trl", description="trainer whose file format is written", json_schema_extra=MATTERS)
+    trainer: str = Field(default="trl", description="trainer whose file format is written", json_schema_extra=OPTION)
 
 
 class ExportSettings(TrainerSettings, OutputSettings, FoldersSettings):
     """All settings of `export`."""
 
-    trainer: str = Field(description="trainer whose file format is written", json_schema_extra=MATTERS)
+    trainer: str = Field(description="trainer whose file format is written", json_schema_extra=OPTION)
     threshold: float | None = Field(
-        default=None, description="KTO: minimum reward of a desirable response", json_schema_extra=MATTERS
+        default=None, description="KTO: minimum reward of a desirable response", json_schema_extra=OPTION
     )

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 
 _PREFIX = "hf://datasets/"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -28,7 +28,7 @@ class UploadSettings(Settings):
     public: bool = Field(
         default=False,
         description="create a public dataset; without, nothing is uploaded to a dataset that is public",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
 
 
@@ -40,7 +40,7 @@ class HubSettings(Settings):
         description="dataset ORG/NAME on the Hugging Face Hub to which the finished result is uploaded, with a card; it is "
         "created, as a private one, if it isn't there. An output hf://datasets/ORG/NAME is the folder hf-ORG-NAME with "
         "--hub ORG/NAME",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
         exclude=True,
     )
     public: bool = Field(

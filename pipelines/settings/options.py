@@ -1,4 +1,4 @@
-"""Maps flat option names to nested settings, and validates settings from the command line, a recipe or Python.
+"""Maps flat names to nested settings, and validates settings from the command line, a recipe or Python.
 
 `ScoreSettings` nests its fields by the component that needs them; a person writes `--tensor-parallel 2` or
 `tensor_parallel=2`, without the section. Names are therefore unique within a settings class.
@@ -26,6 +26,22 @@ class Leaf(NamedTuple):
     sections: tuple[str, ...]
     settings: type[Settings]
     field: FieldInfo
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it is an option of the command line; all others are set by their path."""
+        extra = self.field.json_schema_extra
+        return self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
+
+    @property
+    def path(self) -> str:
+        """Its name after that of its section, as in a recipe and after --set."""
+        return ".".join((*self.sections[-1:], self.name))
+
+    @property
+    def default(self) -> Any:
+        """What it is unless it is set; of a required one, None."""
+        return None if self.field.is_required() else self.field.get_default(call_default_factory=True)
 
 
 def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator[Leaf]:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import (
     Dtype,
     EngineSettings,
@@ -31,25 +31,25 @@ class RowSettings(Settings):
     format: str | None = Field(
         default=None,
         description="shape of the rows; mixed: each row has its own; default: detected from a sample",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     prompt_column: str | None = Field(
         default=None,
         description="field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b "
         "or a[-1]",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None,
         description="field with the response, or a list of responses (a[].b: that of each element); with several fields, "
         "each response has the name of its field",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     conversation_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
         default=None,
         description="field with a whole conversation, whose last turn is the response; with several fields, each response "
         "has the name of its field",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     system_column: str | None = Field(
         default=None,
@@ -81,7 +81,7 @@ class CorpusSettings(RowSettings, InputSettings):
     bare_field: ClassVar = "inputs"
 
     limit: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="read only the first N input rows", json_schema_extra=MATTERS
+        default=None, description="read only the first N input rows", json_schema_extra=OPTION
     )
     max_record_bytes: int = Field(
         default=64 * 2**20,
@@ -96,7 +96,7 @@ class ReplicaSettings(Settings):
     replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description="fixed number of engines; default: as many as fit on the cluster's GPUs, or one without GPUs",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     max_replicas: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
@@ -104,7 +104,7 @@ class ReplicaSettings(Settings):
         "and shrinks when engines are idle",
     )
     min_replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="minimum number of engines, with --max-replicas; default: 1"
+        default=None, description="minimum number of engines, with `max_replicas`; default: 1"
     )
 
     @model_validator(mode="after")
@@ -159,7 +159,7 @@ Store = Annotated[
     Field(
         description="folder or address of a score store, which many runs may share: what it holds isn't scored again, and "
         "what is scored is added",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     ),
 ]
 
@@ -187,9 +187,11 @@ class RunSettings(Settings):
     text: Text = True
     store: Store = None
     overwrite: bool = Field(
-        default=False, description="delete an earlier run in the output folder first", json_schema_extra=MATTERS
+        default=False, description="delete an earlier run in the output folder first", json_schema_extra=OPTION
     )
-    append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
+    append: bool = Field(
+        default=False, description="add new input files to an earlier run in the output folder", json_schema_extra=OPTION
+    )
     accept_versions: AcceptVersions = False
     log: tuple[str, ...] = Field(
         default=(),
@@ -222,8 +224,8 @@ class DrawSettings(Settings):
         default=8,
         ge=1,
         le=1024,
-        description="number of candidates per prompt; with --enough or --min-gain the maximum",
-        json_schema_extra=MATTERS,
+        description="number of candidates per prompt; with `enough` or `min_gain` the maximum",
+        json_schema_extra=OPTION,
     )
     enough: float | None = Field(
         default=None, description="stop generating for a prompt once a candidate reaches this reward"
@@ -277,7 +279,7 @@ class CombineSettings(Settings):
         default=Combine.Z_MEAN,
         description="reward of the ensemble: z-mean or z-min, over the members' z-scores among the responses to the same "
         "prompt; mean or min, over their raw rewards, for members that share a scale",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     suspect_reward: float = Field(default=0.0, description="suspect: mark a response whose mean z-score is above this")
     suspect_disagreement: float = Field(
@@ -342,27 +344,29 @@ class ChoiceSettings(Settings):
         default=None,
         min_length=1,
         description="keep responses for which this SQL condition over the columns of the scored corpus is true",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     by: str | None = Field(
         default=None,
         min_length=1,
         description="SQL expression that responses are ranked by, highest first; default: the reward",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     top_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None,
         description="keep this fraction of the scored responses that meet the condition, those ranked highest",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     quantile: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="keep the responses at or above this quantile of those that meet the condition"
+        default=None,
+        description="keep the responses at or above this quantile of those that meet the condition",
+        json_schema_extra=OPTION,
     )
     top_k: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="keep the K best responses of each prompt or row", json_schema_extra=MATTERS
+        default=None, description="keep the K best responses of each prompt or row", json_schema_extra=OPTION
     )
     per: Literal["prompt", "row"] | None = Field(
-        default=None, description="--top-k: the group that K applies to; default: prompt", json_schema_extra=MATTERS
+        default=None, description="--top-k: the group that K applies to; default: prompt", json_schema_extra=OPTION
     )
     min_gap: Annotated[float, Field(ge=0)] | None = Field(
         default=None, description="--top-k: keep responses only where the best leads the second best by at least this"
@@ -382,13 +386,13 @@ class FilterSettings(HubSettings, ChoiceSettings, FolderSettings):
     format: Literal["jsonl", "parquet"] | None = Field(
         default=None,
         description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     rows: Literal["rows", "responses"] = Field(
         default="rows",
         description="rows: write the whole input row of each kept response; responses: write each kept response alone, with "
         "its prompt, its reward and the row's other flat fields",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
     fields: bool = Field(
         default=True, description="add Assay's columns to JSONL rows; without, rows keep their original bytes"
@@ -396,11 +400,15 @@ class FilterSettings(HubSettings, ChoiceSettings, FolderSettings):
     rest: str | None = Field(
         default=None,
         description="folder for the responses that aren't kept, in whole rows, each with the reason",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     )
-    partial: bool = Field(default=False, description="accept a run that isn't complete, and filter the parts that exist")
+    partial: bool = Field(
+        default=False,
+        description="accept a run that isn't complete, and filter the parts that exist",
+        json_schema_extra=OPTION,
+    )
     overwrite: bool = Field(
-        default=False, description="delete an earlier result in the output folders first", json_schema_extra=MATTERS
+        default=False, description="delete an earlier result in the output folders first", json_schema_extra=OPTION
     )
 
 
@@ -408,12 +416,12 @@ class RefiningSettings(Settings):
     """The models that criticise and edit drafts, and the number of drafts and feedbacks."""
 
     feedback: str | None = Field(
-        default=None, description="model that criticises drafts; default: the policy", json_schema_extra=MATTERS
+        default=None, description="model that criticises drafts; default: the policy", json_schema_extra=OPTION
     )
     edit: str | None = Field(
-        default=None, description="model that edits drafts by the feedback; default: the policy", json_schema_extra=MATTERS
+        default=None, description="model that edits drafts by the feedback; default: the policy", json_schema_extra=OPTION
     )
-    drafts: int = Field(default=4, ge=1, le=256, description="number of drafts per prompt", json_schema_extra=MATTERS)
+    drafts: int = Field(default=4, ge=1, le=256, description="number of drafts per prompt", json_schema_extra=OPTION)
     feedbacks: int = Field(
         default=2, ge=1, le=64, description="number of feedbacks per draft; each feedback yields one edit"
     )
