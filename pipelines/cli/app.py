@@ -279,8 +279,8 @@ def ensemble(as_json: bool, **options: Any) -> None:
 
     OUTPUT is a scored corpus like any other; OUTPUT/models/ holds one for each model. By default, the reward is the mean of
     the models' z-scores, which each model's rewards have among the responses to one prompt: raw rewards of different models
-    are on different scales. Run the same command again to resume after an interruption; with another --combine or suspect_...
-    the scores are combined again without running a model. To give models different settings, use a recipe.
+    are on different scales. Run the same command again to resume after an interruption; with another --combine, the scores
+    are combined again without running a model. To give models different settings, use a recipe.
     """
     _ensemble(build_from(EnsembleSettings, options), as_json)
 

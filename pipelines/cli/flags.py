@@ -11,7 +11,7 @@ import click
 
 from actors.errors import SettingsError
 from actors.settings.base import Settings, plain_type
-from pipelines.cli.grouped_help import ASSIGNED, AssignedSettings, Command, OneValue, click_type, settable
+from pipelines.cli.grouped_help import ASSIGNED, AssignedSettings, Command, OneValue, settable
 from pipelines.cli.option_values import complete_value
 from pipelines.settings.options import Leaf, build, leaves
 
@@ -88,17 +88,17 @@ def spell(name: str) -> str:
 
 
 def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function]:
-    kind, text = plain_type(leaf.field.annotation), leaf.field.description
+    kind, text = plain_type(leaf.field.annotation), leaf.field.description or ""
     if kind is bool:
         return click.option(*flags, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is tuple:
-        several = {"multiple": True, "callback": _several, "help": f"{text}; may be given more than once"}
-        return click.option(*flags, leaf.name, **several)
-    shown = text if leaf.default in (None, "") else f"{text}  [default: {leaf.default}]"
-    value = click_type(kind)
+        about = f"{text}; may be given more than once"
+        return click.option(*flags, leaf.name, multiple=True, callback=_several, help=about)
+    about = text if leaf.default in (None, "") else f"{text}  [default: {leaf.default}]"
+    value = click.Choice(leaf.choices) if leaf.choices else kind if kind in (int, float) else str
     complete = {"shell_complete": complete_value} if value is str else {}
     required = leaf.field.is_required()
-    return click.option(*flags, leaf.name, cls=OneValue, type=value, required=required, help=shown, **complete)
+    return click.option(*flags, leaf.name, cls=OneValue, type=value, required=required, help=about, **complete)
 
 
 def _several(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:

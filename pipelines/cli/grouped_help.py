@@ -1,6 +1,5 @@
 """Help: --help shows the options of a command, --help-all its settings, too, which --set reaches; commands come by job."""
 
-import enum
 import inspect
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actors.settings.base import is_settings, plain_type
+from actors.settings.base import plain_type
 from pipelines.cli.option_values import complete_assignment, listed_values
 from pipelines.settings.assignments import assign, read_assignments
 from pipelines.settings.options import Leaf
@@ -57,10 +56,9 @@ class AssignedSettings(click.Option):
     """`--set section.name=value`, which may be given for any of a command's settings. --help-all lists those."""
 
     def __init__(self, *arguments: Any, settings: Sequence[Leaf], **options: Any) -> None:
-        about = "set what has no option of its own, by its name in a recipe, e.g. "
-        example = next(leaf for leaf in settings if not leaf.is_option)
-        fixed = {"multiple": True, "metavar": "NAME=VALUE", "help": f"{about}{example.path}=...; --help-all lists all"}
-        super().__init__(*arguments, **options, **fixed)
+        example = next(leaf.path for leaf in settings if not leaf.is_option)
+        about = f"set what has no option of its own, by its name in a recipe, e.g. {example}=...; --help-all lists all"
+        super().__init__(*arguments, **{**options, "multiple": True, "metavar": "NAME=VALUE", "help": about})
         self.settings = settings
 
     def process_value(self, ctx: click.Context, value: Any) -> dict[str, Any] | None:
@@ -87,8 +85,9 @@ class Command(click.Command):
         super().__init__(*arguments, **options)
         if settable(self.params):
             about = "Show all settings, too, and exit."
-            switch = {"is_flag": True, "is_eager": True, "expose_value": False, "callback": _show_all, "help": about}
-            self.params.append(click.Option(["--help-all"], **switch))
+            self.params.append(
+                click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=about)
+            )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -128,15 +127,6 @@ def settable(parameters: Iterable[click.Parameter]) -> list[Leaf]:
     return [leaf for parameter in parameters if isinstance(parameter, AssignedSettings) for leaf in parameter.settings]
 
 
-def click_type(kind: Any) -> Any:
-    """What click knows as the type of a setting's value."""
-    if typing.get_origin(kind) is typing.Literal:
-        return click.Choice(typing.get_args(kind))
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return click.Choice([member.value for member in kind])
-    return str if is_settings(kind) else kind  # a file that holds them
-
-
 def _first_sentence(command: click.Command) -> str:
     """What a command does, in a sentence."""
     paragraph = " ".join(inspect.cleandoc(command.help or "").split("\n\n")[0].split())
@@ -156,10 +146,7 @@ def setting_form(leaf: Leaf) -> str:
     kind = plain_type(leaf.field.annotation)
     if typing.get_origin(kind) is dict:
         return f"{leaf.path}.NAME=VALUE"
-    choice = click_type(kind)
-    if isinstance(choice, click.Choice):
-        return f"{leaf.path}={'|'.join(choice.choices)}"
-    return f"{leaf.path}={_FORMS.get(typing.get_origin(kind) or kind, 'TEXT')}"
+    return f"{leaf.path}={'|'.join(leaf.choices) or _FORMS.get(typing.get_origin(kind) or kind, 'TEXT')}"
 
 
 def shown_default(leaf: Leaf) -> str:

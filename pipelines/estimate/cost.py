@@ -247,7 +247,9 @@ def _written_tokens(
     prompts, limit = tokens["prompts"], model.answer_tokens
     if settings.answer_tokens is not None:
         if settings.answer_tokens > limit:
-            raise SettingsError(f"--answer-tokens {settings.answer_tokens:g}: an answer has {limit} at most (judge.max_tokens)")
+            raise SettingsError(
+                f"--answer-tokens {settings.answer_tokens:g}: an answer has {limit} at most (judge.max_tokens)"
+            )
         return (
             prompts.times(settings.answer_tokens),
             f"answers have {settings.answer_tokens:g} tokens on average (bill.answer_tokens)",

@@ -88,7 +88,7 @@ class Manifest:
             raise OutputError(
                 "the run was begun by other versions, whose rewards may differ:\n  "
                 + "\n  ".join(differ)
-                + "\nInstall those, give another output folder, or give --accept-versions: each part says which it was made by"
+                + "\nInstall those, give another output folder, or --accept-versions: each part says which it was made by"
             )
 
     def check_files(self, files: Sequence[InputFile]) -> tuple[InputFile, ...]:

@@ -45,7 +45,7 @@ def read_assignments(texts: Sequence[str], settings: Sequence[Leaf]) -> list[Ass
         for other in assignments:
             shared = min(len(other.place), len(assignment.place))
             if other.place[:shared] == assignment.place[:shared]:
-                raise SettingsError(f"--set {path} is given twice; of several values a list is made: --set {path}='[A, B]'")
+                raise SettingsError(f"--set {path} is given twice")
         assignments.append(assignment)
     return assignments
 

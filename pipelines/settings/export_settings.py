@@ -30,7 +30,9 @@ class OutputSettings(HubSettings):
         json_schema_extra=OPTION,
     )
     partial: bool = Field(
-        default=False, description="accept a run that isn't complete, and read the parts that exist", json_schema_extra=OPTION
+        default=False,
+        description="accept a run that isn't complete, and read the parts that exist",
+        json_schema_extra=OPTION,
     )
     overwrite: bool = Field(
         default=False, description="delete an earlier result in the output folder first", json_schema_extra=OPTION

@@ -134,13 +134,13 @@ def _is_named(value: Any, message: str) -> bool:
 
 
 def _describe(place: str, value: Any) -> str:
-    place, joint = place or "the content", " " if place.startswith("-") else " = "
+    place = place or "the content"
     if value is None:
         return f"{place} is empty"
-    if isinstance(value, bool):
-        return f"{place}{joint}{str(value).lower()}"
     if isinstance(value, str | int | float):
-        shown = repr(value)
+        is_assigned = place.startswith("--set ")  # and shown as it was written there
+        joint = "=" if is_assigned else " " if place.startswith("-") else " = "
+        shown = str(value).lower() if isinstance(value, bool) else str(value) if is_assigned else repr(value)
         return f"{place}{joint}{shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}"
     if isinstance(value, list | tuple | Mapping):
         kind = "a mapping" if isinstance(value, Mapping) else "a list"

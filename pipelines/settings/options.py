@@ -4,14 +4,16 @@
 `tensor_parallel=2`, without the section. Names are therefore unique within a settings class.
 """
 
+import typing
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from actors.errors import SettingsError
-from actors.settings.base import Settings, is_settings
+from actors.settings.base import Settings, is_settings, plain_type
 from actors.settings.credentials import check_no_credentials
 from actors.settings.plain_yaml import parse_yaml
 from pipelines.settings.mistakes import Place, alternatives, mistakes, path
@@ -37,6 +39,14 @@ class Leaf(NamedTuple):
     def path(self) -> str:
         """Its name after that of its section, as in a recipe and after --set."""
         return ".".join((*self.sections[-1:], self.name))
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that it may have, if they are few and have names."""
+        kind = plain_type(self.field.annotation)
+        if typing.get_origin(kind) is typing.Literal:
+            return typing.get_args(kind)
+        return tuple(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
 
     @property
     def default(self) -> Any:

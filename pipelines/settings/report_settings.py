@@ -33,5 +33,7 @@ class ReportSettings(Settings):
         default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=OPTION
     )
     partial: bool = Field(
-        default=False, description="accept a run that isn't complete, and show the parts that exist", json_schema_extra=OPTION
+        default=False,
+        description="accept a run that isn't complete, and show the parts that exist",
+        json_schema_extra=OPTION,
     )

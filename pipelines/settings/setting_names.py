@@ -5,7 +5,6 @@ Who writes Python or YAML reads the settings' names there, and at the command li
 
 import contextlib
 import re
-import typing
 from collections.abc import Callable, Iterator, Sequence
 
 from actors.errors import AssayError
@@ -15,7 +14,8 @@ from pipelines.settings.options import Leaf
 _CODE = re.compile(r"(`[^`]*`)")
 _FLAG = re.compile(r"(?<![\w-])(?:--([a-z][a-z-]+)|-([a-z]))(?!\.?[\w-])")
 _FLAG_WITH_VALUE = re.compile(
-    r"(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z-]+)(?![\w-]|\.\w)(?P<joint>[ =](?P<value>'[^']*'|[\w.+-]*\w(?:='[^']*'|=\w+)?))?"
+    r"(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z-]+)(?![\w-]|\.\w)"
+    r"(?P<joint>[ =](?P<value>'[^']*'|[\w.+-]*\w(?:='[^']*'|=\w+)?))?"
 )
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?")
 _PLACEHOLDER = re.compile(r"[A-Z]{2,}|[\w-]+=.*")
@@ -78,10 +78,9 @@ def with_command_line_names(message: str, settings: Sequence[Leaf]) -> str:
 
 def _is_value(leaf: Leaf, word: str) -> bool:
     """Whether a word after a flag is its value, and not the next one of a sentence."""
-    kind = plain_type(leaf.field.annotation)
-    choices = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else getattr(kind, "__members__", {}).values()
-    is_example = _NUMBER.fullmatch(word) or _PLACEHOLDER.fullmatch(word) or word.startswith("'")
-    return bool(is_example) or word in map(str, choices)
+    if _NUMBER.fullmatch(word) or _PLACEHOLDER.fullmatch(word) or word.startswith("'"):
+        return True
+    return word in leaf.choices
 
 
 def _outside_code(message: str, respell: Callable[[str], str]) -> str:

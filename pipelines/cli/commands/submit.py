@@ -27,9 +27,7 @@ _tell = functools.partial(click.echo, err=True)
     "--no-wait", is_flag=True, help="return once the job is submitted; only its name is printed to standard output"
 )
 @recipe_assignments
-def submit(
-    recipe: str, address: str | None, submission_id: str | None, no_wait: bool, assignments: tuple[str, ...]
-) -> None:
+def submit(recipe: str, address: str | None, submission_id: str | None, no_wait: bool, assignments: tuple[str, ...]) -> None:
     """Run the steps in the file RECIPE as a job on a Ray cluster, and follow the job to its end.
 
     The job runs `assay run` with the code of this machine. Relative paths are resolved against the current folder, and every
