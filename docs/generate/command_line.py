@@ -112,15 +112,14 @@ def _settings(parameter: AssignedSettings, command: str) -> Iterator[str]:
         name, _, about = title.partition(": ")
         yield heading(3, name, anchored(name))
         yield text(f"{about[:1].upper()}{about[1:]}.") if about else ""
-        rows = [
-            (code(setting_form(leaf)), code(shown_default(leaf)) if shown_default(leaf) else "", _about(leaf, command))
-            for leaf in leaves
-        ]
-        yield table(("after `--set`", "default", "what it does"), rows)
+        yield table(("after `--set`", "value", "default", "what it does"), [_setting(leaf, command) for leaf in leaves])
 
 
-def _about(leaf: Leaf, command: str) -> str:
-    return text(leaf.field.description or "") + _listed(command, leaf.name)
+def _setting(leaf: Leaf, command: str) -> tuple[str, ...]:
+    path, _, value = setting_form(leaf).partition("=")
+    values = ", ".join(map(code, leaf.choices)) or value.lower()
+    about = text(leaf.field.description or "") + _listed(command, leaf.name)
+    return code(path), values, code(shown_default(leaf)), about
 
 
 def _listed(command: str, name: str | None) -> str:

@@ -22,7 +22,7 @@ ASSIGNED = "assigned"
 OTHERS = "others"
 """The heading of settings that are about nothing in particular; the last one."""
 _ALL = "assay.help_all"
-_FORMS: Mapping[Any, str] = {bool: "true|false", int: "INTEGER", float: "NUMBER", tuple: "[A, B]"}
+_FORMS: Mapping[Any, str] = {int: "INTEGER", float: "NUMBER", tuple: "[A, B]"}
 
 
 class Option(click.Option):

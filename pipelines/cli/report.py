@@ -39,7 +39,7 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
     """A scored corpus."""
     yield from _summary_report(summary, settings.render.reasoning)
     if summary.repeats:
-        choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --keep all --set choice.distinct=1"
+        choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --keep all --set distinct=1"
         yield (
             f"Repeats: {summary.repeats:,} of {summary.responses:,} responses have the text of an earlier response to an "
             f"equal prompt, and each counts here. `{choose}` leaves them out"

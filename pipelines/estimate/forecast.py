@@ -134,7 +134,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     size = _size(settings.model.model)
     layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
-    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.pool)
+    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.work)
     return CorpusPlan(
         shape_found=plan.shape_found,
         model=model.model,

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from actors.settings.base import OPTION, Settings
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
-from pipelines.settings.run_settings import CorpusSettings, Prefix, ReplicaSettings, ScoreSettings, WorkSettings
+from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
 
 
 class CardSettings(Settings):
@@ -95,10 +95,7 @@ class PlanSettings(Settings):
     model: ModelSettings
     render: RenderSettings = RenderSettings()
     prefix: Prefix = ""
-    part_rows: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="maximum number of input rows in a part, as for `score`"
-    )
-    pool: ReplicaSettings = ReplicaSettings()
+    work: WorkSettings = WorkSettings()
     card: CardSettings = CardSettings()
     look: LookSettings = LookSettings()
     bill: BillSettings = BillSettings()
@@ -114,5 +111,5 @@ class PlanSettings(Settings):
             engine=EngineSettings(
                 tensor_parallel=self.card.tensor_parallel or 1, pipeline_parallel=self.card.pipeline_parallel
             ),
-            work=WorkSettings(part_rows=self.part_rows),
+            work=self.work,
         )

@@ -85,7 +85,9 @@ class EvaluateSettings(Settings):
     store: Store = None
     accept_versions: AcceptVersions = False
     family: str | None = Field(
-        default=None, description="how the models are prompted and read, if their ids don't tell, or on an endpoint"
+        default=None,
+        description="how the models are prompted and read, if their ids don't tell, or on an endpoint",
+        json_schema_extra=OPTION,
     )
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD

@@ -46,7 +46,9 @@ class Leaf(NamedTuple):
         kind = plain_type(self.field.annotation)
         if typing.get_origin(kind) is typing.Literal:
             return typing.get_args(kind)
-        return tuple(kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
+        if kind is bool:
+            return ("true", "false")
+        return tuple(map(str, kind)) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
 
     @property
     def default(self) -> Any:

@@ -8,7 +8,7 @@ import click
 
 from actors.errors import SettingsError
 from actors.text.counted import number_of
-from pipelines.cli.flags import S, argument, build_from, command, given_options, json_option, option, settings_options, spell
+from pipelines.cli.flags import argument, build_from, command, given_options, json_option, option, settings_options, spell
 from pipelines.cli.plain_console import tell
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
 from pipelines.settings.options import leaves
@@ -64,21 +64,12 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
     if engine.tensor_parallel * engine.pipeline_parallel > 1:
         layout = {"tensor_parallel": engine.tensor_parallel, "pipeline_parallel": engine.pipeline_parallel}
         options = layout | dict(options)
-    return PlanSettings(
-        corpus=step.corpus,
-        model=step.model,
-        render=step.render,
-        prefix=step.prefix,
-        part_rows=step.work.part_rows,
-        pool=step.work,
-        card=_section(CardSettings, options),
-        look=_section(LookSettings, options),
-        bill=_section(BillSettings, options),
-    )
-
-
-def _section(settings: type[S], options: Mapping[str, Any]) -> S:
-    return build_from(settings, {name: value for name, value in options.items() if name in settings.model_fields})
+    of_plan = {
+        section: build_from(kind, {name: value for name, value in options.items() if name in kind.model_fields})
+        for section, kind in (("card", CardSettings), ("look", LookSettings), ("bill", BillSettings))
+    }
+    of_run = {name: getattr(step, name) for name in PlanSettings.model_fields.keys() - of_plan.keys()}
+    return PlanSettings(**of_run, **of_plan)
 
 
 def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:

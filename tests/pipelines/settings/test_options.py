@@ -256,15 +256,13 @@ def test_an_option_that_takes_one_value_is_refused_twice() -> None:
 
     run = CliRunner().invoke
     for twice, told in (
-        (["--prefix", "a_", "--prefix", "b_"], "--prefix takes one value, and it is given 'a_' and 'b_'"),
         (["--limit", "3", "--limit", "4"], "--limit takes one value, and it is given 3 and 4"),
-        (["--turns", "all", "--turns", "final"], "--turns takes one value"),
+        (["--format", "messages", "--format", "mixed"], "--format takes one value, and it is given 'messages' and 'mixed'"),
+        (["--engine", "fake", "--engine", "vllm"], "--engine takes one value"),
         (["--model", "other"], "--model takes one value, and it is given 'm' and 'other'"),
     ):
         found = run(command, ["--model", "m", *twice])
         assert (found.exit_code, told in found.output) == (2, True), found.output
-    engine_args = run(command, ["--model", "m", "--engine-args", "a=1", "--engine-args", "a=2"])
-    assert "--engine-args gives one name twice: a, a" in str(engine_args.exception)
     several = ["--response-column", "output_1", "--response-column", "output_2", "--limit", "3"]
     assert run(command, ["--model", "m", *several]).exit_code == 0
     assert given_values == [{"model": "m", "response_column": ("output_1", "output_2"), "limit": 3}]
