@@ -44,7 +44,11 @@ def test_every_command_is_on_its_page_with_every_option(reference: Mapping[str, 
         for parameter in command.params:
             shown = parameter.opts if isinstance(parameter, click.Option) else [(parameter.name or "").upper()]
             assert all(name in page for name in shown), parameter.name
-        assert all(f"| `{setting_form(leaf).partition('=')[0]}` |" in page for leaf in settable(command.params) if not leaf.is_option)
+        assert all(
+            f"| `{setting_form(leaf).partition('=')[0]}` |" in page
+            for leaf in settable(command.params)
+            if not leaf.is_option
+        )
     assert {"score", "models explain", "serve", "submit"} <= commands().keys()
 
 

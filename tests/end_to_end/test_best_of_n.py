@@ -19,7 +19,18 @@ from tiny_models.arithmetic import questions
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 PROMPTS = 48
-SAMPLE = ("--policy", "tiny-policy", "--set", "policy.policy_max_tokens=48", "--judge", "tiny-attributes", "-n", 16, "--set", "work.part_rows=8")
+SAMPLE = (
+    "--policy",
+    "tiny-policy",
+    "--set",
+    "policy.policy_max_tokens=48",
+    "--judge",
+    "tiny-attributes",
+    "-n",
+    16,
+    "--set",
+    "work.part_rows=8",
+)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +110,18 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
 
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
-    more = ("--set", "policy.policy_max_tokens=48", "--drafts", 3, "--set", "refining.feedbacks=2", "--limit", 12, "--keep", "best")
+    more = (
+        "--set",
+        "policy.policy_max_tokens=48",
+        "--drafts",
+        3,
+        "--set",
+        "refining.feedbacks=2",
+        "--limit",
+        12,
+        "--keep",
+        "best",
+    )
     out = tmp_path / "out"
     models = ("--policy", "tiny-policy", "--select", "tiny-attributes")
     counts = summary("refine", corpus, out, *models, *more, run=run_here)

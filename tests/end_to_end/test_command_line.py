@@ -109,9 +109,15 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", "--model", "./unbiased"), "has no score.bias"),
         (("c.jsonl", "out", "--model", "./causal"), "if it is one, say which with --family: first-logit: the logit"),
         (("c.jsonl", "out", "--model", "./causal", "--family", "scalar"), "which --family scalar can't read"),
-        (("c.jsonl", "out", *FAKE, "--set", "model.weights.wit=1"), "wit, which attributes doesn't have; it has helpfulness"),
+        (
+            ("c.jsonl", "out", *FAKE, "--set", "model.weights.wit=1"),
+            "wit, which attributes doesn't have; it has helpfulness",
+        ),
         (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
-        (("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed"), "--set takes NAME=VALUE, e.g. --set corpus.format=..., and 'engine.engine_args.seed' isn't"),
+        (
+            ("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed"),
+            "--set takes NAME=VALUE, e.g. --set corpus.format=..., and 'engine.engine_args.seed' isn't",
+        ),
         (("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed=["), "seed isn't valid YAML"),
         (("c.jsonl", "out", *FAKE, "--set", "work.part_rows=0"), "--set work.part_rows=0: must be at least 1"),
         (("c.jsonl", "out", *FAKE, "--set", "render.max_model_len=99999"), "is more than tiny-attributes takes"),
@@ -226,6 +232,14 @@ def test_a_principle_is_taken_as_it_is_written(tmp_path: Path) -> None:
     recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
     assert recipe["score"]["model"]["read"]["principles"] == written
     twice = run_here(
-        "score", corpus, tmp_path / "no", "--model", "tiny-principle", "--set", "read.principles.a=x", "--set", "read.principles.a=y"
+        "score",
+        corpus,
+        tmp_path / "no",
+        "--model",
+        "tiny-principle",
+        "--set",
+        "read.principles.a=x",
+        "--set",
+        "read.principles.a=y",
     )
     assert (twice.returncode, "--set read.principles.a is given twice" in twice.stderr) == (2, True)

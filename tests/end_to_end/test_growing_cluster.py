@@ -55,7 +55,18 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
     assert cluster.workers() == []
     small = ("--set", "engine.engine_args.max_num_seqs=4", "--set", "work.part_rows=10")
-    command = ("score", corpus, out, "--model", "tiny-attributes", "--set", "engine.autoscaled=true", "--set", "work.max_replicas=2", *small)
+    command = (
+        "score",
+        corpus,
+        out,
+        "--model",
+        "tiny-attributes",
+        "--set",
+        "engine.autoscaled=true",
+        "--set",
+        "work.max_replicas=2",
+        *small,
+    )
     parts = Parts(str(out))
     with running(*command, RAY_ADDRESS=cluster.address) as run:
         wait_until(lambda: len(working()) == 1, run, every_s=0.5)

@@ -37,7 +37,12 @@ from tests.support.corpora import lines, rows, scored, write
 from tests.support.local_ray import run_here
 
 ROWS = 1500
-SLOW = ("--set", "engine.engine_args.latency_s=0.05", "--set", "engine.max_in_flight=16")  # made-up scores come too fast to be interrupted
+SLOW = (
+    "--set",
+    "engine.engine_args.latency_s=0.05",
+    "--set",
+    "engine.max_in_flight=16",
+)  # made-up scores come too fast to be interrupted
 
 
 def score(corpus: Path, output: Path, *more: object, model: str = "tiny-attributes") -> tuple[object, ...]:
@@ -67,7 +72,9 @@ def calm_run(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Calla
     def run(name: str) -> Calm:
         folder = tmp_path_factory.mktemp("calm")
         corpus = corpus_of(folder, name)
-        return Calm(corpus, folder / "out", summary(*score(corpus, folder / "out", "--set", "work.part_rows=200"), run=run_here))
+        return Calm(
+            corpus, folder / "out", summary(*score(corpus, folder / "out", "--set", "work.part_rows=200"), run=run_here)
+        )
 
     return run
 

@@ -65,7 +65,9 @@ def test_a_labelled_preference_corpus(tmp_path: Path) -> None:
     labels = summary("score", corpus, tmp_path / "scored", *FAKE)["labels"]
     assert labels["pairs"] == 40 == labels["agree"] + labels["disagree"] + labels["equal"]
     assert 0 < labels["agree"] < 40, "made-up rewards agree with some labels"
-    counts = summary("pairs", tmp_path / "scored", tmp_path / "pairs", "--for", "trl", "--set", "labels=agree", "--set", "fake_ok=true")
+    counts = summary(
+        "pairs", tmp_path / "scored", tmp_path / "pairs", "--for", "trl", "--set", "labels=agree", "--set", "fake_ok=true"
+    )
     pairs = written(tmp_path / "pairs")
     assert len(pairs) == counts["rows"] == labels["agree"]
     assert {pair["id"] for pair in pairs} <= {f"p{at}" for at in range(40)}, "columns of the input come along"
@@ -165,7 +167,12 @@ def test_a_judge_with_principles(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(12)))
     judge = ("--model", "tiny-genrm-principle", "--engine", "fake")
     assert "--set read.principles.NAME=TEXT" in refusal_of("score", corpus, tmp_path / "none", *judge)
-    principles = ("--set", "read.principles.correctness=whether it is right", "--set", "read.principles.brevity=whether it is brief")
+    principles = (
+        "--set",
+        "read.principles.correctness=whether it is right",
+        "--set",
+        "read.principles.brevity=whether it is brief",
+    )
     counts = summary("score", corpus, tmp_path / "scored", *judge, *principles, "--set", "judge.trace=true")
     assert counts["scored"] + sum(counts["reasons"].values()) == 12
     assert {"correctness", "brevity"} <= {key for row in scored(tmp_path / "scored") for key in row["scores"] or {}}
@@ -196,7 +203,9 @@ def test_an_ensemble_with_suspects(tmp_path: Path) -> None:
     answers = [chat(f"What is {at // 16} + 1?", f"It is {at}.", id=at) for at in range(160)]
     corpus = write(tmp_path / "c.jsonl", lines(answers))
     models = ("--model", "tiny-scalar", "--model", "tiny-first-logit", "--model", "tiny-attributes")
-    counts = summary("ensemble", corpus, tmp_path / "both", *models, "--engine", "fake", "--set", "combination.suspect_reward=0.5")
+    counts = summary(
+        "ensemble", corpus, tmp_path / "both", *models, "--engine", "fake", "--set", "combination.suspect_reward=0.5"
+    )
     suspects = counts["flags"]["suspect"]
     assert suspects > 0
     table = duckdb.execute(f"select count(*) from '{tmp_path}/both/parts/*.parquet' where suspect").fetchall()

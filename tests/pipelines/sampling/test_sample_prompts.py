@@ -84,9 +84,9 @@ def test_what_a_kill_loses_is_said_and_how_to_make_it_less(corpus: Path, tmp_pat
     notes = Notes()
     sample(told(corpus, tmp_path / "out", part_rows=2, limit=4), notes)
     (kept,) = [
-        note for note in notes.all if note.startswith("candidates are kept by parts of up to 2 prompts (--part-rows)")
+        note for note in notes.all if note.startswith("candidates are kept by parts of up to 2 prompts (part_rows)")
     ]
-    assert "--policy-max-in-flight bounds" in kept
+    assert "policy_max_in_flight bounds" in kept
 
 
 def test_a_candidates_reward_is_what_scoring_its_conversation_gives(corpus: Path, tmp_path: Path) -> None:
