@@ -67,7 +67,16 @@ def expectation(candidates: Sequence[Answered], n: int) -> float:
 
 def _sample(folder: Path, name: str, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pipelines", "sample", str(folder / "prompts.jsonl"), str(folder / name)]
-    policy = ["--policy", "tiny-policy", "--set", "policy.policy_max_tokens=48", "--judge", "tiny-attributes", "-n", str(MOST)]
+    policy = [
+        "--policy",
+        "tiny-policy",
+        "--set",
+        "policy.policy_max_tokens=48",
+        "--judge",
+        "tiny-attributes",
+        "-n",
+        str(MOST),
+    ]
     process = subprocess.run([*command, *policy, *options, "--json"], check=True, stdout=subprocess.PIPE)
     figures: dict[str, Any] = json.loads(process.stdout)["sampling"]
     return figures

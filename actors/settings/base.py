@@ -19,7 +19,9 @@ OPTION: dict[str, Any] = {"option": True}
 class Settings(BaseModel):
     """Frozen, an unknown key is an error, and so is a credential. No error that is raised here shows what was given."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
     bare_field: ClassVar[str | None] = None
     """The field that a bare value stands for, where a mapping of these settings is meant."""
 

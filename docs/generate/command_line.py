@@ -118,7 +118,7 @@ def _settings(parameter: AssignedSettings, command: str) -> Iterator[str]:
 def _setting(leaf: Leaf, command: str) -> tuple[str, ...]:
     path, _, value = setting_form(leaf).partition("=")
     values = ", ".join(map(code, leaf.choices)) or value.lower()
-    about = text(leaf.field.description or "") + _listed(command, leaf.name)
+    about = text(leaf.about) + _listed(command, leaf.name)
     return code(path), values, code(shown_default(leaf)), about
 
 

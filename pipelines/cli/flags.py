@@ -43,7 +43,7 @@ def silence_ray() -> Iterator[None]:
 def argument(name: str, about: str | type[Settings], **options: Any) -> Callable[[Function], Function]:
     """A decorator that adds a positional argument, which the shell completes. `about` is its help, or its settings."""
     if not isinstance(about, str):
-        about = next(leaf.field.description or "" for leaf in leaves(about) if leaf.name == name)
+        about = next(leaf.about for leaf in leaves(about) if leaf.name == name)
     return click.argument(name, help=about, shell_complete=complete_value, **options)
 
 
@@ -88,7 +88,7 @@ def spell(name: str) -> str:
 
 
 def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function]:
-    kind, text = plain_type(leaf.field.annotation), leaf.field.description or ""
+    kind, text = plain_type(leaf.field.annotation), leaf.about
     if kind is bool:
         return click.option(*flags, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is tuple:

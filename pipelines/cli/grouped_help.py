@@ -158,7 +158,7 @@ def shown_default(leaf: Leaf) -> str:
 
 def _setting_record(ctx: click.Context, leaf: Leaf) -> tuple[str, str]:
     default = f"  [default: {shown_default(leaf)}]" if shown_default(leaf) else ""
-    return setting_form(leaf), f"{leaf.field.description}{default}{_listed(ctx.info_name, leaf.name)}"
+    return setting_form(leaf), f"{leaf.about}{default}{_listed(ctx.info_name, leaf.name)}"
 
 
 def _listed(command: str | None, name: str | None) -> str:

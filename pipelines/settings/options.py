@@ -41,6 +41,11 @@ class Leaf(NamedTuple):
         return ".".join((*self.sections[-1:], self.name))
 
     @property
+    def about(self) -> str:
+        """What it is, on one line."""
+        return " ".join((self.field.description or "").split())
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The values that it may have, if they are few and have names."""
         kind = plain_type(self.field.annotation)

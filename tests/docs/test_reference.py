@@ -26,6 +26,7 @@ from pipelines.cli.grouped_help import settable, setting_form
 from pipelines.exports.trainer_messages import Refusal
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES
+from pipelines.settings.options import leaves
 from pipelines.settings.run_settings import RowSettings
 from tests.conftest import REPOSITORY
 
@@ -54,7 +55,7 @@ def test_every_command_is_on_its_page_with_every_option(reference: Mapping[str, 
 
 def test_an_option_has_its_type_its_default_and_its_help(reference: Mapping[str, str]) -> None:
     score, keep = reference["command-line/score.md"], reference["command-line/filter.md"]
-    help_text = text(RowSettings.model_fields["turns"].description or "")
+    help_text = next(text(leaf.about) for leaf in leaves(RowSettings) if leaf.name == "turns")
     assert f"| `corpus.turns` | `final`, `all` | `final` | {help_text} |" in score
     assert "| `--tensor-parallel` | integer | `1` |" in score
     assert "| `--overwrite` | flag |  |" in score

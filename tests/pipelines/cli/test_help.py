@@ -75,8 +75,7 @@ def test_help_all_shows_every_option_and_every_setting_once(name: str) -> None:
     words = " ".join(" ".join(lines).split())
     for leaf in settings:
         default = f" [default: {shown_default(leaf)}]" if shown_default(leaf) else ""
-        about = " ".join((leaf.field.description or "").split())
-        assert words.count(f" {setting_form(leaf)} {about}{default}") == 1
+        assert words.count(f" {setting_form(leaf)} {leaf.about}{default}") == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

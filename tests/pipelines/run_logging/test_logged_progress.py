@@ -162,9 +162,7 @@ def test_a_server_that_never_answers_slows_no_part_and_little_of_the_end(
             assert time.monotonic() - start < 1
             progress.summarised(SUMMARY)
         assert time.monotonic() - start < 20
-    assert notes.all == [
-        "log mlflow isn't done 1 s after the run's end, and is left unfinished; the run goes on without it"
-    ]
+    assert notes.all == ["log mlflow isn't done 1 s after the run's end, and is left unfinished; the run goes on without it"]
 
 
 class Broken:

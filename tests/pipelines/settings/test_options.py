@@ -33,7 +33,7 @@ def test_no_name_means_two_settings(settings: type[Settings]) -> None:
 
 @pytest.mark.parametrize("settings", [ScoreSettings, FilterSettings])
 def test_every_setting_says_what_it_is(settings: type[Settings]) -> None:
-    assert [leaf.name for leaf in leaves(settings) if not leaf.field.description] == []
+    assert [leaf.name for leaf in leaves(settings) if not leaf.about] == []
 
 
 def test_leaves_know_their_sections() -> None:
