@@ -81,8 +81,8 @@ class AccessSettings(Settings):
 class ServedModelSettings(ModelSettings):
     """One model of an endpoint."""
 
-    names: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    """names of the model for clients; the model's id if not given"""
+    names: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=(), json_schema_extra=OPTION)
+    """name of the model for clients; the model's id if not given"""
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     scaling: ScalingSettings = ScalingSettings()
@@ -125,19 +125,14 @@ class AddressSettings(Settings):
 class SingleModelSettings(Settings):
     """All settings of `assay serve --model`."""
 
-    model: ModelSettings
-    render: RenderSettings = RenderSettings()
-    engine: EngineSettings = EngineSettings()
-    scaling: ScalingSettings = ScalingSettings()
+    model: ServedModelSettings
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
     message_as_list: MessageAsList = False
 
-    def endpoint(self, names: tuple[str, ...]) -> EndpointSettings:
-        """The settings of an endpoint with this model alone, under these names."""
-        served = ServedModelSettings(
-            **dict(self.model), names=names, render=self.render, engine=self.engine, scaling=self.scaling
-        )
+    @property
+    def endpoint(self) -> EndpointSettings:
+        """The settings of an endpoint with this model alone."""
         return EndpointSettings(
-            models=(served,), limits=self.limits, access=self.access, message_as_list=self.message_as_list
+            models=(self.model,), limits=self.limits, access=self.access, message_as_list=self.message_as_list
         )

@@ -138,21 +138,12 @@ class _Commands(CommandGroup):
         "Shell": ("completion",),
     }
     ELSEWHERE: ClassVar = {
-        "sample": "pipelines.cli.commands.sampling:sample",
-        "refine": "pipelines.cli.commands.sampling:refine",
-        "choose": "pipelines.cli.commands.sampling:choose",
-        "pairs": "pipelines.cli.commands.sampling:pairs",
-        "export": "pipelines.cli.commands.sampling:export",
-        "upload": "pipelines.cli.commands.upload:upload",
-        "evaluate": "pipelines.cli.commands.evaluate:evaluate",
-        "verify": "pipelines.cli.commands.verify:verify",
-        "retry": "pipelines.cli.commands.retry:retry",
-        "plan": "pipelines.cli.commands.plan:plan",
-        "report": "pipelines.cli.commands.report:report",
-        "diff": "pipelines.cli.commands.diff:diff",
-        "submit": "pipelines.cli.commands.submit:submit",
-        "status": "pipelines.cli.commands.status:status",
-        "serve": "deploy.command:serve",
+        **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
+        **{
+            name: f"pipelines.cli.commands.{name}"
+            for name in ("upload", "evaluate", "verify", "retry", "plan", "report", "diff", "submit", "status")
+        },
+        "serve": "deploy.command",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -163,8 +154,7 @@ class _Commands(CommandGroup):
         """The command of a name."""
         if cmd_name not in self.ELSEWHERE:
             return super().get_command(ctx, cmd_name)
-        module, _, name = self.ELSEWHERE[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(self.ELSEWHERE[cmd_name]), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

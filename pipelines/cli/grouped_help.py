@@ -12,7 +12,7 @@ from actors.settings.base import plain_type
 from pipelines.cli.option_values import complete_assignment, listed_values
 from pipelines.settings.assignments import assign, read_assignments
 from pipelines.settings.options import Leaf
-from pipelines.settings.setting_names import command_line_names
+from pipelines.settings.setting_names import command_line_names, with_command_line_names
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -88,6 +88,16 @@ class Command(click.Command):
             self.params.append(
                 click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=about)
             )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read a command line. Raises `click.UsageError`: of an option that is a setting, with how to set that."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            way = with_command_line_names(error.option_name, settable(self.params))
+            if way == error.option_name:
+                raise
+            raise click.UsageError(f"{error.option_name} is no option, but a setting: {way}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

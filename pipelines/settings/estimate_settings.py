@@ -26,17 +26,13 @@ class CardSettings(Settings):
     """check this layout: number of GPU groups that the layers are divided among"""
 
 
-class ModelName(Settings):
-    """The model that is laid out. A separate base class, so that the model is the first option in --help."""
+class LayoutSettings(CardSettings):
+    """Settings of `plan` without a corpus: a model and the GPUs that it is laid out on."""
 
     model: str | None = None
     """local folder, or hub id of a model that `assay models` lists"""
     dtype: Dtype = Dtype.AUTO
     """precision that the model runs in; auto: the checkpoint's"""
-
-
-class LayoutSettings(CardSettings, ModelName):
-    """Settings of `plan` without a corpus: a model and the GPUs that it is laid out on."""
 
 
 class LookSettings(Settings):

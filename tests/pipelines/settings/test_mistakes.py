@@ -209,7 +209,7 @@ def test_other_commands_name_their_flags(options: list[str], said: str) -> None:
 def test_a_mistake_in_a_file_for_the_endpoint(content: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(content)
-    assert refusal(lambda: _from_file(str(file), None, {})).startswith(f"{file}: {said}")
+    assert refusal(lambda: _from_file(str(file), {})).startswith(f"{file}: {said}")
 
 
 def test_what_a_file_for_the_endpoint_sets_is_named_by_its_flags() -> None:

@@ -227,13 +227,13 @@ def test_what_is_no_yaml_is_told_with_its_file_and_line(tmp_path: Path, wrong: s
     with pytest.raises(SettingsError, match=r"the rubric .*mine\.yaml can't be read: line [23]"):
         validate(JudgeSettings, {"rubric": str(path)})
     with pytest.raises(SettingsError, match=r"mine\.yaml isn't valid YAML: line [23]"):
-        _from_file(str(path), None, {})
+        _from_file(str(path), {})
 
 
 def test_a_mistake_in_a_file_for_the_endpoint_is_told_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("modles: []\n")
     with pytest.raises(SettingsError, match=r"mine\.yaml: models is missing\n  modles isn't a setting"):
-        _from_file(str(tmp_path / "mine.yaml"), None, {})
+        _from_file(str(tmp_path / "mine.yaml"), {})
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
