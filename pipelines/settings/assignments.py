@@ -40,7 +40,7 @@ def read_assignments(texts: Sequence[str], settings: Sequence[Leaf]) -> list[Ass
         path, equals, value = text.partition("=")
         if not equals or not _PATH.fullmatch(path):
             shown = repr(text) if _PATH.fullmatch(text) else "what was given"  # which may hold a credential
-            raise SettingsError(f"--set takes NAME=VALUE, e.g. --set {settings[0].path}=..., and {shown} isn't that")
+            raise SettingsError(f"--set takes section.name=value, and {shown} isn't that")
         assignment = _read(path, value, settings)
         for other in assignments:
             shared = min(len(other.place), len(assignment.place))

@@ -84,10 +84,10 @@ def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
         raise SettingsError(f"the recipe {path} isn't valid YAML: it isn't UTF-8 text") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
-        for leaf, keys, value in read_assignments(assignments, _leaves(document)) if assignments else ():
-            document = assign(Recipe, document, (*leaf.sections, leaf.name, *keys), value)
+        for assignment in read_assignments(assignments, _leaves(document)):
+            document = assign(Recipe, document, assignment.place, assignment.value)
         recipe = validate(Recipe, document)
-    except SettingsError as error:
+    except (SettingsError, ValueError) as error:
         raise SettingsError(f"{path}: {error}") from None
     if not recipe.steps:
         raise SettingsError(f"the recipe {path} has no steps; it needs one or more of {', '.join(Recipe.model_fields)}")

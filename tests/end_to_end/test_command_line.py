@@ -116,7 +116,7 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
         (
             ("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed"),
-            "--set takes NAME=VALUE, e.g. --set corpus.format=..., and 'engine.engine_args.seed' isn't",
+            "--set takes section.name=value, and 'engine.engine_args.seed' isn't",
         ),
         (("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed=["), "seed isn't valid YAML"),
         (("c.jsonl", "out", *FAKE, "--set", "work.part_rows=0"), "--set work.part_rows=0: must be at least 1"),

@@ -83,9 +83,9 @@ def test_a_value_is_read_by_the_type_of_its_setting(words: list[str], flat: dict
         (["engine.max_in_flight.x=3"], "--set engine.max_in_flight.x isn't a setting; did you mean engine.max_in_flight? "),
         (["zzz=3"], "--set zzz isn't a setting; `assay COMMAND --help-all` lists all that a command has"),
         (["output=x"], "--set output isn't a setting"),
-        (["trace"], "--set takes NAME=VALUE, e.g. --set corpus.format=..., and 'trace' isn't that"),
-        (["http://u:secret@host"], "--set takes NAME=VALUE, e.g. --set corpus.format=..., and what was given isn't that"),
-        (["http://u:secret@host/?a=b"], "--set takes NAME=VALUE, e.g. --set corpus.format=..., and what was given isn't"),
+        (["trace"], "--set takes section.name=value, and 'trace' isn't that"),
+        (["http://u:secret@host"], "--set takes section.name=value, and what was given isn't that"),
+        (["http://u:secret@host/?a=b"], "--set takes section.name=value, and what was given isn't"),
         (["trace=true", "judge.trace=false"], "--set judge.trace is given twice"),
         (["weights.a=1", "weights={b: 1}"], "--set weights is given twice"),
         (["log=[a"], "--set log isn't valid YAML: line 1"),
@@ -166,6 +166,21 @@ def test_what_else_a_recipe_says_stays(tmp_path: Path) -> None:
 def test_a_mistake_over_a_recipe(assignment: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, assignment)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("score: {part_rows: 4, work: {part_rows: 5}}", "r.yaml: part_rows is given twice, beside `work` and in it"),
+        ("score: 5", "r.yaml: score = 5: must be a mapping"),
+        ("[]", "--set part_rows isn't a setting"),
+    ],
+)
+def test_a_recipe_that_is_none_is_told_so(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        read_recipe(str(tmp_path / "r.yaml"), ["part_rows=4"])
     assert said in str(caught.value)
 
 
