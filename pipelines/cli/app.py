@@ -17,7 +17,6 @@ from actors.errors import AssayError, AuditError, GateFailed, UserError
 from actors.text.visible import visible
 from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options, silence_ray
 from pipelines.cli.grouped_help import Command, CommandGroup
-from pipelines.cli.option_values import complete_value
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.settings.setting_names import setting_names
 from pipelines.storage import is_in_job
@@ -255,14 +254,7 @@ def score(as_json: bool, **options: Any) -> None:
 @cli.command()
 @argument("inputs", EnsembleSettings, nargs=-1, required=True)
 @argument("output", EnsembleSettings)
-@click.option(
-    *("--model", "models"),
-    multiple=True,
-    required=True,
-    help="a reward model; give it two or more times",
-    shell_complete=complete_value,
-)
-@settings_options(EnsembleSettings, "inputs", "output", "models")
+@settings_options(EnsembleSettings, "inputs", "output", models=("--model",))
 @json_option
 def ensemble(as_json: bool, **options: Any) -> None:
     """Score the corpus INPUTS with several models, and write their combined scores to the folder OUTPUT.

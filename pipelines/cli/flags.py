@@ -88,17 +88,17 @@ def spell(name: str) -> str:
 
 
 def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function]:
-    kind, text = plain_type(leaf.field.annotation), leaf.about
+    kind, text, required = plain_type(leaf.field.annotation), leaf.about, leaf.field.is_required()
     if kind is bool:
         return click.option(*flags, is_flag=True, default=None, help=text)
     if typing.get_origin(kind) is tuple:
         about = f"{text}; may be given more than once"
-        return click.option(*flags, leaf.name, multiple=True, callback=_several, help=about)
+        several = functools.partial(click.option, multiple=True, callback=_several, shell_complete=complete_value)
+        return several(*flags, leaf.name, required=required, help=about)
     about = text if leaf.default in (None, "") else f"{text}  [default: {leaf.default}]"
     value = click.Choice(leaf.choices) if leaf.choices else kind if kind in (int, float) else str
-    complete = {"shell_complete": complete_value} if value is str else {}
-    required = leaf.field.is_required()
-    return click.option(*flags, leaf.name, cls=OneValue, type=value, required=required, help=about, **complete)
+    one = functools.partial(click.option, cls=OneValue, type=value, shell_complete=complete_value if value is str else None)
+    return one(*flags, leaf.name, required=required, help=about)
 
 
 def _several(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:

@@ -1,6 +1,5 @@
 """Help: --help shows the options of a command, --help-all its settings, too, which --set reaches; commands come by job."""
 
-import inspect
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -129,19 +128,12 @@ class CommandGroup(click.Group):
         """Write a section of commands."""
         commands = [(name, self.get_command(ctx, name)) for name in names]
         with formatter.section(title):
-            formatter.write_dl([(name, _first_sentence(command)) for name, command in commands if command])
+            formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands if command])
 
 
 def settable(parameters: Iterable[click.Parameter]) -> list[Leaf]:
     """All settings that `--set` takes, of a command with these parameters."""
     return [leaf for parameter in parameters if isinstance(parameter, AssignedSettings) for leaf in parameter.settings]
-
-
-def _first_sentence(command: click.Command) -> str:
-    """What a command does, in a sentence."""
-    paragraph = " ".join(inspect.cleandoc(command.help or "").split("\n\n")[0].split())
-    sentence, end, _ = paragraph.partition(". ")
-    return sentence + end.rstrip()
 
 
 def _title(leaf: Leaf) -> str:

@@ -35,8 +35,8 @@ class DiffSettings(Settings):
     """folder of a scored corpus, or of a filter's result"""
     second: str
     """folder of another scored corpus of the same rows"""
-    output: str | None = None
-    """folder for diff.json and moves.parquet; default: only shown"""
+    output: str | None = Field(default=None, json_schema_extra=OPTION)
+    """folder for diff.json, and moves.parquet with every move; default: only shown"""
     numbers: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
     """number that is compared: reward, or scores.NAME; moves and gates are of the first; default: the reward, and every
     named score that both have"""

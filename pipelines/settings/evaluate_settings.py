@@ -38,9 +38,9 @@ class EvaluateSettings(Settings):
     endpoint_patience_s: float = Field(default=300.0, gt=0)
     """--endpoint: seconds without any answer (no connection, 429, 5xx, time-outs) until the run stops; the same command then
     scores what is missing"""
-    output: str | None = None
-    """folder for the results; default: they are only shown, and what --model scores isn't kept"""
-    benchmark: str | None = None
+    output: str | None = Field(default=None, json_schema_extra=OPTION)
+    """folder for results.json, table.md and the items; default: they are only shown, and what --model scores isn't kept"""
+    benchmark: str | None = Field(default=None, json_schema_extra=OPTION)
     """benchmark whose rules grade the items; default: found by the rows' shape and fields"""
     partial: bool = Field(default=False, json_schema_extra=OPTION)
     """evaluate a run that isn't complete, or a file in which subsets are missing"""

@@ -12,7 +12,7 @@ class ReportSettings(Settings):
 
     scored: tuple[str, ...] = Field(min_length=1, max_length=2)
     """folder of a scored corpus, of a filter's result or of an evaluation; two scored corpora are compared"""
-    output: str = "report.html"
+    output: str = Field(default="report.html", json_schema_extra=OPTION)
     """file for the page"""
     by: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
     """column or nested field (meta.topic) of the input whose groups are shown side by side"""

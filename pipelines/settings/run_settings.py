@@ -56,7 +56,7 @@ class RowSettings(Settings):
 
 
 class InputSettings(Settings):
-    """Input files. A separate base class, like `FolderSettings`, so that they are the first option in --help."""
+    """Input files. A separate base class, like `FolderSettings`, so that they come first in a recipe."""
 
     inputs: tuple[str, ...] = Field(min_length=1)
     """input files, glob patterns and folders"""
@@ -258,7 +258,7 @@ class SeveralModelsSettings(Settings):
     output: str
     """folder for the combined corpus; models/ in it holds what each model scored"""
     models: tuple[MemberSettings, ...] = Field(min_length=2)
-    """models of the ensemble, each an id or a mapping of settings"""
+    """models of the ensemble, two or more; in a recipe each an id or a mapping of settings"""
     combination: CombineSettings = CombineSettings()
     dtype: Dtype = Dtype.AUTO
     """precision of the models whose own settings have none"""
