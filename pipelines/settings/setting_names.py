@@ -12,7 +12,7 @@ from actors.settings.base import Settings, plain_type
 from pipelines.settings.options import Leaf
 
 _CODE = re.compile(r"(`[^`]*`)")
-_FLAG = re.compile(r"(?<![\w-])(?:--([a-z][a-z-]+)|-([a-z]))(?!\.?[\w-])")
+_FLAG = re.compile(r"(?<![\w-])(?:--set (?:\w+\.)*([a-z_]+)(?==)|--([a-z][a-z-]+)(?!\.?[\w-])|-([a-z])(?!\.?[\w-]))")
 _FLAG_WITH_VALUE = re.compile(
     r"(?<![\w-])--(?P<no>no-)?(?P<name>[a-z][a-z-]+)(?![\w-]|\.\w)"
     r"(?P<joint>[ =](?P<value>'[^']*'|[\w.+-]*\w(?:='[^']*'|=\w+)?))?"
@@ -50,7 +50,7 @@ def with_setting_names(message: str) -> str:
     names = {name for kind in _all_settings(Settings) for name in kind.model_fields}
 
     def name(flag: re.Match[str]) -> str:
-        spelled = (flag[1] or flag[2]).replace("-", "_")
+        spelled = (flag[1] or flag[2] or flag[3]).replace("-", "_")
         spelled = _RENAMED.get(spelled, spelled)
         return f"`{spelled}`" if spelled in names else flag[0]
 
