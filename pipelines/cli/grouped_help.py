@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actors.settings.base import plain_type
-from pipelines.cli.option_values import complete_assignment, listed_values
+from pipelines.cli.option_values import listed_values
 from pipelines.settings.assignments import assign, read_assignments
 from pipelines.settings.options import Leaf
 from pipelines.settings.setting_names import command_line_names, with_command_line_names
@@ -68,8 +68,11 @@ class AssignedSettings(click.Option):
         return flat or None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """The paths that begin so."""
-        return complete_assignment(self.settings, incomplete)
+        """The paths that begin so, of the settings that have no option."""
+        from click.shell_completion import CompletionItem
+
+        paths = [f"{leaf.path}=" for leaf in self.settings if not leaf.is_option]
+        return [CompletionItem(path) for path in paths if path.startswith(incomplete)]
 
     def sections(self) -> list[tuple[str, list[Leaf]]]:
         """The settings that have no option, by their section: what it is called and about, and those in it."""

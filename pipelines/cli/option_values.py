@@ -1,12 +1,10 @@
 """The values of options that take a name: for their help, and for the shell's completion. Loaded when one asks for them."""
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
-
-from pipelines.settings.options import Leaf
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -32,14 +30,6 @@ def listed_values(command: str | None, option: str | None) -> list[tuple[str, li
         return [("there are", _names_at(place))]
     place = _REFUSED.get(f"{option}")
     return [("refused, because other settings decide them:", _names_at(place))] if place else []
-
-
-def complete_assignment(settings: Sequence[Leaf], incomplete: str) -> list["CompletionItem"]:
-    """What the shell offers after --set: paths of the settings that have no option."""
-    from click.shell_completion import CompletionItem
-
-    paths = [f"{leaf.path}=" for leaf in settings if not leaf.is_option]
-    return [CompletionItem(path) for path in paths if path.startswith(incomplete)]
 
 
 def complete_value(context: click.Context, parameter: click.Parameter, incomplete: str) -> list["CompletionItem"]:
