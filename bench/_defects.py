@@ -899,7 +899,7 @@ DEFECTS = (
     ),
     Defect(
         "parts that were changed taken for those of the summary",
-        "pipelines/run_folder/parts.py",
+        "pipelines/run_folder/folder_state.py",
         "            digest.update(json.dumps(entry).encode())\n",
         "            pass\n",
         "tests/pipelines/scoring/test_score_corpus.py::test_a_part_that_was_touched_has_all_of_them_read_again",

@@ -181,8 +181,10 @@ JOBS: Mapping[str, Callable[[Any], ExportJob]] = {"choose": choosing_job, "pairs
 """The job of each command's settings, by its name."""
 
 
-def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[ExportJob]:
+def jobs_of_run(settings: JudgingSettings) -> list[ExportJob]:
     """The job of a run with --keep, into a folder inside the run's; else none. Raises as `choosing_job`."""
+    if not isinstance(settings, SampleSettings | RefineSettings):
+        return []
     choice = settings.choice
     if choice.keep is None:
         if choice.model_dump(exclude_defaults=True):
