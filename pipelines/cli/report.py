@@ -9,9 +9,9 @@ from rich.table import Table
 from actors.records import Reason, Reasoning
 from actors.text.counted import counts_text
 from pipelines.cli.plain_console import Report
-from pipelines.corpus.corpus_files import left_out_message
+from pipelines.corpus.find_corpus import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.exports.rpo_scale import NO_SIGNAL, SATURATED, TARGET
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT

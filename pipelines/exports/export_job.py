@@ -15,9 +15,8 @@ as it is committed, and `run_export` at the end, which then has only the check a
 
 import hashlib
 import itertools
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
 from pipelines.corpus.assay_folders import OutputKind
 from pipelines.exports import row_types
+from pipelines.exports.export_counts import ExportedRows, ExportSummary, Tally
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import WITHIN_ROW, Columns
 from pipelines.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
@@ -33,7 +33,7 @@ from pipelines.run_folder.json_lines import encode
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.part import Part
 from pipelines.runtime.workers import workers
-from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
+from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.expressions import Condition
 from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf, open_scored
@@ -48,22 +48,6 @@ _BYTES = 64 * 2**20
 """Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
 _PARTS = 256
 """Parts per output file at most, where parts are tiny."""
-_MOST_MEASURES = 100_000
-"""Margins that are kept in memory and in notes, for quantiles; of more margins, evenly spaced ones are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedRows:
-    """The rows made of one group of candidates, and counts by reason of what wasn't made (`left`)."""
-
-    rows: Sequence[Mapping[str, Any]]
-    left: Mapping[str, int] = field(default_factory=dict)
-    measures: Sequence[float] = ()
-    """The margins of the pairs, in units of the reward."""
-    labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
-    left_fields: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the rows without an own field of the input, by its name and the reason (`count_left`)."""
 
 
 class RowMaker(Protocol):
@@ -71,75 +55,6 @@ class RowMaker(Protocol):
 
     def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
         """Make the rows of one group: `candidates` are in the order of the corpus, at least one."""
-
-
-@dataclass(frozen=True)
-class ExportSummary:
-    """Counts of an export: groups (prompts or rows) with a candidate, candidates read, and rows made of them.
-
-    `unscored` responses have no reward, and aren't candidates. `left` counts what wasn't made, by reason; that includes the
-    candidates that don't meet the condition `where`, which are in no group.
-    """
-
-    groups: int = 0
-    candidates: int = 0
-    unscored: int = 0
-    rows: int = 0
-    left: Mapping[str, int] = field(default_factory=dict)
-    measures: Sequence[float] = field(default=(), repr=False)
-    every: int = field(default=1, repr=False)
-    """`measures` are a systematic sample: each `every`-th of all."""
-    labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
-    made_up: bool = False
-    """Whether the rewards are the fake engine's."""
-    left_fields: Mapping[str, int] = field(default_factory=dict)
-    """As in `ExportedRows`."""
-    mixed: bool = False
-    """Whether the rows have a field of types that don't go together."""
-    taken: str = field(default="", compare=False)
-    """Which responses were read, in words."""
-    scale: Mapping[str, Any] | None = field(default=None, compare=False)
-    """NeMo-Aligner's RPO: the advice for its scale (`rpo_scale`)."""
-    row_types: str = field(default="", compare=False, repr=False)
-    """The types of the rows' columns (`row_types`), for the card."""
-
-    def __add__(self, other: "ExportSummary") -> "ExportSummary":
-        # Both are powers of two (`_thin`): thin the denser sample to the step of the other.
-        every = max(self.every, other.every)
-        measures = [*self.measures[:: every // self.every], *other.measures[:: every // other.every]]
-        return ExportSummary(
-            self.groups + other.groups,
-            self.candidates + other.candidates,
-            self.unscored + other.unscored,
-            self.rows + other.rows,
-            dict(sorted((Counter(self.left) + Counter(other.left)).items())),
-            measures,
-            every,
-            dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
-            left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
-            row_types=row_types.merge(self.row_types, other.row_types),
-        )._thin()
-
-    def as_json(self) -> dict[str, Any]:
-        """For the document and for `--json`."""
-        optional = {
-            "labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}),
-            "made_up": self.made_up,
-            "left_fields": bool(self.left_fields),
-            "mixed": self.mixed,
-            "taken": bool(self.taken),
-            "scale": self.scale is not None,
-        }
-        omitted = ("measures", "every", "row_types", *(name for name, is_shown in optional.items() if not is_shown))
-        return {name: value for name, value in asdict(self).items() if name not in omitted}
-
-    def _thin(self) -> "ExportSummary":
-        """The summary with every second measure dropped until they are few enough."""
-        measures, every = self.measures, self.every
-        while len(measures) > _MOST_MEASURES:
-            measures, every = measures[::2], 2 * every
-        return replace(self, measures=measures, every=every)
 
 
 @dataclass(frozen=True)
@@ -444,53 +359,8 @@ def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]
 Groups = Iterator[Sequence[CandidateOrLeftOut]]
 
 
-class _Tally:
-    """Adds up, in place, what is made of groups: a summary for each, added to the last, would copy the lists as often.
-
-    Plain numbers and loops, as `Counter.update` takes as long as making a pair.
-    """
-
-    def __init__(self) -> None:
-        self._groups = self._candidates = self._unscored = self._rows = 0
-        self._left, self._labels, self._left_fields = Counter[str](), Counter[str](), Counter[str]()
-        self._measures = list[float]()
-
-    def add(self, group: Sequence[CandidateOrLeftOut], candidates: int, exported: ExportedRows) -> None:
-        """Count a group, of which `candidates` aren't left out."""
-        self._groups += candidates > 0
-        self._candidates += candidates
-        self._rows += len(exported.rows)
-        if candidates < len(group):
-            unmet = group.count(LeftOut.UNMET)
-            self._candidates += unmet
-            self._left[LeftOut.UNMET.value] += unmet
-            self._unscored += group.count(LeftOut.UNSCORED)
-        for reason, count in exported.left.items():
-            self._left[reason] += count
-        for agreement, count in exported.labels.items():
-            self._labels[agreement] += count
-        for name, count in exported.left_fields.items():
-            self._left_fields[name] += count
-        self._measures += exported.measures
-
-    def summary(self, types: str) -> ExportSummary:
-        """The counts; `types` are those of the rows."""
-        # Added to nothing: that sorts the counts, drops those of 0, and thins the measures.
-        return ExportSummary() + ExportSummary(
-            self._groups,
-            self._candidates,
-            self._unscored,
-            self._rows,
-            self._left,
-            self._measures,
-            labels=self._labels,
-            left_fields=self._left_fields,
-            row_types=types,
-        )
-
-
 def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
-    job, tally, types = step.job, _Tally(), row_types.RowTypes()
+    job, tally, types = step.job, Tally(), row_types.RowTypes()
     name = f"{job.kind.stems[0]}-{number}.jsonl"
     folder = storage.folder(job.output)
     with folder.writing(name) as stream:

@@ -20,7 +20,7 @@ from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, 
 from pipelines import api
 from pipelines.cli.app import cli
 from pipelines.exports import export_commands, export_job
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import OwnColumns, RowShape
