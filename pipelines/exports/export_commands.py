@@ -9,8 +9,8 @@ from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.corpus.assay_folders import CHOSEN, EXPORTED, PAIRS, OutputKind
 from pipelines.exports import choose_candidates, export_job
-from pipelines.exports.export_counts import ExportedRows, ExportSummary
-from pipelines.exports.export_job import ExportJob, RowMaker
+from pipelines.exports.export_counts import ExportedRows, ExportSummary, RowMaker
+from pipelines.exports.export_job import ExportJob
 from pipelines.exports.pair_candidates import pairs
 from pipelines.exports.rpo_scale import scale_advice
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat

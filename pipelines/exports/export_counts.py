@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from pipelines.exports import row_types
-from pipelines.scored_corpus.candidates import LabelAgreement, LeftOut
+from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.read_back import CandidateOrLeftOut
 
 _MOST_MEASURES = 100_000
@@ -25,6 +25,13 @@ class ExportedRows:
     """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
     left_fields: Mapping[str, int] = field(default_factory=dict)
     """Counts of the rows without an own field of the input, by its name and the reason (`count_left`)."""
+
+
+class RowMaker(Protocol):
+    """Makes rows of a group of candidates. Small and picklable."""
+
+    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
+        """Make the rows of one group: `candidates` are in the order of the corpus, at least one."""
 
 
 @dataclass(frozen=True)

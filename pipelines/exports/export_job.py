@@ -14,10 +14,9 @@ as it is committed, and `run_export` at the end, which then has only the check a
 """
 
 import hashlib
-import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -25,7 +24,7 @@ from actors.errors import AuditError, OutputError, SettingsError, UserError
 from pipelines import storage
 from pipelines.corpus.assay_folders import OutputKind
 from pipelines.exports import row_types
-from pipelines.exports.export_counts import ExportedRows, ExportSummary, Tally
+from pipelines.exports.export_counts import ExportedRows, ExportSummary, RowMaker, Tally
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import WITHIN_ROW, Columns
 from pipelines.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
@@ -35,7 +34,8 @@ from pipelines.run_folder.part import Part
 from pipelines.runtime.workers import workers
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.expressions import Condition
-from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
+from pipelines.scored_corpus.prompt_groups import Groups, group_by_prompt, groups_by_row
+from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf, open_scored
 from pipelines.scored_corpus.shuffle import Shuffle, cut, plan_shuffle
 from pipelines.settings.recipe import write_recipe
@@ -48,13 +48,6 @@ _BYTES = 64 * 2**20
 """Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
 _PARTS = 256
 """Parts per output file at most, where parts are tiny."""
-
-
-class RowMaker(Protocol):
-    """Makes rows of a group of candidates. Small and picklable."""
-
-    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
-        """Make the rows of one group: `candidates` are in the order of the corpus, at least one."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,8 @@ def check(job: ExportJob, manifest: Manifest) -> Reader:
     """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
     check_ahead(job, manifest.columns)
     reader = carrying(job, Reader.of(manifest, job.where))
-    check_made_up(job, reader)
+    if reader.made_up:
+        refuse_made_up(job)
     return reader
 
 
@@ -353,10 +347,7 @@ def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]
     """Write the file of a piece, and note it as done. Returns its number and its counts."""
     tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
     rows = step.reader.candidates(tables)
-    return _write_piece(step, piece.number, iter(rows) if step.job.per == "conversation" else _by_row(rows))
-
-
-Groups = Iterator[Sequence[CandidateOrLeftOut]]
+    return _write_piece(step, piece.number, iter(rows) if step.job.per == "conversation" else groups_by_row(rows))
 
 
 def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
@@ -382,35 +373,11 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
     return number, summary
 
 
-def _by_row(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
-    return itertools.chain.from_iterable(group_by_prompt([row]) for row in rows)
-
-
-def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
-    """Group neighbours that answer the same prompt. Responses that aren't candidates join the group before them."""
-    group, prompt = list[CandidateOrLeftOut](), None
-    for response in itertools.chain.from_iterable(rows):
-        if isinstance(response, Candidate):
-            if prompt not in (None, response.prompt_hash):
-                yield group
-                group = []
-            prompt = response.prompt_hash
-        group.append(response)
-    if group:
-        yield group
-
-
 def _document(job: ExportJob, corpus: OpenedCorpus, carried: Sequence[str]) -> dict[str, Any]:
     # Part by part, a job begins before there are parts: its document says nothing of them.
     source = {name: value for name, value in corpus.source.items() if not (job.by_part and name == "made_of")}
     fields = {"fields": list(carried)} if carried else {}
     return {"asked": job.asked, "settings": job.settings, **fields, "source": source}
-
-
-def check_made_up(job: ExportJob, reader: Reader) -> None:
-    """Raise `SettingsError` if a trainer's file would hold rewards of the fake engine."""
-    if reader.made_up:
-        refuse_made_up(job)
 
 
 def refuse_made_up(job: ExportJob) -> None:

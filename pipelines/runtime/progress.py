@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from actors.text.counted import number_of
 from actors.text.visible import line
@@ -26,14 +26,16 @@ _SHOWN_REASONS = 3
 _MAX_SAMPLES = 1000  # beyond, every second one is dropped: a run may have a million parts
 
 
-class Progress(Protocol):
-    """Receives the events of a run as they happen."""
+class Progress:
+    """Receives the events of a run as they happen. Every method does nothing here; a subclass has those that it needs."""
 
     def planned(self, shape_found: str) -> None:
         """The shape of the rows was determined: a sentence with the shape and the evidence for it."""
 
-    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+    @contextmanager
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:
         """A context for the duration of the run; `done` are the parts of earlier sessions."""
+        yield
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
@@ -42,7 +44,7 @@ class Progress(Protocol):
         """A message for a person, such as what is waited for, or engines that died."""
 
 
-class EnsembleProgress(Progress, Protocol):
+class EnsembleProgress(Progress):
     """Receives the events of an ensemble and, in between, those of its members' runs."""
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
@@ -55,13 +57,8 @@ class EnsembleProgress(Progress, Protocol):
 class Silent(EnsembleProgress):
     """Shows nothing."""
 
-    @contextmanager
-    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
-        """See `Progress`."""
-        yield
 
-
-class PassedOn:
+class PassedOn(Progress):
     """Forwards all events to another progress; a base for classes that also record some."""
 
     def __init__(self, progress: Progress) -> None:
@@ -229,7 +226,7 @@ def watched() -> EnsembleProgress:
     return Silent() if isinstance(shown, Log) else Lines(shown=shown)
 
 
-class Lines:
+class Lines(EnsembleProgress):
     """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
 
     def __init__(
