@@ -433,13 +433,6 @@ DEFECTS = (
         "return margin >= settings.min_margin",
         "tests/pipelines/exports/test_pair_candidates.py::test_nobody_one_or_equals_make_no_pair",
     ),
-    Defect(
-        "RPO's scale upside down",
-        "pipelines/exports/rpo_scale.py",
-        "scale=_logit(TARGET) / median",
-        "scale=median / _logit(TARGET)",
-        "tests/pipelines/exports/test_rpo_scale.py::test_the_advice_for_a_few_margins",
-    ),
     # The endpoint.
     Defect(
         "any key lets in",

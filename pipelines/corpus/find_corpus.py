@@ -1,5 +1,6 @@
 """Finds the files of a corpus: those behind paths, patterns and folders, and what is left out beside them."""
 
+import bisect
 import itertools
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -37,8 +38,8 @@ _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
 class Corpus(NamedTuple):
     """The files of a corpus, and the paths beside them that are not read.
 
-    `left_out` holds files in input folders without a known suffix, and folders that a pattern matches and that contain a
-    corpus file: a pattern selects files, and its folders are not entered.
+    `left_out` holds files in input folders without a known suffix, and folders that a pattern matches and of which no file
+    is read: a pattern selects files, and its folders are not entered.
     """
 
     files: list[InputFile]
@@ -209,27 +210,16 @@ def _unique_paths(inputs: Sequence[Sequence[str]]) -> set[str]:
 
 
 def _unread_folders(expanded: Sequence[_Expansion], paths: Sequence[str]) -> Iterable[str]:
-    """The topmost folders that patterns match and that contain a corpus file which no input reads.
-
-    A folder that can't be listed is among them, because what it contains is unknown.
-    """
-    folders = {folder.rstrip("/") for expansion in expanded for folder in expansion.folders}
-    read = {storage.real(path) for path in paths} if folders else set()
-    parent = ""
+    """The topmost folders that patterns match, and below which no input reads any of the `paths`, which are sorted."""
+    named = ""
     # Sorted with a trailing slash, so that what is below a folder follows it directly. Without the slash `a-b` would come
     # between `a` and `a/b`, because "-" sorts before "/".
-    for folder in sorted(folders, key=lambda folder: f"{folder}/"):
-        if parent and folder.startswith(parent):
-            continue
-        parent = f"{folder}/"
-        try:
-            paths_below = [file.path for file in storage.files_below(folder)]
-        except OSError:
-            yield folder
-            continue
-        candidates = (path for path in paths_below if kind_of(path) and not _is_hidden(path[len(parent) :]))
-        if any(storage.real(path) not in read for path in candidates):
-            yield folder
+    for folder in sorted({f"{folder.rstrip('/')}/" for expansion in expanded for folder in expansion.folders}):
+        first = bisect.bisect_left(paths, folder)
+        is_read = first < len(paths) and paths[first].startswith(folder)
+        if not is_read and not (named and folder.startswith(named)):
+            named = folder
+            yield folder.removesuffix("/")
 
 
 def left_out_message(paths: Sequence[str]) -> str:

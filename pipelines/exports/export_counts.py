@@ -2,15 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from pipelines.exports import row_types
 from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.scored_corpus.read_back import CandidateOrLeftOut
-
-_MOST_MEASURES = 100_000
-"""Margins that are kept in memory and in notes, for quantiles; of more margins, evenly spaced ones are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +16,6 @@ class ExportedRows:
 
     rows: Sequence[Mapping[str, Any]]
     left: Mapping[str, int] = field(default_factory=dict)
-    measures: Sequence[float] = ()
-    """The margins of the pairs, in units of the reward."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
     left_fields: Mapping[str, int] = field(default_factory=dict)
@@ -47,9 +42,6 @@ class ExportSummary:
     unscored: int = 0
     rows: int = 0
     left: Mapping[str, int] = field(default_factory=dict)
-    measures: Sequence[float] = field(default=(), repr=False)
-    every: int = field(default=1, repr=False)
-    """`measures` are a systematic sample: each `every`-th of all."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
     made_up: bool = False
@@ -60,27 +52,20 @@ class ExportSummary:
     """Whether the rows have a field of types that don't go together."""
     taken: str = field(default="", compare=False)
     """Which responses were read, in words."""
-    scale: Mapping[str, Any] | None = field(default=None, compare=False)
-    """NeMo-Aligner's RPO: the advice for its scale (`rpo_scale`)."""
     row_types: str = field(default="", compare=False, repr=False)
     """The types of the rows' columns (`row_types`), for the card."""
 
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
-        # Both are powers of two (`_thin`): thin the denser sample to the step of the other.
-        every = max(self.every, other.every)
-        measures = [*self.measures[:: every // self.every], *other.measures[:: every // other.every]]
         return ExportSummary(
             self.groups + other.groups,
             self.candidates + other.candidates,
             self.unscored + other.unscored,
             self.rows + other.rows,
             dict(sorted((Counter(self.left) + Counter(other.left)).items())),
-            measures,
-            every,
             dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
             left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
             row_types=row_types.merge(self.row_types, other.row_types),
-        )._thin()
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
@@ -90,17 +75,9 @@ class ExportSummary:
             "left_fields": bool(self.left_fields),
             "mixed": self.mixed,
             "taken": bool(self.taken),
-            "scale": self.scale is not None,
         }
-        omitted = ("measures", "every", "row_types", *(name for name, is_shown in optional.items() if not is_shown))
+        omitted = ("row_types", *(name for name, is_shown in optional.items() if not is_shown))
         return {name: value for name, value in asdict(self).items() if name not in omitted}
-
-    def _thin(self) -> "ExportSummary":
-        """The summary with every second measure dropped until they are few enough."""
-        measures, every = self.measures, self.every
-        while len(measures) > _MOST_MEASURES:
-            measures, every = measures[::2], 2 * every
-        return replace(self, measures=measures, every=every)
 
 
 class Tally:
@@ -112,7 +89,6 @@ class Tally:
     def __init__(self) -> None:
         self._groups = self._candidates = self._unscored = self._rows = 0
         self._left, self._labels, self._left_fields = Counter[str](), Counter[str](), Counter[str]()
-        self._measures = list[float]()
 
     def add(self, group: Sequence[CandidateOrLeftOut], candidates: int, exported: ExportedRows) -> None:
         """Count a group, of which `candidates` aren't left out."""
@@ -130,18 +106,16 @@ class Tally:
             self._labels[agreement] += count
         for name, count in exported.left_fields.items():
             self._left_fields[name] += count
-        self._measures += exported.measures
 
     def summary(self, types: str) -> ExportSummary:
         """The counts; `types` are those of the rows."""
-        # Added to nothing: that sorts the counts, drops those of 0, and thins the measures.
+        # Added to nothing: that sorts the counts, and drops those of 0.
         return ExportSummary() + ExportSummary(
             self._groups,
             self._candidates,
             self._unscored,
             self._rows,
             self._left,
-            self._measures,
             labels=self._labels,
             left_fields=self._left_fields,
             row_types=types,

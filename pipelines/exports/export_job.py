@@ -14,7 +14,7 @@ as it is committed, and `run_export` at the end, which then has only the check a
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -75,8 +75,6 @@ class ExportJob:
     """The folder for what is shuffled; by default, inside the output."""
     fake_ok: bool = True
     """Whether rewards of the fake engine are allowed."""
-    advise: Callable[[ExportSummary], Mapping[str, Any] | None] | None = None
-    """Advice for the trainer, by the finished counts, which goes into these."""
     by_part: bool = False
     """Write one file per part, which can be done as soon as the part is committed."""
 
@@ -199,7 +197,6 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
         _delete_stale(job, pieces)
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
-    # In the order of the pieces, not of the workers' results: so the sample of measures is the same whoever was faster.
     summary = sum(pieces.values(), ExportSummary())
     # The names of parts state their counts (`audit_parts` has checked that these are complete). So a response that was read
     # twice or not at all, as by a fault in the buckets, shows here.
@@ -208,8 +205,6 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
         raise AuditError(f"{job.scored} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
     mixed = summary.row_types == row_types.UNKNOWN
     summary = replace(summary, made_up=step.reader.made_up, mixed=mixed, taken=_taken(job, corpus))
-    if job.advise is not None:
-        summary = replace(summary, scale=job.advise(summary))
     write_recipe(job.output, **{job.kind.name: job.settings})
     _write_card(job, corpus, summary)
     output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=corpus.made_of)
