@@ -180,8 +180,8 @@ DEFECTS = (
     ),
     Defect(
         "lists in the same order whatever the seed",
-        "actors/contracts/judge.py",
-        'Random(f"{request.prompt_hash} {self.asks.seed} {vote}")',
+        "actors/contracts/showings.py",
+        'Random(f"{request.prompt_hash} {self.seed} {vote}")',
         'Random(f"{request.prompt_hash} {vote}")',
         "tests/actors/scorers/test_judge_scorer.py::test_another_seed_shows_lists_in_another_order",
     ),
