@@ -9,7 +9,7 @@ from actors.contracts.family import Family, Question
 from actors.errors import Rejected
 from actors.records import Reason
 from actors.rendering.model_tokenizer import ModelTokenizer
-from actors.rendering.shown_texts import check_shown, other_question
+from actors.rendering.shown_texts import ShownTemplate, check_shown, other_question
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,13 @@ class PromptWriter:
         self._family = family
         self._tokenizer = tokenizer
         self._frame = frame
+        self._shown_template = ShownTemplate(tokenizer.template)
         # Two: of the questions about one context only the blank one and that with other words come back.
         self._other_text = lru_cache(maxsize=2)(self.unchecked_text)
 
     def text(self, question: Question) -> str:
         """The text of a prompt. Raises `Rejected` if it doesn't show what is asked about, or can't be encoded."""
-        text, other = self.unchecked_text(question), other_question(self._family, question)
+        text, other = self._family.text(question, self._shown_template), other_question(self._family, question)
         check_shown(text, self._family.shown(question), self._other_text(other), self._family.shown(other))
         return check_encodable(text)
 

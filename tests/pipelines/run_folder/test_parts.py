@@ -7,6 +7,7 @@ import random
 import resource
 import shutil
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -270,6 +271,21 @@ def test_strays_are_named_and_set_aside(tmp_path: Path) -> None:
     parts.set_strays_aside(told.append)
     assert len(told) == 1
     assert everything_in(Path(parts.parts_folder.path)) == [one.name, f"{'01' * 16}.tmp"]
+
+
+def test_the_names_of_parts_arent_held_for_the_sake_of_strays(tmp_path: Path) -> None:
+    parts, count = Parts(str(tmp_path), RUN), 5_000
+    parts.create()
+    for at in range(count):
+        Path(parts.path(part(at, at + 1))).touch()
+    Path(parts.parts_folder.file("foo.parquet")).touch()
+    tracemalloc.start()
+    try:
+        assert parts.strays() == ["foo.parquet"]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * count  # the names alone are more than 100 bytes each
 
 
 def test_strays_in_a_store_are_set_aside(s3: Any) -> None:
