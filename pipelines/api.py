@@ -21,7 +21,7 @@ from pipelines.ensembles.score_ensemble import EnsembleSummary
 from pipelines.evaluation import evaluate_corpus
 from pipelines.evaluation.results import Results
 from pipelines.exports import export_commands
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.hub.upload import Upload, run_and_upload, upload_result

@@ -9,15 +9,14 @@ import hashlib
 import math
 from abc import abstractmethod
 from array import array
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from random import Random
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, KnownModel, Question, weighted_reward
+from actors.contracts.showings import Showings, Shows
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable
 from actors.records import Prompt, Reading, Reason, ScoreRequest
@@ -30,14 +29,6 @@ PARSER = 5
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """How votes are sampled where the card samples greedily or says nothing of several votes."""
-
-
-class Shows(StrEnum):
-    """How many responses a prompt shows."""
-
-    ONE = "one"
-    TWO = "two"
-    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,56 +166,27 @@ class Judge(Family):
     def counts(self) -> tuple[int, ...]:
         if self.shows is Shows.ONE:
             return (1,)
-        return (1, 2) if self.alone and self._aggregate is Aggregate.MEAN else (2,)
+        return (1, 2) if self._showings.grades_one else (2,)
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """Each order in which responses are shown, with each principle."""
         return [
             Question(request.context, tuple(request.responses[at].content for at in shown), shown, principle, times)
-            for shown, times in self._showings(request, among)
+            for shown, times in self._showings.of(request, among)
             for principle in self.principles_of(request) or (None,)
         ]
 
     def question_count(self, responses: int, principles: int) -> int:
-        # An upper bound: a circle of two has one pair, not two, and equal orders of a list share a question.
-        orders = min(self.votes, 2)
-        # A circle of n has n pairs; all with all, and the candidates of a knock-out, are n(n - 1)/2.
-        pairs = responses if self.asks.pairs is Pairs.CIRCULAR else responses * (responses - 1) // 2
-        showings = {Shows.ONE: responses, Shows.TWO: max(pairs, 1) * orders, Shows.ALL: self.votes}[self.shows]
-        return showings * (len(self.way.principles or ()) or principles or 1)
+        return self._showings.count(responses) * (len(self.way.principles or ()) or principles or 1)
 
     def principles_of(self, request: ScoreRequest) -> tuple[str, ...]:
         """The principles for a request: the run's, or else the row's."""
         return tuple((self.way.principles or {}).values()) or request.principles
 
-    def _showings(self, request: ScoreRequest, among: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
-        """The positions that each prompt shows, in order, and how many verdicts are sampled for it."""
-        if self.shows is Shows.ONE:
-            yield from (((at,), self.votes) for at in among)
-        elif len(among) == 1:
-            # Two votes mean one in each order, and a single response has only one order.
-            times = self.votes if self.votes > 2 and self.asks.temperature != 0 else 1
-            yield from (((at,), times) for at in among if self.alone and self._aggregate is Aggregate.MEAN)
-        elif self.shows is Shows.TWO:
-            for first, second in self._pairs(among):
-                yield (first, second), self.votes - self.votes // 2  # of an odd number, one more in the row's order
-                if self.votes > 1:
-                    yield (second, first), self.votes // 2
-        elif among:
-            orders: list[tuple[int, ...]] = []
-            for vote in range(self.votes):
-                # Every second order is the one before it reversed, so that no response is shown early more often than late.
-                # The shuffle is seeded by the prompt's hash: the same orders in every run, on every machine.
-                rng = Random(f"{request.prompt_hash} {self.asks.seed} {vote}")
-                orders.append(orders[-1][::-1] if vote % 2 else tuple(rng.sample(among, len(among))))
-            for shown, times in Counter(orders).items():
-                yield shown, 1 if self.asks.temperature == 0 else times
-
-    def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
-        """Each with the next and the last with the first, or all pairs, among which a knock-out chooses later."""
-        if self.asks.pairs is Pairs.CIRCULAR and len(among) > 2:
-            return [(first, among[(at + 1) % len(among)]) for at, first in enumerate(among)]
-        return [(first, second) for at, first in enumerate(among) for second in among[at + 1 :]]
+    @property
+    def _showings(self) -> Showings:
+        grades_one = self.alone and self._aggregate is Aggregate.MEAN
+        return Showings(self.shows, self.votes, self.asks.pairs, self.asks.seed, self.asks.temperature == 0, grades_one)
 
     def sampling(self, prompt: Prompt, vote: int, attempt: int, max_tokens: int) -> Sampling:
         """How the text for vote number `vote` is sampled, at try number `attempt` (0 is the first).
@@ -330,9 +292,7 @@ class Judge(Family):
         A response is missing if it was compared with no other and its reward needs that. A prompt counts as the mean of its
         readable votes, and all prompts alike: else the order of which more votes could be read would decide.
         """
-        records = PairwiseRecord.of(
-            [(judgement.prompt.judges, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
-        )
+        records = _records(judgements)
         strengths = bradley_terry(records) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
         readings = {}
         for position in positions:
@@ -366,9 +326,7 @@ class Judge(Family):
 
     def share(self, judgements: Sequence[Judgement], first: int, second: int) -> float:
         """The share of their comparisons that one response won against another, 0 to 1; 0.5 if none could be read."""
-        records = PairwiseRecord.of(
-            [(judgement.prompt.judges, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
-        )
+        records = _records(judgements)
         return records[first].meetings[second].share if first in records else 0.5
 
     @property
@@ -390,6 +348,13 @@ class Judge(Family):
             [weighted_reward(verdict.scores[judgement.prompt.judges.index(at)], weights) for verdict in judgement.verdicts]
             for judgement in judgements
         ]
+
+
+def _records(judgements: Sequence[Judgement]) -> Mapping[int, PairwiseRecord]:
+    """The record of each response that was compared with another one, by its position."""
+    return PairwiseRecord.of(
+        [(judgement.prompt.judges, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
+    )
 
 
 def _only_id(checkpoint: Checkpoint, text: str) -> int:

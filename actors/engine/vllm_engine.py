@@ -253,7 +253,7 @@ class VllmEngine:
         self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """See `Engine`. Outputs of another shape than the model's are an `EngineError`, too."""
-        prompt = self._checked_prompt(ids)
+        prompt = _checked_prompt(ids, self._vocabulary)
         every_position = self._task.every_position
         read = positions(ids, at, every_position)
         params = PoolingParams(task=self._task.value, use_activation=activated)
@@ -346,7 +346,7 @@ class VllmEngine:
         self, ids: Sequence[int], sampling: Sampling, request_id: str, kind: RequestOutputKind
     ) -> AsyncGenerator[Any, None]:
         """vLLM's own outputs of a generation."""
-        prompt = self._checked_prompt(ids)
+        prompt = _checked_prompt(ids, self._vocabulary)
         async with self._admitted(request_id):
             params = _sampling_params(sampling, kind)
             adapter = await self._load_adapter(sampling.adapter)
@@ -414,16 +414,6 @@ class VllmEngine:
         logged = self._folder.read_error()
         return self._admission.die(cause if logged is None else f"{cause}: {logged}")
 
-    def _checked_prompt(self, ids: Sequence[int]) -> TokensInput:
-        """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one kills the engine core."""
-        prompt = list(ids)
-        if not prompt:
-            raise EngineError("the prompt has no tokens")
-        for token in (min(prompt), max(prompt)):
-            if not 0 <= token < self._vocabulary:
-                raise EngineError(f"token id {token} is outside the vocabulary of {self._vocabulary} tokens")
-        return tokens_input(prompt)
-
     async def _load_adapter(self, path: str | None) -> LoRARequest | None:
         """An adapter, loaded before its first request: one that can't be read would kill the engine inside a request."""
         if path is None:
@@ -444,6 +434,17 @@ class VllmEngine:
                     raise EngineError(f"the adapter {path} can't be loaded: {_root_message(error)}") from error
                 self._adapters[path] = adapter
             return self._adapters[path]
+
+
+def _checked_prompt(ids: Sequence[int], vocabulary: int) -> TokensInput:
+    """vLLM's form of a prompt. Without a tokenizer vLLM doesn't check the ids, and a wrong one kills the engine core."""
+    prompt = list(ids)
+    if not prompt:
+        raise EngineError("the prompt has no tokens")
+    for token in (min(prompt), max(prompt)):
+        if not 0 <= token < vocabulary:
+            raise EngineError(f"token id {token} is outside the vocabulary of {vocabulary} tokens")
+    return tokens_input(prompt)
 
 
 async def _last_output(outputs: AsyncGenerator[Any, None]) -> Any:

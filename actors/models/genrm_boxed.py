@@ -9,7 +9,8 @@ the ranking less 3.5 for the second.
 import re
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
-from actors.contracts.judge import Judge, Shows, Verdict
+from actors.contracts.judge import Judge, Verdict
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Reasoning, Role, Shown

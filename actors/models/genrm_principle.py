@@ -11,7 +11,8 @@ from random import Random
 
 from actors.contracts.by_principle import ByPrinciple
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
-from actors.contracts.judge import Judge, Judgement, Shows, Verdict
+from actors.contracts.judge import Judge, Judgement, Verdict
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected
 from actors.records import Message, Reading, Reason, Shown

@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
-from actors.contracts.judge import Judge, Shows, Verdict
+from actors.contracts.judge import Judge, Verdict
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text

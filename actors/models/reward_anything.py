@@ -12,7 +12,8 @@ import json
 from collections.abc import Iterator
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
-from actors.contracts.judge import Judge, Shows, Verdict
+from actors.contracts.judge import Judge, Verdict
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.records import Message, Reason, Role

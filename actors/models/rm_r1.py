@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
-from actors.contracts.judge import Judge, Shows, Verdict
+from actors.contracts.judge import Judge, Verdict
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Role

@@ -17,7 +17,8 @@ from jinja2 import StrictUndefined, Template, UndefinedError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from actors.contracts.family import ChatTemplate, KnownModel, Question
-from actors.contracts.judge import Judge, Shows, Verdict
+from actors.contracts.judge import Judge, Verdict
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, SettingsError, Unreadable
 from actors.models.reward_anything import as_text

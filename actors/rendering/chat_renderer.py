@@ -7,19 +7,18 @@ in a row's text can't be checked here; the delimiters of the judge's prompt can,
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from actors.contracts.family import Question
 from actors.contracts.judge import Judge
 from actors.errors import Rejected, SettingsError
 from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, ScoreRequest
-from actors.rendering.probed_delimiters import probed_delimiters
-from actors.rendering.renderer import MOST_PROMPTS
+from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.request_draft import RequestDraft
 from actors.rendering.shown_texts import PROBE, check_shown, other_question
+from actors.rendering.shown_turns import ShownTurns
+from actors.rendering.template_probe import probed_delimiters
 from actors.text.delimiters import Delimiters
-from actors.text.reasoning import without_reasoning
 
 CHAT_RENDERER = 2
 """Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
@@ -34,7 +33,7 @@ class ChatRenderer:
     def __init__(self, judge: Judge) -> None:
         """Raises `SettingsError` for a judge that can't be asked by messages, or read without log-probabilities."""
         self._judge = judge
-        self._roles = judge.roles() or _ROLES
+        self._turns = ShownTurns(judge.roles() or _ROLES)
         if judge.marks:
             raise SettingsError(
                 f"{judge.name} is read by the log-probabilities of {' and '.join(map(repr, judge.marks))}, which chat "
@@ -44,17 +43,8 @@ class ChatRenderer:
 
     def render(self, request: ScoreRequest) -> RenderedRequest:
         """Render a request. A response that can't be judged is returned with its reason, and without a prompt."""
-        judge = self._judge
-        if not judge.takes_principles:
-            request = replace(request, principles=())
-        handled = without_reasoning(request, request.reasoning or judge.reasoning or Reasoning.REJECT)
-        draft = RequestDraft(request, handled, judge.together)
-        responses = range(len(draft.request.responses))
-        if judge.question_count(len(responses), len(draft.request.principles)) > MOST_PROMPTS:
-            for at in responses:
-                draft.reject((at,), Reason.TOO_MANY_PROMPTS)
-            return draft.finish()
-        for question in judge.questions(draft.request, draft.find_showable(self._check_text)):
+        draft = RequestDraft(request, self._judge, self._judge.reasoning or Reasoning.REJECT)
+        for question in draft.questions(self._check_text):
             try:
                 draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
             except Rejected as rejected:
@@ -63,9 +53,7 @@ class ChatRenderer:
 
     def _ids(self, question: Question) -> tuple[int, ...]:
         """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
-        for message in question.context:
-            if message.role not in self._roles:
-                raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
+        self._turns.check(question.context)
         principles = () if question.principle is None else (question.principle,)
         for text in (*(message.content for message in question.context), *question.responses, *principles):
             self._check_text(text)
@@ -74,10 +62,7 @@ class ChatRenderer:
     def _check_text(self, text: str) -> None:
         if self._delimiters.are_in(text):
             raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Rejected(Reason.LONE_SURROGATE) from None
+        check_encodable(text)
 
 
 def messages_of(ids: Sequence[int]) -> list[dict[str, str]]:

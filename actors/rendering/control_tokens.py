@@ -1,27 +1,29 @@
 """The control tokens of a model, which structure its chat template, and finding them inside a row's texts."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from actors.errors import Rejected
 from actors.records import Reason
+from actors.rendering.model_tokenizer import ModelTokenizer
 
 
 class ControlTokenFilter:
     """Finds the control tokens of a tokenizer, of its template and of a family, in texts and in ids."""
 
-    def __init__(self, tokenizer: Any, vocabulary: Mapping[str, int], texts: Collection[str], ids: Iterable[int]) -> None:
+    def __init__(self, tokenizer: ModelTokenizer, texts: Collection[str], ids: Iterable[int]) -> None:
         """`texts` and `ids` are the family's control tokens, in addition to the tokenizer's."""
-        candidates = {*_special_texts(tokenizer), *_template_texts(tokenizer), *texts}
-        self.texts = {text for text in candidates if text.strip()}  # added runs of spaces are text like any other
+        special, of_template = _special_texts(tokenizer.pretrained), _template_texts(tokenizer.pretrained)
+        # Added runs of spaces, as Gemma's tokenizer has them, are text like any other.
+        self.texts = {text for text in special | of_template | {*texts} if text.strip()}
         # Of these, what is ordinary to the tokenizer and the family, and stands in the chat template: `<think>`, mostly.
-        self.template_texts = _template_texts(tokenizer) - _special_texts(tokenizer) - {*texts}
+        self.template_texts = of_template - special - {*texts}
         self._pattern = re.compile(_pattern_for_any(self.texts))
         # The first character of every match, overlapping ones included: a lookahead consumes nothing but that character.
         self._break = re.compile(f"(?=(?:{self._pattern.pattern}))(?s:.)")
         # Not the unknown token, which ordinary text may contain.
-        self._ids = {*(vocabulary[text] for text in self.texts if text in vocabulary), *ids} - {tokenizer.unk_token_id}
+        self._ids = {*tokenizer.known_ids(self.texts).values(), *ids} - {tokenizer.pretrained.unk_token_id}
 
     def are_in(self, text: str) -> bool:
         """Whether a text contains a control token."""

@@ -1,24 +1,38 @@
 """A request while it is being rendered: the prompts so far, and why responses have none."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from actors.contracts.family import Question
+from actors.contracts.family import Family, Question
 from actors.errors import Rejected
-from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, ScoreRequest
-from actors.text.reasoning import HandledReasoning
+from actors.records import Message, Prompt, Reason, Reasoning, RenderedRequest, RenderedResponse, Role, ScoreRequest
+from actors.text.reasoning import without_reasoning
+
+MOST_PROMPTS = 65_536
+"""The largest number of prompts for one row or conversation; with more it is rejected before the first is rendered."""
 
 
 class RequestDraft:
-    """A request while it is being rendered: the prompts so far, and why responses have none."""
+    """A request while it is being rendered: the prompts so far, and why responses have none.
 
-    def __init__(self, request: ScoreRequest, handled: HandledReasoning, together: bool) -> None:
-        """`together`: a response is judged if any prompt that shows it can be used; otherwise all of them must be usable."""
-        self.request = handled.request
-        self.together = together
+    If the family judges responses together, one is judged if any prompt that shows it can be used; otherwise all of them
+    must be usable.
+    """
+
+    def __init__(self, request: ScoreRequest, family: Family, reasoning: Reasoning, system: str | None = None) -> None:
+        """`reasoning` is for a request that doesn't say it; `system` is put before a conversation without a system turn."""
+        if not family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
+            request = replace(request, principles=())
+        how = request.reasoning or reasoning
+        handled = without_reasoning(request, how)
+        self.request = _after_system(handled.request, system)
+        """The request as it is judged."""
+        self.keeps_reasoning = how is Reasoning.KEEP
         self.turns_left: int | None = None
         """Turns of the context that the last response kept for which turns had to be dropped; None while there is none."""
+        self._family = family
         self._original = request
-        self._handled = handled
+        self._reasoned = handled.reasoned
         self._reasons: dict[int, Reason] = {}
         self._truncated: set[int] = set()
         self._unusable: set[tuple[int, ...]] = set()
@@ -26,15 +40,20 @@ class RequestDraft:
         for position in handled.refused:
             self.reject((position,), Reason.REASONING)
 
-    def find_showable(self, check: Callable[[str], object]) -> list[int]:
-        """The positions of the responses that can be shown: one whose text `check` refuses isn't shown beside others."""
+    def questions(self, check: Callable[[str], object]) -> Sequence[Question]:
+        """The family's questions. A response whose text `check` refuses by `Rejected` isn't shown beside others."""
+        count = len(self.request.responses)
+        if self._family.question_count(count, len(self.request.principles)) > MOST_PROMPTS:
+            for position in range(count):
+                self.reject((position,), Reason.TOO_MANY_PROMPTS)
+            return ()
         for position, response in enumerate(self.request.responses):
             try:
-                if self.together and position not in self._reasons:
+                if self._family.together and position not in self._reasons:
                     check(response.content)
             except Rejected as rejected:
                 self.reject((position,), rejected.reason)
-        return [position for position in range(len(self.request.responses)) if position not in self._reasons]
+        return self._family.questions(self.request, [at for at in range(count) if at not in self._reasons])
 
     def reject(self, positions: Sequence[int], reason: Reason) -> None:
         """Reject responses that are shown together: with any principle, and in any order."""
@@ -53,7 +72,7 @@ class RequestDraft:
     def finish(self) -> RenderedRequest:
         """Settle which responses are judged, by which prompts."""
         reasons, kept = self._reasons, self._prompts
-        if self.together:
+        if self._family.together:
             # One order of a pair alone would favour whoever it shows first, so a pair goes as soon as one of its prompts
             # couldn't be used. A response is only rejected if no pair (or list) with it is left.
             kept = [prompt for prompt in kept if tuple(sorted(prompt.judges)) not in self._unusable]
@@ -65,7 +84,7 @@ class RequestDraft:
                 response.name,
                 reasons.get(position),
                 position in self._truncated and position not in reasons,
-                position in self._handled.reasoned,
+                position in self._reasoned,
             )
             for position, response in enumerate(self.request.responses)
         )
@@ -73,3 +92,11 @@ class RequestDraft:
         prompts = tuple(prompt for prompt in kept if any(position not in reasons for position in prompt.judges))
         # The hash is that of the context before reasoning was removed: the settings for it don't make it another prompt.
         return RenderedRequest(self._original.prompt_hash, responses, prompts)
+
+
+def _after_system(request: ScoreRequest, system: str | None) -> ScoreRequest:
+    """The request after a system turn, unless it begins with one of its own."""
+    context = request.context
+    if system is None or (context and context[0].role is Role.SYSTEM):
+        return request
+    return replace(request, context=(Message(Role.SYSTEM, system), *context))

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from actors.contracts.judge import Judge, Judgement, Shows, Verdict
+from actors.contracts.judge import Judge, Judgement, Verdict
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, Unreadable
 from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score

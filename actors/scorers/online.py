@@ -142,7 +142,7 @@ class OnlineScorer:
         except EngineError as error:
             return _refusal(error)
         tokens = {token for generation in generations for logprobs in generation.logprobs for token in logprobs}
-        texts = await self._run_in_thread(lambda go_on: self._renderer.token_texts(tokens)) if tokens else {}
+        texts = await self._run_in_thread(lambda go_on: self._renderer.tokenizer.token_texts(tokens)) if tokens else {}
         return [_judge_text(prompt, generation, texts) for generation in generations]
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:

@@ -57,9 +57,9 @@ class Stems:
         # "<s>context<e>answer" the stem is "<s>context<e>" and the rest "<e>answer". "answer" alone may have other ids.
         return [ids_of[cut.stem] + ids[1:] if cut.stem else ids for cut, ids in zip(cuts, rests, strict=True)]
 
-    def shared(self, text: str, other: str, most: int) -> str:
-        """A beginning of both texts, of up to `most` characters, whose ids begin those of both; empty if none is known."""
-        return self._shared_stem(text[:most], other[:most])[0]
+    def shared_tokens(self, text: str, other: str, most: int) -> int:
+        """How many ids both texts certainly begin with, of those of their first `most` characters."""
+        return len(self._tokenize([self._shared_stem(text[:most], other[:most])[0]])[0])
 
     def _cut(self, texts: Sequence[str]) -> list[_Cut]:
         """Each text cut at the longest stem that it shares with the text before or after it."""

@@ -9,6 +9,7 @@ import json
 import math
 import re
 import string
+from collections.abc import Collection
 from typing import Any
 
 _KEPT = re.compile(r"[A-Za-z0-9]+(?=[\x00-\x7f]|$)")
@@ -23,19 +24,31 @@ class TextBound:
     """The bound of one tokenizer, for prompts of at most `limit` tokens."""
 
     def __init__(self, tokenizer: Any, limit: int) -> None:
-        self._limit = limit
-        self._most = _most_in_a_token(tokenizer)
+        self.limit = limit
+        vocabulary = tokenizer.get_vocab()  # of 262,144 tokens 0.2 s each time
+        self._most_characters = limit * _most_characters_in_a_token(tokenizer, vocabulary)
+        self._most_letters = limit * _most_letters_in_a_token(tokenizer, vocabulary)
 
     def is_passed(self, text: str) -> bool:
         """Whether a text certainly has more than `limit` tokens. False proves nothing."""
-        least = self._limit * self._most
-        return len(text) > least and sum(len(run[0]) for run in _KEPT.finditer(text)) > least
+        if len(text) > self._most_characters:
+            return True
+        return len(text) > self._most_letters and sum(len(run[0]) for run in _KEPT.finditer(text)) > self._most_letters
 
 
-def _most_in_a_token(tokenizer: Any) -> float:
+def _most_characters_in_a_token(tokenizer: Any, vocabulary: Collection[str]) -> float:
+    """The most characters that a single token covers: those of its name, or four times that before Unicode composition.
+
+    Infinite if the tokenizer makes one token of endless spaces, or of an endless word that it doesn't know.
+    """
+    longest = 4 * max(map(len, vocabulary))
+    runs = tokenizer([character * 2 * longest for character in " \na\U0010ffff"], add_special_tokens=False, verbose=False)
+    return longest if all(len(ids) > 1 for ids in runs["input_ids"]) else math.inf
+
+
+def _most_letters_in_a_token(tokenizer: Any, vocabulary: Collection[str]) -> float:
     """The most ASCII letters and digits in a single token; infinite if a token may stand for any number of them."""
     rules = getattr(tokenizer, "backend_tokenizer", None)
-    vocabulary = tokenizer.get_vocab()
     if rules is None or not all(letter in vocabulary for letter in _ALPHABET):
         return math.inf
     is_bounded = (

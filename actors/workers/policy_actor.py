@@ -5,7 +5,7 @@ from typing import Any
 
 from actors.launch.start_engine import start_engine
 from actors.records import Reason
-from actors.rendering.renderer import special_tokens
+from actors.rendering.model_tokenizer import special_tokens
 from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, Policy, PolicyWriter, failed_candidate
 from actors.settings.replica import EngineSettings
 from actors.workers.engine_process import Computation, EngineProcess

@@ -19,7 +19,8 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import Field
 
-from actors.contracts.judge import Judge, Shows
+from actors.contracts.judge import Judge
+from actors.contracts.showings import Shows
 from actors.engine.protocol import Sampling
 from actors.records import Score, ScoreRequest
 from actors.scorers.online import JudgeText, Refused

@@ -7,7 +7,8 @@ from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
 from actors.contracts.family import Family
-from actors.contracts.judge import Judge, Shows
+from actors.contracts.judge import Judge
+from actors.contracts.showings import Shows
 from actors.records import ScoreRequest
 from actors.scorers.online import Rendered
 from deploy.errors import ApiError

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from actors.errors import SettingsError
-from pipelines.corpus.corpus_files import find_corpus
+from pipelines.corpus.find_corpus import find_corpus
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.evaluate_corpus import choose_benchmark
 from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.row_sample import read_sample
-from pipelines.run_folder.columns import carried_columns
+from pipelines.run_folder.carried_columns import carried_columns
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.run_settings import CorpusSettings
 

@@ -21,14 +21,16 @@ from pipelines import storage
 from pipelines.benchmarking.chat_judge import ChatJudge
 from pipelines.benchmarking.endpoint_connection import served_card
 from pipelines.benchmarking.rewards_client import RewardsClient
-from pipelines.corpus.corpus_files import InputFile, find_corpus
+from pipelines.corpus.corpus_files import InputFile
+from pipelines.corpus.find_corpus import find_corpus
 from pipelines.corpus.readers import read
 from pipelines.corpus.units import Unit
 from pipelines.formats import ROW_READER, RowRequests, RowShape
 from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.row_sample import read_sample
 from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
-from pipelines.run_folder.columns import Columns, carried_columns
+from pipelines.run_folder.carried_columns import carried_columns
+from pipelines.run_folder.columns import Columns
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, installed

@@ -12,7 +12,7 @@ from pipelines import storage
 from pipelines.ensembles import score_ensemble
 from pipelines.exports import export_job
 from pipelines.exports.export_commands import JOBS
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import KeepSummary
 from pipelines.prepare import resolve_run

@@ -9,10 +9,9 @@ from rich.table import Table
 from actors.records import Reason, Reasoning
 from actors.text.counted import counts_text
 from pipelines.cli.plain_console import Report
-from pipelines.corpus.corpus_files import left_out_message
+from pipelines.corpus.find_corpus import left_out_message
 from pipelines.ensembles.score_ensemble import EnsembleSummary
-from pipelines.exports.export_job import ExportSummary
-from pipelines.exports.rpo_scale import NO_SIGNAL, SATURATED, TARGET
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
 from pipelines.sampling.refine_prompts import RefineSummary
@@ -195,16 +194,6 @@ def export_report(output: str, summary: ExportSummary) -> Report:
             "(--set labels=agree leaves these out)"
         )
     yield from _field_report(summary)
-    if (scale := summary.scale) is not None:  # the setting has NeMo-Aligner's name, to be copied as it is
-        margins = (
-            f"{quantile_title(share)} {margin:.3f}" for share, margin in zip(QUANTILES, scale["quantiles"], strict=True)
-        )
-        yield f"Margins of the {scale['pairs']:,} pairs: {', '.join(margins)}"
-        yield (
-            f"At a scale of 1, {scale['saturated']:.1%} of the pairs are surely told apart (probability above {SATURATED}), "
-            f"{scale['no_signal']:.1%} are nearly ties (below {NO_SIGNAL})"
-        )
-        yield f"gt_reward_scale: {scale['gt_reward_scale']:.4g} gives the median pair the probability {TARGET}"
     if summary.made_up:
         yield MADE_UP
     yield f"Written to {output}"

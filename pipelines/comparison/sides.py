@@ -15,6 +15,7 @@ from actors.errors import SettingsError
 from pipelines.comparison.kept_responses import marked_rows
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.columns import CANDIDATE, PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, TEXT
+from pipelines.scored_corpus.databases import quoted
 from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.summary import readable
 from pipelines.settings.diff_settings import DiffSettings
@@ -160,8 +161,3 @@ def _batches(corpus: OpenedCorpus, schema: pa.Schema, choice: ChoiceSettings) ->
         ]
         plain = pa.schema(list(schema)[: len(names)])
         yield from pa.table([*table.select(names).cast(plain).columns, *places], schema).to_batches()
-
-
-def quoted(name: str) -> str:
-    """A name in SQL."""
-    return '"' + name.replace('"', '""') + '"'

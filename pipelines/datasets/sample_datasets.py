@@ -30,6 +30,7 @@ from pipelines.run_folder.columns import PROMPT_HASH, RESPONSE, ROW
 from pipelines.sampling import policies
 from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.expressions import Condition
+from pipelines.scored_corpus.prompt_groups import group_by_prompt
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
 from pipelines.settings.options import build
@@ -123,7 +124,8 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
             "how the rows of this dataset were read isn't known: it wasn't made by `score`, `sample` or `read_scored`, or "
             "`.materialize()` or steps of your own came after them; give of=DATASET, the one that it was made of"
         )
-    export_job.check_made_up(job, reader)
+    if reader.made_up:
+        export_job.refuse_made_up(job)
     export_job.check_comparable(job, reader.columns)
     reader = export_job.carrying(job, reader, by_column=True)
     export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
@@ -172,7 +174,7 @@ class _Group:
         return [(row, part) for row, part in zip(rows, parts, strict=True)]
 
     def _candidates(self, rows: Iterator[Any]) -> Iterator[list[Candidate]]:
-        groups = rows if self.job.per == "conversation" else export_job.group_by_prompt(rows)
+        groups = rows if self.job.per == "conversation" else group_by_prompt(rows)
         for group in groups:
             if candidates := [response for response in group if isinstance(response, Candidate)]:
                 yield candidates

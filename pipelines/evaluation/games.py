@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from actors.contracts.judge import Shows
+from actors.contracts.showings import Shows
 from pipelines.evaluation.benchmark import Item
 from pipelines.evaluation.statistics.votes import VoteRules, judge_rules
 

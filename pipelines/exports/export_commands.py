@@ -2,16 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from actors.errors import SettingsError
 from pipelines import storage
 from pipelines.corpus.assay_folders import CHOSEN, EXPORTED, PAIRS, OutputKind
 from pipelines.exports import choose_candidates, export_job
-from pipelines.exports.export_job import ExportedRows, ExportJob, ExportSummary, RowMaker
+from pipelines.exports.export_counts import ExportedRows, ExportSummary, RowMaker
+from pipelines.exports.export_job import ExportJob
 from pipelines.exports.pair_candidates import pairs
-from pipelines.exports.rpo_scale import scale_advice
 from pipelines.exports.trainer_format import Labels, PairFormat, ResponseFormat
 from pipelines.exports.trainer_messages import Refusal, without_unkept_turns
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
@@ -32,7 +32,6 @@ __all__ = ["choose", "export", "export_while_scoring", "jobs_of_run", "make_pair
 _NOT_CHOSEN, _ALONE = "not chosen", "the only candidate for its prompt"
 _NO_PAIR = "no two candidates that differ enough (--min-margin)"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
-_RPO = "nemo-aligner-rpo"
 _CHOSEN_RESERVED = (
     *("reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"),
     *RESPONSE_FORMATS["sft"].reserved,  # what is chosen is trained on as such conversations are
@@ -62,26 +61,24 @@ class _Pairing:
         form = PAIR_FORMATS[self.trainer]
         # Annotated: `list[float]()` takes 0.3 µs and `[]` 0.02, and this is done for each prompt.
         rows: list[Mapping[str, Any]] = []
-        margins: list[float] = []
         left: dict[str, int] = {}
         labels: dict[str, int] = {}
         left_fields: list[Mapping[str, LeftField]] = []
         all_pairs = pairs(candidates, self.settings)
         for pair in all_pairs:
             agreement = pair.agreement
-            # Margins and rows are those of the pairs that are written; agreement with labels is counted over all pairs, else
-            # a filter by labels would always report full agreement.
+            # Rows are those of the pairs that are written; agreement with labels is counted over all pairs, else a filter by
+            # labels would always report full agreement.
             labels[agreement.value] = labels.get(agreement.value, 0) + 1
             if (reason := self._label_refusal(agreement) or form.check(pair)) is not None:
                 left[reason] = left.get(reason, 0) + 1
                 continue
-            margins.append(pair.margin)
             fields, left_of_pair = pair.own_fields
             left_fields.append(left_of_pair)
             rows += [{**row, **fields} for row in form.rows(pair)]
         if not all_pairs:
             left[_ALONE if len(candidates) == 1 else _NO_PAIR] = 1
-        return ExportedRows(rows, left, margins, labels, count_left(left_fields))
+        return ExportedRows(rows, left, labels, count_left(left_fields))
 
     def _label_refusal(self, agreement: LabelAgreement) -> str | None:
         """Why a pair is left out because of the corpus' label, or None."""
@@ -162,7 +159,6 @@ def pairing_job(settings: PairSettings) -> ExportJob:
         per=settings.per,
         spill=settings.spill,
         reserved=form.reserved,
-        advise=_rpo_scale if form.name == _RPO else None,
     )
 
 
@@ -219,7 +215,6 @@ def _job(
     spill: str | None = None,
     needs: Sequence[str] = (),
     reserved: Sequence[str],
-    advise: Callable[[ExportSummary], Mapping[str, Any] | None] | None = None,
 ) -> ExportJob:
     """The job of some settings; `shown` are the settings that its one-line description names."""
     description = {**shown, "where": settings.where, **({} if settings.fields else {"fields": False})}
@@ -234,7 +229,6 @@ def _job(
         needs=needs,
         reserved=tuple(reserved) if settings.fields else None,
         where=settings.where,
-        advise=advise,
         partial=settings.partial,
         overwrite=settings.overwrite,
         spill=spill,
@@ -258,8 +252,3 @@ def response_format(name: str) -> ResponseFormat:
     if name not in RESPONSE_FORMATS:
         raise SettingsError(f"--for {name} is no format of single responses; there are {', '.join(RESPONSE_FORMATS)}")
     return RESPONSE_FORMATS[name]
-
-
-def _rpo_scale(summary: ExportSummary) -> dict[str, Any] | None:
-    """The advice for RPO's scale, as its loss depends on the size of margins; None without pairs."""
-    return {**asdict(scale_advice(summary.measures)), "pairs": summary.rows} if summary.measures else None

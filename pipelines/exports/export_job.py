@@ -14,11 +14,9 @@ as it is committed, and `run_export` at the end, which then has only the check a
 """
 
 import hashlib
-import itertools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -27,6 +25,7 @@ from actors.text.visible import code, markdown
 from pipelines import storage
 from pipelines.corpus.assay_folders import OutputKind
 from pipelines.exports import row_types
+from pipelines.exports.export_counts import ExportedRows, ExportSummary, RowMaker, Tally
 from pipelines.run_folder import output_folder
 from pipelines.run_folder.columns import WITHIN_ROW, Columns
 from pipelines.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
@@ -34,9 +33,10 @@ from pipelines.run_folder.json_lines import encode
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.part import Part
 from pipelines.runtime.workers import workers
-from pipelines.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
+from pipelines.scored_corpus.candidates import Candidate
 from pipelines.scored_corpus.expressions import Condition
-from pipelines.scored_corpus.read_back import CandidateOrLeftOut, Reader
+from pipelines.scored_corpus.prompt_groups import Groups, group_by_prompt, groups_by_row
+from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf, open_scored
 from pipelines.scored_corpus.shuffle import Shuffle, cut, plan_shuffle
 from pipelines.settings.recipe import write_recipe
@@ -49,98 +49,6 @@ _BYTES = 64 * 2**20
 """Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
 _PARTS = 256
 """Parts per output file at most, where parts are tiny."""
-_MOST_MEASURES = 100_000
-"""Margins that are kept in memory and in notes, for quantiles; of more margins, evenly spaced ones are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedRows:
-    """The rows made of one group of candidates, and counts by reason of what wasn't made (`left`)."""
-
-    rows: Sequence[Mapping[str, Any]]
-    left: Mapping[str, int] = field(default_factory=dict)
-    measures: Sequence[float] = ()
-    """The margins of the pairs, in units of the reward."""
-    labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts by `LabelAgreement` of the pairs with the corpus' labels, including pairs left out for their labels."""
-    left_fields: Mapping[str, int] = field(default_factory=dict)
-    """Counts of the rows without an own field of the input, by its name and the reason (`count_left`)."""
-
-
-class RowMaker(Protocol):
-    """Makes rows of a group of candidates. Small and picklable."""
-
-    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
-        """Make the rows of one group: `candidates` are in the order of the corpus, at least one."""
-
-
-@dataclass(frozen=True)
-class ExportSummary:
-    """Counts of an export: groups (prompts or rows) with a candidate, candidates read, and rows made of them.
-
-    `unscored` responses have no reward, and aren't candidates. `left` counts what wasn't made, by reason; that includes the
-    candidates that don't meet the condition `where`, which are in no group.
-    """
-
-    groups: int = 0
-    candidates: int = 0
-    unscored: int = 0
-    rows: int = 0
-    left: Mapping[str, int] = field(default_factory=dict)
-    measures: Sequence[float] = field(default=(), repr=False)
-    every: int = field(default=1, repr=False)
-    """`measures` are a systematic sample: each `every`-th of all."""
-    labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
-    made_up: bool = False
-    """Whether the rewards are the fake engine's."""
-    left_fields: Mapping[str, int] = field(default_factory=dict)
-    """As in `ExportedRows`."""
-    mixed: bool = False
-    """Whether the rows have a field of types that don't go together."""
-    taken: str = field(default="", compare=False)
-    """Which responses were read, in words."""
-    scale: Mapping[str, Any] | None = field(default=None, compare=False)
-    """NeMo-Aligner's RPO: the advice for its scale (`rpo_scale`)."""
-    row_types: str = field(default="", compare=False, repr=False)
-    """The types of the rows' columns (`row_types`), for the card."""
-
-    def __add__(self, other: "ExportSummary") -> "ExportSummary":
-        # Both are powers of two (`_thin`): thin the denser sample to the step of the other.
-        every = max(self.every, other.every)
-        measures = [*self.measures[:: every // self.every], *other.measures[:: every // other.every]]
-        return ExportSummary(
-            self.groups + other.groups,
-            self.candidates + other.candidates,
-            self.unscored + other.unscored,
-            self.rows + other.rows,
-            dict(sorted((Counter(self.left) + Counter(other.left)).items())),
-            measures,
-            every,
-            dict(sorted((Counter(self.labels) + Counter(other.labels)).items())),
-            left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
-            row_types=row_types.merge(self.row_types, other.row_types),
-        )._thin()
-
-    def as_json(self) -> dict[str, Any]:
-        """For the document and for `--json`."""
-        optional = {
-            "labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}),
-            "made_up": self.made_up,
-            "left_fields": bool(self.left_fields),
-            "mixed": self.mixed,
-            "taken": bool(self.taken),
-            "scale": self.scale is not None,
-        }
-        omitted = ("measures", "every", "row_types", *(name for name, is_shown in optional.items() if not is_shown))
-        return {name: value for name, value in asdict(self).items() if name not in omitted}
-
-    def _thin(self) -> "ExportSummary":
-        """The summary with every second measure dropped until they are few enough."""
-        measures, every = self.measures, self.every
-        while len(measures) > _MOST_MEASURES:
-            measures, every = measures[::2], 2 * every
-        return replace(self, measures=measures, every=every)
 
 
 @dataclass(frozen=True)
@@ -168,8 +76,6 @@ class ExportJob:
     """The folder for what is shuffled; by default, inside the output."""
     fake_ok: bool = True
     """Whether rewards of the fake engine are allowed."""
-    advise: Callable[[ExportSummary], Mapping[str, Any] | None] | None = None
-    """Advice for the trainer, by the finished counts, which goes into these."""
     by_part: bool = False
     """Write one file per part, which can be done as soon as the part is committed."""
 
@@ -223,7 +129,8 @@ def check(job: ExportJob, manifest: Manifest) -> Reader:
     """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
     check_ahead(job, manifest.columns)
     reader = carrying(job, Reader.of(manifest, job.where))
-    check_made_up(job, reader)
+    if reader.made_up:
+        refuse_made_up(job)
     return reader
 
 
@@ -291,7 +198,6 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
         _delete_stale(job, pieces)
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
-    # In the order of the pieces, not of the workers' results: so the sample of measures is the same whoever was faster.
     summary = sum(pieces.values(), ExportSummary())
     # The names of parts state their counts (`audit_parts` has checked that these are complete). So a response that was read
     # twice or not at all, as by a fault in the buckets, shows here.
@@ -300,8 +206,6 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
         raise AuditError(f"{job.scored} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
     mixed = summary.row_types == row_types.UNKNOWN
     summary = replace(summary, made_up=step.reader.made_up, mixed=mixed, taken=_taken(job, corpus))
-    if job.advise is not None:
-        summary = replace(summary, scale=job.advise(summary))
     write_recipe(job.output, **{job.kind.name: job.settings})
     _write_card(job, corpus, summary)
     output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=corpus.made_of)
@@ -441,59 +345,11 @@ def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]
     """Write the file of a piece, and note it as done. Returns its number and its counts."""
     tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
     rows = step.reader.candidates(tables)
-    return _write_piece(step, piece.number, iter(rows) if step.job.per == "conversation" else _by_row(rows))
-
-
-Groups = Iterator[Sequence[CandidateOrLeftOut]]
-
-
-class _Tally:
-    """Adds up, in place, what is made of groups: a summary for each, added to the last, would copy the lists as often.
-
-    Plain numbers and loops, as `Counter.update` takes as long as making a pair.
-    """
-
-    def __init__(self) -> None:
-        self._groups = self._candidates = self._unscored = self._rows = 0
-        self._left, self._labels, self._left_fields = Counter[str](), Counter[str](), Counter[str]()
-        self._measures = list[float]()
-
-    def add(self, group: Sequence[CandidateOrLeftOut], candidates: int, exported: ExportedRows) -> None:
-        """Count a group, of which `candidates` aren't left out."""
-        self._groups += candidates > 0
-        self._candidates += candidates
-        self._rows += len(exported.rows)
-        if candidates < len(group):
-            unmet = group.count(LeftOut.UNMET)
-            self._candidates += unmet
-            self._left[LeftOut.UNMET.value] += unmet
-            self._unscored += group.count(LeftOut.UNSCORED)
-        for reason, count in exported.left.items():
-            self._left[reason] += count
-        for agreement, count in exported.labels.items():
-            self._labels[agreement] += count
-        for name, count in exported.left_fields.items():
-            self._left_fields[name] += count
-        self._measures += exported.measures
-
-    def summary(self, types: str) -> ExportSummary:
-        """The counts; `types` are those of the rows."""
-        # Added to nothing: that sorts the counts, drops those of 0, and thins the measures.
-        return ExportSummary() + ExportSummary(
-            self._groups,
-            self._candidates,
-            self._unscored,
-            self._rows,
-            self._left,
-            self._measures,
-            labels=self._labels,
-            left_fields=self._left_fields,
-            row_types=types,
-        )
+    return _write_piece(step, piece.number, iter(rows) if step.job.per == "conversation" else groups_by_row(rows))
 
 
 def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
-    job, tally, types = step.job, _Tally(), row_types.RowTypes()
+    job, tally, types = step.job, Tally(), row_types.RowTypes()
     name = f"{job.kind.stems[0]}-{number}.jsonl"
     folder = storage.folder(job.output)
     with folder.writing(name) as stream:
@@ -515,35 +371,11 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
     return number, summary
 
 
-def _by_row(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
-    return itertools.chain.from_iterable(group_by_prompt([row]) for row in rows)
-
-
-def group_by_prompt(rows: Iterable[Sequence[CandidateOrLeftOut]]) -> Groups:
-    """Group neighbours that answer the same prompt. Responses that aren't candidates join the group before them."""
-    group, prompt = list[CandidateOrLeftOut](), None
-    for response in itertools.chain.from_iterable(rows):
-        if isinstance(response, Candidate):
-            if prompt not in (None, response.prompt_hash):
-                yield group
-                group = []
-            prompt = response.prompt_hash
-        group.append(response)
-    if group:
-        yield group
-
-
 def _document(job: ExportJob, corpus: OpenedCorpus, carried: Sequence[str]) -> dict[str, Any]:
     # Part by part, a job begins before there are parts: its document says nothing of them.
     source = {name: value for name, value in corpus.source.items() if not (job.by_part and name == "made_of")}
     fields = {"fields": list(carried)} if carried else {}
     return {"asked": job.asked, "settings": job.settings, **fields, "source": source}
-
-
-def check_made_up(job: ExportJob, reader: Reader) -> None:
-    """Raise `SettingsError` if a trainer's file would hold rewards of the fake engine."""
-    if reader.made_up:
-        refuse_made_up(job)
 
 
 def refuse_made_up(job: ExportJob) -> None:

@@ -33,7 +33,8 @@ from pipelines.run_folder.columns import (
     Columns,
 )
 from pipelines.run_folder.part import Part
-from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking, quoted
+from pipelines.scored_corpus.databases import quoted
+from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.scored_corpus.kept_responses import KeptInPart, write_note
 from pipelines.scored_corpus.scored_folder import ResponsesOf
 from pipelines.settings.run_settings import ChoiceSettings

@@ -10,6 +10,7 @@ from actors.errors import SettingsError
 from actors.text.counted import first_of
 from pipelines.corpus.readers import RECORD
 from pipelines.run_folder.columns import Columns
+from pipelines.scored_corpus.databases import quoted
 
 _MOST_NAMES = 30
 
@@ -72,11 +73,6 @@ def holders(columns: Columns, groups: Sequence[GroupColumn]) -> pa.Schema:
     for group in groups:
         paths[group.holder].append(() if group.in_record else group.path)
     return pa.schema([_pruned(columns.schema.field(holder), places) for holder, places in paths.items()])
-
-
-def quoted(name: str) -> str:
-    """A name in SQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _pruned(field: pa.Field, paths: Sequence[tuple[str, ...]]) -> pa.Field:

@@ -19,10 +19,10 @@ import pyarrow as pa
 from actors.errors import SettingsError
 from actors.records import Message
 from pipelines.html_report.features import Features, features
-from pipelines.html_report.group_columns import GroupColumn, group_column, holders, no_column, quoted
+from pipelines.html_report.group_columns import GroupColumn, group_column, holders, no_column
 from pipelines.html_report.shown_text import show
 from pipelines.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEXT, TRACE, Columns
-from pipelines.scored_corpus.databases import connect
+from pipelines.scored_corpus.databases import connect, quoted
 from pipelines.scored_corpus.part_files import PART_AT, ROW_AT, in_order
 from pipelines.scored_corpus.read_back import Reader
 from pipelines.scored_corpus.scored_folder import OpenedCorpus, open_scored

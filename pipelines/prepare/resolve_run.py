@@ -13,7 +13,8 @@ from actors.errors import OutputError, SettingsError
 from actors.records import Reasoning
 from actors.reward_model import RewardModel, resolve_model
 from pipelines.corpus.assay_folders import repeated_rows
-from pipelines.corpus.corpus_files import FileKind, InputFile, find_corpus, limit_files
+from pipelines.corpus.corpus_files import FileKind, InputFile, limit_files
+from pipelines.corpus.find_corpus import find_corpus
 from pipelines.corpus.readers import BLANK, raw_rows
 from pipelines.corpus.units import Unit
 from pipelines.formats import RowShape
@@ -21,7 +22,8 @@ from pipelines.prepare.choose_shape import own_columns_of, preview_of
 from pipelines.prepare.preview import check_preview, judges_by_principles
 from pipelines.prepare.row_sample import RowSample, read_sample
 from pipelines.prepare.score_requests import Preparation
-from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns, carried_columns, left_in_record, types_text
+from pipelines.run_folder.carried_columns import carried_columns, left_in_record, types_text
+from pipelines.run_folder.columns import FROM_STORE, REASONED, Columns
 from pipelines.run_folder.manifest import Manifest, read_manifest
 from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
 

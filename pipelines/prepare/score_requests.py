@@ -18,7 +18,8 @@ from actors.text.reasoning import final_answer
 from pipelines.corpus.python_rows import python_rows
 from pipelines.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.formats import RowRequests, RowShape, parse
-from pipelines.run_folder.columns import SHAPE, Columns, carried_as, scalar_column
+from pipelines.run_folder.carried_columns import carried_as, scalar_column
+from pipelines.run_folder.columns import SHAPE, Columns
 
 
 class RowReader(Protocol):

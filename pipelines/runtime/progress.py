@@ -1,25 +1,22 @@
 """Progress of a run on the terminal or in a log: share done, ETA, responses and tokens per second, reasons."""
 
 import bisect
-import importlib
 import json
 import math
 import statistics
 import sys
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TextIO
-
-from rich.console import Console
+from typing import Any, NamedTuple, TextIO
 
 from actors.text.counted import number_of
 from actors.text.visible import line
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.corpus.readers import bytes_per_position
 from pipelines.run_folder.part import Part
+from pipelines.runtime.screens import Log, Screen, screen
 
 _MEASURED_FILES = 10
 _MIN_SAMPLES = 8  # parts before a speed is shown
@@ -29,14 +26,16 @@ _SHOWN_REASONS = 3
 _MAX_SAMPLES = 1000  # beyond, every second one is dropped: a run may have a million parts
 
 
-class Progress(Protocol):
-    """Receives the events of a run as they happen."""
+class Progress:
+    """Receives the events of a run as they happen. Every method does nothing here; a subclass has those that it needs."""
 
     def planned(self, shape_found: str) -> None:
         """The shape of the rows was determined: a sentence with the shape and the evidence for it."""
 
-    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+    @contextmanager
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:
         """A context for the duration of the run; `done` are the parts of earlier sessions."""
+        yield
 
     def part_done(self, part: Mapping[str, Any]) -> None:
         """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
@@ -45,7 +44,7 @@ class Progress(Protocol):
         """A message for a person, such as what is waited for, or engines that died."""
 
 
-class EnsembleProgress(Progress, Protocol):
+class EnsembleProgress(Progress):
     """Receives the events of an ensemble and, in between, those of its members' runs."""
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
@@ -55,31 +54,11 @@ class EnsembleProgress(Progress, Protocol):
         """`done` of `count` responses are combined."""
 
 
-class Silent:
+class Silent(EnsembleProgress):
     """Shows nothing."""
 
-    def member(self, name: str, model: str, number: int, count: int) -> None:
-        """See `EnsembleProgress`."""
 
-    def combined(self, done: int, count: int) -> None:
-        """See `EnsembleProgress`."""
-
-    def planned(self, shape_found: str) -> None:
-        """See `Progress`."""
-
-    @contextmanager
-    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
-        """See `Progress`."""
-        yield
-
-    def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
-
-    def noted(self, text: str) -> None:
-        """See `Progress`."""
-
-
-class PassedOn:
+class PassedOn(Progress):
     """Forwards all events to another progress; a base for classes that also record some."""
 
     def __init__(self, progress: Progress) -> None:
@@ -241,105 +220,13 @@ class Meter:
         return float(sum((piece.end - piece.start) * self._weights.get(file, 0.0) for file, piece in pieces))
 
 
-class Screen(Protocol):
-    """Where progress is shown."""
-
-    every_s: float
-    """The least time between two states of the progress line."""
-
-    def show(self, text: str) -> None:
-        """Show the progress line's next state."""
-
-    def keep(self, text: str) -> None:
-        """Show a line that stays, in place of the progress line."""
-
-    def end(self) -> None:
-        """Leave the progress line as it is: the next one begins below it."""
-
-
-class _Log:
-    """A stream of whole lines."""
-
-    every_s = 10.0
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def show(self, text: str) -> None:
-        """See `Screen`."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
-
-    keep = show
-
-    def end(self) -> None:
-        """See `Screen`."""
-
-
-class _Terminal:
-    """A terminal, on which the progress line is written over. One write a line: notes come from several threads."""
-
-    every_s = 0.0
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def show(self, text: str) -> None:
-        """See `Screen`."""
-        self._write(f"\r\x1b[2K{text}")
-
-    def keep(self, text: str) -> None:
-        """See `Screen`."""
-        self._write(f"\r\x1b[2K{text}\n")
-
-    def end(self) -> None:
-        """See `Screen`."""
-        self._write("\n")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
-
-
-class _Notebook:
-    """The output of a notebook's cell: an output for each line, the last of which is replaced. Saved with the notebook."""
-
-    every_s = 0.5
-
-    def __init__(self) -> None:
-        self._shown: str | None = None
-
-    def show(self, text: str) -> None:
-        """See `Screen`."""
-        update, self._shown = self._shown is not None, self._shown or uuid.uuid4().hex
-        # Imported here: every notebook has it and workers, to which this object may be pickled, need not.
-        display: Any = importlib.import_module("IPython.display").display
-        display({"text/plain": text}, raw=True, display_id=self._shown, update=update)
-
-    def keep(self, text: str) -> None:
-        """See `Screen`."""
-        self.show(text)
-        self.end()
-
-    def end(self) -> None:
-        """See `Screen`."""
-        self._shown = None
-
-
-def screen(stream: TextIO) -> Screen:
-    """The screen for a stream: a notebook's output, a terminal, or else a log."""
-    if stream is sys.stderr and Console(stderr=True).is_jupyter:
-        return _Notebook()
-    return _Terminal(stream) if stream.isatty() else _Log(stream)
-
-
 def watched() -> EnsembleProgress:
     """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
     shown = screen(sys.stderr)
-    return Silent() if isinstance(shown, _Log) else Lines(shown=shown)
+    return Silent() if isinstance(shown, Log) else Lines(shown=shown)
 
 
-class Lines:
+class Lines(EnsembleProgress):
     """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
 
     def __init__(

@@ -65,3 +65,8 @@ def _database(process: int) -> DuckDBPyConnection:
     connection.execute("set global TimeZone = 'UTC'")
     connection.execute("set lock_configuration = true")
     return connection
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'

@@ -29,7 +29,8 @@ from duckdb import DuckDBPyConnection
 from actors.errors import ExpressionError, Rejected
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import parse
-from pipelines.run_folder.columns import ROW, scalar_column
+from pipelines.run_folder.carried_columns import scalar_column
+from pipelines.run_folder.columns import ROW
 from pipelines.scored_corpus import databases
 
 _ROWS = "rows_of_the_filter"
@@ -389,18 +390,9 @@ def _missing_hints(text: str, name: str, rows: pa.Table) -> Iterator[str]:
 
 def _column_lines(name: str, kind: Any, keywords: set[str]) -> Iterator[str]:
     plain = re.fullmatch(r"[A-Za-z_]\w*", name) and name.lower() not in keywords
-    written = name if plain else quoted(name)
+    written = name if plain else databases.quoted(name)
     if kind.id != "struct":
         yield f"{written}: {kind}"
         return
     for field, inner in kind.children:
         yield from (f"{written}.{line}" for line in _column_lines(field, inner, keywords))
-
-
-def quoted(name: str) -> str:
-    """A column's name in SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).split("\n")[0]

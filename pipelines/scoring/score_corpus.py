@@ -39,13 +39,15 @@ from actors.text.counted import first_of
 from actors.timeline import mark
 from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
-from pipelines.corpus.corpus_files import FileKind, check_unchanged, file_exists, left_out_message
+from pipelines.corpus.corpus_files import FileKind, check_unchanged, file_exists
 from pipelines.corpus.datasource import CorpusSource, Prepare
+from pipelines.corpus.find_corpus import left_out_message
 from pipelines.corpus.units import Unit, task_bytes
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of, open_score_store
 from pipelines.prepare.score_requests import Preparation, prepare
-from pipelines.run_folder.columns import FROM_STORE, TEXT, Columns, check_carried
+from pipelines.run_folder.carried_columns import check_carried
+from pipelines.run_folder.columns import FROM_STORE, TEXT, Columns
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.folder_state import FolderState

@@ -8,7 +8,6 @@ from pipelines.storage.file_names import file_name
 from pipelines.storage.files import (
     arrow_file_system,
     below,
-    change_time,
     error_text,
     file_status,
     files_below,
@@ -28,7 +27,6 @@ __all__ = [
     "absolute",
     "arrow_file_system",
     "below",
-    "change_time",
     "error_text",
     "file_name",
     "file_status",

@@ -45,15 +45,6 @@ def file_status(path: str) -> FileStatus:
     return object_store.file_status(path) if is_remote(path) else local_files.file_status(path)
 
 
-def change_time(path: str) -> int | None:
-    """When a file of this machine, or its name, permissions or times, last changed, in nanoseconds since 1970.
-
-    None in a store. Raises `OSError`.
-    """
-    path = canonical(path)
-    return None if is_remote(path) else os.stat(path).st_ctime_ns
-
-
 def find(text: str) -> Matches | None:
     """The file at a path, all files below a folder, or those that a pattern (* ? [] **) matches; None if there is no file.
 

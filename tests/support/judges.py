@@ -43,7 +43,7 @@ def rendered(model: RewardModel, request: ScoreRequest, **render: Any) -> tuple[
     """A rendered request, and the decoded texts of its prompts."""
     renderer = Renderer(model, RenderSettings(**render))
     (rendered_request,) = renderer.render([request])
-    return rendered_request, [renderer._tokenizer.decode(prompt.ids) for prompt in rendered_request.prompts]
+    return rendered_request, [renderer.tokenizer.pretrained.decode(prompt.ids) for prompt in rendered_request.prompts]
 
 
 def request(*context: Message, to: tuple[str, ...], principles: tuple[str, ...] = ()) -> ScoreRequest:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from actors.contracts.judge import Judge, Shows
+from actors.contracts.judge import Judge
+from actors.contracts.showings import Shows
 from actors.reward_model import families
 from actors.settings.replica import JudgeSettings, ReadSettings
 from pipelines.evaluation.benchmark import Benchmark, Item

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.html_report.group_columns import quoted
 from pipelines.html_report.responses import Responses
 from pipelines.html_report.shown_text import show
 from pipelines.run_folder.columns import REWARD
+from pipelines.scored_corpus.databases import quoted
 
 _MOST, _CHARACTERS = 30, 80
 

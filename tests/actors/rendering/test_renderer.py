@@ -463,7 +463,7 @@ def test_a_prompt_may_be_as_long_as_the_model_takes() -> None:
 @pytest.mark.parametrize("policy", [TooLong.REJECT, TooLong.TRIM_TURNS])
 def test_what_is_hopelessly_long_is_rejected_without_tokenizing_it(monkeypatch: pytest.MonkeyPatch, policy: TooLong) -> None:
     careful = renderer(SCALAR, too_long=policy)
-    monkeypatch.setattr(careful, "_tokenizer", NoTokenizer(careful))
+    monkeypatch.setattr(careful.tokenizer, "pretrained", NoTokenizer())
     long = "many words " * 1_000_000
     (response,) = careful.render([request(user("Hi"), to=long)])
     (question,) = careful.render([request(user(long))])
@@ -473,7 +473,7 @@ def test_what_is_hopelessly_long_is_rejected_without_tokenizing_it(monkeypatch: 
 class NoTokenizer:
     """Renders, and doesn't tokenize."""
 
-    def __init__(self, careful: Renderer) -> None:
+    def __init__(self) -> None:
         self.chat_template = tokenizer(SCALAR).chat_template
         self.apply_chat_template = tokenizer(SCALAR).apply_chat_template
 
@@ -490,20 +490,20 @@ def test_a_context_that_is_too_long_is_rendered_for_one_of_its_responses(
     answers = ("a", "assay probe text, and more", "<|end|>", "\ud800", "a" * 3000, "How much is 1 and 1?", "1.")
     expected = [careful.render([request(*turns, to=answer)])[0] for answer in answers]
     lengths = list[int]()
-    template = careful._template
+    template = careful.tokenizer.template
 
     def counted(messages: Sequence[Message], **how: Any) -> str:
         lengths.append(len(messages))
         return template(messages, **how)
 
-    monkeypatch.setattr(careful, "_template", counted)
-    monkeypatch.setattr(careful._shown_template, "_template", counted)
+    monkeypatch.setattr(careful.tokenizer, "template", counted)
+    monkeypatch.setattr(careful._writer._shown_template, "_template", counted)
     (together,) = careful.render([request(*turns, to=answers)])
     assert [response.reason for response in together.responses] == [reason_of(alone) for alone in expected]
     if policy is TooLong.REJECT:
         assert lengths == [len(turns) + 1] * 2  # with the first response, and with one that stands for any
     else:
-        assert lengths.count(len(turns) + 1) == 2
+        assert lengths.count(len(turns) + 1) == 3  # and with other words in a response's place
         kept = [prompt.ids for alone in expected for prompt in alone.prompts]
         assert min(map(len, kept)) <= max(len(prompt.ids) for prompt in together.prompts) <= 512
 
@@ -552,7 +552,7 @@ def _trimming(model: str) -> Renderer:
 def trimming(model: str, limit: int) -> Renderer:
     """One tokenizer for all limits."""
     made = _trimming(model)
-    made._limit = limit
+    made._length.limit = limit
     return made
 
 
@@ -585,13 +585,13 @@ def test_a_very_long_conversation_is_trimmed_in_few_steps(monkeypatch: pytest.Mo
         *(turn for number in range(3000) for turn in (user(f"Question {number}?"), assistant("Yes."))), user("Q?")
     )
     counted: list[int] = []
-    tokenize: Callable[[str], list[int]] = careful.tokenize
+    tokenize: Callable[[str], list[int]] = careful._writer.ids
 
     def count(text: str) -> list[int]:
         counted.append(len(text))
         return tokenize(text)
 
-    monkeypatch.setattr(careful, "tokenize", count)
+    monkeypatch.setattr(careful._writer, "ids", count)
     (rendered,) = careful.render([asked])
     assert rendered.responses[0].truncated
     assert 180 < len(ids_of(rendered)) <= 200
@@ -606,15 +606,15 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
     answers = [f"No, {at}." + " Never." * (at % 4) for at in range(12)]
     asked = request(*turns, user("Q?"), to=tuple(answers))
     if not long:
-        monkeypatch.setattr(careful, "_is_surely_too_long", lambda _: False)
+        monkeypatch.setattr(careful._length.bound, "is_passed", lambda _: False)
     tried: list[int] = []
-    fits: Callable[..., bool] = careful._fits
+    fits: Callable[..., bool] = careful._length._fits
 
     def count(question: Question, go_on: GoOn) -> bool:
         tried.append(len(question.context))
         return fits(question, go_on)
 
-    monkeypatch.setattr(careful, "_fits", count)
+    monkeypatch.setattr(careful._length, "_fits", count)
     (rendered,) = careful.render([asked])
     assert len(tried) < 60, "of about 120, each looked for by itself"
     by_turns = [
@@ -636,14 +636,14 @@ def test_a_tokens_text_is_what_it_adds_to_a_text(tmp_path: Path) -> None:
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), stripping]  # as Llama 2's
     )
     made = PreTrainedTokenizerFast(tokenizer_object=pieces, unk_token="<unk>")
-    texts = renderer(write_model(tmp_path / "pieces", template=TEMPLATE, tokenizer=made)).token_texts(
+    texts = renderer(write_model(tmp_path / "pieces", template=TEMPLATE, tokenizer=made)).tokenizer.token_texts(
         [vocabulary["▁Yes"], vocabulary["Yes"], vocabulary["<0x0A>"], vocabulary["<0xF0>"]]
     )
     assert list(texts.values()) == [" Yes", "Yes", "\n", "\ufffd"]
     letters = tokenizer_with("<|end|>")
     ids = letters.convert_tokens_to_ids(["Ġ", "a", "<|end|>", "ð"])
     letters.backend_tokenizer.decoder = decoders.ByteLevel()
-    texts = renderer(write_model(tmp_path / "letters", template=TEMPLATE, tokenizer=letters)).token_texts(ids)
+    texts = renderer(write_model(tmp_path / "letters", template=TEMPLATE, tokenizer=letters)).tokenizer.token_texts(ids)
     assert list(texts.values()) == [" ", "a", "<|end|>", "\ufffd"]
 
 
@@ -820,7 +820,7 @@ def test_padding_is_what_the_models_type_says_where_its_config_doesnt(tmp_path: 
 
 def test_a_tokenizer_is_never_given_many_large_texts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rendering = renderer(SCALAR)
-    tokenize = rendering._tokenize
+    tokenize = rendering.tokenizer.ids
     given_at_once: list[int] = []
 
     def watched(texts: list[str]) -> list[list[int]]:

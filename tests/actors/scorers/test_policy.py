@@ -14,7 +14,7 @@ from actors.checkpoint.checkpoint_files import locate
 from actors.engine.fake_engine import FakeEngine
 from actors.engine.protocol import Generation, Sampling
 from actors.records import Reason
-from actors.rendering.renderer import special_tokens
+from actors.rendering.model_tokenizer import special_tokens
 from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, PolicyWriter, resolve_policy, seed_of
 from actors.settings.replica import ControlTokens, PolicySettings
 from actors.text.reasoning import MARKS, SplitText, split_reasoning

@@ -11,7 +11,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from actors.checkpoint.checkpoint_files import locate
 from actors.records import Reason, ScoreRequest
-from actors.rendering.renderer import MOST_PROMPTS, Renderer
+from actors.rendering.prompt_writer import PromptWriter
+from actors.rendering.renderer import Renderer
+from actors.rendering.request_draft import MOST_PROMPTS
 from actors.reward_model import resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
 from actors.text.stems import Stems, _overlapping
@@ -219,7 +221,7 @@ def test_work_ends_before_the_next_prompt_when_nobody_waits(model: str, asked: S
 @pytest.mark.parametrize("prompt", [ENDLESS, [5] * 200_000], ids=["text", "ids"])
 def test_what_certainly_doesnt_fit_isnt_tokenised(monkeypatch: pytest.MonkeyPatch, prompt: str | list[int]) -> None:
     own = renderer(SCALAR)
-    monkeypatch.setattr(own, "_tokenize", _never)
+    monkeypatch.setattr(own.tokenizer, "ids", _never)
     assert [one.reason for one in own.from_rendered(prompt).responses] == [Reason.TOO_LONG]
 
 
@@ -239,7 +241,7 @@ def too_many(model: ModelSettings, responses: int, principles: int) -> list[Reas
 
 
 def test_a_row_of_too_many_prompts_is_rejected_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Renderer, "_render_text", _never_after_the_probe(Renderer._render_text))
+    monkeypatch.setattr(PromptWriter, "text", _never_after_the_probe(PromptWriter.text))
     assert too_many(ModelSettings(model="tiny-principle"), 300, 300) == [Reason.TOO_MANY_PROMPTS]
     every = ModelSettings(model="tiny-genrm", judge=JudgeSettings(votes=2, pairs=Pairs.ALL))
     assert too_many(every, 300, 0) == [Reason.TOO_MANY_PROMPTS]
@@ -247,7 +249,7 @@ def test_a_row_of_too_many_prompts_is_rejected_before_any_is_made(monkeypatch: p
 
 
 def _never_after_the_probe(text: Any) -> Any:
-    def checked(self: Renderer, question: Any) -> Any:
+    def checked(self: PromptWriter, question: Any) -> Any:
         assert "probe" in question.responses[0], "a prompt was made"
         return text(self, question)
 

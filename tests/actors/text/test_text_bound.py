@@ -52,7 +52,7 @@ def test_just_as_much_as_tokens_can_hold_isnt_refused(model: str) -> None:
     held = sum(letter.isascii() and letter.isalnum() for letter in longest)
     assert not TextBound(tokenizer(model), 5).is_passed(longest * 5)
     assert TextBound(tokenizer(model), 5).is_passed("x" * (5 * held + 1))
-    assert not TextBound(tokenizer(model), 5).is_passed("x\u0301" * 1000 + " " * 1000)
+    assert not TextBound(tokenizer(model), 5).is_passed("x\u0301" * (5 * held + 1) + " " * held)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,6 @@ def test_just_as_much_as_tokens_can_hold_isnt_refused(model: str) -> None:
 )
 def test_a_tokenizer_that_may_lose_letters_has_no_bound(change: Any) -> None:
     rules = Tokenizer.from_file(str(Path(locate("tiny-attributes")) / "tokenizer.json"))
-    assert TextBound(PreTrainedTokenizerFast(tokenizer_object=rules), 1).is_passed("a" * 1000)
+    assert TextBound(PreTrainedTokenizerFast(tokenizer_object=rules), 1).is_passed("a" * 40)
     change(rules)
-    assert not TextBound(PreTrainedTokenizerFast(tokenizer_object=rules), 1).is_passed("a" * 1000)
+    assert not TextBound(PreTrainedTokenizerFast(tokenizer_object=rules), 1).is_passed("a" * 40)

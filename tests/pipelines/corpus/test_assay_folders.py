@@ -10,7 +10,7 @@ import pytest
 from actors.errors import SourceError, UserError
 from pipelines.cli.status import status
 from pipelines.corpus.assay_folders import describe
-from pipelines.corpus.corpus_files import find_corpus
+from pipelines.corpus.find_corpus import find_corpus
 from pipelines.exports import export_commands
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import RowShape

@@ -22,16 +22,8 @@ from hypothesis import strategies as st
 from actors.errors import SourceError
 from pipelines import storage
 from pipelines.corpus import corpus_files
-from pipelines.corpus.corpus_files import (
-    FileKind,
-    InputFile,
-    Range,
-    check_same,
-    check_unchanged,
-    find,
-    find_corpus,
-    limit_files,
-)
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_unchanged, limit_files
+from pipelines.corpus.find_corpus import find, find_corpus
 from pipelines.corpus.units import Unit, cut
 from pipelines.storage import FileStatus, fingerprints
 from pipelines.storage.protocol import Matches
@@ -115,10 +107,9 @@ def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -
         return [path.removeprefix(f"{tmp_path}/") for path in found.left_out]
 
     assert names(find([str(tmp_path / "*")])) == ["a.jsonl"]
-    assert left_out("*") == ["2024", "2025", "linked"]
-    assert left_out("*", "2024") == ["2025"], "what another input reads is not left out"
-    assert left_out("*", "*/*.jsonl") == ["2025"]
-    assert left_out("*", "2025/x/*") == ["2024", "linked"]
+    assert left_out("*") == ["2024", "2025", "linked", "notes"]
+    assert left_out("*", "2024") == ["2025", "linked", "notes"], "what another input reads is not left out"
+    assert left_out("*", "2025/x/*") == ["2024", "linked", "notes"]
     assert left_out("**/*.jsonl") == []
     corpus(tmp_path, "x/folder.jsonl/a4.jsonl")
     assert left_out("**/*.jsonl") == []
@@ -633,7 +624,7 @@ def test_a_listing_that_gives_no_tag_isnt_taken_for_the_state_of_a_file(
     assert file.modified == storage.file_status(str(path)).modified is not None
 
 
-# --- opened once, and by several processes --------------------------------------------------------------------------
+# --- opened by several processes --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -651,45 +642,13 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def test_a_file_that_is_what_it_was_is_opened_once_in_a_process(
-    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The members of an ensemble have the same files. One that was written again is another, whatever its time says."""
-    path = parquet(tmp_path / "c.parquet", 7)
-    first = find_corpus([str(path)])
-    opened.clear()
-    assert find_corpus([str(path)]) == first
-    assert opened, "it was written within the second before the look, so it may have been written again since"
-    monkeypatch.setattr(corpus_files, "_SETTLED_NS", -(10**12))  # as if that were long ago
-    opened.clear()
-    again = find_corpus([str(path)], 3)
-    assert ([replace(file, index=0) for file in again.files], again.schemas) == (first.files, first.schemas)
-    assert opened == []
-    content, status = bytearray(path.read_bytes()), path.stat()
-    content[20] ^= 1
-    path.write_bytes(content)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert find([str(path)])[0].fingerprint != first.files[0].fingerprint
-
-
-def test_an_object_is_opened_once_in_a_process(s3: Any, opened: list[str]) -> None:
-    put_objects(s3)
-    first = find_corpus([f"{BUCKET}/in"])
-    opened.clear()
-    assert find_corpus([f"{BUCKET}/in"]) == first
-    assert opened == []
-    s3.pipe_file(f"{BUCKET}/in/b.json", b'[{"c": 1}]')
-    assert find([f"{BUCKET}/in"])[1].fingerprint != first.files[1].fingerprint
-    assert opened == [f"{BUCKET}/in/b.json"]
-
-
 SCRIPT = """
 import sys
 from dataclasses import asdict
-from pipelines.corpus import corpus_files
+from pipelines.corpus import corpus_files, find_corpus
 corpus_files._FOR_PROCESSES, corpus_files._PIECE = 1, 2
 try:
-    corpus = corpus_files.find_corpus(sys.argv[1:])
+    corpus = find_corpus.find_corpus(sys.argv[1:])
 except corpus_files.SourceError as error:
     print(error)
 else:
@@ -736,15 +695,13 @@ def test_columns_dont_depend_on_what_the_process_has_seen_before(tmp_path: Path)
     assert b"unit" not in (schema.field("n").metadata or {})
 
 
-def test_a_process_that_helps_keeps_nothing_of_what_it_opened(tmp_path: Path) -> None:
-    """Nobody asks it for a file twice, and a million files' looks are gigabytes."""
+def test_a_process_that_helps_sends_equal_columns_once(tmp_path: Path) -> None:
     paths = [str(parquet(tmp_path / f"{number}.parquet", 10)) for number in range(3)]
-    lookups = [corpus_files._Lookup(path, index, path) for index, path in enumerate(paths)]
+    lookups = [corpus_files.Lookup(path, index, path) for index, path in enumerate(paths)]
     first, *others = corpus_files._inspect_piece(lookups)
-    assert isinstance(first, corpus_files._Inspected)
+    assert isinstance(first, corpus_files.Inspected)
     assert first.schema == pa.schema([("n", pa.int64())])
-    assert all(inspected.schema is first.schema for inspected in others if isinstance(inspected, corpus_files._Inspected))
-    assert corpus_files._looks == {}
+    assert all(inspected.schema is first.schema for inspected in others if isinstance(inspected, corpus_files.Inspected))
 
 
 # --- known from an earlier session ---------------------------------------------------------------------------------
@@ -768,7 +725,6 @@ def test_an_object_with_the_tag_of_an_earlier_session_isnt_opened_again(
     assert [file.kind for file in first.files] == [FileKind.PARQUET, FileKind.ARRAY, FileKind.JSONL, FileKind.JSONL]
     assert [file.extent for file in first.files] == [7, None, len(LINES), len(LINES)]
     assert list(first.schemas.values()) == [pa.schema([("n", pa.int8())])]
-    monkeypatch.setattr(corpus_files, "_looks", {})  # as in another process
     opened.clear()
     known = {file.path: file for file in first.files}
     again = find_corpus([f"{BUCKET}/in"], 5, known)
@@ -792,7 +748,7 @@ def test_files_with_the_same_columns_share_one_schema(s3: Any) -> None:
 
 def test_who_waits_for_many_files_is_told_how_far_it_is(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     put_objects(s3)
-    monkeypatch.setattr(corpus_files, "_NOTE_EVERY_S", -1.0)
+    monkeypatch.setattr("pipelines.corpus.find_corpus._NOTE_EVERY_S", -1.0)
     notes: list[str] = []
     find_corpus([f"{BUCKET}/in"], notify=notes.append)
     assert notes == [f"looked at {number} of 4 files" for number in (1, 2, 3, 4)]

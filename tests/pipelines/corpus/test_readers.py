@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from pipelines.corpus import corpus_files, readers
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range, find
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.corpus.find_corpus import find
 from pipelines.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.corpus.units import Unit, cut
 from pipelines.prepare.resolve_run import block_bytes

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pipelines import storage
 from pipelines.corpus import readers
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range, find
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.corpus.find_corpus import find
 from pipelines.corpus.readers import read, read_group
 from pipelines.corpus.units import Unit, cut, group, task_bytes
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.corpus.corpus_files import InputFile, find, limit_files
+from pipelines.corpus.corpus_files import InputFile, limit_files
+from pipelines.corpus.find_corpus import find
 from pipelines.corpus.readers import RECORD
 from pipelines.estimate import block_sampling
 from pipelines.estimate.block_sampling import BlockSampler, Sample

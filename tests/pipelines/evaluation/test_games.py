@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.contracts.judge import Shows
+from actors.contracts.showings import Shows
 from actors.records import Reading
 from pipelines.evaluation.benchmark import Item
 from pipelines.evaluation.benchmarks import judgebench, llmbar

@@ -17,10 +17,9 @@ import yaml
 from click.testing import CliRunner
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError, SourceError
-from pipelines import api
 from pipelines.cli.app import cli
 from pipelines.exports import export_commands, export_job
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.filtering.filter_corpus import keep
 from pipelines.formats import OwnColumns, RowShape
@@ -127,7 +126,6 @@ def test_counts_add_up(tmp_path: Path, per: str) -> None:
     assert (two.groups, two.candidates, two.unscored, two.rows) == (3, 6, 4, 2)
     assert two.left == {"the only candidate for its prompt": 1}
     assert sorted(couples(tmp_path / "pairs")) == [("0.1", "0.0"), ("1.2", "1.1")]
-    assert sorted(two.measures) == [1.0, 2.0]
 
 
 @PER
@@ -410,7 +408,6 @@ def test_pairs_are_made_for_each_of_their_trainers(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", *SIX)
     for trainer in PAIR_FORMATS:
         pairs = pair(folder, tmp_path / trainer, trainer=trainer, pairs="all")
-        assert len(pairs.measures) == 4
         assert pairs.rows == len(rows_in(tmp_path / trainer)) == (8 if trainer == "nemo-aligner-rm" else 4)
 
 
@@ -418,7 +415,7 @@ def test_what_a_format_cant_say_is_counted(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"prompt": [user("q"), {"role": "tool", "content": "t"}]}, {"prompt": "q"}]
     folder = drawn_corpus(tmp_path / "in", rows, told_of([[1.0, 2.0, 3.0]] * 2), prompts())
     summary = pair(folder, tmp_path / "out", trainer="llama-factory", pairs="all")
-    assert (summary.rows, summary.left, len(summary.measures)) == (3, {"tool_turn": 3}, 3)
+    assert (summary.rows, summary.left) == (3, {"tool_turn": 3})
     labelled = export(folder, tmp_path / "kto", "llama-factory-kto", threshold=0.0)
     assert (labelled.rows, labelled.left) == (3, {"tool_turn": 3})
     assert document(tmp_path / "kto", "export")["asked"] == "for: llama-factory-kto, threshold: 0.0"
@@ -885,21 +882,6 @@ def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
         assert "3 without a reward" in shown
 
 
-def test_what_the_margins_mean_is_told_where_they_count(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "in", [0.0, 1.0], [0.0, 3.0], [0.0, 2.0])
-    words = ("pairs", folder, tmp_path / "out", "--for", "nemo-aligner-rpo")
-    found = json.loads(run(*words, "--json"))
-    scale = found["scale"]
-    assert found == document(tmp_path / "out", "pairs")["summary"]
-    assert (scale["pairs"], scale["quantiles"][3]) == (3, 2.0)
-    assert scale["gt_reward_scale"] == pytest.approx(0.5493, abs=1e-4)
-    shown = run(*words, "--overwrite")
-    assert "gt_reward_scale: 0.549" in shown
-    assert "Margins of the 3 pairs: min 1.000, 5% 1.100, 25% 1.500, median 2.000, 75% 2.500, 95% 2.900, max 3.000" in shown
-    assert "At a scale of 1, 0.0% of the pairs are surely told apart (probability above 0.99)" in shown
-    assert "0.0% are nearly ties (below 0.55)" in shown
-
-
 def test_pairs_that_are_two_lines_each_are_counted_as_rows(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", [0.0, 1.0], [0.0, 3.0])
     shown = run("pairs", folder, tmp_path / "out", "--for", "nemo-aligner-rm")
@@ -919,25 +901,6 @@ def test_export_says_what_it_counts(trainer: str, counted: str, tmp_path: Path) 
     rows: list[dict[str, Any]] = [{"messages": turns}, {"messages": [{"role": "user", "content": "x"}, turns[1]]}]
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0], [3.0]], RowShape("messages", "all"))
     assert run("export", folder, tmp_path / "out", "--for", trainer).splitlines()[0] == counted
-
-
-def test_a_summary_in_python_shows_no_list_of_margins(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "in", [0.0, 1.0], [0.0, 3.0])
-    summary = api.pairs(str(folder), str(tmp_path / "out"), "trl")
-    assert list(summary.measures) == [1.0, 3.0]
-    assert "measures" not in repr(summary)
-
-
-def test_margins_of_many_pairs_are_some_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And how many pairs there are is told all the same."""
-    monkeypatch.setattr(export_job, "_MOST_MEASURES", 10)
-    folder = drawn(tmp_path / "in", *[[0.0, float(at + 1)] for at in range(40)])
-    summary = pair(folder, tmp_path / "out", trainer="nemo-aligner-rpo", per="row")
-    assert len(summary.measures) <= 10 < summary.rows == 40
-    assert summary.scale is not None
-    assert summary.scale["pairs"] == 40
-    first, last = (sum(low < margin <= low + 20 for margin in summary.measures) for low in (0, 20))
-    assert abs(first - last) <= 2, "of the first half as many as of the last"
 
 
 def test_a_recipe_runs_them_one_after_the_other(tmp_path: Path) -> None:

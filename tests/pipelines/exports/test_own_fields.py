@@ -15,10 +15,10 @@ import pytest
 from pipelines.cli.plain_console import show
 from pipelines.cli.report import export_report
 from pipelines.exports import export_commands
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import OwnColumns, RowShape
-from pipelines.run_folder.columns import scalar_column
+from pipelines.run_folder.carried_columns import scalar_column
 from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import SampleSettings

@@ -16,7 +16,7 @@ from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary, keep, read_finished_filter
 from pipelines.formats import OwnColumns, RowShape
 from pipelines.prepare.resolve_run import resolve
-from pipelines.run_folder.columns import scalar_column
+from pipelines.run_folder.carried_columns import scalar_column
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import chat, lines, settings, write

@@ -12,7 +12,7 @@ from actors.errors import SettingsError
 from actors.reward_model import resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, ReadSettings, RenderSettings
 from pipelines.exports import export_commands, export_job
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_step import ResponseEvaluator
 from pipelines.formats import RowShape

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from actors.errors import Rejected
-from pipelines.corpus.corpus_files import find, limit_files
+from pipelines.corpus.corpus_files import limit_files
+from pipelines.corpus.find_corpus import find
 from pipelines.prepare.row_sample import SAMPLE_ROWS, read_sample
 
 MOST = 2**26

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from actors.records import Reading, Reason, Score
-from pipelines.corpus.corpus_files import FileKind, InputFile, find
+from pipelines.corpus.corpus_files import FileKind, InputFile
+from pipelines.corpus.find_corpus import find
 from pipelines.corpus.readers import PREPARED, RECORD, RESERVED
-from pipelines.run_folder.columns import (
-    Columns,
+from pipelines.run_folder.carried_columns import (
     carried_as,
     carried_columns,
     check_carried,
@@ -28,6 +28,7 @@ from pipelines.run_folder.columns import (
     scalar_column,
     types_text,
 )
+from pipelines.run_folder.columns import Columns
 
 any_speed = settings(deadline=None)
 JSON_FILE = InputFile(0, "x", "/x", FileKind.JSONL, 0, "", 0)

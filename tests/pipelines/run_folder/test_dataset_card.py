@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from actors.records import JudgeAnswer, Reading, Reason, Score
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range, find_corpus
+from pipelines.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.corpus.find_corpus import find_corpus
 from pipelines.exports import export_commands, export_job, row_types
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import keep

@@ -16,7 +16,8 @@ import pytest
 from actors.engine.protocol import Task
 from actors.errors import OutputError, RunStopped
 from actors.reward_model import RewardModel
-from pipelines.corpus.corpus_files import FileKind, InputFile, find
+from pipelines.corpus.corpus_files import FileKind, InputFile
+from pipelines.corpus.find_corpus import find
 from pipelines.corpus.readers import RECORD
 from pipelines.formats import RowShape
 from pipelines.prepare.identity import manifest_of

@@ -19,7 +19,8 @@ from actors.workers.engine_process import alive_nodes
 from pipelines.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.run_folder.part import Counts, Part
 from pipelines.runtime.lost_engines import EngineWatch, watch_first_worker
-from pipelines.runtime.progress import Lines, Meter, Silent, _Notebook, watched
+from pipelines.runtime.progress import Lines, Meter, Silent, watched
+from pipelines.runtime.screens import Notebook
 from tests.support.engines import until
 
 
@@ -382,7 +383,7 @@ def test_a_notebook_gets_outputs_of_which_the_last_is_replaced(monkeypatch: pyte
         shown.append((data["text/plain"], display_id, update))
 
     monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(display=display))
-    lines = Lines(shown=_Notebook())
+    lines = Lines(shown=Notebook())
     with lines.running([lines_file(0, 100)], []):
         lines.noted("importing vLLM")
         lines.part_done(event(0, 100))

@@ -11,7 +11,8 @@ import pytest
 
 from actors.errors import ExpressionError
 from pipelines.filtering.filter_step import ResponseEvaluator
-from pipelines.run_folder.columns import Columns, scalar_column
+from pipelines.run_folder.carried_columns import scalar_column
+from pipelines.run_folder.columns import Columns
 from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.settings.run_settings import ChoiceSettings
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.filtering.filter_step import ResponseEvaluator
-from pipelines.run_folder.columns import Columns, scalar_column
+from pipelines.run_folder.carried_columns import scalar_column
+from pipelines.run_folder.columns import Columns
 from pipelines.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.settings.run_settings import ChoiceSettings
 from tests.support.examples import examples

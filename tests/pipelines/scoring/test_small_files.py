@@ -13,7 +13,7 @@ import pytest
 import pipelines
 from pipelines.ensembles.score_ensemble import ensemble
 from pipelines.exports import export_commands
-from pipelines.exports.export_job import ExportSummary
+from pipelines.exports.export_counts import ExportSummary
 from pipelines.observers import observers_of
 from pipelines.rescoring.retry_rows import retry
 from pipelines.rescoring.verify_folder import verify

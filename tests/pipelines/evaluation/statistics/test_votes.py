@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actors.contracts.judge import Shows
+from actors.contracts.showings import Shows
 from pipelines.evaluation.benchmark import Item
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.statistics.votes import (

@@ -1,0 +1,68 @@
+"""Which responses each prompt of a judge shows, in which order, and how often it is asked."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+
+from actors.records import ScoreRequest
+from actors.settings.replica import Pairs
+
+
+class Shows(StrEnum):
+    """How many responses a prompt shows."""
+
+    ONE = "one"
+    TWO = "two"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Showings:
+    """The showings of one judge: it gives `votes` verdicts on each question, both orders of a pair together.
+
+    `greedy`: equal prompts get equal texts. `grades_one`: a response shown alone gets a reward, too.
+    """
+
+    shows: Shows
+    votes: int
+    pairs: Pairs
+    seed: int
+    greedy: bool
+    grades_one: bool
+
+    def of(self, request: ScoreRequest, among: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+        """The positions that each prompt shows, in order, and how many verdicts are sampled for it."""
+        if self.shows is Shows.ONE:
+            yield from (((at,), self.votes) for at in among)
+        elif len(among) == 1:
+            # Two votes mean one in each order, and a single response has only one order.
+            times = self.votes if self.votes > 2 and not self.greedy else 1
+            yield from (((at,), times) for at in among if self.grades_one)
+        elif self.shows is Shows.TWO:
+            for first, second in self._pairs(among):
+                yield (first, second), self.votes - self.votes // 2  # of an odd number, one more in the row's order
+                if self.votes > 1:
+                    yield (second, first), self.votes // 2
+        elif among:
+            orders: list[tuple[int, ...]] = []
+            for vote in range(self.votes):
+                # Every second order is the one before it reversed, so that no response is shown early more often than late.
+                # The shuffle is seeded by the prompt's hash: the same orders in every run, on every machine.
+                rng = Random(f"{request.prompt_hash} {self.seed} {vote}")
+                orders.append(orders[-1][::-1] if vote % 2 else tuple(rng.sample(among, len(among))))
+            for shown, times in Counter(orders).items():
+                yield shown, 1 if self.greedy else times
+
+    def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
+        """Each with the next and the last with the first, or all pairs, among which a knock-out chooses later."""
+        if self.pairs is Pairs.CIRCULAR and len(among) > 2:
+            return [(first, among[(at + 1) % len(among)]) for at, first in enumerate(among)]
+        return [(first, second) for at, first in enumerate(among) for second in among[at + 1 :]]
+
+    def count(self, responses: int) -> int:
+        """The most prompts for so many responses: a circle of two has one pair, and equal orders share a prompt."""
+        # A circle of n has n pairs; all with all, and the candidates of a knock-out, are n(n - 1)/2.
+        pairs = responses if self.pairs is Pairs.CIRCULAR else responses * (responses - 1) // 2
+        return {Shows.ONE: responses, Shows.TWO: max(pairs, 1) * min(self.votes, 2), Shows.ALL: self.votes}[self.shows]

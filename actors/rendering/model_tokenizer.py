@@ -1,0 +1,105 @@
+"""A checkpoint's tokenizer and its chat template: the one place where transformers' tokenizers are loaded and called."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.family import Family
+from actors.errors import ModelError, Rejected
+from actors.records import Message, Reason
+from actors.rendering.shown_texts import PROBE
+from actors.reward_model import RewardModel
+
+TEMPLATE_DATE = datetime(2024, 7, 26, tzinfo=UTC)
+"""Some templates print today's date: then a score would change overnight. This is the day that Llama 3's fall back on."""
+
+
+class ModelTokenizer:
+    """Texts to ids and back, and messages to text. Seconds to load, so it is made once per process and model."""
+
+    def __init__(self, checkpoint: Checkpoint, family: Family) -> None:
+        """Raises `ModelError` if the checkpoint's tokenizer can't be loaded."""
+        self.pretrained = _load(checkpoint, family)
+        self.name: str = self.pretrained.name_or_path
+        self.begin: int | None = self.pretrained.bos_token_id
+        first: list[int] = self.pretrained(PROBE)["input_ids"][:1]
+        self.prepended = first if first == [self.begin] else []
+        """BOS, if the tokenizer itself prepends it to a text."""
+        self.vocabulary = _vocabulary(checkpoint, self.pretrained)
+
+    def ids(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text, with no token added to them."""
+        if not texts:
+            return []
+        encoded = self.pretrained(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)
+        ids: list[list[int]] = encoded["input_ids"]
+        return ids
+
+    def known_ids(self, tokens: Iterable[str]) -> dict[str, int]:
+        """The id of each of these texts that is a token of the vocabulary."""
+        # Each by itself: the whole vocabulary as a dictionary takes 0.2 s for 262,144 tokens. An unknown text gets the id
+        # of the unknown token, which is a token of another text.
+        ids = {token: self.pretrained.convert_tokens_to_ids(token) for token in tokens}
+        known = ((token, number) for token, number in ids.items() if number is not None)
+        return {token: number for token, number in known if self.pretrained.convert_ids_to_tokens(number) == token}
+
+    def token_texts(self, ids: Collection[int]) -> dict[int, str]:
+        """The text of each token where it follows another one; of a part of a character, U+FFFD."""
+        # Behind a token: many tokenizers leave out the space with which a token begins, where a text begins with it.
+        before = self.ids([PROBE])[0][-1:]
+        bare, *texts = self.pretrained.batch_decode(
+            [before, *([*before, token] for token in ids)], clean_up_tokenization_spaces=False
+        )
+        return {token: text.removeprefix(bare) for token, text in zip(ids, texts, strict=True)}
+
+    def template(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
+        """See `ChatTemplate`. The `variables` are some templates' own; others pass over them."""
+        if not self.pretrained.chat_template:
+            raise ModelError(
+                f"{self.name} has no chat template, so no prompt can be rendered; the checkpoint needs one, as "
+                "chat_template.jinja or in tokenizer_config.json"
+            )
+        try:
+            text: str = self.pretrained.apply_chat_template(
+                [{"role": message.role.value, "content": message.content} for message in messages],
+                tokenize=False,
+                add_generation_prompt=generation_prompt,
+                strftime_now=TEMPLATE_DATE.strftime,
+                **variables,
+            )
+        except Exception as error:  # a template may raise anything: its own raise_exception, a TypeError inside Jinja
+            raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
+        return text
+
+
+def special_tokens(model: RewardModel) -> Mapping[int, str]:
+    """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id."""
+    tokenizer = _load(Checkpoint.find(model.model, model.revision), model.family)
+    added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+
+
+def _vocabulary(checkpoint: Checkpoint, tokenizer: Any) -> int:
+    """How many token ids the model has an embedding for: there may be more than the tokenizer has tokens."""
+    config = checkpoint.config
+    text = config.get("text_config") or {}
+    return int(config.get("vocab_size") or text.get("vocab_size") or len(tokenizer))
+
+
+def _load(checkpoint: Checkpoint, family: Family) -> Any:
+    """The checkpoint's tokenizer. Raises `ModelError` if it can't be loaded.
+
+    As tokenizer.json has it, where there is one: by the model type alone, transformers 5 puts rules of its own in it.
+    """
+    if (checkpoint.folder / "tokenizer.json").exists():
+        from transformers import PreTrainedTokenizerFast as Tokenizer  # a second of import, which --help does without
+    else:
+        family.register()
+        from transformers import AutoTokenizer as Tokenizer  # four, for it imports torch
+    try:
+        return Tokenizer.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
+    except Exception as error:  # transformers raises what its parsers raise
+        raise ModelError(
+            f"the tokenizer in {checkpoint.folder} can't be loaded, and no code of a checkpoint's own is run: {error}"
+        ) from error

@@ -1,0 +1,160 @@
+"""What a chat template does, found by rendering probes: whose turns it prints, what it writes around texts, where it ends.
+
+With a template that leaves a turn out, or puts the reward's token elsewhere, every score would be off and none would look
+wrong. So a model with such a template is refused at its start.
+"""
+
+import itertools
+from collections.abc import Collection
+
+from actors.contracts.family import ChatTemplate, Family, Question
+from actors.errors import ModelError, Rejected, SettingsError
+from actors.records import Message, Response, Role, ScoreRequest
+from actors.rendering.model_tokenizer import ModelTokenizer
+from actors.rendering.prompt_writer import PromptFrame, PromptWriter, check_encodable
+from actors.rendering.shown_texts import PROBE
+from actors.rendering.shown_turns import ShownTurns
+from actors.rendering.text_safety import SafeTexts, TextSafety
+from actors.text.delimiters import between
+
+_QUESTION, _ANSWER = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
+_SYSTEM_PROBE = Message(Role.SYSTEM, PROBE)
+
+
+def probed_delimiters(family: Family, template: ChatTemplate, control_texts: Collection[str]) -> set[str]:
+    """The delimiters that the template, or the user's rubric, writes around texts; none if the family has only its own."""
+    if not family.probes_delimiters:
+        return set()
+    speakers = enumerate((Role.USER, Role.ASSISTANT, Role.USER), 1)
+    turns = tuple(Message(role, f"{PROBE} of turn {number}") for number, role in speakers)
+    delimiters: set[str] = set()
+    for context in (turns[-1:], turns):
+        for question in _probe_questions(family, context):
+            shown = (*(turn.content for turn in context), *question.responses)
+            try:
+                delimiters |= between(family.text(question, template), shown, control_texts)
+            except Rejected:  # not every form can be rendered; `TemplateProbe.check` raises for those that must be
+                continue
+    return delimiters
+
+
+class TemplateProbe:
+    """Tries out one family with one tokenizer's template."""
+
+    def __init__(self, family: Family, tokenizer: ModelTokenizer, frame: PromptFrame, writer: PromptWriter) -> None:
+        self._family = family
+        self._tokenizer = tokenizer
+        self._frame = frame
+        self._writer = writer
+
+    def shown_turns(self) -> ShownTurns:
+        """The turns that prompts show. Raises `ModelError` if users' or the assistant's are left out."""
+        # A family that writes its own text says itself what it does with system turns; only a template must be tried out.
+        if (roles := self._family.roles()) is not None:
+            return ShownTurns(roles)
+        roles = self._template_roles()
+        if Role.SYSTEM not in roles:
+            return ShownTurns(roles)
+        other = Message(Role.SYSTEM, "other")
+        both = (self._prints(*systems, _QUESTION) for systems in ((_SYSTEM_PROBE, other), (other, _SYSTEM_PROBE)))
+        return ShownTurns(roles, self._prints(_QUESTION, _ANSWER, _SYSTEM_PROBE, _QUESTION), all(both))
+
+    def check(self, safety: TextSafety, turns: ShownTurns) -> list[str]:
+        """Check plain conversations, and return the texts of their prompts. Raises `ModelError`."""
+        texts: list[str] = []
+        for question in _probe_questions(self._family, (Message(Role.USER, PROBE),)):
+            try:
+                texts.append(self._writer.text(SafeTexts(safety, turns).question(question)))
+            except Rejected as rejected:
+                about = "" if question.principle is None else f" about the principle {question.principle!r}"
+                raise ModelError(f"{self._tokenizer.name}: a plain question{about} can't be asked: {rejected}") from rejected
+            self._check_begin(texts[-1])
+            self._check_end(self._writer.ids(texts[-1]))
+        return texts
+
+    def check_system_turn(self, system: str, safety: TextSafety, turns: ShownTurns) -> None:
+        """Raise `SettingsError` for a system turn of the settings that prompts don't show, or can't have."""
+        name = self._tokenizer.name
+        if Role.SYSTEM not in turns.roles or not self._prints(_SYSTEM_PROBE, _QUESTION):
+            raise SettingsError(f"--system: the prompts of {name} have no system turn, or always the same one; leave it out")
+        try:
+            check_encodable(safety.clean(system))
+        except Rejected as rejected:
+            raise SettingsError(f"--system: {name} takes no such text: {rejected}") from rejected
+
+    def _template_roles(self) -> frozenset[Role]:
+        """The roles whose text the template prints. A turn of another role would be dropped silently."""
+        probes = {
+            Role.USER: (Message(Role.USER, PROBE),),
+            Role.ASSISTANT: (_QUESTION, Message(Role.ASSISTANT, PROBE), _QUESTION),
+            Role.SYSTEM: (_SYSTEM_PROBE, _QUESTION),
+            Role.TOOL: (_QUESTION, _ANSWER, Message(Role.TOOL, PROBE)),
+        }
+        roles = frozenset(role for role, context in probes.items() if self._prints(*context))
+        if missing := {Role.USER, Role.ASSISTANT} - roles:
+            raise ModelError(
+                f"the chat template of {self._tokenizer.name} doesn't print what {' and '.join(sorted(missing))} "
+                "say, so no conversation can be judged with it; the checkpoint needs one for plain conversations"
+            )
+        return roles
+
+    def _prints(self, *context: Message) -> bool:
+        question, *_ = _probe_questions(self._family, context, "answer")
+        try:
+            return PROBE in self._writer.unchecked_text(question)
+        except Rejected:
+            return False
+
+    def _check_begin(self, text: str) -> None:
+        """Raise `ModelError` unless a prompt's text begins with BOS as the model was trained."""
+        # In a row, before the first turn's text: BOS may begin every turn, as SmolLM2's `<|im_start|>` does, or end it.
+        runs = itertools.groupby(self._tokenizer.ids([text.partition(PROBE)[0]])[0])
+        written = next((len(list(run)) for token, run in runs if token == self._tokenizer.begin), 0)
+        # Where the tokenizer itself prepends BOS to a text, its model was trained with one; else the template may write it.
+        allowed = (1,) if self._tokenizer.prepended else (0, 1)
+        if self._family.begins is not None:
+            allowed = (self._family.begins,)
+        if written not in allowed:
+            raise ModelError(
+                f"{self._tokenizer.name}: a conversation must begin with {self._tokenizer.pretrained.bos_token} "
+                f"{' or '.join(map(str, allowed))} times, and the template writes it {written} times; every score would be "
+                "another one than its authors read"
+            )
+
+    def _check_end(self, ids: list[int]) -> None:
+        """Raise `ModelError` unless the token where the reward is read stands once, at a prompt's end or a step's."""
+        name, tokens_of = self._tokenizer.name, self._tokenizer.pretrained.convert_ids_to_tokens
+        if self._frame.is_doubled(ids):
+            raise ModelError(
+                f"{name}: {tokens_of(self._frame.appended)}, where the reward is read, must stand once in a prompt, at its "
+                "end, but the template writes it elsewhere, too; take it out of the template"
+            )
+        if self._frame.ends_with_padding(ids):
+            raise ModelError(
+                f"{name}: the template ends with token {ids[-1]}, {tokens_of(ids[-1])!r}, which is pad_token_id, too (the "
+                f"last ids are {ids[-4:]}): transformers passes over it and reads the reward at the token before, the "
+                "engine at the last. If the model was trained to be read at the last one, give another pad_token_id in "
+                "config.json; if before it, take the token out of the end of the template"
+            )
+        token = self._family.last_token()
+        if token is not None and ids[-1:] != list(self._tokenizer.known_ids([token]).values()):
+            raise ModelError(
+                f"{name}: {token}, where the reward is read, must be one token and the prompt's last, but the tokenizer "
+                f"makes {tokens_of(self._writer.ids(token))} of it"
+            )
+        step_ends = self._frame.step_ends(ids)
+        if self._family.step_token is not None and len(step_ends) != 1:
+            raise ModelError(
+                f"{name}: {self._family.step_token}, which ends a step, must be one token and stand once after a single "
+                f"step, but the prompt has it {len(step_ends)} times"
+            )
+
+
+def _probe_questions(family: Family, context: tuple[Message, ...], word: str = PROBE) -> list[Question]:
+    """The family's questions about as many responses as it is tried out with; all texts hold the `word`."""
+    principles = (family.example_principle(word),) if family.needs_principles else ()
+    questions: list[Question] = []
+    for count in family.counts:
+        responses = tuple(Response(f"{at}", f"{word} of response {at}") for at in range(count))
+        questions += family.questions(ScoreRequest(context, responses, principles), range(count))
+    return questions

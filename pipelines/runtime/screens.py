@@ -1,0 +1,100 @@
+"""Where lines of progress are shown: a terminal, a notebook's cell, or a stream of whole lines such as a log."""
+
+import importlib
+import sys
+import uuid
+from typing import Any, Protocol, TextIO
+
+from rich.console import Console
+
+
+class Screen(Protocol):
+    """Where progress is shown."""
+
+    every_s: float
+    """The least time between two states of the progress line."""
+
+    def show(self, text: str) -> None:
+        """Show the progress line's next state."""
+
+    def keep(self, text: str) -> None:
+        """Show a line that stays, in place of the progress line."""
+
+    def end(self) -> None:
+        """Leave the progress line as it is: the next one begins below it."""
+
+
+class Log:
+    """A stream of whole lines."""
+
+    every_s = 10.0
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, text: str) -> None:
+        """See `Screen`."""
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    keep = show
+
+    def end(self) -> None:
+        """See `Screen`."""
+
+
+class Terminal:
+    """A terminal, on which the progress line is written over. One write a line: notes come from several threads."""
+
+    every_s = 0.0
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, text: str) -> None:
+        """See `Screen`."""
+        self._write(f"\r\x1b[2K{text}")
+
+    def keep(self, text: str) -> None:
+        """See `Screen`."""
+        self._write(f"\r\x1b[2K{text}\n")
+
+    def end(self) -> None:
+        """See `Screen`."""
+        self._write("\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class Notebook:
+    """The output of a notebook's cell: an output for each line, the last of which is replaced. Saved with the notebook."""
+
+    every_s = 0.5
+
+    def __init__(self) -> None:
+        self._shown: str | None = None
+
+    def show(self, text: str) -> None:
+        """See `Screen`."""
+        update, self._shown = self._shown is not None, self._shown or uuid.uuid4().hex
+        # Imported here: every notebook has it and workers, to which this object may be pickled, need not.
+        display: Any = importlib.import_module("IPython.display").display
+        display({"text/plain": text}, raw=True, display_id=self._shown, update=update)
+
+    def keep(self, text: str) -> None:
+        """See `Screen`."""
+        self.show(text)
+        self.end()
+
+    def end(self) -> None:
+        """See `Screen`."""
+        self._shown = None
+
+
+def screen(stream: TextIO) -> Screen:
+    """The screen for a stream: a notebook's output, a terminal, or else a log."""
+    if stream is sys.stderr and Console(stderr=True).is_jupyter:
+        return Notebook()
+    return Terminal(stream) if stream.isatty() else Log(stream)
