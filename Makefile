@@ -41,14 +41,15 @@ export DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export VLLM_NO_USAGE_STATS := 1
 
-.PHONY: help setup demo test test-all test-failed check format docs chaos bench clean
+.PHONY: help setup demo test test-all test-failed check format docs chaos bench weight clean
 
 help:
 	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
 	@echo 'make test    the tests without the long ones; ARGS= goes to pytest'
 	@echo 'make test-all     the long ones, too: kills, clusters that grow, several nodes, shared GPUs'
 	@echo 'make test-failed  those of the tests that failed the last time, once more'
-	@echo 'make check   format, lint, types, import layers, documentation; make format repairs the first two'
+	@echo 'make check   format, lint, types, import layers, weight, documentation; make format repairs the first two'
+	@echo 'make weight  lines, options and names against the budget in pyproject.toml; ARGS=cases collects the tests, too'
 	@echo 'make docs    the documentation, into site/; its reference is generated from the code'
 	@echo 'make chaos   the tests that kill processes'
 	@echo 'make bench   measurements; ARGS= goes to bench'
@@ -95,7 +96,11 @@ check: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	@$(MAKE) weight
 	@$(MAKE) docs
+
+weight: $(READY)
+	$(VENV)/bin/python -m bench weight $(ARGS)
 
 # Built without a network, and read without one. What mkdocs warns of is an error: a dead link, an anchor that isn't there.
 docs: export HF_HUB_OFFLINE := 1
