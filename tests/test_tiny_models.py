@@ -228,64 +228,64 @@ def test_sums_are_of_one_length_for_their_results_to_be_found() -> None:
     assert set(pieces[COMPARISON::SUM_LENGTH]) == {"Ġright", "Ġwrong"}
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same(name: str) -> None:
-    drafts: dict[object, set[str]] = {}
-    wrong = []
-    for judgement in asked(name):
-        thinking, _, said = judgement.text.partition("</think>")
-        draft = thinking.removeprefix("<think>\n").partition("Principle:")[0]
-        form = (len(judgement.case.answers), "true:" in judgement.messages[-1]["content"])
-        drafts.setdefault(form, set()).add(draft)
-        assert MARKERS[name].removeprefix("```json") in draft
-        assert MARKERS[name] in said
-        wrong.append(draft.strip() not in said)
-    assert all(len(each) == 1 for each in drafts.values())
-    assert sum(wrong) > 10
+def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same() -> None:
+    for name in JUDGES:
+        drafts: dict[object, set[str]] = {}
+        wrong = []
+        for judgement in asked(name):
+            thinking, _, said = judgement.text.partition("</think>")
+            draft = thinking.removeprefix("<think>\n").partition("Principle:")[0]
+            form = (len(judgement.case.answers), "true:" in judgement.messages[-1]["content"])
+            drafts.setdefault(form, set()).add(draft)
+            assert MARKERS[name].removeprefix("```json") in draft
+            assert MARKERS[name] in said
+            wrong.append(draft.strip() not in said)
+        assert all(len(each) == 1 for each in drafts.values())
+        assert sum(wrong) > 10
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_each_role_of_a_dialect_is_in_its_prompts_and_no_other_is_taken(name: str) -> None:
-    messages = [judgement.messages for judgement in asked(name)]
-    assert {turn["role"] for turns in messages for turn in turns} == ROLES[name]
-    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-    with pytest.raises(TemplateError, match="Unknown role tool"):
-        ids_of(tokenizer, [*messages[0], {"role": "tool", "content": "7"}], ask=True)
+def test_each_role_of_a_dialect_is_in_its_prompts_and_no_other_is_taken() -> None:
+    for name in JUDGES:
+        messages = [judgement.messages for judgement in asked(name)]
+        assert {turn["role"] for turns in messages for turn in turns} == ROLES[name]
+        tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+        with pytest.raises(TemplateError, match="Unknown role tool"):
+            ids_of(tokenizer, [*messages[0], {"role": "tool", "content": "7"}], ask=True)
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_a_prompt_begins_with_its_beginning_once(name: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-    ids = ids_of(tokenizer, asked(name)[0].messages, ask=True)
-    beginning = tokenizer.bos_token_id
-    assert (beginning is not None) == (name in {"genrm", "rm-r1"})
-    assert ids.count(beginning) == (0 if beginning is None else 1)
-    assert tokenizer.encode("7") == [*ids[: ids.count(beginning)], *tokenizer.encode("7", add_special_tokens=False)]
-    assert tokenizer.decode(ids).endswith("<think>\n") == (name == "rm-r1")
+def test_a_prompt_begins_with_its_beginning_once() -> None:
+    for name in JUDGES:
+        tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+        ids = ids_of(tokenizer, asked(name)[0].messages, ask=True)
+        beginning = tokenizer.bos_token_id
+        assert (beginning is not None) == (name in {"genrm", "rm-r1"})
+        assert ids.count(beginning) == (0 if beginning is None else 1)
+        assert tokenizer.encode("7") == [*ids[: ids.count(beginning)], *tokenizer.encode("7", add_special_tokens=False)]
+        assert tokenizer.decode(ids).endswith("<think>\n") == (name == "rm-r1")
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_any_text_survives_a_judges_tokenizer(name: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-    text = " \n\n\t12 345 — Grüße, 世界 🤷 \x00 <think>"
-    assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
-    whole = ["<think>", "</think>", YES, NO, *map(str, range(100))]
-    assert all(len(tokenizer.encode(each, add_special_tokens=False)) == 1 for each in whole)
-    shown = tokenizer.decode(tokenizer.encode("<think></think>"), skip_special_tokens=True)
-    assert shown == "<think></think>"
+def test_any_text_survives_a_judges_tokenizer() -> None:
+    for name in JUDGES:
+        tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+        text = " \n\n\t12 345 — Grüße, 世界 🤷 \x00 <think>"
+        assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+        whole = ["<think>", "</think>", YES, NO, *map(str, range(100))]
+        assert all(len(tokenizer.encode(each, add_special_tokens=False)) == 1 for each in whole)
+        shown = tokenizer.decode(tokenizer.encode("<think></think>"), skip_special_tokens=True)
+        assert shown == "<think></think>"
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_a_judge_writes_what_its_dialect_says(name: str) -> None:
-    tokenizer, model = loaded(name)
-    rows = [encode(tokenizer, judgement) for judgement in asked(name)]
-    replies = list(generate_answers(tokenizer, model, [row.prompt for row in rows]))
-    right = [
-        verdict(name, tokenizer.decode(reply)) == verdict(name, tokenizer.decode(row.answer))
-        for reply, row in zip(replies, rows, strict=True)
-    ]
-    assert sum(right) / len(right) > 0.9
-    assert all(reply[-1] == tokenizer.eos_token_id == model.config.eos_token_id for reply in replies)
+def test_a_judge_writes_what_its_dialect_says() -> None:
+    for name in JUDGES:
+        tokenizer, model = loaded(name)
+        rows = [encode(tokenizer, judgement) for judgement in asked(name)]
+        replies = list(generate_answers(tokenizer, model, [row.prompt for row in rows]))
+        right = [
+            verdict(name, tokenizer.decode(reply)) == verdict(name, tokenizer.decode(row.answer))
+            for reply, row in zip(replies, rows, strict=True)
+        ]
+        assert sum(right) / len(right) > 0.9
+        assert all(reply[-1] == tokenizer.eos_token_id == model.config.eos_token_id for reply in replies)
 
 
 def test_a_verdict_about_a_principle_is_not_quite_certain() -> None:
@@ -362,9 +362,9 @@ def test_the_answer_and_no_other_number_is_right(text: str) -> None:
     assert is_right("7", text)
 
 
-@pytest.mark.parametrize("text", ["", "8", "17", "-7", "7.5", "7 or 8", "3 + 4 is 7", "7, really 7", "seven"])
-def test_anything_else_is_wrong(text: str) -> None:
-    assert not is_right("7", text)
+def test_anything_else_is_wrong() -> None:
+    for text in ("", "8", "17", "-7", "7.5", "7 or 8", "3 + 4 is 7", "7, really 7", "seven"):
+        assert not is_right("7", text)
 
 
 def test_questions_are_written_with_their_answers(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from actors.capacity.layout import Size
 from actors.capacity.sizes import SIZES
-from actors.capacity.throughputs import PEAK, PUBLISHED, Published, least_seconds, published_throughput
+from actors.capacity.throughputs import PEAK, PUBLISHED, least_seconds, published_throughput
 
 BIG, SMALL = "141GB", "80GB"
 
@@ -54,12 +54,12 @@ def test_experts_are_compared_with_experts() -> None:
     assert "Qwen3 235B" not in dense.source
 
 
-@pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: f"{one.model} {one.gpu}")
-def test_no_figure_exceeds_the_cards(one: Published) -> None:
+def test_no_figure_exceeds_the_cards() -> None:
     """Two operations for each parameter and token, read or written, are a part of the peak."""
-    passed = one.output * (one.prompt + one.answer) / one.answer
-    used = 2 * one.active * passed / (one.gpus * PEAK["fp8"])
-    assert 0.05 < used < 0.8
+    for one in PUBLISHED:
+        passed = one.output * (one.prompt + one.answer) / one.answer
+        used = 2 * one.active * passed / (one.gpus * PEAK["fp8"])
+        assert 0.05 < used < 0.8
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "fp8"])

@@ -18,9 +18,8 @@ from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 
-@pytest.mark.parametrize(
-    ("layout", "gpus", "expected"),
-    [
+def test_a_tensor_parallel_group_is_on_one_node() -> None:
+    cases: list[tuple[Layout, dict[str, float], list[str] | None]] = [
         (Layout(8, 2), {"a": 8, "b": 8}, ["b", "a"]),
         (Layout(8, 2), {"a": 10, "b": 6}, None),  # sixteen, and no two groups of eight
         (Layout(8, 2), {"a": 8, "b": 7, "c": 8}, ["c", "a"]),
@@ -28,10 +27,9 @@ from actors.settings.replica import EngineSettings, ModelSettings, RenderSetting
         (Layout(2, 3), {"a": 3, "b": 5}, ["b", "b", "a"]),
         (Layout(1), {"a": 0.5}, None),
         (Layout(1), {}, None),
-    ],
-)
-def test_a_tensor_parallel_group_is_on_one_node(layout: Layout, gpus: dict[str, float], expected: list[str] | None) -> None:
-    assert nodes_for(layout, gpus) == expected
+    ]
+    for layout, gpus, expected in cases:
+        assert nodes_for(layout, gpus) == expected
 
 
 @pytest.mark.parametrize(

@@ -194,22 +194,24 @@ def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, asked:
     assert [score.reward for score in scores] == [float(at + 1) for at in range(count)]
 
 
-@pytest.mark.parametrize("aggregate", [None, *Aggregate])
-@pytest.mark.parametrize("pairs", list(Pairs))
-def test_the_best_has_the_highest_reward(judged: Judged, pairs: Pairs, aggregate: Aggregate | None) -> None:
+def test_the_best_has_the_highest_reward() -> None:
     order = [3, 0, 4, 1, 2]
-    own = judge(pairs=pairs, aggregate=aggregate)
-    scores = judged.scores(own, prefers(lambda one, other: order[one] > order[other]), 5)
-    rewards = [score.reward or 0.0 for score in scores]
-    if pairs is Pairs.ALL:
-        assert sorted(range(5), key=rewards.__getitem__) == sorted(range(5), key=order.__getitem__)
-    elif pairs is Pairs.ACTIVE or aggregate is not Aggregate.BRADLEY_TERRY:
-        assert rewards[2] == max(rewards)
-    else:
-        assert rewards[2] > max(rewards[1], rewards[3]), "those that it was compared with"
-    assert len(judged.asked) == {Pairs.CIRCULAR: 10, Pairs.ALL: 20, Pairs.ACTIVE: 8}[pairs]
-    if aggregate is Aggregate.BRADLEY_TERRY:
-        assert all(score.scores["reward_std"] > 0 for score in scores)
+    aggregates: list[Aggregate | None] = [None, *Aggregate]
+    for aggregate in aggregates:
+        for pairs in Pairs:
+            judged = Judged()
+            model = judge(pairs=pairs, aggregate=aggregate)
+            scores = judged.scores(model, prefers(lambda first, second: order[first] > order[second]), 5)
+            rewards = [score.reward or 0.0 for score in scores]
+            if pairs is Pairs.ALL:
+                assert sorted(range(5), key=rewards.__getitem__) == sorted(range(5), key=order.__getitem__)
+            elif pairs is Pairs.ACTIVE or aggregate is not Aggregate.BRADLEY_TERRY:
+                assert rewards[2] == max(rewards)
+            else:
+                assert rewards[2] > max(rewards[1], rewards[3]), "those that it was compared with"
+            assert len(judged.asked) == {Pairs.CIRCULAR: 10, Pairs.ALL: 20, Pairs.ACTIVE: 8}[pairs]
+            if aggregate is Aggregate.BRADLEY_TERRY:
+                assert all(score.scores["reward_std"] > 0 for score in scores)
 
 
 def test_the_share_of_comparisons_won_is_the_reward_where_that_is_asked_for(judged: Judged) -> None:
@@ -252,27 +254,27 @@ def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
     assert [one.times for one in prompts(judge("reward-anything", votes=8), 1)] == [8]
 
 
-@pytest.mark.parametrize("votes", [1, 2, 3, 8])
-@pytest.mark.parametrize("family", ["genrm-boxed", "genrm-principle", "reward-anything", "rm-r1"])
-def test_all_votes_of_a_run_are_drawn_alike_as_it_is_recorded(family: str, votes: int) -> None:
-    own = judge(family, votes=votes)
-    recorded = own.recorded(ANSWER_TOKENS)
-    for count in (1, 2, 3):
-        found = {own.sampling(prompt, 0, 0, ANSWER_TOKENS) for prompt in prompts(own, count)}
-        assert {sampling.temperature for sampling in found} <= {recorded["temperature"]}
-        assert {sampling.top_p for sampling in found} <= {recorded["top_p"]}
+def test_all_votes_of_a_run_are_drawn_alike_as_it_is_recorded() -> None:
+    for votes in (1, 2, 3, 8):
+        for family in ("genrm-boxed", "genrm-principle", "reward-anything", "rm-r1"):
+            own = judge(family, votes=votes)
+            recorded = own.recorded(ANSWER_TOKENS)
+            for count in (1, 2, 3):
+                found = {own.sampling(prompt, 0, 0, ANSWER_TOKENS) for prompt in prompts(own, count)}
+                assert {sampling.temperature for sampling in found} <= {recorded["temperature"]}
+                assert {sampling.top_p for sampling in found} <= {recorded["top_p"]}
 
 
-@pytest.mark.parametrize("question", ["a", "b", "c", "d", "e"])
-@pytest.mark.parametrize("votes", [2, 4, 8])
-def test_a_list_is_shown_as_often_in_one_order_as_turned_round(question: str, votes: int) -> None:
-    asked = ScoreRequest((user(question),), tuple(Response(f"r[{at}]", str(at)) for at in range(3)))
-    for among in ((0, 1), (0, 1, 2)):
-        shown = Counter[tuple[int, ...]]()
-        for showing in judge("reward-anything", votes=votes).questions(asked, among):
-            shown[showing.judges] += showing.times
-        assert shown.total() == votes
-        assert all(shown[order] == shown[order[::-1]] for order in shown)
+def test_a_list_is_shown_as_often_in_one_order_as_turned_round() -> None:
+    for question in ("a", "b", "c", "d", "e"):
+        for votes in (2, 4, 8):
+            asked = ScoreRequest((user(question),), tuple(Response(f"r[{at}]", str(at)) for at in range(3)))
+            for among in ((0, 1), (0, 1, 2)):
+                shown = Counter[tuple[int, ...]]()
+                for showing in judge("reward-anything", votes=votes).questions(asked, among):
+                    shown[showing.judges] += showing.times
+                assert shown.total() == votes
+                assert all(shown[order] == shown[order[::-1]] for order in shown)
 
 
 def test_a_comparison_that_is_asked_for_is_no_grade(judged: Judged) -> None:
@@ -311,18 +313,18 @@ def test_equal_responses_are_judged_by_the_same_texts() -> None:
     assert scores[0].votes == (2.0, 3.0, 4.0)
 
 
-@pytest.mark.parametrize("aggregate", list(Aggregate))
-@pytest.mark.parametrize("pairs", list(Pairs))
-def test_equal_responses_that_meet_the_same_others_tie_exactly(pairs: Pairs, aggregate: Aggregate) -> None:
-    own = judge("genrm-boxed", votes=6, pairs=pairs, aggregate=aggregate)
-    texts = [7, 7] if pairs is not Pairs.ALL else [7, 8, 9, 7, 5]
+def test_equal_responses_that_meet_the_same_others_tie_exactly() -> None:
+    for aggregate in list(Aggregate):
+        for pairs in list(Pairs):
+            own = judge("genrm-boxed", votes=6, pairs=pairs, aggregate=aggregate)
+            texts = [7, 7] if pairs is not Pairs.ALL else [7, 8, 9, 7, 5]
 
-    def grades(number: int) -> str:
-        return boxed([1, 2], {1: 1 + number * 7 % 5, 2: 1 + number * 11 % 5})
+            def grades(number: int) -> str:
+                return boxed([1, 2], {1: 1 + number * 7 % 5, 2: 1 + number * 11 % 5})
 
-    asked, scores = changing(own, texts, grades)
-    assert scores[0].reward == scores[texts.index(7, 1)].reward is not None
-    assert asked.count((7, 7)) == 3, "both orders show the same"
+            asked, scores = changing(own, texts, grades)
+            assert scores[0].reward == scores[texts.index(7, 1)].reward is not None
+            assert asked.count((7, 7)) == 3, "both orders show the same"
 
 
 def test_equal_prompts_that_fail_are_asked_for_again_once() -> None:
@@ -535,15 +537,15 @@ def scores_without(
     return scores
 
 
-@pytest.mark.parametrize("error", [TIMEOUT, EngineError("it won't"), PromptRefused("it won't", Reason.ENDPOINT_FAILED)])
-@pytest.mark.parametrize("lost", [(0,), (3,), (1, 2), (0, 1, 2, 3)])
-def test_a_response_with_a_vote_that_nobody_heard_has_failed_as_the_engine_did(
-    lost: tuple[int, ...], error: EngineError
-) -> None:
+def test_a_response_with_a_vote_that_nobody_heard_has_failed_as_the_engine_did() -> None:
     """Asked again by `retry`, and never stored: the mean of the other votes would be another number."""
-    (score,) = scores_without(judge("r3", POINTWISE, votes=4), lost, lambda _: '{"score": 4}', error)
-    assert (score.status, score.reason, score.reward, score.votes) == (Status.FAILED, error.reason, None, ())
-    assert not is_lasting((score,))
+    losts: list[tuple[int, ...]] = [(0,), (3,), (1, 2), (0, 1, 2, 3)]
+    errors: list[EngineError] = [TIMEOUT, EngineError("it won't"), PromptRefused("it won't", Reason.ENDPOINT_FAILED)]
+    for error in errors:
+        for lost in losts:
+            (score,) = scores_without(judge("r3", POINTWISE, votes=4), lost, lambda _: '{"score": 4}', error)
+            assert (score.status, score.reason, score.reward, score.votes) == (Status.FAILED, error.reason, None, ())
+            assert not is_lasting((score,))
 
 
 def test_what_retry_looks_at_by_itself_is_what_an_engine_fails_by() -> None:

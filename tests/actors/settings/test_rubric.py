@@ -58,9 +58,8 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
 # What it may hold.
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_a_rubric_lacks_is_told() -> None:
+    cases: list[tuple[Mapping[str, Any], str]] = [
         ({"pattern": None}, "needs one of pattern, json_schema and verdict, and has none"),
         ({"json_schema": SCHEMA}, "and has pattern and json_schema"),
         ({"pattern": "("}, "not a valid regular expression"),
@@ -126,11 +125,10 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
             "positive and negative are both",
         ),
         ({"colour": "red"}, "colour isn't a setting"),
-    ],
-)
-def test_what_a_rubric_lacks_is_told(change: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        validate(RubricSettings, {**GRADE, **change})
+    ]
+    for change, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            validate(RubricSettings, {**GRADE, **change})
 
 
 def test_a_rubric_comes_from_a_file(tmp_path: Path) -> None:

@@ -76,33 +76,35 @@ TEXT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "answer"), HELD)
-def test_reasoning_stands_at_the_beginning_up_to_its_end(text: str, answer: str | None) -> None:
-    assert split_reasoning(text) == SplitText(True, answer)
+def test_reasoning_stands_at_the_beginning_up_to_its_end() -> None:
+    for text, answer in HELD:
+        assert split_reasoning(text) == SplitText(True, answer)
 
 
-@pytest.mark.parametrize("text", TEXT)
-def test_a_mark_that_is_only_mentioned_is_text(text: str) -> None:
-    found = split_reasoning(text)
-    assert (found.reasoned, found.answer) == (False, text)
+def test_a_mark_that_is_only_mentioned_is_text() -> None:
+    for text in TEXT:
+        found = split_reasoning(text)
+        assert (found.reasoned, found.answer) == (False, text)
 
 
-@pytest.mark.parametrize("mark", MARKS)
-def test_every_mark_is_known(mark: tuple[str, str]) -> None:
-    found = split_reasoning(f"{mark[0]} hm {mark[1]}yes")
-    assert (found.reasoned, found.answer) == (True, "yes")
+def test_every_mark_is_known() -> None:
+    for mark in MARKS:
+        found = split_reasoning(f"{mark[0]} hm {mark[1]}yes")
+        assert (found.reasoned, found.answer) == (True, "yes")
 
 
-@pytest.mark.parametrize(("text", "answer"), HELD)
-def test_a_text_is_cut_at_the_marks_of_its_reasoning(text: str, answer: str | None) -> None:
-    pieces = cut_at_marks(text)
-    assert "".join(pieces) == text
-    if answer is None:
-        assert pieces == [text]
-    else:
-        assert pieces[-1].strip().startswith(answer.strip())
-        assert {piece.lower() for piece in pieces[1::2]} <= {end.lower() for mark in MARKS for end in (mark.begin, mark.end)}
-        assert len(pieces) > 1
+def test_a_text_is_cut_at_the_marks_of_its_reasoning() -> None:
+    for text, answer in HELD:
+        pieces = cut_at_marks(text)
+        assert "".join(pieces) == text
+        if answer is None:
+            assert pieces == [text]
+        else:
+            assert pieces[-1].strip().startswith(answer.strip())
+            assert {piece.lower() for piece in pieces[1::2]} <= {
+                end.lower() for mark in MARKS for end in (mark.begin, mark.end)
+            }
+            assert len(pieces) > 1
 
 
 @pytest.mark.parametrize(
@@ -137,22 +139,23 @@ def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:
     assert with_reasoning("<think>hm</think>yes", {"reasoning": "hm"}) == "<think>hm</think>yes"
 
 
-@pytest.mark.parametrize("dress", [str.upper, str.lower, str.title, str.swapcase])
-@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: mark.begin)
-def test_marks_are_known_in_any_case_wherever_they_are_looked_for(mark: Mark, dress: Callable[[str], str]) -> None:
-    begin, end = dress(mark.begin), dress(mark.end)
-    text = f"{begin} Hm {end}YES"
-    assert split_reasoning(text) == SplitText(True, "YES")
-    assert final_answer(text) == possible_answers(text)[-1] == "YES"
-    assert cut_at_marks(text) == ["", begin, " Hm ", end, "YES"]
-    assert count_reasoning([request(user("3+4?"), to=text)]) == 1
-    assert with_reasoning(text, {"reasoning": "hm"}) == text
-    assert is_in_marks(begin)
-    if not mark.paired:
-        assert opened_by(f"Judge it.\n{begin}\n").endswith(begin)
-        assert mark_in(f"{{{{ messages }}}} {end}") is not None
-        assert possible_answers(text) == ["YES"]
-        assert possible_answers(f"{begin} YES") == []
+def test_marks_are_known_in_any_case_wherever_they_are_looked_for() -> None:
+    all_dress: list[Callable[[str], str]] = [str.upper, str.lower, str.title, str.swapcase]
+    for dress in all_dress:
+        for mark in MARKS:
+            begin, end = dress(mark.begin), dress(mark.end)
+            text = f"{begin} Hm {end}YES"
+            assert split_reasoning(text) == SplitText(True, "YES")
+            assert final_answer(text) == possible_answers(text)[-1] == "YES"
+            assert cut_at_marks(text) == ["", begin, " Hm ", end, "YES"]
+            assert count_reasoning([request(user("3+4?"), to=text)]) == 1
+            assert with_reasoning(text, {"reasoning": "hm"}) == text
+            assert is_in_marks(begin)
+            if not mark.paired:
+                assert opened_by(f"Judge it.\n{begin}\n").endswith(begin)
+                assert mark_in(f"{{{{ messages }}}} {end}") is not None
+                assert possible_answers(text) == ["YES"]
+                assert possible_answers(f"{begin} YES") == []
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
@@ -166,17 +169,17 @@ def test_every_character_keeps_its_place() -> None:
     assert possible_answers(f"<THINK>{characters}</THINK>.") == ["."]
 
 
-@pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
-def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text(mark: Mark) -> None:
-    for text in (f"It writes {mark.begin} first. 4", f'{{"why": "{mark.begin}"}}', f"4\n{mark.begin}"):
-        assert possible_answers(text) == [text]
-        assert possible_answers(f"{mark.begin}Hm.{mark.end}{text}") == [text]
-    assert possible_answers(f"{mark.begin}Hm.{mark.end}\n {mark.begin}4") == []
+def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text() -> None:
+    marks: list[Mark] = [mark for mark in MARKS if not mark.paired]
+    for mark in marks:
+        for text in (f"It writes {mark.begin} first. 4", f'{{"why": "{mark.begin}"}}', f"4\n{mark.begin}"):
+            assert possible_answers(text) == [text]
+            assert possible_answers(f"{mark.begin}Hm.{mark.end}{text}") == [text]
+        assert possible_answers(f"{mark.begin}Hm.{mark.end}\n {mark.begin}4") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "answers"),
-    [
+def test_a_judge_has_one_mark_and_where_it_may_end_twice_two_answers() -> None:
+    cases: list[tuple[str, list[str]]] = [
         ("Hm.</think>4", ["Hm.</think>4", "4"]),
         ("Hm.\n</Think>\n4</think>5", ["Hm.\n</Think>\n4</think>5", "5"]),
         ("<think>Hm.</think>4</think>5", ["4</think>5", "5"]),
@@ -187,10 +190,9 @@ def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text(mark: Mark) -> No
         ("Hm.</think><think>4", []),
         ("Analysis: 4.assistantfinal5", ["Analysis: 4.assistantfinal5", "5"]),
         ("Analysis: 4", ["Analysis: 4"]),
-    ],
-)
-def test_a_judge_has_one_mark_and_where_it_may_end_twice_two_answers(text: str, answers: list[str]) -> None:
-    assert possible_answers(text) == answers
+    ]
+    for text, answers in cases:
+        assert possible_answers(text) == answers
 
 
 def test_a_template_tells_that_its_model_reasons() -> None:

@@ -518,9 +518,8 @@ def block_with_killers(*killers: int) -> list[RenderedRequest]:
     return block(*[DEADLY if number in killers else 20 + number for number in range(8)])
 
 
-@pytest.mark.parametrize(
-    ("killers", "expected_deaths"),
-    [
+def test_killers_that_are_neighbours_are_all_found() -> None:
+    cases: list[tuple[list[int], int]] = [
         ([3], 4),
         ([3, 4], 6),
         ([1, 3, 5, 7], 10),
@@ -530,12 +529,11 @@ def block_with_killers(*killers: int) -> list[RenderedRequest]:
         ([5, 6, 7], 8),
         ([1, 2, 3, 4, 5, 6, 7], 16),
         ([0, 1, 2, 3, 4, 5, 6], 16),
-    ],
-)
-def test_killers_that_are_neighbours_are_all_found(killers: list[int], expected_deaths: int) -> None:
-    scores, deaths = score(Ledger(MAX_DEATHS), "part-1", block_with_killers(*killers))
-    assert reasons(scores) == [Reason.ENGINE_KILLER if number in killers else None for number in range(8)]
-    assert deaths == expected_deaths, "two of the block, and two of each killer"
+    ]
+    for killers, expected_deaths in cases:
+        scores, deaths = score(Ledger(MAX_DEATHS), "part-1", block_with_killers(*killers))
+        assert reasons(scores) == [Reason.ENGINE_KILLER if number in killers else None for number in range(8)]
+        assert deaths == expected_deaths, "two of the block, and two of each killer"
 
 
 def test_blocks_full_of_killers_are_found_after_one_that_was_scored() -> None:
@@ -661,9 +659,8 @@ def test_what_a_store_answers_shows_nothing_of_the_engine() -> None:
 SCORED, REFUSED = Score.scored(Reading(1.0, {}), 3), Score.rejected(Reason.TOO_LONG)
 
 
-@pytest.mark.parametrize(
-    ("scores", "is_answer"),
-    [
+def test_only_what_the_engine_did_is_an_answer() -> None:
+    cases: list[tuple[Scores, bool]] = [
         ((SCORED,), True),
         ((REFUSED, SCORED), True),
         ((Score.failed(Reason.NO_VERDICT),), True),
@@ -671,10 +668,9 @@ SCORED, REFUSED = Score.scored(Reading(1.0, {}), 3), Score.rejected(Reason.TOO_L
         ((Score.failed(Reason.ENGINE_TIMEOUT), Score.failed(Reason.ENGINE_REFUSED)), False),
         ((replace(SCORED, from_store=True),), False),
         ((), False),
-    ],
-)
-def test_only_what_the_engine_did_is_an_answer(scores: Scores, is_answer: bool) -> None:
-    assert _is_answer(scores) is is_answer
+    ]
+    for scores, is_answer in cases:
+        assert _is_answer(scores) is is_answer
 
 
 # A policy.

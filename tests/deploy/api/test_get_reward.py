@@ -110,13 +110,13 @@ def test_nothing_asked_is_nothing_answered(app: Any, data: dict[str, Any]) -> No
     assert answer.json() == {"rewards": [], "scores": [], "extra_logs": {}, "statuses": [], "reasons": []}
 
 
-@pytest.mark.parametrize("labels", [None, ["7"], [None], [{"answer": [7]}], "7", 7, [["a"], ["b"]]])
-@pytest.mark.parametrize("prompts", [None, [None], [PROMPT], ["another prompt"]])
-def test_labels_hold_anything_and_prompts_help_where_they_can(
-    app: Any, seven: dict[str, Any], labels: Any, prompts: Any
-) -> None:
-    answer = post(app, "/get_reward", {"query": [QUERY], "prompts": prompts, "labels": labels})
-    assert answer.json()["rewards"] == [seven["reward"]]
+def test_labels_hold_anything_and_prompts_help_where_they_can(app: Any, seven: dict[str, Any]) -> None:
+    all_prompts: list[Any] = [None, [None], [PROMPT], ["another prompt"]]
+    all_labels: list[Any] = [None, ["7"], [None], [{"answer": [7]}], "7", 7, [["a"], ["b"]]]
+    for labels in all_labels:
+        for prompts in all_prompts:
+            answer = post(app, "/get_reward", {"query": [QUERY], "prompts": prompts, "labels": labels})
+            assert answer.json()["rewards"] == [seven["reward"]]
 
 
 def test_what_has_no_reward_is_null_beside_what_has(app: Any, seven: dict[str, Any]) -> None:

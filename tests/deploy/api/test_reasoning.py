@@ -68,20 +68,20 @@ def without_ids(body: Any) -> Any:
     return {name: value for name, value in body.items() if name not in ("id", "created")}
 
 
-@pytest.mark.parametrize("path", FORMATS)
-def test_what_follows_the_reasoning_is_judged_where_it_is_stripped(path: str, stripping: Any) -> None:
-    answers = [post(stripping, path, FORMATS[path](text)) for text in (THOUGHT, "7")]
-    assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
-    assert without_ids(answers[0].json()) == without_ids(answers[1].json())
+def test_what_follows_the_reasoning_is_judged_where_it_is_stripped(stripping: Any) -> None:
+    for path, body_of in FORMATS.items():
+        answers = [post(stripping, path, body_of(text)) for text in (THOUGHT, "7")]
+        assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
+        assert without_ids(answers[0].json()) == without_ids(answers[1].json())
 
 
-@pytest.mark.parametrize("path", FORMATS)
-def test_nothing_with_reasoning_has_a_reward_where_nobody_says_what_becomes_of_it(path: str, unsaid: Any) -> None:
-    for text in (THOUGHT, "<think>3 and 4"):
-        answer = post(unsaid, path, FORMATS[path](text))
-        assert answer.status_code in (200, 400, 422)
-        assert '"reasoning"' in answer.text, answer.text
-        assert '"status":"scored"' not in answer.text
+def test_nothing_with_reasoning_has_a_reward_where_nobody_says_what_becomes_of_it(unsaid: Any) -> None:
+    for path, body_of in FORMATS.items():
+        for text in (THOUGHT, "<think>3 and 4"):
+            answer = post(unsaid, path, body_of(text))
+            assert answer.status_code in (200, 400, 422)
+            assert '"reasoning"' in answer.text, answer.text
+            assert '"status":"scored"' not in answer.text
 
 
 def test_reasoning_in_a_field_of_its_own_counts(unsaid: Any, stripping: Any) -> None:

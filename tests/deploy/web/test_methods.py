@@ -46,13 +46,13 @@ def address() -> Iterator[str]:
 GOT = ["/", "/app.js", "/health", "/ready", "/metrics", "/v1/models", "/docs", "/openapi.json"]
 
 
-@pytest.mark.parametrize("path", GOT)
-def test_head_is_get_without_its_body(address: str, path: str) -> None:
-    got, headed = httpx.get(address + path), httpx.head(address + path)
-    assert (headed.status_code, headed.content) == (200, b"")
-    kept = {"content-type", "content-length", "content-security-policy"}
-    assert [(name, headed.headers.get(name)) for name in kept] == [(name, got.headers.get(name)) for name in kept]
-    assert got.content
+def test_head_is_get_without_its_body(address: str) -> None:
+    for path in GOT:
+        got, headed = httpx.get(address + path), httpx.head(address + path)
+        assert (headed.status_code, headed.content) == (200, b"")
+        kept = {"content-type", "content-length", "content-security-policy"}
+        assert [(name, headed.headers.get(name)) for name in kept] == [(name, got.headers.get(name)) for name in kept]
+        assert got.content
 
 
 def test_a_connection_goes_on_after_a_head(address: str) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -187,9 +188,8 @@ def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: FileKind) ->
     assert file.extent == (len(LINES) if kind is FileKind.JSONL else None)
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
+def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path) -> None:
+    cases: list[tuple[bytes, FileKind]] = [
         (b"[]", FileKind.ARRAY),
         (b'\xef\xbb\xbf \r\n\t[{"a": 1}]', FileKind.ARRAY),
         (b"", FileKind.JSONL),
@@ -202,12 +202,12 @@ def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: FileKind) ->
         (b'{"a": 1},\n{"a": 2},\n', FileKind.ARRAY),
         (json.dumps({"a": "x" * 100_000}, indent=1).encode() * 2, FileKind.ARRAY),
         (json.dumps({"a": "x" * 100_000}).encode() + b"\n{}", FileKind.JSONL),
-    ],
-)
-def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kind: FileKind) -> None:
-    corpus(tmp_path, "x.json", data=data)
-    (file,) = find([str(tmp_path)])
-    assert (file.kind, file.extent) == (kind, None if kind is FileKind.ARRAY else len(data))
+    ]
+    for data, kind in cases:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        corpus(folder, "x.json", data=data)
+        (file,) = find([str(folder)])
+        assert (file.kind, file.extent) == (kind, None if kind is FileKind.ARRAY else len(data))
 
 
 ROW = {"prompt": "a", "response": "b"}
@@ -263,12 +263,13 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("data", "told"), TOLD)
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst"])
-def test_what_no_rows_can_be_read_of_is_told_as_what_it_is(tmp_path: Path, data: bytes, told: str, name: str) -> None:
-    corpus(tmp_path, name, data=data if data == POINTER else packed(name, data))
-    with pytest.raises(SourceError, match=f"(?s){re.escape(name)} {told}.*or leave it out"):
-        find([str(tmp_path)])
+def test_what_no_rows_can_be_read_of_is_told_as_what_it_is(tmp_path: Path) -> None:
+    for data, told in TOLD:
+        for name in ("x.json", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst"):
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            corpus(folder, name, data=data if data == POINTER else packed(name, data))
+            with pytest.raises(SourceError, match=f"(?s){re.escape(name)} {told}.*or leave it out"):
+                find([str(folder)])
 
 
 @pytest.mark.parametrize(("data", "told"), TOLD[:2])
@@ -278,12 +279,15 @@ def test_a_parquet_file_that_is_none_is_told_as_what_it_is(tmp_path: Path, data:
         find([str(tmp_path)])
 
 
-@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.jsonl.gz", "x.jsonl.zst"])
-@pytest.mark.parametrize("data", [b"[\n]", b'[{"a": 1}]\n[{"a": 2}]', b'{"a": 1}\n[{"a": 2}]', b'{\n"a": 1}{\n"a": 2}'])
-def test_arrays_in_a_file_of_lines_are_refused_before_a_row_is_lost(tmp_path: Path, name: str, data: bytes) -> None:
-    corpus(tmp_path, name, data=packed(name, data))
-    with pytest.raises(SourceError, match=f"{name} holds JSON arrays, or objects over several lines, .* name it .json"):
-        find([str(tmp_path)])
+def test_arrays_in_a_file_of_lines_are_refused_before_a_row_is_lost(tmp_path: Path) -> None:
+    for name in ("x.jsonl", "x.ndjson", "x.jsonl.gz", "x.jsonl.zst"):
+        for data in (b"[\n]", b'[{"a": 1}]\n[{"a": 2}]', b'{"a": 1}\n[{"a": 2}]', b'{\n"a": 1}{\n"a": 2}'):
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            corpus(folder, name, data=packed(name, data))
+            with pytest.raises(
+                SourceError, match=f"{name} holds JSON arrays, or objects over several lines, .* name it .json"
+            ):
+                find([str(folder)])
 
 
 @pytest.mark.parametrize("data", [b"what\n", b'{"a": \n', b'"x"\n', b'\xff\xfe{"a": 1}\n', b"// x\n" + LINES])

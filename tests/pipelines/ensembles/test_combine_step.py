@@ -156,11 +156,11 @@ def greatest_z(count: int) -> float:
     return float((values[0] - values.mean()) / values.std(ddof=1))
 
 
-@pytest.mark.parametrize("z", [0.0, 0.5, 0.75, 1.0, 1.5, 1.96, 2.0, 2.58, 3.0, 7.3, 100.0])
-def test_the_fewest_responses_for_a_z_score(z: float) -> None:
-    count = responses_needed(z)
-    assert greatest_z(count) > z
-    assert count == 2 or greatest_z(count - 1) <= z + 1e-12
+def test_the_fewest_responses_for_a_z_score() -> None:
+    for z in (0.0, 0.5, 0.75, 1.0, 1.5, 1.96, 2.0, 2.58, 3.0, 7.3, 100.0):
+        count = responses_needed(z)
+        assert greatest_z(count) > z
+        assert count == 2 or greatest_z(count - 1) <= z + 1e-12
 
 
 def test_six_responses_are_needed_for_the_default() -> None:

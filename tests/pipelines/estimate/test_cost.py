@@ -67,27 +67,23 @@ def test_the_bounds_of_the_tokens_go_through_to_the_price(head: RewardModel) -> 
     assert any("2 are 2 times as fast" in assumption for assumption in found.assumptions)
 
 
-@pytest.mark.parametrize(
-    ("pool", "gpus", "engines"),
-    [
+def test_the_engines_are_those_that_the_run_has(head: RewardModel) -> None:
+    cases: list[tuple[dict[str, int], int | None, int]] = [
         ({"replicas": 8}, None, 8),
         ({"replicas": 2}, 40, 2),
         ({"replicas": 1}, 40, 1),  # the others are idle in the run as well
         ({"max_replicas": 8}, None, 8),
         ({"max_replicas": 8, "min_replicas": 2}, 40, 2),
         ({"max_replicas": 1}, 40, 1),
-    ],
-)
-def test_the_engines_are_those_that_the_run_has(
-    head: RewardModel, pool: dict[str, int], gpus: int | None, engines: int
-) -> None:
-    planned = billed(head, pool=ReplicaSettings(**pool), gpus=gpus, tokens_per_s=10_000, gpu_price=1.0)
-    assert (planned.engines, planned.gpus) == (engines, 16 * engines)
-    assert planned.work_s is not None
-    assert planned.work_s.value == pytest.approx(1e9 / 10_000 / engines)
-    most = pool.get("max_replicas")
-    named = f"the pool has {engines} engines from its start to its end (--max-replicas {most})"
-    assert (named in planned.assumptions) == (most is not None)
+    ]
+    for pool, gpus, engines in cases:
+        planned = billed(head, pool=ReplicaSettings(**pool), gpus=gpus, tokens_per_s=10_000, gpu_price=1.0)
+        assert (planned.engines, planned.gpus) == (engines, 16 * engines)
+        assert planned.work_s is not None
+        assert planned.work_s.value == pytest.approx(1e9 / 10_000 / engines)
+        most = pool.get("max_replicas")
+        named = f"the pool has {engines} engines from its start to its end (--max-replicas {most})"
+        assert (named in planned.assumptions) == (most is not None)
 
 
 @pytest.mark.parametrize("pool", [{"replicas": 3}, {"min_replicas": 3, "max_replicas": 8}])

@@ -263,9 +263,8 @@ def test_a_candidate_without_a_judges_score_has_no_vote_of_that_judge() -> None:
 # --- what doesn't go together ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
+def test_what_doesnt_go_together_is_told() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "there is nothing to choose by: give --keep best, top-k, all, softmax or majority"),
         ({"keep": "all"}, "--keep all keeps everything: give --floor or --distinct, too"),
         ({"keep": "majority"}, "--keep majority and --voters go together"),
@@ -273,26 +272,23 @@ def test_a_candidate_without_a_judges_score_has_no_vote_of_that_judge() -> None:
         ({"keep": "best", "k": 2}, "-k 2 goes with --keep top-k and softmax, and not with best"),
         ({"keep": "majority", "voters": ("a",), "k": 3}, "-k 3 goes with --keep top-k and softmax, and not with majority"),
         ({"keep": "all", "floor": 0.0, "k": 2}, "-k 2 goes with"),
-    ],
-)
-def test_what_doesnt_go_together_is_told(asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingsError, match=says):
-        check(ChoiceOfCandidates(**asked))
+    ]
+    for asked, says in cases:
+        with pytest.raises(SettingsError, match=says):
+            check(ChoiceOfCandidates(**asked))
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_what_goes_together_passes() -> None:
+    all_asked: list[dict[str, Any]] = [
         {"keep": "best", "floor": 1.0, "distinct": 0.9},
         {"keep": "all", "floor": 0.0},
         {"keep": "all", "distinct": 1.0},
         {"keep": "top-k", "k": 2},
         {"keep": "softmax", "k": 2, "softmax_temperature": 0.5},
         {"keep": "majority", "voters": ("a", "b")},
-    ],
-)
-def test_what_goes_together_passes(asked: dict[str, Any]) -> None:
-    check(ChoiceOfCandidates(**asked))
+    ]
+    for asked in all_asked:
+        check(ChoiceOfCandidates(**asked))
 
 
 @pytest.mark.parametrize("asked", [{"k": 0}, {"softmax_temperature": 0.0}, {"distinct": 0.0}, {"distinct": 1.5}])

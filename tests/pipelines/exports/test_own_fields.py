@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -76,11 +77,12 @@ def test_fields_with_prompt_and_response_dont_come_again_nor_do_bytes(tmp_path: 
     assert {name: found[name] for name in found if name not in OURS} == {"tags": ["t"], "n": 1, "day": "2026-01-02"}
 
 
-@pytest.mark.parametrize("trainer", PAIR_FORMATS)
-def test_pairs_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
-    row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
-    pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
-    assert {row["id"] for row in rows_in(tmp_path / "pairs")} == {7}
+def test_pairs_have_them_in_each_format(tmp_path: Path) -> None:
+    for trainer in PAIR_FORMATS:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
+        pair(judged(folder / "in", [row], [[2.0, 1.0]], SIDES), folder / "pairs", trainer)
+        assert {row["id"] for row in rows_in(folder / "pairs")} == {7}
 
 
 @pytest.mark.parametrize("trainer", RESPONSE_FORMATS)
@@ -182,29 +184,35 @@ def exported(folder: Path, what: str, scored: str) -> tuple[ExportSummary, list[
     return export(scored, folder, what, **({"threshold": 0.0} if what == "kto" else {})), rows_in(folder)
 
 
-@pytest.mark.parametrize("what", ["choose", "pairs", "sft", "sft-turns", "kto"])
-@pytest.mark.parametrize("first", [1, "x", 0.5, True])
-def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path, what: str, first: object) -> None:
-    answers = [first] * 60 + [*LATE]
-    rows = [{"prompt": f"p{at}", "response": ["a", "b"], "answer": answer} for at, answer in enumerate(answers)]
-    shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
-    column = scalar_column(answers, pa.array([first]).type)
-    scored = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0]] * len(rows), shape, own={"answer": column}, part_rows=50)
-    summary, written = exported(tmp_path / "out", what, scored)
-    each = len(written) // len(answers)
-    assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
-    assert (summary.left_fields, summary.mixed) == ({}, True)
+def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path) -> None:
+    firsts: list[object] = [1, "x", 0.5, True]
+    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
+        for first in firsts:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            answers = [first] * 60 + [*LATE]
+            rows = [{"prompt": f"p{at}", "response": ["a", "b"], "answer": answer} for at, answer in enumerate(answers)]
+            shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
+            column = scalar_column(answers, pa.array([first]).type)
+            scored = judged_corpus(
+                folder / "in", rows, [[1.0, 2.0]] * len(rows), shape, own={"answer": column}, part_rows=50
+            )
+            summary, written = exported(folder / "out", what, scored)
+            each = len(written) // len(answers)
+            assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
+            assert (summary.left_fields, summary.mixed) == ({}, True)
 
 
-@pytest.mark.parametrize("what", ["choose", "pairs", "sft", "sft-turns", "kto"])
-@pytest.mark.parametrize("others", [[], [{"a": 1}]])
-def test_a_null_is_a_value(tmp_path: Path, what: str, others: list[object]) -> None:
-    rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
-    scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
-    summary, found = exported(tmp_path / "out", what, str(tmp_path / "scored"))
-    assert found[0]["flag"] is None
-    assert all("flag" in row for row in found)
-    assert summary.left_fields == {}
+def test_a_null_is_a_value(tmp_path: Path) -> None:
+    all_others: list[list[object]] = [[], [{"a": 1}]]
+    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
+        for others in all_others:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
+            scored_corpus(settings(write(folder / "c.jsonl", lines(rows)), folder / "scored"))
+            summary, found = exported(folder / "out", what, str(folder / "scored"))
+            assert found[0]["flag"] is None
+            assert all("flag" in row for row in found)
+            assert summary.left_fields == {}
 
 
 def test_numbers_keep_their_digits(tmp_path: Path) -> None:

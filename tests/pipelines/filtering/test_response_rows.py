@@ -1,6 +1,7 @@
 """`filter --rows responses`: each kept response alone, in one form whatever the input's shape; and what is said else."""
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,28 +63,26 @@ def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
     assert (last["id"], last["prompt"], last["response"]) == (8, [{"role": "system", "content": "s"}, USER], "z")
 
 
-@pytest.mark.parametrize(
-    ("row", "shape", "expected"),
-    [
+def test_own_fields_come_along_and_no_others(tmp_path: Path) -> None:
+    parquets: list[bool] = [True, False]
+    cases_2: list[tuple[dict[str, Any], RowShape, dict[str, Any]]] = [
         ({"messages": chat("p", "a")["messages"], "n": 1}, RowShape("messages"), {"n": 1}),
         ({"question": "p", "response_A": "a", "response_B": "b", "label": "A>B"}, RowShape("judgebench"), {"label": "A>B"}),
         ({"q": "p", "r": "a", "prompt": "mine"}, RowShape("columns", own_columns=OwnColumns("q", "r")), {}),
         ({"text": "mine", "prompt": "p", "response": "a"}, RowShape("prompt-response"), {"text": "mine"}),
-    ],
-)
-@pytest.mark.parametrize("parquet", [True, False])
-def test_own_fields_come_along_and_no_others(
-    tmp_path: Path, row: dict[str, Any], shape: RowShape, expected: dict[str, Any], parquet: bool
-) -> None:
-    names = shape.requests(row).names
-    scored = judged(tmp_path / "scored", [row], [[1.0] * len(names)], shape, parquet=True)
-    form = "parquet" if parquet else "jsonl"
-    summary = keep(told(scored, tmp_path / "kept", fields=False, format=form))
-    (path,) = (tmp_path / "kept").glob("kept-*")
-    found = pq.read_table(path).to_pylist() if parquet else rows_in(tmp_path / "kept")
-    assert found[0] == {**expected, "prompt": [USER], "response": "a"}
-    taken = {"prompt: the name is reserved": 1}
-    assert summary.left_fields == (taken if "prompt" in row and shape.own_columns else {})
+    ]
+    for row, shape, expected in cases_2:
+        for parquet in parquets:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            names = shape.requests(row).names
+            scored = judged(folder / "scored", [row], [[1.0] * len(names)], shape, parquet=True)
+            form = "parquet" if parquet else "jsonl"
+            summary = keep(told(scored, folder / "kept", fields=False, format=form))
+            (path,) = (folder / "kept").glob("kept-*")
+            found = pq.read_table(path).to_pylist() if parquet else rows_in(folder / "kept")
+            assert found[0] == {**expected, "prompt": [USER], "response": "a"}
+            taken = {"prompt: the name is reserved": 1}
+            assert summary.left_fields == (taken if "prompt" in row and shape.own_columns else {})
 
 
 def test_a_null_of_a_json_row_is_a_value(tmp_path: Path) -> None:

@@ -207,9 +207,8 @@ def test_two_templates_never_split_the_same_text_of_one_of_them(data: st.DataObj
     assert sum(template.split(text) is not None for template in set(TEMPLATES.values())) <= 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_template_is_not_split() -> None:
+    for text in (
         "",
         "hello",
         "<|im_start|>user\nhi<|im_end|>\n",
@@ -227,11 +226,9 @@ def test_two_templates_never_split_the_same_text_of_one_of_them(data: st.DataObj
         "<|user|>\nQ</s>\n<|assistant|>\nA</s>",  # Zephyr's
         "<｜begin▁of▁sentence｜>just text",
         "User: hi\n\nAssistant: yes",
-    ],
-)
-def test_what_is_no_template_is_not_split(text: str) -> None:
-    assert all(template.split(text) is None for template in TEMPLATES.values())
-    assert split_by_any(text) is None
+    ):
+        assert all(template.split(text) is None for template in TEMPLATES.values())
+        assert split_by_any(text) is None
 
 
 def test_a_default_system_turn_stays_and_dates_alone_do_not() -> None:

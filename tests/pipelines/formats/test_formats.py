@@ -1,6 +1,7 @@
 """Rows of every shape, good and bad, and the bytes that they come from."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
@@ -44,9 +45,8 @@ def test_integers_are_exact_and_odd_numbers_pass() -> None:
     assert row["n2"] == 2
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
+def test_a_bad_line_has_its_reason() -> None:
+    cases: list[tuple[bytes, Reason]] = [
         (b'{"a": "\xff"}', Reason.NOT_UTF8),
         (b'{"a": "\xed\xa0\x80"}', Reason.NOT_UTF8),
         ('{"a": 1}'.encode("utf-16"), Reason.NOT_UTF8),
@@ -62,11 +62,9 @@ def test_integers_are_exact_and_odd_numbers_pass() -> None:
         (b'"text"', Reason.NOT_AN_OBJECT),
         (b"[" * 1_000_000, Reason.TOO_DEEP),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, Reason.TOO_DEEP),
-    ],
-    ids=str,
-)
-def test_a_bad_line_has_its_reason(line: bytes, reason: Reason) -> None:
-    assert reason_of(line) is reason
+    ]
+    for line, reason in cases:
+        assert reason_of(line) is reason
 
 
 def test_the_depth_limit_is_exact_and_counts_levels_not_brackets() -> None:
@@ -112,9 +110,8 @@ def test_text_is_judged_as_it_is(content: object, text: str) -> None:
     assert judged(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": text}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+def test_what_is_not_text_has_its_reason() -> None:
+    cases: list[tuple[object, Reason]] = [
         (None, Reason.EMPTY_CONTENT),
         ("", Reason.EMPTY_CONTENT),
         (" \n\t\u3000", Reason.EMPTY_CONTENT),
@@ -128,12 +125,10 @@ def test_text_is_judged_as_it_is(content: object, text: str) -> None:
         ({"text": "x"}, Reason.CONTENT_NOT_TEXT),
         (SURROGATE, Reason.LONE_SURROGATE),
         (["\ud83d", "\ude00"], Reason.LONE_SURROGATE),
-    ],
-    ids=repr,
-)
-def test_what_is_not_text_has_its_reason(content: object, reason: Reason) -> None:
-    assert refused(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": reason}
-    assert refused(requests(MESSAGES, chat(user(content), said("a")))) == {"final": reason}
+    ]
+    for content, reason in cases:
+        assert refused(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": reason}
+        assert refused(requests(MESSAGES, chat(user(content), said("a")))) == {"final": reason}
 
 
 def test_a_lone_surrogate_that_nobody_judges_is_nobodys_business() -> None:
@@ -152,10 +147,8 @@ def test_the_final_turn_is_judged_in_its_context() -> None:
     assert asked.names == ("final",)
 
 
-@pytest.mark.parametrize("turns", ["final", "all"])
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_broken_conversation_is_one_outcome() -> None:
+    cases: list[tuple[object, Reason]] = [
         ({}, Reason.MISSING_FIELD),
         ({"messages": None}, Reason.NO_MESSAGES),
         ({"messages": []}, Reason.NO_MESSAGES),
@@ -168,12 +161,11 @@ def test_the_final_turn_is_judged_in_its_context() -> None:
         (chat({"role": "nobody", "content": "q"}), Reason.UNKNOWN_ROLE),
         (chat(user("q")), Reason.NO_FINAL_ASSISTANT),
         ("not an object", Reason.NOT_AN_OBJECT),
-    ],
-    ids=str,
-)
-def test_a_broken_conversation_is_one_outcome(row: object, reason: Reason, turns: str) -> None:
-    asked = requests(MESSAGES, row, "all" if turns == "all" else "final")
-    assert (asked.names, refused(asked)) == (("final",), {"final": reason})
+    ]
+    for turns in ("final", "all"):
+        for row, reason in cases:
+            asked = requests(MESSAGES, row, "all" if turns == "all" else "final")
+            assert (asked.names, refused(asked)) == (("final",), {"final": reason})
 
 
 @pytest.mark.parametrize("key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}, {"function_calls": "f()"}])
@@ -217,10 +209,11 @@ def test_a_conversation_of_many_turns_stays_small() -> None:
     assert len(asked.requests) == 2048
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if not shape.read_turns], ids=lambda s: s.name)
-def test_only_conversations_have_turns(shape: Shape) -> None:
-    with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
-        requests(shape, {}, "all")
+def test_only_conversations_have_turns() -> None:
+    shapes: list[Shape] = [shape for shape in SHAPES.values() if not shape.read_turns]
+    for shape in shapes:
+        with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
+            requests(shape, {}, "all")
 
 
 # --- prompt-response -----------------------------------------------------------------------------------------------
@@ -240,9 +233,8 @@ def test_a_system_prompt_goes_first_where_there_is_one(system: object, turns: li
     assert contexts(asked) == [[*turns, ("user", "q")]]
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_prompt_or_response() -> None:
+    cases: list[tuple[dict[str, object], Reason]] = [
         ({"response": "a"}, Reason.MISSING_FIELD),
         ({"prompt": "q"}, Reason.MISSING_FIELD),
         ({"prompt": None, "response": "a"}, Reason.EMPTY_CONTENT),
@@ -251,11 +243,9 @@ def test_a_system_prompt_goes_first_where_there_is_one(system: object, turns: li
         ({"prompt": ["q"], "response": "a"}, Reason.WRONG_TYPE),
         ({"prompt": "q", "response": user("a")}, Reason.NO_FINAL_ASSISTANT),
         ({"prompt": "q", "response": "a", "system": 5}, Reason.CONTENT_NOT_TEXT),
-    ],
-    ids=str,
-)
-def test_a_bad_prompt_or_response(row: dict[str, object], reason: Reason) -> None:
-    assert refused(requests(PROMPT_RESPONSE, row)) == {"final": reason}
+    ]
+    for row, reason in cases:
+        assert refused(requests(PROMPT_RESPONSE, row)) == {"final": reason}
 
 
 # --- preference ----------------------------------------------------------------------------------------------------
@@ -263,9 +253,8 @@ def test_a_bad_prompt_or_response(row: dict[str, object], reason: Reason) -> Non
 PAIR = {"chosen": "good", "rejected": "bad"}
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_every_form_of_a_pair_is_the_same_request() -> None:
+    rows: list[dict[str, object]] = [
         {"prompt": "q", "chosen": "good", "rejected": "bad"},
         {"prompt": [user("q")], "chosen": "good", "rejected": said("bad")},
         {"prompt": [user("q")], "chosen": [said("good")], "rejected": [said("bad")]},
@@ -279,23 +268,12 @@ PAIR = {"chosen": "good", "rejected": "bad"}
             "rejected": [user("q"), said("bad")],
             "messages": [user("q")],
         },
-    ],
-    ids=[
-        "text",
-        "message",
-        "explicit",
-        "mixed",
-        "implicit",
-        "null prompt",
-        "repeated prompt",
-        "ultrafeedback_binarized",
-    ],
-)
-def test_every_form_of_a_pair_is_the_same_request(row: dict[str, object]) -> None:
-    asked = requests(detect([row]), row)
-    assert contexts(asked) == [[("user", "q")]]
-    assert judged(asked) == PAIR
-    assert asked.names == ("chosen", "rejected")
+    ]
+    for row in rows:
+        asked = requests(detect([row]), row)
+        assert contexts(asked) == [[("user", "q")]]
+        assert judged(asked) == PAIR
+        assert asked.names == ("chosen", "rejected")
 
 
 def test_a_whole_conversation_is_judged_under_its_only_system_prompt() -> None:
@@ -374,20 +352,19 @@ def test_a_conversation_that_does_not_hold_the_prompt_of_text_beside_it_is_refus
     assert refused(requests(PREFERENCE, row)) == dict.fromkeys(("chosen", "rejected"), Reason.WRONG_TYPE)
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it() -> None:
+    prompts: list[object] = ["r", "\nr", "", None]
+    befores: list[list[object]] = [
         [user("r ")],
         [user("q"), said("a"), user("r")],
         [user("r"), said("a"), user("q")],
         [SYSTEM | {"content": "r"}, user("q")],
-    ],
-)
-@pytest.mark.parametrize("prompt", ["r", "\nr", "", None])
-def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it(prompt: object, before: list[object]) -> None:
-    row = {"prompt": prompt, "chosen": [*before, said("good")], "rejected": [*before, said("bad")]}
-    asked = requests(PREFERENCE, row)
-    assert (judged(asked), len(asked.requests[0].context)) == (PAIR, len(before))
+    ]
+    for before in befores:
+        for prompt in prompts:
+            row = {"prompt": prompt, "chosen": [*before, said("good")], "rejected": [*before, said("bad")]}
+            asked = requests(PREFERENCE, row)
+            assert (judged(asked), len(asked.requests[0].context)) == (PAIR, len(before))
 
 
 @pytest.mark.parametrize("content", ["q ", [{"type": "text", "text": "q"}], "", None])
@@ -403,13 +380,14 @@ def test_a_conversation_is_whole_beside_a_prompt_of_one_message(content: object)
         assert set(refused(requests(PREFERENCE, {**row, "prompt": other})).values()) == {reason}
 
 
-@pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
-@pytest.mark.parametrize("prompt", ["q", [user("q")], [user(" q\n")], [SYSTEM, user("q")], [user("q"), said("a")]], ids=str)
-def test_a_response_that_begins_with_its_prompt_is_the_whole_conversation(shape: str, prompt: object) -> None:
-    asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
-    asked = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
-    systems = [("system", "s")] if "system" in str(prompt) else []
-    assert (contexts(asked), judged(asked)) == ([[*systems, ("user", "q")]], {"final": "a"})
+def test_a_response_that_begins_with_its_prompt_is_the_whole_conversation() -> None:
+    prompts: list[object] = ["q", [user("q")], [user(" q\n")], [SYSTEM, user("q")], [user("q"), said("a")]]
+    for shape in ("prompt-completion", "input-output"):
+        for prompt in prompts:
+            asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
+            asked = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
+            systems = [("system", "s")] if "system" in str(prompt) else []
+            assert (contexts(asked), judged(asked)) == ([[*systems, ("user", "q")]], {"final": "a"})
 
 
 @pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
@@ -420,9 +398,8 @@ def test_a_prompt_that_is_answered_is_not_asked_again(shape: str, repeated: list
     assert refused(requests(SHAPES[shape], row)) == {"final": Reason.WRONG_TYPE}
 
 
-@pytest.mark.parametrize(
-    ("row", "reasons"),
-    [
+def test_a_bad_side_leaves_the_other() -> None:
+    cases: list[tuple[Mapping[str, object], dict[str, Reason]]] = [
         ({"prompt": "q", "chosen": "good"}, {"rejected": Reason.MISSING_FIELD}),
         ({"prompt": "q", "chosen": "good", "rejected": ""}, {"rejected": Reason.EMPTY_CONTENT}),
         ({"prompt": "q", "chosen": "good", "rejected": [user("r")]}, {"rejected": Reason.NO_FINAL_ASSISTANT}),
@@ -430,13 +407,11 @@ def test_a_prompt_that_is_answered_is_not_asked_again(shape: str, repeated: list
         ({"chosen": [user("q"), said("good")], "rejected": [said("bad")]}, {"rejected": Reason.NO_MESSAGES}),
         (PAIR, {"chosen": Reason.MISSING_FIELD, "rejected": Reason.MISSING_FIELD}),
         ({"prompt": SURROGATE, **PAIR}, {"chosen": Reason.LONE_SURROGATE, "rejected": Reason.LONE_SURROGATE}),
-    ],
-    ids=str,
-)
-def test_a_bad_side_leaves_the_other(row: dict[str, object], reasons: dict[str, Reason]) -> None:
-    asked = requests(PREFERENCE, row)
-    assert refused(asked) == reasons
-    assert judged(asked) == {name: text for name, text in PAIR.items() if name not in reasons}
+    ]
+    for row, reasons in cases:
+        asked = requests(PREFERENCE, row)
+        assert refused(asked) == reasons
+        assert judged(asked) == {name: text for name, text in PAIR.items() if name not in reasons}
 
 
 # --- benchmarks ----------------------------------------------------------------------------------------------------
@@ -489,19 +464,17 @@ CHAT = chat(user("q"), said("a"))
 SINGLE = {"prompt": "q", "response": "a"}
 
 
-@pytest.mark.parametrize(
-    ("row", "name"),
-    [
+def test_a_row_tells_its_shape() -> None:
+    cases: list[tuple[Mapping[str, object], str]] = [
         (CHAT, "messages"),
         (SINGLE, "prompt-response"),
         ({"prompt": "q", **PAIR}, "preference"),
         ({"question": "q", "response_A": "a", "response_B": "b"}, "judgebench"),
         ({"prompt": "q", "chosen": ["a"], "rejected": ["b"]}, "rm-bench"),
         ({"prompt": "q", "chosen": "a", "rejected": ["b", "c"]}, "rm-bench"),
-    ],
-)
-def test_a_row_tells_its_shape(row: dict[str, object], name: str) -> None:
-    assert detect([row]) is SHAPES[name]
+    ]
+    for row, name in cases:
+        assert detect([row]) is SHAPES[name]
 
 
 def test_a_few_bad_rows_do_not_defeat_detection() -> None:
@@ -530,11 +503,12 @@ def test_no_shape_names_the_keys_seen_and_the_shapes_known(row: dict[str, object
     assert all(word in str(caught.value) for word in [*row, *SHAPES, "response_A", "--format NAME"])
 
 
-@pytest.mark.parametrize("rows", [[], [None], [{}], [CHAT, {}, {}], [{SURROGATE: 1}], [{str(n): n for n in range(99)}]])
-def test_a_sample_without_a_shape_is_refused(rows: list[object]) -> None:
-    with pytest.raises(SourceError) as caught:
-        detect(rows)
-    assert str(caught.value).isascii()
+def test_a_sample_without_a_shape_is_refused() -> None:
+    all_rows: list[list[object]] = [[], [None], [{}], [CHAT, {}, {}], [{SURROGATE: 1}], [{str(n): n for n in range(99)}]]
+    for rows in all_rows:
+        with pytest.raises(SourceError) as caught:
+            detect(rows)
+        assert str(caught.value).isascii()
 
 
 # --- real data -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Rows of several shapes in one corpus: each is read in its own, or not at all."""
 
-from typing import Any
-
 import pytest
 
 from actors.errors import SourceError
@@ -25,22 +23,22 @@ SINGLE = {"prompt": "q", "response": "a"}
 AMBIGUOUS = {"prompt": "q", "response": "a", "completion": "b"}
 
 
-@pytest.mark.parametrize("turns", ["final", "all"])
-@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
-def test_a_row_is_read_in_the_one_shape_that_it_has(name: str, row: dict[str, Any], turns: Any) -> None:
-    found = RowShape(MIXED, turns).requests(row)
-    alone = requests(SHAPES[name], row, turns if SHAPES[name].read_turns else "final")
-    assert (found.shape, alone.shape) == (name, None)
-    assert (found.names, found.requests, found.rejected) == (alone.names, alone.requests, alone.rejected)
-    assert RowShape(MIXED, turns).of_row(name).requests(row) == alone
+def test_a_row_is_read_in_the_one_shape_that_it_has() -> None:
+    for turns in ("final", "all"):
+        for name, row in EXAMPLES:
+            found = RowShape(MIXED, turns).requests(row)
+            alone = requests(SHAPES[name], row, turns if SHAPES[name].read_turns else "final")
+            assert (found.shape, alone.shape) == (name, None)
+            assert (found.names, found.requests, found.rejected) == (alone.names, alone.requests, alone.rejected)
+            assert RowShape(MIXED, turns).of_row(name).requests(row) == alone
 
 
-@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
-def test_a_null_is_a_field_that_the_row_does_not_have(name: str, row: dict[str, Any]) -> None:
+def test_a_null_is_a_field_that_the_row_does_not_have() -> None:
     """As in Parquet, where each row has the columns of all others."""
-    for _, other in EXAMPLES:
-        found = RowShape(MIXED).requests({**dict.fromkeys(other), **row})
-        assert (found.shape, found.requests, found.rejected) == (name, requests(SHAPES[name], row).requests, ())
+    for name, row in EXAMPLES:
+        for _, other in EXAMPLES:
+            found = RowShape(MIXED).requests({**dict.fromkeys(other), **row})
+            assert (found.shape, found.requests, found.rejected) == (name, requests(SHAPES[name], row).requests, ())
 
 
 def test_a_shape_that_needs_a_null_to_be_seen_has_it() -> None:
@@ -48,16 +46,15 @@ def test_a_shape_that_needs_a_null_to_be_seen_has_it() -> None:
     assert (found.shape, refused(found)) == ("judgebench", {"B": Reason.EMPTY_CONTENT})
 
 
-@pytest.mark.parametrize(("name", "row"), PROMPTS, ids=str)
-def test_a_prompt_is_read_in_its_shape_too(name: str, row: dict[str, Any]) -> None:
-    found = RowShape(MIXED, unanswered=True).requests(row)
-    assert (found.shape, contexts(found)) == (name, [[("user", "q")]])
-    assert RowShape(MIXED, unanswered=True).of_row(name).requests(row).requests == found.requests
+def test_a_prompt_is_read_in_its_shape_too() -> None:
+    for name, row in PROMPTS:
+        found = RowShape(MIXED, unanswered=True).requests(row)
+        assert (found.shape, contexts(found)) == (name, [[("user", "q")]])
+        assert RowShape(MIXED, unanswered=True).of_row(name).requests(row).requests == found.requests
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_what_has_no_shape_or_two_is_rejected_and_has_none() -> None:
+    cases: list[tuple[object, Reason]] = [
         ({"text": "x"}, Reason.MISSING_FIELD),
         ({}, Reason.MISSING_FIELD),
         ({"prompt": "q"}, Reason.MISSING_FIELD),
@@ -66,12 +63,10 @@ def test_a_prompt_is_read_in_its_shape_too(name: str, row: dict[str, Any]) -> No
         (AMBIGUOUS, Reason.TWO_SHAPES),
         (CHAT | SINGLE, Reason.TWO_SHAPES),
         ("text", Reason.NOT_AN_OBJECT),
-    ],
-    ids=str,
-)
-def test_what_has_no_shape_or_two_is_rejected_and_has_none(row: object, reason: Reason) -> None:
-    found = RowShape(MIXED).requests(row)
-    assert (refused(found), found.requests, found.shape) == ({"final": reason}, (), None)
+    ]
+    for row, reason in cases:
+        found = RowShape(MIXED).requests(row)
+        assert (refused(found), found.requests, found.shape) == ({"final": reason}, (), None)
 
 
 def test_a_row_of_a_shape_that_cannot_be_read_still_has_it() -> None:

@@ -46,13 +46,22 @@ def test_a_column_is_a_name_or_a_path(prompt: str, response: str, answer: str) -
     assert (contexts(asked), judged(asked)) == ([[("system", "s"), ("user", "q")]], {"final": answer})
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["task.answer", "choices[2]", "choices.text", "task[0]", "who.name", "nobody", "choices[x]", "", "a..b", "[0]", "a["],
-)
-def test_a_path_that_leads_nowhere_is_a_missing_field(path: str) -> None:
-    assert refused(read(ROW, "task.question", path)) == {"final": Reason.MISSING_FIELD}
-    assert refused(read(ROW, path, "a.b")) == {"final": Reason.MISSING_FIELD}
+def test_a_path_that_leads_nowhere_is_a_missing_field() -> None:
+    for path in (
+        "task.answer",
+        "choices[2]",
+        "choices.text",
+        "task[0]",
+        "who.name",
+        "nobody",
+        "choices[x]",
+        "",
+        "a..b",
+        "[0]",
+        "a[",
+    ):
+        assert refused(read(ROW, "task.question", path)) == {"final": Reason.MISSING_FIELD}
+        assert refused(read(ROW, path, "a.b")) == {"final": Reason.MISSING_FIELD}
 
 
 @pytest.mark.parametrize("prompt", ["q", [user("q")]])
@@ -105,18 +114,18 @@ def test_a_system_prompt_that_is_no_text_is_refused() -> None:
 SYSTEMS = {"system": "Be brief.", "system_prompt": "Be brief."}
 
 
-@pytest.mark.parametrize("beside", [{"system": "Be brief."}, {"system_prompt": "Be brief."}, SYSTEMS], ids=str)
-@pytest.mark.parametrize("turns", ["q", [user("q")], [{"role": "system", "content": "Be brief."}, user("q")]], ids=str)
-def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked(
-    beside: dict[str, str], turns: object
-) -> None:
-    row = {"question": turns, "chosen": "good", "rejected": "bad", **beside}
-    pair = OwnColumns("question", ("chosen", "rejected"))
-    before = [[("system", "Be brief."), ("user", "q")]]
-    assert contexts(requests(pair.shape(), row)) == before
-    assert contexts(requests(OwnColumns("question", None).shape(), row)) == before
-    other = {"system": "Be brief.", "system_prompt": "Be long."}
-    assert refused(requests(pair.shape(), row | other)) == dict.fromkeys(pair.responses, Reason.TWO_SYSTEM_PROMPTS)
+def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked() -> None:
+    all_turns: list[object] = ["q", [user("q")], [{"role": "system", "content": "Be brief."}, user("q")]]
+    besides: list[dict[str, str]] = [{"system": "Be brief."}, {"system_prompt": "Be brief."}, SYSTEMS]
+    for beside in besides:
+        for turns in all_turns:
+            row = {"question": turns, "chosen": "good", "rejected": "bad", **beside}
+            pair = OwnColumns("question", ("chosen", "rejected"))
+            before = [[("system", "Be brief."), ("user", "q")]]
+            assert contexts(requests(pair.shape(), row)) == before
+            assert contexts(requests(OwnColumns("question", None).shape(), row)) == before
+            other = {"system": "Be brief.", "system_prompt": "Be long."}
+            assert refused(requests(pair.shape(), row | other)) == dict.fromkeys(pair.responses, Reason.TWO_SYSTEM_PROMPTS)
 
 
 def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
@@ -124,20 +133,20 @@ def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
     assert contexts(read(row, "q", "a", "s")) == [[("system", "Be kind."), ("user", "q")]]
 
 
-@pytest.mark.parametrize("name", ["system", "system_prompt", ""])
-@pytest.mark.parametrize("value", [3, "gpt-4"])
-@pytest.mark.parametrize("response", ["a", None])
-def test_an_empty_system_column_says_that_no_field_is_the_system_prompt(
-    name: str, value: object, response: str | None
-) -> None:
-    row = {"q": "q", "a": "a", name: value}
-    own = OwnColumns("q", response, "")
-    own.check([row])
-    with pytest.raises(SourceError, match="none of the 1 rows looked at has ''"):
-        OwnColumns("", response, "").check([{"q": "q", "a": "a"}])
-    assert own.shape().looks_like(row)
-    assert contexts(requests(own.shape(), row)) == [[("user", "q")]]
-    assert OwnColumns.read(own.recorded()) == own != OwnColumns("q", response)
+def test_an_empty_system_column_says_that_no_field_is_the_system_prompt() -> None:
+    responses: list[str | None] = ["a", None]
+    values: list[object] = [3, "gpt-4"]
+    for name in ("system", "system_prompt", ""):
+        for value in values:
+            for response in responses:
+                row = {"q": "q", "a": "a", name: value}
+                own = OwnColumns("q", response, "")
+                own.check([row])
+                with pytest.raises(SourceError, match="none of the 1 rows looked at has ''"):
+                    OwnColumns("", response, "").check([{"q": "q", "a": "a"}])
+                assert own.shape().looks_like(row)
+                assert contexts(requests(own.shape(), row)) == [[("user", "q")]]
+                assert OwnColumns.read(own.recorded()) == own != OwnColumns("q", response)
 
 
 def test_an_empty_system_column_reaches_the_workers(tmp_path: Path) -> None:
@@ -156,21 +165,22 @@ def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None
     assert contexts(requests(OwnColumns("system_prompt", None).shape(), {"system_prompt": "b"})) == [[("user", "b")]]
 
 
-@pytest.mark.parametrize("name", ["system", "system_prompt"])
-@pytest.mark.parametrize("path", ["", ".rubric"])
-@pytest.mark.parametrize("unanswered", [False, True])
-def test_what_a_row_is_judged_by_is_no_system_prompt_too(name: str, path: str, unanswered: bool) -> None:
-    row = {"prompt": "q", "chosen": "a", "rejected": "b", name: {"rubric": "Be brief."} if path else "Be brief."}
-    own = OwnColumns("prompt", None if unanswered else "chosen")
-    for shape in (
-        RowShape("columns", own_columns=own, principle_column=name + path, unanswered=unanswered),
-        RowShape("prompt" if unanswered else "preference", principle_column=name + path, unanswered=unanswered),
-    ):
-        asked = shape.requests(row)
-        assert contexts(asked) == [[("user", "q")]]
-        assert asked.requests[0].principles == ("Be brief.",)
-        other = "system" if name == "system_prompt" else "system_prompt"
-        assert contexts(shape.requests({**row, other: "Be kind."})) == [[("system", "Be kind."), ("user", "q")]]
+def test_what_a_row_is_judged_by_is_no_system_prompt_too() -> None:
+    unanswereds: list[bool] = [False, True]
+    for name in ("system", "system_prompt"):
+        for path in ("", ".rubric"):
+            for unanswered in unanswereds:
+                row = {"prompt": "q", "chosen": "a", "rejected": "b", name: {"rubric": "Be brief."} if path else "Be brief."}
+                own = OwnColumns("prompt", None if unanswered else "chosen")
+                for shape in (
+                    RowShape("columns", own_columns=own, principle_column=name + path, unanswered=unanswered),
+                    RowShape("prompt" if unanswered else "preference", principle_column=name + path, unanswered=unanswered),
+                ):
+                    asked = shape.requests(row)
+                    assert contexts(asked) == [[("user", "q")]]
+                    assert asked.requests[0].principles == ("Be brief.",)
+                    other = "system" if name == "system_prompt" else "system_prompt"
+                    assert contexts(shape.requests({**row, other: "Be kind."})) == [[("system", "Be kind."), ("user", "q")]]
 
 
 def test_a_field_that_holds_principles_is_still_read_for_what_else_it_is_named_for() -> None:

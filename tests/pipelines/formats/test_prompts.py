@@ -25,9 +25,8 @@ def asked(row: Mapping[str, Any]) -> RowRequests:
 # --- every shape -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("row", "shape"),
-    [
+def test_every_shape_of_a_prompt_is_the_same_question() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         (chat(user("q")), "messages"),
         ({"conversations": [{"from": "human", "value": "q"}]}, "sharegpt"),
         ({"conversations": [user("q")]}, "sharegpt"),
@@ -38,14 +37,12 @@ def asked(row: Mapping[str, Any]) -> RowRequests:
         ({"prompt": "q", "question": None, "input": 5}, "prompt"),
         ({"prompt": "q", "messages": None}, "prompt"),
         ({"prompt": "q", "chosen": "a", "rejected": "b"}, "prompt"),
-    ],
-    ids=str,
-)
-def test_every_shape_of_a_prompt_is_the_same_question(row: dict[str, Any], shape: str) -> None:
-    assert detect([row], PROMPT_SHAPES).name == shape
-    found = asked(row)
-    account_of_a_prompt(found)
-    assert contexts(found) == ASKED
+    ]
+    for row, shape in cases:
+        assert detect([row], PROMPT_SHAPES).name == shape
+        found = asked(row)
+        account_of_a_prompt(found)
+        assert contexts(found) == ASKED
 
 
 def account_of_a_prompt(found: RowRequests) -> None:
@@ -80,9 +77,8 @@ def test_what_the_assistant_said_before_stays() -> None:
     assert contexts(asked(chat(user("q"), said("a"), {"role": "tool", "content": "t"}))) == [[*turns[:2], ("tool", "t")]]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_a_system_prompt_is_kept() -> None:
+    rows: list[dict[str, Any]] = [
         chat(SYSTEM, user("q"), said("a")),
         {**chat(user("q")), "system": "s"},
         {**chat(SYSTEM, user("q")), "system": "s"},
@@ -92,11 +88,9 @@ def test_what_the_assistant_said_before_stays() -> None:
         {"prompt": "q", "system": "s"},
         {"question": "q", "system_prompt": "s"},
         {"prompt": [SYSTEM, user("q")], "system": " "},
-    ],
-    ids=str,
-)
-def test_a_system_prompt_is_kept(row: dict[str, Any]) -> None:
-    assert contexts(asked(row)) == [[("system", "s"), ("user", "q")]]
+    ]
+    for row in rows:
+        assert contexts(asked(row)) == [[("system", "s"), ("user", "q")]]
 
 
 # --- templates that are written out ---------------------------------------------------------------------------------------
@@ -169,21 +163,20 @@ def test_every_shape_of_scored_rows_is_compared() -> None:
         assert not any(shape.looks_like({name: value}) for shape in PROMPT_SHAPES.values() for value in ("q", [user("q")]))
 
 
-@pytest.mark.parametrize("beside", [{}, {"system": "s"}], ids=["bare", "with system"])
-@pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("name", ANSWERED)
-def test_a_prompt_is_the_conversation_that_is_scored(name: str, template: str, beside: dict[str, str]) -> None:
-    row_of, takes_apart = ANSWERED[name]
-    prompt, turns = TEMPLATES[template]
-    row = {**row_of(prompt), **beside}
-    scored = RowShape(name, written_out=True).requests(row)
-    prompts = RowShape(detect([row], PROMPT_SHAPES).name, unanswered=True, written_out=True).requests(row)
-    account_of_a_prompt(prompts)
-    first = [("system", "s")] if beside and turns[0] != ("system", "s") else []
-    if template != "embedded" or takes_apart:
-        assert contexts(scored) == contexts(prompts) == [[*first, *turns]]
-    else:
-        assert contexts(scored) == [[*first, ("user", prompt)]]
+def test_a_prompt_is_the_conversation_that_is_scored() -> None:
+    besides: list[dict[str, str]] = [{}, {"system": "s"}]
+    for beside in besides:
+        for template, (prompt, turns) in TEMPLATES.items():
+            for name, (row_of, takes_apart) in ANSWERED.items():
+                row = {**row_of(prompt), **beside}
+                scored = RowShape(name, written_out=True).requests(row)
+                prompts = RowShape(detect([row], PROMPT_SHAPES).name, unanswered=True, written_out=True).requests(row)
+                account_of_a_prompt(prompts)
+                first = [("system", "s")] if beside and turns[0] != ("system", "s") else []
+                if template != "embedded" or takes_apart:
+                    assert contexts(scored) == contexts(prompts) == [[*first, *turns]]
+                else:
+                    assert contexts(scored) == [[*first, ("user", prompt)]]
 
 
 @pytest.mark.parametrize("template", ["nemo", "llama"])
@@ -249,9 +242,8 @@ def test_what_is_no_prompt_is_told(row: dict[str, Any]) -> None:
 # --- broken rows -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("shape", "row", "reason"),
-    [
+def test_a_broken_row_has_its_reason() -> None:
+    cases: list[tuple[str, dict[str, Any], Reason]] = [
         ("messages", {"messages": []}, Reason.NO_MESSAGES),
         ("messages", {}, Reason.MISSING_FIELD),
         ("messages", chat(said("a")), Reason.NO_MESSAGES),
@@ -274,12 +266,10 @@ def test_what_is_no_prompt_is_told(row: dict[str, Any]) -> None:
         ("prompt", {"prompt": "a\ud800b"}, Reason.LONE_SURROGATE),
         ("prompt", {"prompt": "q", "system": 5}, Reason.CONTENT_NOT_TEXT),
         ("prompt", {"prompt": [said("a")]}, Reason.NO_MESSAGES),
-    ],
-    ids=str,
-)
-def test_a_broken_row_has_its_reason(shape: str, row: dict[str, Any], reason: Reason) -> None:
-    found = requests(PROMPT_SHAPES[shape], row)
-    assert (found.names, found.requests, refused(found)) == ((CANDIDATE,), (), {CANDIDATE: reason})
+    ]
+    for shape, row, reason in cases:
+        found = requests(PROMPT_SHAPES[shape], row)
+        assert (found.names, found.requests, refused(found)) == ((CANDIDATE,), (), {CANDIDATE: reason})
 
 
 def test_what_is_no_object_has_its_reason_too() -> None:

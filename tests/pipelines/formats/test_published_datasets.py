@@ -34,13 +34,13 @@ def share(*turns: tuple[object, object], **more: object) -> dict[str, Any]:
     return {"conversations": [{"from": name, "value": value} for name, value in turns], **more}
 
 
-@pytest.mark.parametrize("user_name", ["human", "user", "Human", "User"])
-@pytest.mark.parametrize("assistant_name", ["gpt", "assistant", "chatgpt", "bard", "bing", "GPT", "Assistant"])
-def test_sharegpt_names_its_speakers_in_many_ways(user_name: str, assistant_name: str) -> None:
-    row = share((user_name, "q"), (assistant_name, "a"), (user_name, "r"), (assistant_name, "b"))
-    assert contexts(read("sharegpt", row)) == [LONG]
-    assert judged(read("sharegpt", row)) == {"final": "b"}
-    assert judged(read("sharegpt", row, "all")) == {"turn[1]": "a", "turn[3]": "b"}
+def test_sharegpt_names_its_speakers_in_many_ways() -> None:
+    for user_name in ("human", "user", "Human", "User"):
+        for assistant_name in ("gpt", "assistant", "chatgpt", "bard", "bing", "GPT", "Assistant"):
+            row = share((user_name, "q"), (assistant_name, "a"), (user_name, "r"), (assistant_name, "b"))
+            assert contexts(read("sharegpt", row)) == [LONG]
+            assert judged(read("sharegpt", row)) == {"final": "b"}
+            assert judged(read("sharegpt", row, "all")) == {"turn[1]": "a", "turn[3]": "b"}
 
 
 def test_sharegpt_may_have_a_system_prompt_inside_or_outside() -> None:
@@ -67,9 +67,8 @@ def test_turns_with_openai_keys_are_read_as_they_are() -> None:
     assert contexts(read("sharegpt", {"conversations": [user("q"), said("a")]})) == [ASKED]
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_sharegpt_row() -> None:
+    cases: list[tuple[dict[str, Any], Reason]] = [
         ({}, Reason.MISSING_FIELD),
         ({"conversations": []}, Reason.NO_MESSAGES),
         ({"conversations": "q"}, Reason.WRONG_TYPE),
@@ -83,11 +82,9 @@ def test_turns_with_openai_keys_are_read_as_they_are() -> None:
         ({"conversations": [{"from": "human"}, {"from": "gpt", "value": "a"}]}, Reason.MISSING_FIELD),
         ({"conversations": [{"value": "q"}]}, Reason.MISSING_FIELD),
         ({"conversations": ["q", {"from": "gpt", "value": "a"}]}, Reason.WRONG_TYPE),
-    ],
-    ids=str,
-)
-def test_a_bad_sharegpt_row(row: dict[str, Any], reason: Reason) -> None:
-    assert refused_all("sharegpt", row) is reason
+    ]
+    for row, reason in cases:
+        assert refused_all("sharegpt", row) is reason
 
 
 def test_a_bad_system_prompt_spoils_every_turn() -> None:
@@ -160,9 +157,8 @@ def test_turns_inside_a_users_turn_are_taken_apart_there_too() -> None:
     assert (contexts(asked), judged(asked)) == ([[SYSTEM, *LONG]], {"turn[1]": "b"})
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_steerlm_row() -> None:
+    cases: list[tuple[dict[str, Any], Reason]] = [
         (steer(("User", "q", None), ("Assistant", "a", None), mask="Human"), Reason.UNKNOWN_ROLE),
         (steer(("User", "q", None), ("Assistant", "a", None), mask="Assistant"), Reason.UNKNOWN_ROLE),
         (steer(("User", "q", None), ("System", "t", None), ("Assistant", "a", None)), Reason.UNKNOWN_ROLE),
@@ -172,11 +168,9 @@ def test_turns_inside_a_users_turn_are_taken_apart_there_too() -> None:
         (share(("User", "q"), ("Assistant", "a"), mask=1), Reason.WRONG_TYPE),
         ({"mask": "User", "conversations": [{"from": "User", "value": "q"}, {"value": "a"}]}, Reason.MISSING_FIELD),
         ({"mask": "User"}, Reason.MISSING_FIELD),
-    ],
-    ids=str,
-)
-def test_a_bad_steerlm_row(row: dict[str, Any], reason: Reason) -> None:
-    assert refused_all("steerlm", row) is reason
+    ]
+    for row, reason in cases:
+        assert refused_all("steerlm", row) is reason
 
 
 # --- NeMo's template -----------------------------------------------------------------------------------------------
@@ -197,9 +191,8 @@ def test_line_breaks_of_a_content_are_its_own() -> None:
     assert (contexts(asked), judged(asked)) == ([[("user", "\nq\n\n")]], {"final": "\na\n"})
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_a_text_that_is_not_of_the_form_is_refused() -> None:
+    cases: list[tuple[object, Reason]] = [
         ("1 2 3", Reason.WRITTEN_OUT),
         ("", Reason.EMPTY_CONTENT),
         (" " + TEXT, Reason.WRITTEN_OUT),
@@ -210,20 +203,21 @@ def test_line_breaks_of_a_content_are_its_own() -> None:
         ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Bob\na", Reason.WRITTEN_OUT),
         (TEXT + "\n<extra_id_2>quality:4\n<extra_id_2>", Reason.WRITTEN_OUT),
         (5, Reason.CONTENT_NOT_TEXT),
-    ],
-)
-def test_a_text_that_is_not_of_the_form_is_refused(text: object, reason: Reason) -> None:
-    assert refused_all("written-out", {"text": text}) is reason
+    ]
+    for text, reason in cases:
+        assert refused_all("written-out", {"text": text}) is reason
 
 
 PROMPT = "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
 
 
-@pytest.mark.parametrize("prompt", [PROMPT, [{"role": "system", "content": "s"}, user("q")]])
-@pytest.mark.parametrize("good", ["good\n<extra_id_1>", "good", said("good")])
-def test_nemo_pairs_may_be_text_or_messages(prompt: object, good: object) -> None:
-    asked = read("nemo-preference", {"prompt": prompt, "chosen_response": good, "rejected_response": "bad"})
-    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"chosen": "good", "rejected": "bad"})
+def test_nemo_pairs_may_be_text_or_messages() -> None:
+    goods: list[object] = ["good\n<extra_id_1>", "good", said("good")]
+    prompts: list[object] = [PROMPT, [{"role": "system", "content": "s"}, user("q")]]
+    for prompt in prompts:
+        for good in goods:
+            asked = read("nemo-preference", {"prompt": prompt, "chosen_response": good, "rejected_response": "bad"})
+            assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"chosen": "good", "rejected": "bad"})
 
 
 def test_nemo_rows_for_kto_have_one_response() -> None:
@@ -231,20 +225,18 @@ def test_nemo_rows_for_kto_have_one_response() -> None:
     assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"final": "a"})
 
 
-@pytest.mark.parametrize(
-    ("prompt", "response", "reason"),
-    [
+def test_a_nemo_pair_that_is_not_of_the_form_is_refused() -> None:
+    cases: list[tuple[object, str, Reason]] = [
         (PROMPT, "ok\n<extra_id_1>User\nthanks\n<extra_id_1>Assistant\nbye\n<extra_id_1>", Reason.WRITTEN_OUT),
         (PROMPT, "\n<extra_id_1>", Reason.EMPTY_CONTENT),
         (PROMPT.removesuffix("\n<extra_id_1>Assistant\n"), "ok", Reason.WRITTEN_OUT),
         ("<extra_id_0>System\ns\n<extra_id_1>Assistant\n", "ok", Reason.WRITTEN_OUT),
         (PROMPT.replace("q", "q <extra_id_2>"), "ok", Reason.WRITTEN_OUT),
         (None, "ok", Reason.EMPTY_CONTENT),
-    ],
-)
-def test_a_nemo_pair_that_is_not_of_the_form_is_refused(prompt: object, response: str, reason: Reason) -> None:
-    row = {"prompt": prompt, "chosen_response": response, "rejected_response": response}
-    assert refused_all("nemo-preference", row) is reason
+    ]
+    for prompt, response, reason in cases:
+        row = {"prompt": prompt, "chosen_response": response, "rejected_response": response}
+        assert refused_all("nemo-preference", row) is reason
 
 
 def test_ranked_completions_have_the_names_of_their_ranks() -> None:
@@ -277,12 +269,11 @@ def test_a_bad_completion_leaves_the_other(completion: dict[str, Any], reason: R
     assert (judged(read("nemo-rl", row)), refused(read("nemo-rl", row))) == ({"rank[0]": "a"}, {"rank[1]": reason})
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"), [(None, Reason.NO_MESSAGES), ("x", Reason.WRONG_TYPE), ([5], Reason.WRONG_TYPE)]
-)
-@pytest.mark.parametrize("name", ["nemo-rl", "ultrafeedback"])
-def test_completions_that_are_none(name: str, value: object, reason: Reason) -> None:
-    assert refused_all(name, {"context": [user("q")], "instruction": "q", "completions": value}) is reason
+def test_completions_that_are_none() -> None:
+    cases: list[tuple[object, Reason]] = [(None, Reason.NO_MESSAGES), ("x", Reason.WRONG_TYPE), ([5], Reason.WRONG_TYPE)]
+    for value, reason in cases:
+        for name in ("nemo-rl", "ultrafeedback"):
+            assert refused_all(name, {"context": [user("q")], "instruction": "q", "completions": value}) is reason
 
 
 # --- HelpSteer -----------------------------------------------------------------------------------------------------
@@ -306,19 +297,16 @@ def test_turns_inside_a_prompt_are_taken_apart(prompt: object, context: list[tup
     assert (contexts(pair), judged(pair)) == ([context], {"response_1": "b", "response_2": "c"})
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [
+def test_a_prompt_with_other_tokens_stays_as_it_is() -> None:
+    for prompt in (
         "q\n<extra_id_1>Assistant\na",
         "q\n<extra_id_1>User\nr",
         "q\n<extra_id_1>Assistant\na\n<extra_id_1>Assistant\nb\n<extra_id_1>User\nr",
         "q <extra_id_1>Assistant\na\n<extra_id_1>User\nr",
         "q\n<extra_id_1>Assistant\na <extra_id_2>\n<extra_id_1>User\nr",
         "What is <extra_id_0> in T5?",
-    ],
-)
-def test_a_prompt_with_other_tokens_stays_as_it_is(prompt: str) -> None:
-    assert contexts(read("helpsteer2", {"prompt": prompt, "response": "b", **RATED})) == [[("user", prompt)]]
+    ):
+        assert contexts(read("helpsteer2", {"prompt": prompt, "response": "b", **RATED})) == [[("user", prompt)]]
 
 
 @pytest.mark.parametrize(
@@ -384,11 +372,13 @@ def test_ultrafeedback_has_a_response_of_each_model() -> None:
     assert refused(asked) == {"completions[1]": Reason.EMPTY_CONTENT}
 
 
-@pytest.mark.parametrize("completion", ["a", said("a"), [said("a")]])
-@pytest.mark.parametrize("prompt", ["q", [user("q")]])
-def test_a_prompt_and_its_completion(prompt: object, completion: object) -> None:
-    asked = read("prompt-completion", {"prompt": prompt, "completion": completion, "label": False})
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"final": "a"})
+def test_a_prompt_and_its_completion() -> None:
+    prompts: list[object] = ["q", [user("q")]]
+    completions: list[object] = ["a", said("a"), [said("a")]]
+    for completion in completions:
+        for prompt in prompts:
+            asked = read("prompt-completion", {"prompt": prompt, "completion": completion, "label": False})
+            assert (contexts(asked), judged(asked)) == ([ASKED], {"final": "a"})
 
 
 def test_a_completion_of_several_turns_ends_with_the_response() -> None:
@@ -411,20 +401,17 @@ def test_alpaca_may_be_a_pair() -> None:
     assert judged(both) == {"final": "a", "chosen": "good", "rejected": "bad"}
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_alpaca_row() -> None:
+    cases: list[tuple[dict[str, Any], Reason]] = [
         ({"output": "a"}, Reason.MISSING_FIELD),
         ({"instruction": "q"}, Reason.MISSING_FIELD),
         ({"instruction": " ", "output": "a"}, Reason.EMPTY_CONTENT),
         ({"instruction": "q", "input": 5, "output": "a"}, Reason.CONTENT_NOT_TEXT),
         ({"instruction": "q", "output": "a", "history": [["q"]]}, Reason.WRONG_TYPE),
         ({"instruction": "q", "output": "a", "history": [["q", None]]}, Reason.EMPTY_CONTENT),
-    ],
-    ids=str,
-)
-def test_a_bad_alpaca_row(row: dict[str, Any], reason: Reason) -> None:
-    assert refused_all("alpaca", row) is reason
+    ]
+    for row, reason in cases:
+        assert refused_all("alpaca", row) is reason
 
 
 LLAMA = "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
@@ -442,9 +429,8 @@ def test_a_system_prompt_is_not_repeated() -> None:
         assert contexts(read("input-output", {"input": given, "output": "a", "system_prompt": "s"})) == [[SYSTEM, *ASKED]]
 
 
-@pytest.mark.parametrize(
-    ("given", "output", "reason"),
-    [
+def test_a_bad_input_or_output() -> None:
+    cases: list[tuple[object, object, Reason]] = [
         (LLAMA.removesuffix("\n\n"), "a", Reason.WRITTEN_OUT),
         (LLAMA + "x", "a", Reason.WRITTEN_OUT),
         (LLAMA.replace("q<|eot_id|>", "q <|eot_id|> r<|eot_id|>"), "a", Reason.WRITTEN_OUT),
@@ -453,10 +439,9 @@ def test_a_system_prompt_is_not_repeated() -> None:
         (LLAMA, "<|eot_id|>", Reason.EMPTY_CONTENT),
         ("q", None, Reason.EMPTY_CONTENT),
         (None, "a", Reason.EMPTY_CONTENT),
-    ],
-)
-def test_a_bad_input_or_output(given: object, output: object, reason: Reason) -> None:
-    assert refused_all("input-output", {"input": given, "output": output}) is reason
+    ]
+    for given, output, reason in cases:
+        assert refused_all("input-output", {"input": given, "output": output}) is reason
 
 
 # --- benchmarks ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Every setting decides numbers, and is in a run's identity, or doesn't, and the reason why is here."""
 
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -150,15 +151,15 @@ def base_of(kind: type[Settings]) -> dict[str, Any]:
     return {"model": "tiny-scalar", **policy}
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_setting_that_decides_numbers_is_in_the_identity(name: str, tmp_path: Path) -> None:
-    beside, value = RECORDED[name]
-    kind = kind_of(name)
-    if beside.get("model") == "judge":
-        beside = {**beside, "model": str(judge_folder(tmp_path / "judge"))}
-    flat = {**base_of(kind), **beside}
-    before = {key: own for key, own in flat.items() if not _needs(key, name)}
-    assert identity(kind, before, tmp_path) != identity(kind, {**flat, name: value}, tmp_path)
+def test_a_setting_that_decides_numbers_is_in_the_identity(tmp_path: Path) -> None:
+    for name, (beside, value) in RECORDED.items():
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        kind = kind_of(name)
+        if beside.get("model") == "judge":
+            beside = {**beside, "model": str(judge_folder(folder / "judge"))}
+        flat = {**base_of(kind), **beside}
+        before = {key: own for key, own in flat.items() if not _needs(key, name)}
+        assert identity(kind, before, folder) != identity(kind, {**flat, name: value}, folder)
 
 
 OF_SCORES = sorted(
@@ -167,13 +168,14 @@ OF_SCORES = sorted(
 """What decides the scores of a request that is rendered already; the other settings decide how it is rendered."""
 
 
-@pytest.mark.parametrize("name", OF_SCORES)
-def test_a_setting_of_the_model_or_its_engine_is_in_the_identity_of_stored_scores(name: str, tmp_path: Path) -> None:
-    beside, value = RECORDED[name]
-    if beside.get("model") == "judge":
-        beside = {**beside, "model": str(judge_folder(tmp_path / "judge"))}
-    flat = {**base_of(ScoreSettings), **beside}
-    assert stored_identity(flat) != stored_identity({**flat, name: value})
+def test_a_setting_of_the_model_or_its_engine_is_in_the_identity_of_stored_scores(tmp_path: Path) -> None:
+    for name in OF_SCORES:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        beside, value = RECORDED[name]
+        if beside.get("model") == "judge":
+            beside = {**beside, "model": str(judge_folder(folder / "judge"))}
+        flat = {**base_of(ScoreSettings), **beside}
+        assert stored_identity(flat) != stored_identity({**flat, name: value})
 
 
 def stored_identity(flat: Mapping[str, Any]) -> dict[str, Any]:

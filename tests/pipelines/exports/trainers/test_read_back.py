@@ -210,15 +210,15 @@ def cases(names: Iterable[str], rewarded: Iterable[str]) -> list[tuple[str, str]
     return [(name, wrong) for name in names for wrong in WRONG if wrong != "rewards exchanged" or name in rewarded]
 
 
-@pytest.mark.parametrize(("name", "wrong"), cases(PAIR_FORMATS, NUMBERS))
-def test_a_pair_gone_wrong_would_be_seen(name: str, wrong: str) -> None:
-    single = name == "openrlhf-iter-dpo"
-    pair = in_context(PAIR, LONG[1:2]) if single else PAIR
-    made = PAIR_FORMATS[name]
-    faithful_pair(name, pair, list(made.rows(pair)))
-    changed = WRONG[wrong](pair) if not single or "turn" not in wrong else in_context(pair, LONG[3:])
-    with pytest.raises(AssertionError):
-        faithful_pair(name, pair, list(made.rows(changed)))
+def test_a_pair_gone_wrong_would_be_seen() -> None:
+    for name, wrong in cases(PAIR_FORMATS, NUMBERS):
+        single = name == "openrlhf-iter-dpo"
+        pair = in_context(PAIR, LONG[1:2]) if single else PAIR
+        made = PAIR_FORMATS[name]
+        faithful_pair(name, pair, list(made.rows(pair)))
+        changed = WRONG[wrong](pair) if not single or "turn" not in wrong else in_context(pair, LONG[3:])
+        with pytest.raises(AssertionError):
+            faithful_pair(name, pair, list(made.rows(changed)))
 
 
 def test_a_line_lost_from_a_reward_models_pairs_would_be_seen() -> None:
@@ -228,12 +228,12 @@ def test_a_line_lost_from_a_reward_models_pairs_would_be_seen() -> None:
         faithful_pair("nemo-aligner-rm", PAIR, rows[1:3])
 
 
-@pytest.mark.parametrize(("name", "wrong"), cases(RESPONSE_FORMATS, KTO_LABELS))
-def test_a_response_gone_wrong_would_be_seen(name: str, wrong: str) -> None:
-    made, labels = RESPONSE_FORMATS[name], Labels(0.0)
-    faithful_response(name, BEST, list(made.rows([BEST], labels)), labels)
-    with pytest.raises(AssertionError):
-        faithful_response(name, BEST, list(made.rows([WRONG[wrong](PAIR).chosen], labels)), labels)
+def test_a_response_gone_wrong_would_be_seen() -> None:
+    for name, wrong in cases(RESPONSE_FORMATS, KTO_LABELS):
+        made, labels = RESPONSE_FORMATS[name], Labels(0.0)
+        faithful_response(name, BEST, list(made.rows([BEST], labels)), labels)
+        with pytest.raises(AssertionError):
+            faithful_response(name, BEST, list(made.rows([WRONG[wrong](PAIR).chosen], labels)), labels)
 
 
 @pytest.mark.parametrize("name", ["steerlm", "steerlm-regression"])
