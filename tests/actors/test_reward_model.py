@@ -57,9 +57,9 @@ def close(reading: Reading) -> Any:
 
 def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
     files = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
-    found = [importlib.import_module(f"actors.models.{file}").FAMILY for file in files]
-    assert all(isinstance(family, Family) for family in found)
-    assert sorted(family.name for family in found) == sorted(families())
+    result = [importlib.import_module(f"actors.models.{file}").FAMILY for file in files]
+    assert all(isinstance(family, Family) for family in result)
+    assert sorted(family.name for family in result) == sorted(families())
     assert len(families()) == len(files)
 
 
@@ -77,12 +77,12 @@ def test_a_family_says_what_it_is_and_its_weights_name_its_outputs() -> None:
 
 
 def test_each_response_is_asked_about_with_its_context() -> None:
-    cases: list[Family] = [one for one in families().values() if one.task.pools]
+    cases: list[Family] = [family for family in families().values() if family.task.pools]
     for family in cases:
-        asked = request(user("Hi"), to=["A", "B"])
-        questions = list(family.questions(asked, range(2)))
+        query = request(user("Hi"), to=["A", "B"])
+        questions = list(family.questions(query, range(2)))
         assert [question.judges for question in questions] == [(0,), (1,)]
-        assert [question.messages[:-1] for question in questions] == [asked.context] * 2
+        assert [question.messages[:-1] for question in questions] == [query.context] * 2
         assert [question.messages[-1].content for question in questions] == ["A", "B"]
 
 
@@ -107,16 +107,16 @@ def test_the_reward_is_that_of_the_documentation_of_nvidia() -> None:
 
 
 def test_attributes_in_another_order_give_another_reward() -> None:
-    for at in range(8):
-        swapped = [*NINE[:at], NINE[at + 1], NINE[at], *NINE[at + 2 :]]
+    for index in range(8):
+        swapped = [*NINE[:index], NINE[index + 1], NINE[index], *NINE[index + 2 :]]
         weights = attributes().weights(None)
         right, wrong = attributes().reading([[NINE]], weights), attributes().reading([[swapped]], weights)
-        assert (right == wrong) == (at + 1 < 4)  # among the untrained ones it doesn't matter
+        assert (right == wrong) == (index + 1 < 4)  # among the untrained ones it doesn't matter
 
 
 def test_weights_of_ones_own_replace_the_cards() -> None:
-    own = attributes().weights({"correctness": 2.0, "verbosity": -1.0})
-    reading = attributes().reading([[NINE]], own)
+    values = attributes().weights({"correctness": 2.0, "verbosity": -1.0})
+    reading = attributes().reading([[NINE]], values)
     assert close(reading) == 2.0 * 0.1 - 0.0001
     assert set(reading.scores) == set(attributes().outputs())
 
@@ -202,10 +202,10 @@ def test_settings_win_over_the_checkpoint(tmp_path: Path) -> None:
     path = str(write_model(tmp_path / "model"))
     as_it_is = resolve_model(ModelSettings(model=path), RenderSettings())
     assert (as_it_is.dtype, as_it_is.max_model_len) == ("bfloat16", 8192)
-    own = resolve_model(
+    reward_model = resolve_model(
         ModelSettings(model=path, dtype=Dtype.FLOAT32, weights={"score": -1.0}), RenderSettings(max_model_len=100)
     )
-    assert (own.dtype, own.max_model_len, own.weights) == ("float32", 100, {"score": -1.0})
+    assert (reward_model.dtype, reward_model.max_model_len, reward_model.weights) == ("float32", 100, {"score": -1.0})
 
 
 @pytest.mark.parametrize(
@@ -292,13 +292,13 @@ def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) 
     ("name", "family"), [("internlm2", "internlm2"), ("math-rm", "math-reward"), ("math-prm", "math-process")]
 )
 def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, name: str, family: str) -> None:
-    foreign, known = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
-    for folder in (foreign, known):
+    foreign, names = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
+    for folder in (foreign, names):
         shutil.copytree(BUILT_IN / name, folder)
     with pytest.raises(ModelError, match=rf"nor how it is read: if it is one, say which with --family: {family}: "):
         reward_model(foreign)
     assert resolve_model(ModelSettings(model=str(foreign), family=family), RenderSettings()).family_name == family
-    assert reward_model(known).family_name == reward_model(f"tiny-{name}").family_name == family
+    assert reward_model(names).family_name == reward_model(f"tiny-{name}").family_name == family
 
 
 def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_published_models_are_known_by_their_id() -> None:
         ("Skywork-Reward-Gemma-2-27B", "scalar"),
     ]
     for model, family in cases:
-        assert [found.name for found in families().values() if found.knows(model)] == [family]
+        assert [family.name for family in families().values() if family.knows(model)] == [family]
 
 
 def test_no_id_is_known_to_two_families() -> None:
@@ -381,8 +381,8 @@ def test_a_published_model_isnt_read_as_another_family() -> None:
 def test_a_copy_in_a_folder_of_its_name_is_known(tmp_path: Path) -> None:
     for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"):
         write_model(tmp_path / name)
-    known, unknown = (reward_model(tmp_path / name) for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"))
-    assert scalar().knows(known.known_as) == scalar().knows("Skywork/Skywork-Reward-V2-Llama-3.1-8B")
+    names, unknown = (reward_model(tmp_path / name) for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"))
+    assert scalar().knows(names.known_as) == scalar().knows("Skywork/Skywork-Reward-V2-Llama-3.1-8B")
     assert scalar().knows(unknown.known_as) is None
     assert scalar().knows("somebody/Skywork-Reward-V2-Llama-3.1-8B") is None, "another owner's may be another model"
 
@@ -402,20 +402,20 @@ def test_what_an_index_names_is_there_even_if_its_file_isnt_yet(tmp_path: Path) 
 
 
 def test_another_config_is_another_model(tmp_path: Path) -> None:
-    one = reward_model(write_model(tmp_path / "a", config=SCALAR_CONFIG))
+    item = reward_model(write_model(tmp_path / "a", config=SCALAR_CONFIG))
     other = reward_model(write_model(tmp_path / "b", config={**SCALAR_CONFIG, "rope_theta": 123.0}))
-    assert one.hashes["config"] != other.hashes["config"]
+    assert item.hashes["config"] != other.hashes["config"]
 
 
 def test_prompts_are_as_long_as_the_model_was_trained_on_unless_one_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(write_model(tmp_path / "model"))
-    known = KnownModel(path, "", context=4096)
-    monkeypatch.setattr(type(scalar()), "models", (known,))
+    names = KnownModel(path, "", context=4096)
+    monkeypatch.setattr(type(scalar()), "models", (names,))
     assert reward_model(path).max_model_len == 4096
     assert reward_model(path, max_model_len=8192).max_model_len == 8192
-    monkeypatch.setattr(type(scalar()), "models", (replace(known, context=16384),))
+    monkeypatch.setattr(type(scalar()), "models", (replace(names, context=16384),))
     assert reward_model(path).max_model_len == 8192, "never more than the checkpoint takes"
 
 

@@ -36,7 +36,7 @@ FACTS = Path(__file__).with_name("kuberay_facts.yaml")
 KUBERNETES = "1.36"  # of KubeRay 1.7's go.mod: what it knows of pods
 KUBERAY = "1.7"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-RAY = next(str(own.specifier)[2:] for own in map(Requirement, PROJECT["dependencies"]) if own.name == "ray")
+RAY = next(str(item.specifier)[2:] for item in map(Requirement, PROJECT["dependencies"]) if item.name == "ray")
 GPU = "nvidia.com/gpu"
 
 
@@ -78,8 +78,8 @@ class Group(NamedTuple):
 
     @property
     def container(self) -> Any:
-        (own,) = self.pod["containers"]
-        return own
+        (item,) = self.pod["containers"]
+        return item
 
     @property
     def gpus(self) -> int:
@@ -87,7 +87,7 @@ class Group(NamedTuple):
 
 
 HEADS = [Group(name, "head", spec["headGroupSpec"]) for name, spec in CLUSTERS.items()]
-WORKERS = [Group(name, own["groupName"], own) for name, spec in CLUSTERS.items() for own in spec["workerGroupSpecs"]]
+WORKERS = [Group(name, item["groupName"], item) for name, spec in CLUSTERS.items() for item in spec["workerGroupSpecs"]]
 GROUPS = HEADS + WORKERS
 SUBMITTER = Group("RayJob", "submitter", {"template": DOCUMENTS["RayJob/assay-corpus"]["spec"]["submitterPodTemplate"]})
 
@@ -123,10 +123,10 @@ def test_versions_and_images_are_this_projects() -> None:
     assert image["newTag"] == f"{PROJECT['version']}-gpu"
     assert set(_values(DOCUMENTS, "image")) == {f"{image['name']}:{image['newTag']}"}
     assert {spec["rayVersion"] for spec in CLUSTERS.values()} == {RAY}
-    told = (FOLDER / "kustomization.yaml").read_text()
-    assert f"KubeRay {KUBERAY}:" in told
-    assert f"--version {KUBERAY}.0 " in told
-    assert f"assay:{image['newTag']} ." in told
+    text = (FOLDER / "kustomization.yaml").read_text()
+    assert f"KubeRay {KUBERAY}:" in text
+    assert f"--version {KUBERAY}.0 " in text
+    assert f"assay:{image['newTag']} ." in text
     assert FACTS.read_text().startswith(f"# Facts from the CRDs of KubeRay v{KUBERAY}.0,")
     assert set(KUSTOMIZATION["resources"]) == {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
 
@@ -155,10 +155,10 @@ def test_no_pod_has_a_privilege() -> None:
 
 
 def test_secrets_are_those_that_the_commands_make_and_none_is_written_down() -> None:
-    told = (FOLDER / "kustomization.yaml").read_text()
-    made = dict(re.findall(r"create secret generic (\S+) --from-\S+?=(\S+?)(?:=|$)", told, re.MULTILINE))
-    references = [own["secretRef"]["name"] for own in _values(DOCUMENTS, "envFrom", flat=True)]
-    references += [own["secretName"] for own in _values(DOCUMENTS, "authOptions")]
+    text = (FOLDER / "kustomization.yaml").read_text()
+    made = dict(re.findall(r"create secret generic (\S+) --from-\S+?=(\S+?)(?:=|$)", text, re.MULTILINE))
+    references = [value["secretRef"]["name"] for value in _values(DOCUMENTS, "envFrom", flat=True)]
+    references += [value["secretName"] for value in _values(DOCUMENTS, "authOptions")]
     assert set(references) == set(made)
     assert made["assay-ray"] == "auth_token", "the key that KubeRay reads"
     assert made["assay-keys"] == "ASSAY_API_KEYS", "the variable that the ingress reads"
@@ -215,10 +215,10 @@ def test_the_endpoint_is_that_of_serve_yaml() -> None:
 def test_there_are_as_many_gpus_as_replicas_ask_for() -> None:
     models = validate(EndpointSettings, CONFIG["applications"][0]["args"]).models
     (gpu,) = (group for group in WORKERS if group.cluster == "RayService" and group.gpus)
-    assert all(gpu.gpus % own.engine.tensor_parallel == 0 for own in models)
-    most = sum(own.scaling.max_replicas * own.engine.tensor_parallel for own in models)
+    assert all(gpu.gpus % model.engine.tensor_parallel == 0 for model in models)
+    most = sum(model.scaling.max_replicas * model.engine.tensor_parallel for model in models)
     assert most == gpu.gpus * gpu.spec["maxReplicas"]
-    least = sum(own.scaling.min_replicas * own.engine.tensor_parallel for own in models)
+    least = sum(model.scaling.min_replicas * model.engine.tensor_parallel for model in models)
     assert least == gpu.gpus * gpu.spec["minReplicas"]
 
 
@@ -244,11 +244,11 @@ def test_the_endpoint_asks_for_its_gpus_on_a_cluster_that_has_none_yet(tmp_path:
 
         def deployments() -> dict[str, Any]:
             token = {"Authorization": f"Bearer {guarded['RAY_AUTH_TOKEN']}"}
-            told = httpx.get(f"{dashboard}/api/serve/applications/", headers=token, timeout=60).json()
-            application = told["applications"].get("assay", {})
+            body = httpx.get(f"{dashboard}/api/serve/applications/", headers=token, timeout=60).json()
+            application = body["applications"].get("assay", {})
             assert application.get("status") != "DEPLOY_FAILED", application["message"]
-            found: dict[str, Any] = application.get("deployments", {})
-            return found
+            answer: dict[str, Any] = application.get("deployments", {})
+            return answer
 
         wait(lambda: "model-0" in deployments())
         options = deployments()["model-0"]["deployment_config"]["ray_actor_options"]
@@ -258,7 +258,7 @@ def test_the_endpoint_asks_for_its_gpus_on_a_cluster_that_has_none_yet(tmp_path:
 # Who reaches whom.
 
 
-POLICIES = {name: own["spec"] for name, own in DOCUMENTS.items() if name.startswith("NetworkPolicy/")}
+POLICIES = {name: document["spec"] for name, document in DOCUMENTS.items() if name.startswith("NetworkPolicy/")}
 
 
 def test_every_pod_is_closed_both_ways_and_open_to_its_own() -> None:
@@ -296,11 +296,11 @@ def _selects(policy: Any, labels: dict[str, str]) -> bool:
 
 
 def _ports(group: Group) -> dict[str, int]:
-    return {own["name"]: own["containerPort"] for own in group.container["ports"]}
+    return {port["name"]: port["containerPort"] for port in group.container["ports"]}
 
 
 def _environment(group: Group) -> dict[str, str]:
-    return {own["name"]: own.get("value", "") for own in group.container.get("env", [])}
+    return {item["name"]: item.get("value", "") for item in group.container.get("env", [])}
 
 
 def _values(document: Any, key: str, *, flat: bool = False) -> Iterator[Any]:

@@ -55,12 +55,12 @@ def model(monkeypatch: pytest.MonkeyPatch) -> RewardModel:
     """A small checkpoint that passes for one of 70 billion parameters in 16 bits: too large for a card."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: settings.tensor_parallel)
     monkeypatch.setattr(placement, "size_of_model", lambda name: LARGE)
-    found = resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
-    return replace(found, dtype="bfloat16")
+    reward_model = resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
+    return replace(reward_model, dtype="bfloat16")
 
 
 def on(monkeypatch: pytest.MonkeyPatch, *nodes: dict[str, float]) -> None:
-    monkeypatch.setattr(placement, "_node_resources", lambda: {str(at): node for at, node in enumerate(nodes)})
+    monkeypatch.setattr(placement, "_node_resources", lambda: {str(index): node for index, node in enumerate(nodes)})
 
 
 def test_weights_that_cant_fit_are_refused_with_the_arithmetic(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:

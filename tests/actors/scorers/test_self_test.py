@@ -36,8 +36,8 @@ class Reading(FakeEngine):
     async def pool(
         self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        found = await super().pool(ids, request_id, at, activated=activated and not self.ignores_activation)
-        return Pooled(tuple(map(self.change, found.rows)), found.cached_tokens, found.computed_tokens)
+        result = await super().pool(ids, request_id, at, activated=activated and not self.ignores_activation)
+        return Pooled(tuple(map(self.change, result.rows)), result.cached_tokens, result.computed_tokens)
 
 
 @pytest.fixture(params=[ATTRIBUTES, SCALAR])
@@ -204,8 +204,8 @@ def test_a_conversation_with_a_known_reward_must_have_it(
     engine: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golden = Golden.answer("What is 1+1?", "1+1=2", 50.0, tolerance)
-    known = (KnownModel(engine.model.model, "", golden=(golden,)),)
-    monkeypatch.setattr(type(engine.model.family), "models", known)
+    names = (KnownModel(engine.model.model, "", golden=(golden,)),)
+    monkeypatch.setattr(type(engine.model.family), "models", names)
     passed: list[str] = []
     if tolerance == 100.0:
         self_test(engine.model, engine, passed.append)
@@ -288,8 +288,8 @@ def test_what_a_card_publishes_is_asked_of_that_model_alone(
 
 
 def golden_of(model: str) -> Sequence[Golden]:
-    (known,) = filter(None, (family.knows(model) for family in families().values()))
-    return known.golden
+    (names,) = filter(None, (family.knows(model) for family in families().values()))
+    return names.golden
 
 
 def test_a_judge_of_whom_nothing_can_be_read_passes_where_it_neednt_be() -> None:

@@ -83,14 +83,14 @@ def test_reasoning_stands_at_the_beginning_up_to_its_end() -> None:
 
 def test_a_mark_that_is_only_mentioned_is_text() -> None:
     for text in TEXT:
-        found = split_reasoning(text)
-        assert (found.reasoned, found.answer) == (False, text)
+        result = split_reasoning(text)
+        assert (result.reasoned, result.answer) == (False, text)
 
 
 def test_every_mark_is_known() -> None:
     for mark in MARKS:
-        found = split_reasoning(f"{mark[0]} hm {mark[1]}yes")
-        assert (found.reasoned, found.answer) == (True, "yes")
+        result = split_reasoning(f"{mark[0]} hm {mark[1]}yes")
+        assert (result.reasoned, result.answer) == (True, "yes")
 
 
 def test_a_text_is_cut_at_the_marks_of_its_reasoning() -> None:
@@ -117,10 +117,12 @@ def test_looking_for_it_is_linear_in_the_text(text: str) -> None:
 
 def test_turns_before_a_response_are_treated_as_it_is() -> None:
     thought = assistant("<think>hm</think>7")
-    asked = ScoreRequest((user("3+4?"), thought, user("sure?")), (Response("final", "yes"), Response("b", "<think>no")))
-    assert without_reasoning(asked, Reasoning.REJECT).refused == {0, 1}
-    assert without_reasoning(asked, Reasoning.KEEP).request == asked
-    stripped = without_reasoning(asked, Reasoning.STRIP)
+    score_request = ScoreRequest(
+        (user("3+4?"), thought, user("sure?")), (Response("final", "yes"), Response("b", "<think>no"))
+    )
+    assert without_reasoning(score_request, Reasoning.REJECT).refused == {0, 1}
+    assert without_reasoning(score_request, Reasoning.KEEP).request == score_request
+    stripped = without_reasoning(score_request, Reasoning.STRIP)
     assert stripped.request.context[1] == assistant("7")
     assert [set(stripped.reasoned), set(stripped.refused)] == [{0, 1}, {1}]
     open_ended = ScoreRequest((user("3+4?"), assistant("<think>hm"), user("sure?")), (Response("final", "yes"),))
@@ -128,8 +130,8 @@ def test_turns_before_a_response_are_treated_as_it_is() -> None:
 
 
 def test_what_the_user_writes_is_no_reasoning_of_the_assistants() -> None:
-    asked = ScoreRequest((user("<think>hm</think>?"),), (Response("final", "yes"),))
-    assert without_reasoning(asked, Reasoning.STRIP).reasoned == set()
+    score_request = ScoreRequest((user("<think>hm</think>?"),), (Response("final", "yes"),))
+    assert without_reasoning(score_request, Reasoning.STRIP).reasoned == set()
 
 
 def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:
@@ -209,8 +211,8 @@ def test_what_is_rendered_is_the_answer_alone_or_all_of_it() -> None:
     thought, plain = request(user("3+4?"), to="<think>hm</think>\n\n7"), request(user("3+4?"), to="7")
     (wanted,) = rendering(None).render([plain])
     for reasoning in (None, Reasoning.REJECT):
-        (found,) = rendering(reasoning).render([thought])
-        assert (found.responses[0].reason, found.responses[0].reasoned, found.prompts) == (Reason.REASONING, True, ())
+        (result,) = rendering(reasoning).render([thought])
+        assert (result.responses[0].reason, result.responses[0].reasoned, result.prompts) == (Reason.REASONING, True, ())
     stripped, kept = (rendering(how).render([thought])[0] for how in (Reasoning.STRIP, Reasoning.KEEP))
     assert stripped.prompts == wanted.prompts
     assert stripped.prompt_hash == kept.prompt_hash == wanted.prompt_hash
@@ -219,16 +221,16 @@ def test_what_is_rendered_is_the_answer_alone_or_all_of_it() -> None:
 
 
 def test_a_request_may_say_it_itself() -> None:
-    asked = ScoreRequest((user("3+4?"),), (Response("final", "<think>hm</think>7"),), reasoning=Reasoning.STRIP)
-    (found,) = rendering(None).render([asked])
-    assert found.responses[0].reason is None
+    score_request = ScoreRequest((user("3+4?"),), (Response("final", "<think>hm</think>7"),), reasoning=Reasoning.STRIP)
+    (result,) = rendering(None).render([score_request])
+    assert result.responses[0].reason is None
 
 
 def test_a_judge_whose_authors_strip_it_does_without_being_told() -> None:
-    asked = ScoreRequest(
+    score_request = ScoreRequest(
         (Message(Role.USER, "What is 3 + 4?"),),
         (Response("a", "<think>hm</think>7"), Response("b", "<think>hm"), Response("c", "9")),
     )
-    (found,) = rendering(None, "tiny-genrm").render([asked])
-    assert [response.reason for response in found.responses] == [None, Reason.REASONING, None]
-    assert {at for prompt in found.prompts for at in prompt.judges} == {0, 2}
+    (result,) = rendering(None, "tiny-genrm").render([score_request])
+    assert [response.reason for response in result.responses] == [None, Reason.REASONING, None]
+    assert {judge for prompt in result.prompts for judge in prompt.judges} == {0, 2}

@@ -453,7 +453,7 @@ def block(*tokens: int) -> list[RenderedRequest]:
 
 def test_harmless_work_is_scored_at_once() -> None:
     scores, deaths = score(Ledger(2), "part-1", block(1, 2, 3))
-    assert [one.status for (one,) in scores] == [Status.SCORED] * 3
+    assert [item.status for (item,) in scores] == [Status.SCORED] * 3
     assert deaths == 0
 
 
@@ -461,10 +461,10 @@ def test_the_request_that_kills_is_found_and_the_others_are_scored() -> None:
     requests = block(1, 2, DEADLY, 3, DEADLY, 4)
     ledger = Ledger(10)
     scores, deaths = score(ledger, "part-1", requests)
-    assert [one.reason for (one,) in scores] == [None, None, Reason.ENGINE_KILLER, None, Reason.ENGINE_KILLER, None]
+    assert [item.reason for (item,) in scores] == [None, None, Reason.ENGINE_KILLER, None, Reason.ENGINE_KILLER, None]
     assert deaths == SUSPECT + 2 * SUSPECT
     harmless, _ = score(Ledger(2), "part-1", block(1, 2, 3, 3, 4, 4))
-    assert [one for one in scores if one[0].reason is None] == [harmless[at] for at in (0, 1, 2, 4)]
+    assert [score for score in scores if score[0].reason is None] == [harmless[index] for index in (0, 1, 2, 4)]
     assert ledger.deaths("part-2") == 0
 
 
@@ -480,22 +480,22 @@ def test_what_was_found_about_a_suspect_outlives_engines_so_that_none_is_blamed_
 def test_killers_apart_from_each_other_dont_end_the_run() -> None:
     requests = block(*[token for number in range(8) for token in (DEADLY, 20 + number)])
     scores, deaths = score(Ledger(5), "part-1", requests)
-    assert [one.reason for (one,) in scores] == [Reason.ENGINE_KILLER, None] * 8
+    assert [item.reason for (item,) in scores] == [Reason.ENGINE_KILLER, None] * 8
     assert deaths == SUSPECT + 8 * SUSPECT
 
 
 def test_the_responses_of_a_killer_that_were_rejected_before_stay_so() -> None:
     responses = (RenderedResponse("A", Reason.CONTROL_TOKEN), RenderedResponse("B"))
     scores, _ = score(Ledger(10), "part-1", [RenderedRequest("hash", responses, (Prompt([DEADLY], (1,)),))])
-    assert [one.reason for one in scores[0]] == [Reason.CONTROL_TOKEN, Reason.ENGINE_KILLER]
-    assert [one.status for one in scores[0]] == [Status.REJECTED, Status.FAILED]
+    assert [item.reason for item in scores[0]] == [Reason.CONTROL_TOKEN, Reason.ENGINE_KILLER]
+    assert [item.status for item in scores[0]] == [Status.REJECTED, Status.FAILED]
 
 
 def test_what_a_response_was_before_it_killed_an_engine_is_kept() -> None:
     refused = RenderedResponse("reasons", Reason.REASONING, reasoned=True)
     killer = RenderedResponse("kills", truncated=True, reasoned=True)
-    found = _fail_killer(RenderedRequest("hash", (refused, killer), ()))
-    assert [(one.reason, one.truncated, one.reasoned) for one in found] == [
+    result = _fail_killer(RenderedRequest("hash", (refused, killer), ()))
+    assert [(item.reason, item.truncated, item.reasoned) for item in result] == [
         (Reason.REASONING, False, True),
         (Reason.ENGINE_KILLER, True, True),
     ]
@@ -626,7 +626,9 @@ class Memory:
             keys = [repr(request.prompts) for request in requests]
             new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._scores}
             fresh = dict(zip(new, score_block(list(new.values())), strict=True)) if new else {}
-            self._scores |= {key: tuple(replace(one, from_store=True) for one in scores) for key, scores in fresh.items()}
+            self._scores |= {
+                key: tuple(replace(score, from_store=True) for score in scores) for key, scores in fresh.items()
+            }
             return [fresh.get(key, self._scores[key]) for key in keys]
 
         return compute
@@ -736,7 +738,7 @@ def test_one_in_so_many_requests_is_asked_again_and_the_largest_difference_noted
         requests = block(*range(100 + first, 200 + first))
         actor.measure_noise(f"part-{first}", requests, actor.score(f"part-{first}", requests))
     actor.stop()
-    assert actor.asked == [[100 + at] for at in range(0, among, batch_actor._ONE_IN)]
+    assert actor.asked == [[100 + index] for index in range(0, among, batch_actor._ONE_IN)]
     noise = ledger.engine_starts().noise
     assert noise is not None
     assert noise.responses == len(actor.asked)

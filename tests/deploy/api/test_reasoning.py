@@ -18,8 +18,8 @@ FIELD = {"role": "assistant", "content": "7", "reasoning_content": "3 and 4, so 
 def scorers() -> Iterator[list[OnlineScorer]]:
     made = [scorer(HEAD), scorer(HEAD, reasoning="strip"), scorer(HEAD, reasoning="keep")]
     yield made
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,9 @@ def test_nothing_with_reasoning_has_a_reward_where_nobody_says_what_becomes_of_i
 
 
 def test_reasoning_in_a_field_of_its_own_counts(unsaid: Any, stripping: Any) -> None:
-    asked = FORMATS["/v1/rewards"](FIELD)
-    assert post(unsaid, "/v1/rewards", asked).json()["data"][0]["responses"][0]["reason"] == "reasoning"
-    assert rewards(post(stripping, "/v1/rewards", asked)) == rewards(
+    request = FORMATS["/v1/rewards"](FIELD)
+    assert post(unsaid, "/v1/rewards", request).json()["data"][0]["responses"][0]["reason"] == "reasoning"
+    assert rewards(post(stripping, "/v1/rewards", request)) == rewards(
         post(stripping, "/v1/rewards", FORMATS["/v1/rewards"]("7"))
     )
 
@@ -119,12 +119,12 @@ def test_an_item_without_a_reasoning_that_can_be_read(kind: str, unsaid: Any) ->
 
 
 def test_a_request_in_our_own_format_may_say_it(unsaid: Any, stripping: Any) -> None:
-    def asked(app: Any, answer: str, reasoning: str | None) -> Any:
+    def handler(app: Any, answer: str, reasoning: str | None) -> Any:
         return rewards(post(app, "/v1/rewards", {**FORMATS["/v1/rewards"](answer), "reasoning": reasoning}))
 
-    assert asked(unsaid, THOUGHT, "strip") == asked(unsaid, "7", None)
-    assert asked(stripping, THOUGHT, "reject") == [None]
-    assert asked(stripping, THOUGHT, "keep") not in ([None], asked(unsaid, "7", None))
+    assert handler(unsaid, THOUGHT, "strip") == handler(unsaid, "7", None)
+    assert handler(stripping, THOUGHT, "reject") == [None]
+    assert handler(stripping, THOUGHT, "keep") not in ([None], handler(unsaid, "7", None))
 
 
 def test_it_can_be_kept_for_a_model_that_knows_its_marks() -> None:

@@ -23,7 +23,7 @@ _RESPONSE = {"output": [{"type": "message", "content": [{"type": "output_text", 
 _PAIR = {"model": HEAD, "query": "?", "documents": ["7"]}
 _SCORED = {"model": HEAD, "queries": "?", "documents": ["7"]}
 _COMPARED = [*QUESTION, {"role": "response_1", "content": "7"}, {"role": "response_2", "content": "8"}]
-_MANY = {f"field {at}": at for at in range(1000)}
+_MANY = {f"field {index}": index for index in range(1000)}
 ASKED: dict[str, dict[str, Any]] = {
     "/v1/rewards": {"model": HEAD, "conversations": [{"messages": QUESTION, "responses": ["7"]}]},
     "/v1/chat/completions": {"model": HEAD, "messages": ANSWERED},
@@ -45,8 +45,8 @@ ASKED: dict[str, dict[str, Any]] = {
 def app() -> Iterator[Any]:
     scorers: list[OnlineScorer] = [scorer(HEAD), scorer(JUDGE)]
     yield application(scorers, LimitSettings(max_values=MOST))
-    for one in scorers:
-        one.close()
+    for item in scorers:
+        item.close()
 
 
 def ask(app: Any, path: str, body: Any) -> tuple[int, str]:
@@ -71,7 +71,7 @@ def test_what_is_asked_here_is_answered(app: Any) -> None:
 
 
 def test_values_are_counted_before_they_are_read(app: Any) -> None:
-    values: list[str] = ["[" + "1," * MOST + "1]", "{" + ",".join(f'"{at}": 1' for at in range(MOST)) + "}"]
+    values: list[str] = ["[" + "1," * MOST + "1]", "{" + ",".join(f'"{index}": 1' for index in range(MOST)) + "}"]
     for path in PATHS:
         for value in values:
             status, text = ask(app, path, _with(path, "more", value))
@@ -127,9 +127,9 @@ def test_half_a_character_is_the_clients_mistake_wherever_it_stands(app: Any) ->
     for path in PATHS:
         text = json.dumps(ASKED[path])
         half = [
-            text.replace(one, one + "\\ud800")
-            for one in ("7", "hi", '"a', "Is it?", "What", "user", "yes", "?")
-            if one in text
+            text.replace(item, item + "\\ud800")
+            for item in ("7", "hi", '"a', "Is it?", "What", "user", "yes", "?")
+            if item in text
         ]
         statuses = [ask(app, path, body.encode())[0] for body in half]
         assert half

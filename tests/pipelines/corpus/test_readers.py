@@ -75,19 +75,19 @@ def records(rows: Iterable[RawRow]) -> list[tuple[int, str | None, bytes | None]
 
 def lines_of(data: bytes, limit: int) -> list[tuple[int, str | None, bytes | None]]:
     """The same, by the simplest means."""
-    found: list[tuple[int, str | None, bytes | None]] = []
+    result: list[tuple[int, str | None, bytes | None]] = []
     for match in re.finditer(rb"[^\n]*\n|[^\n]+", data):
         line = match[0]
         if len(line.removesuffix(b"\n")) > limit:
-            found.append((match.start(), TOO_LARGE, None))
+            result.append((match.start(), TOO_LARGE, None))
         elif line.strip():
-            found.append((match.start(), None, line.rstrip(b"\r\n")))
-    return found
+            result.append((match.start(), None, line.rstrip(b"\r\n")))
+    return result
 
 
 def in_pieces(compress: Callable[[bytes], bytes], data: bytes, cuts: Sequence[int]) -> bytes:
     """Compressed as several members, or frames, one after the other."""
-    edges = [0, *sorted(min(at, len(data)) for at in cuts), len(data)]
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     return b"".join(compress(data[start:end]) for start, end in itertools.pairwise(edges))
 
 
@@ -130,9 +130,9 @@ def test_what_is_done_is_left_out_and_nothing_else(
     done = [row for row in whole if choice.draw(st.booleans())]
     open_ranges = gaps(ranges(done), len(data))
     other_size = choice.draw(st.integers(1, 40))
-    rest = [row for unit in cut(file, open_ranges, ranges(done), other_size) for row in raw_rows(unit, limit)]
-    assert tiles(ranges(done) + ranges(rest), len(data))
-    assert sorted(records(done) + records(rest)) == lines_of(data, limit)
+    rows = [row for unit in cut(file, open_ranges, ranges(done), other_size) for row in raw_rows(unit, limit)]
+    assert tiles(ranges(done) + ranges(rows), len(data))
+    assert sorted(records(done) + records(rows)) == lines_of(data, limit)
 
 
 @any_speed
@@ -207,14 +207,14 @@ def test_a_truncated_file_gives_the_rows_before_and_says_so(
 ) -> None:
     rows = [json.dumps({"number": number, "half": number / 7}).encode() for number in range(20_000)]
     file = file_of(tmp_path / name, compress(b"\n".join(rows))[:-missing])
-    found: list[bytes | None] = []
+    datas: list[bytes | None] = []
     with pytest.raises(SourceError, match=re.escape(file.path)) as refusal:
-        keep(found, raw_rows(Unit(file, None), PLENTY))
-    assert 1000 < len(found) < len(rows)
-    read_bytes = sum(len(row or b"") + 1 for row in found)
+        keep(datas, raw_rows(Unit(file, None), PLENTY))
+    assert 1000 < len(datas) < len(rows)
+    read_bytes = sum(len(row or b"") + 1 for row in datas)
     place = f"after byte {read_bytes:,} of its decompressed content (it has {file.size:,} bytes on disk)"
     assert place in str(refusal.value)
-    assert found == rows[: len(found)]
+    assert datas == rows[: len(datas)]
 
 
 @pytest.mark.usefixtures("broken_later")
@@ -333,13 +333,13 @@ def elements(path: Path, data: bytes, block: int = PLENTY, limit: int = PLENTY) 
 
 def between(data: bytes, rows: Sequence[RawRow]) -> list[bytes]:
     """What is left of a file without its records, in order. Fails if a record isn't in the file as it is."""
-    left, position = [], 0
+    remaining, position = [], 0
     for row in rows:
         assert row.record is not None
-        at = data.index(row.record, position)
-        left.append(data[position:at].strip())
-        position = at + len(row.record)
-    return [*left, data[position:].strip()]
+        index = data.index(row.record, position)
+        remaining.append(data[position:index].strip())
+        position = index + len(row.record)
+    return [*remaining, data[position:].strip()]
 
 
 def parses(record: bytes | None) -> bool:
@@ -358,7 +358,7 @@ def test_elements_come_out_as_they_are_written(
     data = before + json.dumps(values, **style).encode() + b"\n"
     rows = elements(folder / "x.json", data, block)
     assert [json.loads(row.record or b"") for row in rows] == values
-    assert ranges(rows) == [Range(at, at + 1) for at in range(len(values))]
+    assert ranges(rows) == [Range(index, index + 1) for index in range(len(values))]
     if values:
         first, *commas, last = between(data, rows)
         assert (first.removeprefix(b"\xef\xbb\xbf").strip(), commas, last) == (b"[", [b","] * (len(values) - 1), b"]")
@@ -440,7 +440,7 @@ def test_arrays_and_objects_after_one_another_are_read_to_the_end(
     rows = elements(folder / "x.json", data.encode(), block)
     expected = [row for value in values for row in (value if isinstance(value, list) else [value])]
     assert [json.loads(row.record or b"") for row in rows] == expected
-    assert ranges(rows) == [Range(at, at + 1) for at in range(len(expected))]
+    assert ranges(rows) == [Range(index, index + 1) for index in range(len(expected))]
 
 
 def test_many_objects_after_one_another_take_linear_time(tmp_path: Path) -> None:
@@ -495,9 +495,9 @@ def test_any_range_of_a_parquet_file_is_read(
 def test_a_parquet_table_has_its_own_columns_and_types(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array([[1], None], pa.list_(pa.int8())), "y": pa.array(["a", "b"], pa.large_string())})
     pq.write_table(table, tmp_path / "x.parquet")
-    (found,) = read(Unit(find([str(tmp_path)])[0], Range(0, 2)), PLENTY, never)
-    assert found.column_names == [FILE, START, END, NOTE, "x", "y"]
-    assert found.select(["x", "y"]).equals(table)
+    (result,) = read(Unit(find([str(tmp_path)])[0], Range(0, 2)), PLENTY, never)
+    assert result.column_names == [FILE, START, END, NOTE, "x", "y"]
+    assert result.select(["x", "y"]).equals(table)
 
 
 # --- files that change ---------------------------------------------------------------------------------------------
@@ -507,7 +507,7 @@ def test_no_row_comes_out_of_a_file_that_changes_while_it_is_read(tmp_path: Path
     for name in ("x.jsonl", "x.jsonl.gz", "x.json", "x.parquet"):
         for change in ("changed", "gone", "touched"):
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            path, lines = folder / name, [b'{"a": %d}' % at for at in range(3000)]
+            path, lines = folder / name, [b'{"a": %d}' % index for index in range(3000)]
             if name == "x.parquet":
                 pq.write_table(pa.table({"a": range(3000)}), path)
             else:

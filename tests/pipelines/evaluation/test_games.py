@@ -114,7 +114,7 @@ def test_the_margin_is_of_the_rewards_whoever_won_the_games() -> None:
 @pytest.mark.parametrize("family", ["genrm-boxed", "reward-anything"])
 def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_them(family: str, tmp_path: Path) -> None:
     row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
-    rows = [{**row, "pair_id": f"{at}", "source": "livebench-math"} for at in range(2)]
+    rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(2)]
     votes = [((5.0, 2.0), (2.0, 3.0)), ((5.0, 3.0), (2.0, 3.0))]
     readings = [[Reading(sum(of_one) / 2, {"reward": 0.0}, votes=of_one) for of_one in pair] for pair in votes]
     judge = {"family": family, "read": {}, "judge": {"votes": 2, "aggregate": "mean", "rubric": None}}
@@ -133,7 +133,7 @@ def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_t
 
 def test_a_corpus_of_a_judge_with_one_vote_has_figures_of_a_single_game(tmp_path: Path) -> None:
     row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
-    rows = [{**row, "pair_id": f"{at}", "source": "livebench-math"} for at in range(3)]
+    rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(3)]
     judge = {"family": "genrm-boxed", "read": {}, "judge": {"votes": 1, "aggregate": "mean", "rubric": None}}
     results = []
     for number, leads in enumerate(((1.0, 2.0, -1.0), (1.0, -2.0, -1.0))):

@@ -49,18 +49,21 @@ def export(folder: str, output: Path, trainer: str, **options: Any) -> ExportSum
 
 
 def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "response": "a", "system": "s", "id": at, "answer": f"x{at}", "when": None} for at in range(3)]
+    rows = [
+        {"prompt": "p", "response": "a", "system": "s", "id": index, "answer": f"x{index}", "when": None}
+        for index in range(3)
+    ]
     scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
     summary = choose(str(tmp_path / "scored"), tmp_path / "best")
-    found = rows_in(tmp_path / "best")
-    assert [list(row) for row in found] == [[*OURS, "id", "answer", "when"]] * 3
-    assert [(row["id"], row["answer"]) for row in found] == [(at, f"x{at}") for at in range(3)]
+    actual_rows = rows_in(tmp_path / "best")
+    assert [list(row) for row in actual_rows] == [[*OURS, "id", "answer", "when"]] * 3
+    assert [(row["id"], row["answer"]) for row in actual_rows] == [(index, f"x{index}") for index in range(3)]
     assert summary.left_fields == {}
     assert json.loads((tmp_path / "best" / "choose.json").read_text())["fields"] == ["id", "answer"]
 
 
 def test_candidates_of_a_policy_have_those_of_their_prompt(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{at}", "answer": str(at)} for at in range(2)]
+    rows = [{"prompt": f"p{index}", "answer": str(index)} for index in range(2)]
     folder = drawn_corpus(tmp_path / "in", rows, [[("a", 1.0), ("b", 2.0)]] * 2, prompts(), parquet=True)
     choose(folder, tmp_path / "best", per="prompt")
     assert sorted((row["messages"][0]["content"], row["answer"]) for row in rows_in(tmp_path / "best")) == [
@@ -73,8 +76,12 @@ def test_fields_with_prompt_and_response_dont_come_again_nor_do_bytes(tmp_path: 
     shape = RowShape("columns", own_columns=OwnColumns("q", "r.text"))
     row = {"q": "p", "r": {"text": "a"}, "system": "s", "tags": ["t"], "raw": b"x", "n": 1, "day": datetime.date(2026, 1, 2)}
     choose(judged(tmp_path / "in", [row], [[1.0]], shape), tmp_path / "best")
-    (found,) = rows_in(tmp_path / "best")
-    assert {name: found[name] for name in found if name not in OURS} == {"tags": ["t"], "n": 1, "day": "2026-01-02"}
+    (actual_row,) = rows_in(tmp_path / "best")
+    assert {name: actual_row[name] for name in actual_row if name not in OURS} == {
+        "tags": ["t"],
+        "n": 1,
+        "day": "2026-01-02",
+    }
 
 
 def test_pairs_have_them_in_each_format(tmp_path: Path) -> None:
@@ -92,7 +99,7 @@ def test_exports_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
     outputs = ("reward", *scores)
     folder = judged_corpus(
         tmp_path / "in",
-        [{**row, "id": at} for at in range(3)],
+        [{**row, "id": index} for index in range(3)],
         [[{"reward": 1.0, **scores}]] * 3,
         ANSWERED,
         parquet=True,
@@ -104,12 +111,12 @@ def test_exports_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
 
 
 def test_a_pair_of_two_rows_has_what_is_equal_in_both(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "response": text, "id": at, "source": "s"} for at, text in enumerate("ab")]
+    rows = [{"prompt": "p", "response": text, "id": index, "source": "s"} for index, text in enumerate("ab")]
     folder = judged(tmp_path / "in", rows, [[1.0], [2.0]], ANSWERED)
     pair(folder, tmp_path / "pairs", per="prompt")
-    (found,) = rows_in(tmp_path / "pairs")
-    assert found["source"] == "s"
-    assert "id" not in found
+    (row,) = rows_in(tmp_path / "pairs")
+    assert row["source"] == "s"
+    assert "id" not in row
 
 
 # --- names that are taken ------------------------------------------------------------------------------------------
@@ -121,12 +128,12 @@ def test_a_trainers_column_wins_and_the_summary_says_so(
 ) -> None:
     row = {"prompt": "p", "chosen": "a", "rejected": "b", "margin": 99.0, "text": "mine", "task_name": "t", "id": 1}
     summary = pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
-    (found,) = rows_in(tmp_path / "pairs")
+    (actual_row,) = rows_in(tmp_path / "pairs")
     assert summary.left_fields == {f"{name}: the name is reserved": 1 for name in left}
-    assert found.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
+    assert actual_row.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
         {"margin"} & PAIR_ROWS[trainer]
     )
-    assert found.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
+    assert actual_row.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
     show(export_report("pairs", summary))
     counts = "; ".join(f"1 without {name}: the name is reserved" for name in left)
     assert f"Rows without a field of the input: {counts}" in capsys.readouterr().out
@@ -190,7 +197,9 @@ def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Pa
         for first in firsts:
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
             answers = [first] * 60 + [*LATE]
-            rows = [{"prompt": f"p{at}", "response": ["a", "b"], "answer": answer} for at, answer in enumerate(answers)]
+            rows = [
+                {"prompt": f"p{index}", "response": ["a", "b"], "answer": answer} for index, answer in enumerate(answers)
+            ]
             shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
             column = scalar_column(answers, pa.array([first]).type)
             scored = judged_corpus(
@@ -209,9 +218,9 @@ def test_a_null_is_a_value(tmp_path: Path) -> None:
             folder = Path(tempfile.mkdtemp(dir=tmp_path))
             rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
             scored_corpus(settings(write(folder / "c.jsonl", lines(rows)), folder / "scored"))
-            summary, found = exported(folder / "out", what, str(folder / "scored"))
-            assert found[0]["flag"] is None
-            assert all("flag" in row for row in found)
+            summary, result = exported(folder / "out", what, str(folder / "scored"))
+            assert result[0]["flag"] is None
+            assert all("flag" in row for row in result)
             assert summary.left_fields == {}
 
 
@@ -234,7 +243,7 @@ def test_what_json_has_no_value_for_is_null_and_counted(tmp_path: Path, value: o
 
 
 def test_a_reserved_name_that_only_later_rows_have_is_counted(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "chosen": "a", "rejected": "b", **({"tools": [1]} if at > 1 else {})} for at in range(6)]
+    rows = [{"prompt": "p", "chosen": "a", "rejected": "b", **({"tools": [1]} if index > 1 else {})} for index in range(6)]
     summary = pair(judged_corpus(tmp_path / "in", rows, [[2.0, 1.0]] * 6, SIDES), tmp_path / "pairs", per="row")
     assert summary.left_fields == {"tools: the name is reserved": 4}
 

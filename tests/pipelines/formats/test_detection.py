@@ -79,9 +79,9 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
 def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read() -> None:
     for name, row in EXAMPLES:
         assert [shape.name for shape in recognise(row, SHAPES).shapes] == [name]
-        asked = requests(detect([row]), row)
-        assert asked.requests
-        assert not asked.rejected
+        row_requests = requests(detect([row]), row)
+        assert row_requests.requests
+        assert not row_requests.rejected
 
 
 class Watched(dict[str, Any]):
@@ -120,16 +120,16 @@ def with_turn(value: Any, content: str) -> Any:
     if isinstance(value, str):
         return value.replace("System\n\n", f"System\n{content}\n")
     if isinstance(value, dict):
-        return {key: with_turn(one, content) for key, one in value.items()}
+        return {key: with_turn(item, content) for key, item in value.items()}
     if not isinstance(value, list) or not value:
         return value
     if value[0] in (user("q"), TURNS[0]):
         named = {"from": "system", "value": content} if "from" in value[0] else {"role": "system", "content": content}
         return [named, *value]
-    return [with_turn(one, content) for one in value]
+    return [with_turn(item, content) for item in value]
 
 
-BARE = [(name, {key: one for key, one in row.items() if key not in ("system", "system_prompt")}) for name, row in EXAMPLES]
+BARE = [(name, {key: item for key, item in row.items() if key not in ("system", "system_prompt")}) for name, row in EXAMPLES]
 
 
 def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged() -> None:
@@ -143,21 +143,21 @@ def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged() -> None:
                 {"system_prompt": "Be brief."},
                 {"system": "Be brief.", "system_prompt": "Be brief."},
             ):
-                for own in (row, with_turn(row, "Be brief.")):
-                    if name == "steerlm" and own is not row:
+                for item in (row, with_turn(row, "Be brief.")):
+                    if name == "steerlm" and item is not row:
                         continue  # there, only the user and the assistant speak
-                    asked = requests(SHAPES[name], {**own, **more}, turns)
-                    assert asked.rejected == ()
-                    assert [[at for at, turn in enumerate(context) if turn == first] for context in contexts(asked)] == [
-                        [0]
-                    ] * len(asked.requests)
+                    row_requests = requests(SHAPES[name], {**item, **more}, turns)
+                    assert row_requests.rejected == ()
+                    assert [
+                        [index for index, turn in enumerate(context) if turn == first] for context in contexts(row_requests)
+                    ] == [[0]] * len(row_requests.requests)
             both = requests(SHAPES[name], {**row, "system": "Be brief.", "system_prompt": "Be long."}, turns)
             assert refused(both) == dict.fromkeys(names, Reason.TWO_SYSTEM_PROMPTS)
             inside = with_turn(row, "Be long.")
             if any(("system", "Be long.") in context for context in contexts(requests(SHAPES[name], inside, turns))):
-                asked = requests(SHAPES[name], {**inside, "system": "Be brief."}, turns)
-                assert set(refused(asked).values()) == {Reason.TWO_SYSTEM_PROMPTS}
-                assert not asked.requests
+                row_requests = requests(SHAPES[name], {**inside, "system": "Be brief."}, turns)
+                assert set(refused(row_requests).values()) == {Reason.TWO_SYSTEM_PROMPTS}
+                assert not row_requests.requests
 
 
 ANSWERED = [user("What is 3 + 4?"), said("7")]
@@ -201,9 +201,9 @@ def test_every_shape_with_a_prompt_apart_has_a_row_whose_prompt_is_answered() ->
 def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
     for name, row in APART:
         for more in ({}, {"system": "Be brief."}):
-            asked = RowShape(name, written_out=True).requests({**row, **more})
-            assert set(refused(asked).values()) == {Reason.WRONG_TYPE}
-            assert not asked.requests
+            request = RowShape(name, written_out=True).requests({**row, **more})
+            assert set(refused(request).values()) == {Reason.WRONG_TYPE}
+            assert not request.requests
 
 
 PROMPTS: list[tuple[str, dict[str, Any]]] = [
@@ -263,7 +263,7 @@ def copied(value: Any) -> Any:
 def damaged_rows(draw: st.DrawFn) -> dict[str, Any]:
     """A row of one shape, or of two at once, with something in it replaced, taken out or doubled."""
     rows = draw(st.lists(st.sampled_from([row for _, row in EXAMPLES]), min_size=1, max_size=2))
-    row: dict[str, Any] = copied({key: value for one in rows for key, value in one.items()})
+    row: dict[str, Any] = copied({key: value for row in rows for key, value in row.items()})
     for _ in range(draw(st.integers(0, 3))):
         damage(draw, row)
     return row

@@ -37,8 +37,8 @@ def test_roles_are_known_by_their_common_names() -> None:
     for asks, answers in cases_2:
         for role, content in cases:
             for key in ("messages", "conversations", "conversation"):
-                asked = read({key: [{role: asks, content: "q"}, {role: answers, content: "a"}]})
-                assert (contexts(asked), judged(asked)) == ([[("user", "q")]], {"final": "a"})
+                request = read({key: [{role: asks, content: "q"}, {role: answers, content: "a"}]})
+                assert (contexts(request), judged(request)) == ([[("user", "q")]], {"final": "a"})
 
 
 def test_text_parts_are_text() -> None:

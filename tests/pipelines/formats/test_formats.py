@@ -141,10 +141,10 @@ def test_a_lone_surrogate_that_nobody_judges_is_nobodys_business() -> None:
 
 def test_the_final_turn_is_judged_in_its_context() -> None:
     row = chat({"role": "developer", "content": "s"}, user("q"), {"role": "function", "content": "t"}, said("a"))
-    asked = requests(MESSAGES, row)
-    assert contexts(asked) == [[("system", "s"), ("user", "q"), ("tool", "t")]]
-    assert judged(asked) == {"final": "a"}
-    assert asked.names == ("final",)
+    row_requests = requests(MESSAGES, row)
+    assert contexts(row_requests) == [[("system", "s"), ("user", "q"), ("tool", "t")]]
+    assert judged(row_requests) == {"final": "a"}
+    assert row_requests.names == ("final",)
 
 
 def test_a_broken_conversation_is_one_outcome() -> None:
@@ -164,8 +164,8 @@ def test_a_broken_conversation_is_one_outcome() -> None:
     ]
     for turns in ("final", "all"):
         for row, reason in cases:
-            asked = requests(MESSAGES, row, "all" if turns == "all" else "final")
-            assert (asked.names, refused(asked)) == (("final",), {"final": reason})
+            row_requests = requests(MESSAGES, row, "all" if turns == "all" else "final")
+            assert (row_requests.names, refused(row_requests)) == (("final",), {"final": reason})
 
 
 @pytest.mark.parametrize("key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}, {"function_calls": "f()"}])
@@ -179,34 +179,34 @@ def test_an_empty_tool_call_is_none(empty: object) -> None:
 
 
 def test_all_turns_are_judged_each_in_its_own_context() -> None:
-    asked = requests(MESSAGES, chat(user("q"), said("a"), user("r"), said("b"), user("bye")), "all")
-    assert judged(asked) == {"turn[1]": "a", "turn[3]": "b"}
-    assert contexts(asked) == [[("user", "q")], [("user", "q"), ("assistant", "a"), ("user", "r")]]
+    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("r"), said("b"), user("bye")), "all")
+    assert judged(row_requests) == {"turn[1]": "a", "turn[3]": "b"}
+    assert contexts(row_requests) == [[("user", "q")], [("user", "q"), ("assistant", "a"), ("user", "r")]]
 
 
 def test_a_trailing_user_turn_leaves_no_final_response() -> None:
-    asked = requests(MESSAGES, chat(user("q"), said("a"), user("bye")))
-    assert refused(asked) == {"final": Reason.NO_FINAL_ASSISTANT}
+    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("bye")))
+    assert refused(row_requests) == {"final": Reason.NO_FINAL_ASSISTANT}
 
 
 def test_a_bad_turn_spoils_what_follows_it_and_nothing_before() -> None:
-    asked = requests(MESSAGES, chat(user("q"), said("a"), user(None), said("b"), user("r"), said("c")), "all")
-    assert judged(asked) == {"turn[1]": "a"}
-    assert refused(asked) == {"turn[3]": Reason.EMPTY_CONTENT, "turn[5]": Reason.EMPTY_CONTENT}
-    assert asked.names == ("turn[1]", "turn[3]", "turn[5]")
+    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user(None), said("b"), user("r"), said("c")), "all")
+    assert judged(row_requests) == {"turn[1]": "a"}
+    assert refused(row_requests) == {"turn[3]": Reason.EMPTY_CONTENT, "turn[5]": Reason.EMPTY_CONTENT}
+    assert row_requests.names == ("turn[1]", "turn[3]", "turn[5]")
 
 
 def test_a_response_to_nothing_is_refused() -> None:
-    asked = requests(MESSAGES, chat(said("hello"), user("q"), said("a")), "all")
-    assert refused(asked) == {"turn[0]": Reason.NO_MESSAGES}
-    assert judged(asked) == {"turn[2]": "a"}
+    row_requests = requests(MESSAGES, chat(said("hello"), user("q"), said("a")), "all")
+    assert refused(row_requests) == {"turn[0]": Reason.NO_MESSAGES}
+    assert judged(row_requests) == {"turn[2]": "a"}
 
 
 def test_a_conversation_of_many_turns_stays_small() -> None:
-    asked = requests(MESSAGES, chat(*[user("q"), said("a")] * 20_000), "all")
-    assert len(asked.names) == 20_000
-    assert set(refused(asked).values()) == {Reason.RECORD_TOO_LARGE}
-    assert len(asked.requests) == 2048
+    row_requests = requests(MESSAGES, chat(*[user("q"), said("a")] * 20_000), "all")
+    assert len(row_requests.names) == 20_000
+    assert set(refused(row_requests).values()) == {Reason.RECORD_TOO_LARGE}
+    assert len(row_requests.requests) == 2048
 
 
 def test_only_conversations_have_turns() -> None:
@@ -222,15 +222,15 @@ def test_only_conversations_have_turns() -> None:
 @pytest.mark.parametrize("prompt", ["q", [user("q")]])
 @pytest.mark.parametrize("response", ["a", said("a")])
 def test_a_prompt_and_its_response(prompt: object, response: object) -> None:
-    asked = requests(PROMPT_RESPONSE, {"prompt": prompt, "response": response})
-    assert contexts(asked) == [[("user", "q")]]
-    assert judged(asked) == {"final": "a"}
+    row_requests = requests(PROMPT_RESPONSE, {"prompt": prompt, "response": response})
+    assert contexts(row_requests) == [[("user", "q")]]
+    assert judged(row_requests) == {"final": "a"}
 
 
 @pytest.mark.parametrize(("system", "turns"), [("s", [("system", "s")]), ("", []), (None, [])])
 def test_a_system_prompt_goes_first_where_there_is_one(system: object, turns: list[tuple[str, str]]) -> None:
-    asked = requests(PROMPT_RESPONSE, {"prompt": "q", "response": "a", "system": system})
-    assert contexts(asked) == [[*turns, ("user", "q")]]
+    row_requests = requests(PROMPT_RESPONSE, {"prompt": "q", "response": "a", "system": system})
+    assert contexts(row_requests) == [[*turns, ("user", "q")]]
 
 
 def test_a_bad_prompt_or_response() -> None:
@@ -270,10 +270,10 @@ def test_every_form_of_a_pair_is_the_same_request() -> None:
         },
     ]
     for row in rows:
-        asked = requests(detect([row]), row)
-        assert contexts(asked) == [[("user", "q")]]
-        assert judged(asked) == PAIR
-        assert asked.names == ("chosen", "rejected")
+        row_requests = requests(detect([row]), row)
+        assert contexts(row_requests) == [[("user", "q")]]
+        assert judged(row_requests) == PAIR
+        assert row_requests.names == ("chosen", "rejected")
 
 
 def test_a_whole_conversation_is_judged_under_its_only_system_prompt() -> None:
@@ -287,17 +287,17 @@ def test_a_whole_conversation_is_judged_under_its_only_system_prompt() -> None:
 
 def test_what_follows_a_prompt_may_have_several_turns() -> None:
     row = {"prompt": "q", "chosen": [said("a"), user("r"), said("good")], "rejected": [said("bad")], "system": "s"}
-    asked = requests(PREFERENCE, row)
+    row_requests = requests(PREFERENCE, row)
     asks = [("system", "s"), ("user", "q")]
-    assert contexts(asked) == [[*asks, ("assistant", "a"), ("user", "r")], asks]
-    assert judged(asked) == PAIR
+    assert contexts(row_requests) == [[*asks, ("assistant", "a"), ("user", "r")], asks]
+    assert judged(row_requests) == PAIR
 
 
 def test_a_prompt_may_end_with_the_assistant_where_the_user_goes_on() -> None:
     row = {"prompt": [user("q"), said("a")], "chosen": [user("r"), said("good")], "rejected": [user("r"), said("bad")]}
-    asked = requests(PREFERENCE, row)
-    assert contexts(asked) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
-    assert judged(asked) == PAIR
+    row_requests = requests(PREFERENCE, row)
+    assert contexts(row_requests) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
+    assert judged(row_requests) == PAIR
 
 
 SYSTEM = {"role": "system", "content": "s"}
@@ -363,8 +363,8 @@ def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it() -> N
     for before in befores:
         for prompt in prompts:
             row = {"prompt": prompt, "chosen": [*before, said("good")], "rejected": [*before, said("bad")]}
-            asked = requests(PREFERENCE, row)
-            assert (judged(asked), len(asked.requests[0].context)) == (PAIR, len(before))
+            row_requests = requests(PREFERENCE, row)
+            assert (judged(row_requests), len(row_requests.requests[0].context)) == (PAIR, len(before))
 
 
 @pytest.mark.parametrize("content", ["q ", [{"type": "text", "text": "q"}], "", None])
@@ -374,8 +374,8 @@ def test_a_conversation_is_whole_beside_a_prompt_of_one_message(content: object)
         "chosen": [user("q"), said("good")],
         "rejected": [user("q"), said("bad")],
     }
-    asked = requests(PREFERENCE, row)
-    assert (judged(asked), contexts(asked)) == (PAIR, [[("user", "q")]])
+    row_requests = requests(PREFERENCE, row)
+    assert (judged(row_requests), contexts(row_requests)) == (PAIR, [[("user", "q")]])
     for other, reason in ((user("r"), Reason.WRONG_TYPE), ({"text": "q"}, Reason.CONTENT_NOT_TEXT)):
         assert set(refused(requests(PREFERENCE, {**row, "prompt": other})).values()) == {reason}
 
@@ -385,9 +385,9 @@ def test_a_response_that_begins_with_its_prompt_is_the_whole_conversation() -> N
     for shape in ("prompt-completion", "input-output"):
         for prompt in prompts:
             asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
-            asked = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
+            row_requests = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
             systems = [("system", "s")] if "system" in str(prompt) else []
-            assert (contexts(asked), judged(asked)) == ([[*systems, ("user", "q")]], {"final": "a"})
+            assert (contexts(row_requests), judged(row_requests)) == ([[*systems, ("user", "q")]], {"final": "a"})
 
 
 @pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
@@ -409,9 +409,9 @@ def test_a_bad_side_leaves_the_other() -> None:
         ({"prompt": SURROGATE, **PAIR}, {"chosen": Reason.LONE_SURROGATE, "rejected": Reason.LONE_SURROGATE}),
     ]
     for row, reasons in cases:
-        asked = requests(PREFERENCE, row)
-        assert refused(asked) == reasons
-        assert judged(asked) == {name: text for name, text in PAIR.items() if name not in reasons}
+        row_requests = requests(PREFERENCE, row)
+        assert refused(row_requests) == reasons
+        assert judged(row_requests) == {name: text for name, text in PAIR.items() if name not in reasons}
 
 
 # --- benchmarks ----------------------------------------------------------------------------------------------------
@@ -419,24 +419,24 @@ def test_a_bad_side_leaves_the_other() -> None:
 
 def test_judgebench_has_two_responses_and_either_may_be_bad() -> None:
     row = {"question": "q", "response_A": "a", "response_B": ""}
-    asked = requests(JUDGEBENCH, row)
-    assert asked.requests[0].context == (Message(Role.USER, "q"),)
-    assert (judged(asked), refused(asked)) == ({"A": "a"}, {"B": Reason.EMPTY_CONTENT})
+    row_requests = requests(JUDGEBENCH, row)
+    assert row_requests.requests[0].context == (Message(Role.USER, "q"),)
+    assert (judged(row_requests), refused(row_requests)) == ({"A": "a"}, {"B": Reason.EMPTY_CONTENT})
     assert refused(requests(JUDGEBENCH, {})) == {"A": Reason.MISSING_FIELD, "B": Reason.MISSING_FIELD}
 
 
 def test_rm_bench_names_its_responses_by_position() -> None:
-    asked = requests(RM_BENCH, {"prompt": "q", "chosen": ["a", "a", "c"], "rejected": ["x", None, "z"]})
-    assert len(asked.requests) == 1
-    assert judged(asked) == {
+    row_requests = requests(RM_BENCH, {"prompt": "q", "chosen": ["a", "a", "c"], "rejected": ["x", None, "z"]})
+    assert len(row_requests.requests) == 1
+    assert judged(row_requests) == {
         "chosen[0]": "a",
         "chosen[1]": "a",
         "chosen[2]": "c",
         "rejected[0]": "x",
         "rejected[2]": "z",
     }
-    assert refused(asked) == {"rejected[1]": Reason.EMPTY_CONTENT}
-    assert asked.names == ("chosen[0]", "chosen[1]", "chosen[2]", "rejected[0]", "rejected[1]", "rejected[2]")
+    assert refused(row_requests) == {"rejected[1]": Reason.EMPTY_CONTENT}
+    assert row_requests.names == ("chosen[0]", "chosen[1]", "chosen[2]", "rejected[0]", "rejected[1]", "rejected[2]")
 
 
 def test_rewardbench_2_has_lists_of_any_length() -> None:
@@ -454,8 +454,8 @@ def test_rewardbench_2_has_lists_of_any_length() -> None:
     ],
 )
 def test_a_side_of_rm_bench_may_be_odd(rejected: object, names: list[str], reasons: dict[str, Reason]) -> None:
-    asked = requests(RM_BENCH, {"prompt": "q", "chosen": ["a"], "rejected": rejected})
-    assert (list(asked.names), refused(asked)) == (names, reasons)
+    row_requests = requests(RM_BENCH, {"prompt": "q", "chosen": ["a"], "rejected": rejected})
+    assert (list(row_requests.names), refused(row_requests)) == (names, reasons)
 
 
 # --- detection -----------------------------------------------------------------------------------------------------
@@ -517,18 +517,18 @@ def test_a_sample_without_a_shape_is_refused() -> None:
 def test_judgebench_as_published() -> None:
     rows = [parse(line) for line in (shared_data() / "judgebench" / "gpt-4o.jsonl").read_bytes().splitlines()]
     assert detect(rows) is JUDGEBENCH
-    asked = [requests(JUDGEBENCH, row) for row in rows]
-    assert sum(len(row.names) for row in asked) == 700
-    assert not any(row.rejected for row in asked)
-    assert judged(asked[0]).get("B") == rows[0]["response_B"]
+    row_requests = [requests(JUDGEBENCH, row) for row in rows]
+    assert sum(len(row.names) for row in row_requests) == 700
+    assert not any(row.rejected for row in row_requests)
+    assert judged(row_requests[0]).get("B") == rows[0]["response_B"]
 
 
 @pytest.mark.parametrize(("name", "count"), [("chat", 129), ("code", 228)])
 def test_rm_bench_as_published(name: str, count: int) -> None:
     rows = json.loads((shared_data() / "rm-bench" / f"{name}_filtered.json").read_bytes())
     assert detect(rows) is RM_BENCH
-    asked = [requests(RM_BENCH, row) for row in rows]
-    assert [(len(row.names), len(row.requests), row.rejected) for row in asked] == [(6, 1, ())] * count
+    row_requests = [requests(RM_BENCH, row) for row in rows]
+    assert [(len(row.names), len(row.requests), row.rejected) for row in row_requests] == [(6, 1, ())] * count
 
 
 # --- any row at all ------------------------------------------------------------------------------------------------

@@ -40,15 +40,17 @@ def test_every_shape_of_a_prompt_is_the_same_question() -> None:
     ]
     for row, shape in cases:
         assert detect([row], PROMPT_SHAPES).name == shape
-        found = asked(row)
-        account_of_a_prompt(found)
-        assert contexts(found) == ASKED
+        row_requests = asked(row)
+        account_of_a_prompt(row_requests)
+        assert contexts(row_requests) == ASKED
 
 
 def account_of_a_prompt(found: RowRequests) -> None:
     """A prompt is one request, with one response that isn't there yet."""
     assert found.names == (CANDIDATE,)
-    assert [(one.name, one.content) for request in found.requests for one in request.responses] == [(CANDIDATE, "")]
+    assert [(response.name, response.content) for request in found.requests for response in request.responses] == [
+        (CANDIDATE, "")
+    ]
     assert found.rejected == ()
 
 
@@ -216,10 +218,10 @@ def test_a_mask_that_names_nobody_is_none(mask: object) -> None:
 def test_of_two_prompts_in_a_row_the_user_says_which(other: str) -> None:
     with pytest.raises(SourceError) as caught:
         detect([{"prompt": "q", other: "r"}] * 3, PROMPT_SHAPES)
-    told = str(caught.value)
-    assert f"Keys seen: 'prompt', '{other}'" in told
-    assert "Name the fields with --prompt-column, or choose with --format NAME" in told
-    assert "one of `prompt`, `question`" in told
+    text = str(caught.value)
+    assert f"Keys seen: 'prompt', '{other}'" in text
+    assert "Name the fields with --prompt-column, or choose with --format NAME" in text
+    assert "one of `prompt`, `question`" in text
     assert contexts(requests(OwnColumns(other, None).shape(), {"prompt": "q", other: "r"})) == [[("user", "r")]]
 
 
@@ -268,8 +270,8 @@ def test_a_broken_row_has_its_reason() -> None:
         ("prompt", {"prompt": [said("a")]}, Reason.NO_MESSAGES),
     ]
     for shape, row, reason in cases:
-        found = requests(PROMPT_SHAPES[shape], row)
-        assert (found.names, found.requests, refused(found)) == ((CANDIDATE,), (), {CANDIDATE: reason})
+        row_requests = requests(PROMPT_SHAPES[shape], row)
+        assert (row_requests.names, row_requests.requests, refused(row_requests)) == ((CANDIDATE,), (), {CANDIDATE: reason})
 
 
 def test_what_is_no_object_has_its_reason_too() -> None:
@@ -285,13 +287,13 @@ ROWS = VALUES | st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
 
 @given(ROWS, st.sampled_from([*PROMPT_SHAPES.values(), OwnColumns("prompt", None, "system").shape()]))
 def test_any_row_asks_once_or_says_why_not(row: object, shape: Shape) -> None:
-    found = requests(shape, row)
-    assert len(found.names) == 1
-    if found.requests:
-        account_of_a_prompt(found)
-        assert all(turn.content.strip() and turn.content.encode() for turn in found.requests[0].context)
+    row_requests = requests(shape, row)
+    assert len(row_requests.names) == 1
+    if row_requests.requests:
+        account_of_a_prompt(row_requests)
+        assert all(turn.content.strip() and turn.content.encode() for turn in row_requests.requests[0].context)
     else:
-        account(found)
+        account(row_requests)
 
 
 # --- one's own columns, and principles -------------------------------------------------------------------------------
@@ -316,11 +318,11 @@ def test_a_column_that_no_row_has_is_a_slip_of_the_pen() -> None:
 @pytest.mark.parametrize("own", [None, OwnColumns("prompt", None)])
 def test_a_prompt_has_what_it_is_judged_by(own: OwnColumns | None) -> None:
     shape = RowShape("prompt", own_columns=own, principle_column="rubric.text", unanswered=True)
-    (one,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
+    (item,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
     (two,) = shape.requests({"prompt": "q", "rubric": {"text": ["be brief", "be kind"]}}).requests
     (none,) = shape.requests({"prompt": "q"}).requests
-    assert (one.principles, two.principles, none.principles) == (("be brief",), ("be brief", "be kind"), ())
-    assert len({request.prompt_hash for request in (one, two, none)}) == 3
+    assert (item.principles, two.principles, none.principles) == (("be brief",), ("be brief", "be kind"), ())
+    assert len({request.prompt_hash for request in (item, two, none)}) == 3
     for bad in (5, "", ["be brief", 5], {"be": "brief"}):
         assert refused(shape.requests({"prompt": "q", "rubric": {"text": bad}})) == {CANDIDATE: Reason.WRONG_TYPE}
 

@@ -43,8 +43,8 @@ def look(rows: list[dict[str, Any]], name: str = "prompt-response") -> bool:
 
 def test_a_prompt_is_taken_apart() -> None:
     for prompt, turns in PROMPTS:
-        asked = read({"prompt": prompt, "response": "7"})
-        assert (contexts(asked), judged(asked)) == ([turns], {"final": "7"})
+        request = read({"prompt": prompt, "response": "7"})
+        assert (contexts(request), judged(request)) == ([turns], {"final": "7"})
         assert look([{"prompt": prompt, "response": "7"}])
 
 
@@ -125,6 +125,8 @@ def test_a_whole_conversation_in_a_text_has_its_last_turn_judged() -> None:
 
 
 def test_responses_that_repeat_their_prompt_are_counted() -> None:
-    rows = [RowShape("prompt-response").requests({"prompt": "Answer:", "response": f"Answer: {at}"}) for at in range(3)]
+    rows = [
+        RowShape("prompt-response").requests({"prompt": "Answer:", "response": f"Answer: {index}"}) for index in range(3)
+    ]
     assert note_repeated_prompts(rows).startswith("3 of the 3 responses begin with their whole prompt")
     assert note_repeated_prompts([RowShape("prompt-response").requests(PLAIN)] * 3) == ""

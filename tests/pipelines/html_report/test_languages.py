@@ -60,9 +60,9 @@ def test_code_counts_for_no_language() -> None:
 
 def languages_corpus(folder: Path, german: int, shift: float, *, short: int = 0) -> str:
     rng = random.Random(5)
-    texts = [DECLARATION["de"] if at < german else DECLARATION["en"] for at in range(2000)]
+    texts = [DECLARATION["de"] if index < german else DECLARATION["en"] for index in range(2000)]
     texts[2000 - short :] = ["Yes."] * short
-    rewards: list[float | None] = [rng.gauss(0, 1) + shift * (at < german) for at in range(2000)]
+    rewards: list[float | None] = [rng.gauss(0, 1) + shift * (index < german) for index in range(2000)]
     return corpus(folder, rewards, texts)
 
 

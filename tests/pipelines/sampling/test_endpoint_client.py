@@ -227,9 +227,9 @@ def test_what_cant_be_asked_as_it_is_given_is_told_after_one_question(kind: Faul
 def test_a_request_that_is_not_answered_by_itself_has_an_outcome(kind: FaultKind, most: int, others: int) -> None:
     """Also if it is all that is left of a run."""
     endpoint = Endpoint(lambda request, *_: EndpointFault(kind, "won't") if request == 0 else None)
-    (first, *rest), seconds = outcomes(endpoint.answer, 1 + others)
+    (first, *remainder), seconds = outcomes(endpoint.answer, 1 + others)
     assert isinstance(first, EndpointFault)
-    assert rest == list(range(1, 1 + others))
+    assert remainder == list(range(1, 1 + others))
     assert endpoint.times[0] == most
     assert endpoint.times[PROBE] <= 3
     assert seconds < PATIENCE_S
@@ -356,10 +356,10 @@ def test_a_request_that_ends_the_server_takes_no_other_with_it() -> None:
 def test_a_request_that_is_never_taken_has_an_outcome(fault: EndpointFault, others: int) -> None:
     """OpenAI answers a prompt above the tokens of a minute with 429, however often it comes."""
     endpoint = Endpoint(lambda request, *_: fault if request == 0 else None)
-    (first, *rest), seconds = outcomes(endpoint.answer, 1 + others)
+    (first, *remainder), seconds = outcomes(endpoint.answer, 1 + others)
     assert isinstance(first, EndpointFault)
     assert first.text == fault.text
-    assert rest == list(range(1, 1 + others))
+    assert remainder == list(range(1, 1 + others))
     assert PATIENCE_S <= seconds < 2 * PATIENCE_S
 
 

@@ -305,7 +305,7 @@ def test_a_body_of_another_form_is_told_by_its_beginning(endpoint: Endpoint, add
         for body in OTHERS:
             endpoint.begin()
             endpoint.bodies, endpoint.kind = [body], kind
-            with pytest.raises(EndpointError) as told:
+            with pytest.raises(EndpointError) as error:
                 draw(address)
             written = (
                 body
@@ -314,7 +314,7 @@ def test_a_body_of_another_form_is_told_by_its_beginning(endpoint: Endpoint, add
                 if isinstance(body, bytes)
                 else json.dumps(body)
             )
-            assert str(told.value).endswith(
+            assert str(error.value).endswith(
                 f"/v1 answered with something other than a chat completion: {written.strip()[:500]}"
             )
             endpoint.bodies = [body]

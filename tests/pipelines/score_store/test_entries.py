@@ -78,9 +78,9 @@ def test_the_identity_and_what_rendering_noted_are_in_the_key_and_places_are_not
 
 
 def test_scores_come_back_to_the_last_bit_under_the_names_of_the_row_that_asks() -> None:
-    asked = pair([1, 2], [3])
-    (scores,) = CountingScorer()([asked])
-    (unit,) = units_of(asked, compares=False)
+    rendered_request = pair([1, 2], [3])
+    (scores,) = CountingScorer()([rendered_request])
+    (unit,) = units_of(rendered_request, compares=False)
     (other,) = units_of(pair([1, 2], [3], names=("chosen", "rejected")), compares=False)
     again = decode(unit, encode(unit, scores))
     assert again == scores

@@ -410,7 +410,7 @@ def test_a_value_under_another_spelling_of_a_columns_name_is_no_null() -> None:
 
 def test_rows_stay_in_order_in_whatever_pieces_they_come() -> None:
     numbers = table(n=pa.array(range(10_000)))
-    pieces = pa.concat_tables([numbers.slice(at, 37) for at in range(0, 10_000, 37)])
+    pieces = pa.concat_tables([numbers.slice(index, 37) for index in range(0, 10_000, 37)])
     assert evaluated("n % 7 = 3", pieces) == [number % 7 == 3 for number in range(10_000)]
 
 
@@ -481,11 +481,11 @@ def test_a_value_that_its_column_cant_hold_is_named_and_never_null() -> None:
         assert evaluate(table.slice(4)).column("met").to_pylist() == [False, False]
         with pytest.raises(
             ExpressionError, match=rf"a row has {re.escape(written)} for x, and .* the type \({kind}\) of the first rows"
-        ) as told:
+        ) as error:
             evaluate(table)
-        asked = re.findall(r"try_cast.* as double\)|decode\(record\)->>\S+", str(told.value))
-        assert len(asked) == 2
-        for text in asked:
+        pieces = re.findall(r"try_cast.* as double\)|decode\(record\)->>\S+", str(error.value))
+        assert len(pieces) == 2
+        for text in pieces:
             value = Evaluator({"value": text}, Condition.check(f"({text}) is null", columns.ours_first).columns)(
                 table.slice(0, 4)
             )

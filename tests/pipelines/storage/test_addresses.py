@@ -19,9 +19,9 @@ def test_folders_inside_one_another() -> None:
         ("local:///a/b", "/a/b/c", True),
         ("file:///a/b", "local:///a/b", True),
     ]
-    for one, other, overlapping in cases:
-        assert storage.overlap(one, other) is overlapping
-        assert storage.overlap(other, one) is overlapping
+    for item, other, overlapping in cases:
+        assert storage.overlap(item, other) is overlapping
+        assert storage.overlap(other, item) is overlapping
 
 
 def test_a_place_has_one_address() -> None:

@@ -113,8 +113,8 @@ def test_many_items_have_the_interval_that_resampling_gives(monkeypatch: pytest.
 
 def halves(erroneous: tuple[int, int], correct: tuple[int, int]) -> Array:
     """ProcessBench's cells of right items of all, with and without a wrong step."""
-    wrong = [[float(at < erroneous[0]), float(at < erroneous[0]), np.nan] for at in range(erroneous[1])]
-    right = [[float(at < correct[0]), np.nan, float(at < correct[0])] for at in range(correct[1])]
+    wrong = [[float(index < erroneous[0]), float(index < erroneous[0]), np.nan] for index in range(erroneous[1])]
+    right = [[float(index < correct[0]), np.nan, float(index < correct[0])] for index in range(correct[1])]
     return np.array([*wrong, *right])
 
 

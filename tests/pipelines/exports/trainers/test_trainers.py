@@ -24,7 +24,7 @@ ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
 
 def turns(roles: str) -> tuple[Message, ...]:
     """A conversation of these roles, in which everybody says who they are and where: `u1`."""
-    return tuple(Message(ROLES[role], f"{role}{at}") for at, role in enumerate(roles))
+    return tuple(Message(ROLES[role], f"{role}{index}") for index, role in enumerate(roles))
 
 
 def response(text: str, context: str = "suau", reward: float = 1.0, **scores: float) -> Candidate:
@@ -36,7 +36,7 @@ def pair(context: str = "suau", chosen: str = "good", rejected: str = "bad") -> 
 
 
 def pair_rows(name: str, *given: PreferencePair) -> list[dict[str, Any]]:
-    return [row for one in given for row in PAIR_FORMATS[name].rows(one)]
+    return [row for item in given for row in PAIR_FORMATS[name].rows(item)]
 
 
 def response_rows(name: str, *given: Candidate, threshold: float | None = None) -> list[dict[str, Any]]:
@@ -234,7 +234,9 @@ def test_the_judged_turns_of_a_conversation_are_one_row() -> None:
 def test_alternatives_are_rows_of_their_own(name: str) -> None:
     alternatives = [judged("u", "a"), judged("u", "b"), judged("uau", "c"), judged("uau", "a3")]
     assert len(response_rows(name, *alternatives)) == 4
-    assert response_rows(name, *alternatives) == [row for one in alternatives for row in response_rows(name, one)]
+    assert response_rows(name, *alternatives) == [
+        row for alternative in alternatives for row in response_rows(name, alternative)
+    ]
 
 
 def test_a_regression_row_has_nine_numbers_as_the_model_gave_them() -> None:
@@ -290,9 +292,9 @@ def test_every_format_is_in_one_of_these_groups() -> None:
 
 def test_a_conversation_that_a_format_cant_hold_is_refused() -> None:
     for context, expected in REFUSED:
-        found = {name: made.check(pair(context)) for name, made in PAIR_FORMATS.items()}
-        found |= {name: made.check(judged(context, "a")) for name, made in RESPONSE_FORMATS.items()}
-        assert {name: reason for name, reason in found.items() if reason} == {
+        result = {name: made.check(pair(context)) for name, made in PAIR_FORMATS.items()}
+        result |= {name: made.check(judged(context, "a")) for name, made in RESPONSE_FORMATS.items()}
+        assert {name: reason for name, reason in result.items() if reason} == {
             name: reason for reason, names in expected.items() for name in names
         }
 
@@ -300,18 +302,18 @@ def test_a_conversation_that_a_format_cant_hold_is_refused() -> None:
 def test_a_token_of_nemos_template_is_refused_wherever_it_is() -> None:
     for name in sorted(NEMO):
         for token in ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>", "<extra_id_17>"):
-            said = f"x {token} y"
-            asked = [(Message(Role.SYSTEM, said), *turns("u")), (Message(Role.USER, said),)]
-            contexts = [turns("u"), turns("u"), *asked, (Message(Role.USER, "<extra_id> 1"),)]
-            texts = [(said, "b"), ("a", said), ("a", "b"), ("a", "b"), ("a", "extra_id_1")]
+            words = f"x {token} y"
+            request = [(Message(Role.SYSTEM, words), *turns("u")), (Message(Role.USER, words),)]
+            contexts = [turns("u"), turns("u"), *request, (Message(Role.USER, "<extra_id> 1"),)]
+            texts = [(words, "b"), ("a", words), ("a", "b"), ("a", "b"), ("a", "extra_id_1")]
             reasons = []
             for context, (good, bad) in zip(contexts, texts, strict=True):
                 sides = [saying(context, text, reward, judged("u", "").scores) for text, reward in ((good, 2.0), (bad, 1.0))]
                 if name in PAIR_FORMATS:
                     reasons.append(PAIR_FORMATS[name].check(PreferencePair(*sides)))
                 else:
-                    found = {RESPONSE_FORMATS[name].check(side) for side in sides}
-                    reasons.append(next(iter(found - {None}), None))
+                    result = {RESPONSE_FORMATS[name].check(side) for side in sides}
+                    reasons.append(next(iter(result - {None}), None))
             assert reasons == [Refusal.CONTROL_TOKEN] * 4 + [None]
 
 
@@ -327,9 +329,9 @@ def test_a_response_without_the_five_attributes_is_refused(name: str, missing: s
 
 
 def test_formats_are_known_by_their_names_and_say_where_they_are_from() -> None:
-    known: list[PairFormat | ResponseFormat] = [*PAIR_FORMATS.values(), *RESPONSE_FORMATS.values()]
-    assert [made.name for made in known] == [*PAIR_FORMATS, *RESPONSE_FORMATS]
-    assert all(made.about and made.source for made in known)
+    pair_formats: list[PairFormat | ResponseFormat] = [*PAIR_FORMATS.values(), *RESPONSE_FORMATS.values()]
+    assert [made.name for made in pair_formats] == [*PAIR_FORMATS, *RESPONSE_FORMATS]
+    assert all(made.about and made.source for made in pair_formats)
     assert not PAIR_FORMATS.keys() & RESPONSE_FORMATS.keys()
 
 
