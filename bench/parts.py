@@ -91,7 +91,7 @@ def _repair(folder: str) -> Callable[[], Any]:
     from pipelines.run_folder.parts import Parts
 
     parts = Parts(folder)
-    return lambda: (parts.repair(), parts.mark())
+    return lambda: parts.repair([], print).mark()
 
 
 def _summary(folder: str) -> Callable[[], Any]:

@@ -87,7 +87,7 @@ def _session(folder: Path, name: str, source: str) -> None:
 
     earlier_requests = _requests()
     run, seconds = _timed(opened)
-    tasks, tasks_seconds = _timed(lambda: len(list(group(run.missing(), run.task_bytes))))
+    tasks, tasks_seconds = _timed(lambda: len(list(group(run.missing(run.state), run.task_bytes))))
     figures = {
         "session": name,
         "seconds": seconds,

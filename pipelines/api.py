@@ -25,6 +25,7 @@ from pipelines.exports.export_job import ExportSummary
 from pipelines.filtering import filter_corpus
 from pipelines.filtering.filter_corpus import KeepSummary
 from pipelines.hub.upload import Upload, run_and_upload, upload_result
+from pipelines.observers import observers_of
 from pipelines.rescoring import retry_rows, verify_folder
 from pipelines.rescoring.retry_rows import RetrySummary
 from pipelines.rescoring.verify_folder import VerifySummary
@@ -163,7 +164,8 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
     Raises what `pipelines.sampling.refine_prompts.refine` raises.
     """
     flat = {"inputs": inputs, "output": output, "policy": policy, "model": select, **options}
-    summary = refine_prompts.refine(build(RefineSettings, flat), watched())
+    settings = build(RefineSettings, flat)
+    summary = refine_prompts.refine(settings, watched(), observers_of(settings))
     summary.scored.check_scored()
     return summary
 
@@ -267,7 +269,8 @@ def _report_errors_as(name: str) -> Callable[[Function], Function]:
 @_report_errors_as("sample")
 def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary:
     flat = {"inputs": inputs, "output": output, "policy": policy, "model": judge, **options}
-    summary = sample_prompts.sample(build(SampleSettings, flat), watched())
+    settings = build(SampleSettings, flat)
+    summary = sample_prompts.sample(settings, watched(), observers_of(settings))
     summary.scored.check_scored()
     return summary
 
@@ -292,9 +295,8 @@ def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> Ex
 
 @_report_errors_as("score")
 def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary:
-    summary = score_corpus.score(
-        build(ScoreSettings, {"inputs": inputs, "output": output, "model": model, **options}), watched()
-    )
+    settings = build(ScoreSettings, {"inputs": inputs, "output": output, "model": model, **options})
+    summary = score_corpus.score(settings, watched(), observers=observers_of(settings))
     summary.check_scored()
     return summary
 

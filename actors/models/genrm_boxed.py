@@ -14,6 +14,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Reasoning, Role, Shown
 from actors.verdicts.parsing import between, number, the_only
+from actors.verdicts.spellings import assigned, plain
 from actors.verdicts.whole_numbers import check_whole
 
 GRADES = (1.0, 5.0)
@@ -23,6 +24,9 @@ _GRADES, _RANKING = "Individual Scores", "Ranking Score"
 DELIMITERS = tuple(f"[The {edge} of Response {at}]" for at in (1, 2) for edge in ("Begin", "End"))
 """Delimiters of NVIDIA's prompt for these judges, in addition to those of a checkpoint's template."""
 ROLES = (Shown.RESPONSE_1, Shown.RESPONSE_2)
+_LABELS = {_GRADES: (("individual", "scores"), ("scores",)), _RANKING: (("ranking", "score"), ("ranking",))}
+"""What a block is called where it is spelled in another way."""
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _BOX = re.compile(r"\\boxed(?:\{([^{}]*)\})?")  # what holds more than numbers is a box too, and unreadable
 _CARD = (
     Message(Role.USER, "What is 1+1?"),
@@ -101,7 +105,11 @@ def _read_boxes(answer: str, what: str, count: int, low: float, high: float) -> 
         boxes.append((box[1] or "").split(","))
     if any(len(box) != count for box in boxes):
         raise Unreadable(Reason.NO_VERDICT)
-    return the_only(tuple(number(text, low, high) for text in box) for box in boxes)
+    numbers = the_only(tuple(number(text, low, high) for text in box) for box in boxes)
+    # A block in another spelling may be its own, and this one quoted.
+    several, text = r"[^\w\n]*(?:and[^\w\n]*)?".join([_NUMBER] * count), plain(answer)
+    others = (value for label in _LABELS[what] for value in assigned(text, label, several))
+    return the_only([numbers, *(tuple(map(float, re.findall(_NUMBER, value))) for value in others)])
 
 
 FAMILY = GenrmBoxed()

@@ -194,7 +194,7 @@ class R3(Judge):
 def _read_scores(answer: str) -> Iterator[Hashable]:
     """Each `score`, in whole objects and in broken ones; None for one whose value can't be read."""
     objects, gaps = objects_and_rest(answer, "score")
-    check_rest([_SCORE.sub("", gap) for gap in gaps], "score")
+    check_rest([_SCORE.sub("", gap) for gap in gaps], "score", objects=objects)
     for score in (
         *(block["score"] for block in objects),
         *(match["score"] for gap in gaps for match in _SCORE.finditer(gap)),

@@ -16,6 +16,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Role
 from actors.verdicts.parsing import the_only
+from actors.verdicts.spellings import plain
 
 _TASK = (
     "Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the Client "
@@ -26,6 +27,12 @@ _FORMAT = (
     "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
 )
 _WINNER = re.compile(r"<answer>\s*\[\[([AB])\]\]")
+_OTHERS = re.compile(
+    r"<\s*(?:\w+_)?answer\b[^<>]*>(?:([^<]*+)<\s*[/\\]\s*(?:\w+_)?answer|\W*([AB])\b)"
+    r"|\b(?:answer|verdict|winner|judge?ment|decision)\b[^\w<]*[:=>\]-][^\w\[]*(?:\[+|chatbot)\W*([AB])\b",
+    re.IGNORECASE,
+)
+"""A verdict in any spelling, but not the letter alone: the answer to a question may be "B", too."""
 _ANSWER = re.compile(r"\s*\[\[[AB]\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
@@ -99,7 +106,10 @@ class RmR1(Judge):
         winner = the_only(_WINNER.findall(generation.text))
         if not tag or not _ANSWER.fullmatch(tail):
             raise Unreadable(Reason.NO_VERDICT)
-        return won(winner == NAMES[0])
+        # Its own answer may be spelled otherwise, and this one quoted.
+        others = (match[1] or match[2] or match[3] or "" for match in _OTHERS.finditer(plain(generation.text)))
+        letters = [re.sub(r"chatbot|[\W_]", "", other, flags=re.IGNORECASE).upper() for other in others]
+        return won(the_only([winner, *letters]) == NAMES[0])
 
 
 def won(first: bool) -> Verdict:

@@ -6,6 +6,8 @@ values of its variables, so Jinja inside them isn't run.
 
 import itertools
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -24,11 +26,16 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.patterns import groups_of, linear
 from actors.verdicts.parsing import number, objects, the_only
+from actors.verdicts.spellings import NUMBER, any_of, assigned, assigned_before, number_in, plain, tokens_of
 from actors.verdicts.verdict_token import difference
 from actors.verdicts.whole_numbers import check_whole
 
 _MOST_MATCHES = 1000
 """The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
+_UNCLEAR = math.inf
+"""A value in another spelling that can't be read, and so differs from every one that can."""
+_ANYTHING_FIRST = re.compile(r"\A(\(\?\w+\))?(?:\.|\[\\[sdwSDW]\\[sdwSDW]\])[*+]\??")
+"""With which a pattern finds the last verdict, or passes over what comes before it."""
 _MERITS = {"first": (1.0, 0.0), "second": (0.0, 1.0), "tie": (0.5, 0.5)}
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
@@ -187,15 +194,19 @@ Outputs = dict[str, float | tuple[float, float]]
 
 
 def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
-    """The outputs of each match of the pattern. Raises `Unreadable` for too many matches, or half of a number."""
+    """The outputs of each match of the pattern, and with what the text gives its labels in other spellings.
+
+    Raises `Unreadable` for too many matches, or half of a number.
+    """
     pattern = rubric.pattern or ""
     places = groups_of(pattern) or {"score": 1}
     try:
-        matches = list(itertools.islice(linear(pattern).finditer(answer), _MOST_MATCHES + 1))
+        matches = _matches(pattern, answer)
     except UnicodeEncodeError:
         raise Unreadable(Reason.NO_VERDICT) from None
     if len(matches) > _MOST_MATCHES:
         raise Unreadable(Reason.TWO_VERDICTS)
+    outputs: Outputs = {}
     for match in matches:
         groups = {name: match[at] for name, at in places.items()}
         if any(text is None for text in groups.values()):
@@ -203,7 +214,49 @@ def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
         spans = {name: match.span(at) for name, at in places.items()}
         for name in spans.keys() - {WINNER}:
             check_whole(answer, spans[name], rubric.high, spans.values())
-        yield {name: _convert(rubric, name, text) for name, text in groups.items()}
+        outputs = {name: _convert(rubric, name, text) for name, text in groups.items()}
+        yield outputs
+    if matches:
+        yield from (outputs | others for others in _read_other_spellings(rubric, answer, places))
+
+
+def _matches(pattern: str, text: str) -> list[Any]:
+    return list(itertools.islice(linear(pattern).finditer(text), _MOST_MATCHES + 1))
+
+
+def _read_other_spellings(rubric: RubricSettings, answer: str, places: Mapping[str, int]) -> Iterator[Outputs]:
+    """What the text gives the labels of a pattern in any spelling: the judge's own, where the pattern finds a quotation."""
+    text = plain(answer)
+    pattern = _ANYTHING_FIRST.sub(r"\1", rubric.pattern or "")
+    labels, labels_behind = set(), set()
+    for match in _matches(pattern, answer):
+        begin = match.start()
+        for name, at in places.items():
+            labels.add((name, tokens_of(answer[begin : match.start(at)])))
+            begin = match.end(at)
+        if match[0] != match[at] and begin > match.start() == match.start(at):
+            labels_behind.add((name, answer[begin : match.end()]))
+    for name, label in labels:
+        value = any_of(rubric.winners) if name == WINNER else NUMBER
+        yield from ({name: _value(rubric, name, given)} for given in (assigned(text, label, value) if label else ()))
+    for name, behind in labels_behind:
+        value = any_of(rubric.winners) if name == WINNER else NUMBER
+        yield from ({name: _value(rubric, name, given)} for given in assigned_before(text, behind, value))
+    for match in _matches(pattern, text):
+        values = {name: _value(rubric, name, match[at] or "") for name, at in places.items()}
+        # By a number alone nobody can tell what it is of.
+        if len(match[0]) > sum(len(match[at] or "") for at in places.values()):
+            yield {name: value for name, value in values.items() if value != _UNCLEAR}
+
+
+def _value(rubric: RubricSettings, name: str, given: str) -> float | tuple[float, float]:
+    """What is given in any spelling."""
+    if name != WINNER:
+        number = number_in(given)
+        return _UNCLEAR if number is None else number
+    winners = {value.lower(): side for value, side in rubric.winners.items()} | rubric.winners
+    side = winners.get(given) or winners.get(given.lower())
+    return _UNCLEAR if side is None else _MERITS[side]
 
 
 def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:

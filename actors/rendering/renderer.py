@@ -30,7 +30,7 @@ from actors.records import (
 from actors.rendering.control_tokens import ControlTokenFilter
 from actors.rendering.probed_delimiters import probed_delimiters
 from actors.rendering.request_draft import RequestDraft
-from actors.rendering.shown_texts import PROBE, check_shown, other_question, with_marks_of
+from actors.rendering.shown_texts import PROBE, ShownTemplate, check_shown, other_question, with_marks_of
 from actors.reward_model import RewardModel
 from actors.settings.replica import ControlTokens, RenderSettings, TooLong
 from actors.text.delimiters import Delimiters
@@ -70,6 +70,7 @@ class Renderer:
         self._step_id = vocabulary.get(self._family.step_token)
         self._controls_of = lru_cache(maxsize=1000)(self._count_controls_of)
         self._other_text = lru_cache(maxsize=2)(partial(self._family.text, template=self._template))
+        self._shown_template = ShownTemplate(self._template)
         self._roles = self._family.roles() or self._template_roles()
         # A family that writes its own text says itself what it does with system turns; only a template must be tried out.
         by_template = self._family.roles() is None and Role.SYSTEM in self._roles
@@ -279,7 +280,7 @@ class Renderer:
         return self._control.neutralised(text)
 
     def _render_text(self, question: Question) -> str:
-        text, other = self._family.text(question, self._template), other_question(self._family, question)
+        text, other = self._family.text(question, self._shown_template), other_question(self._family, question)
         check_shown(text, self._family.shown(question), self._other_text(other), self._family.shown(other))
         return self._check_encodable(text)
 

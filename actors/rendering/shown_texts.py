@@ -1,22 +1,84 @@
 """Whether a prompt shows what it asks about: each text where the same prompt shows other words in its place."""
 
+import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
-from actors.contracts.family import Family, Question
+from actors.contracts.family import ChatTemplate, Family, Question
 from actors.errors import Rejected
-from actors.records import Reason
+from actors.records import Message, Reason, Role
 from actors.text.reasoning import cut_at_marks
 
 PROBE = "assay probe text"
 """Stands for a user's text where a family and its template are tried out."""
 _OTHER_WORDS = f"assay {uuid.uuid4().hex}"
 """Stand in the place of a response; no row holds them."""
+_TURN_WORDS = f"assay turn {uuid.uuid4().hex}"
+_TURN = re.compile(rf"{_TURN_WORDS} (\d+)\.")
+"""Stands in the place of a turn, with its number."""
 _SPACE = re.compile(r"\s*")
 _WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 """All of a text but the white space around it."""
+
+
+class ShownTemplate:
+    """A chat template, whose text must show each message as it is but for the white space around it.
+
+    Two things are a template's right: an assistant's turn without its reasoning, and a tool's turn as JSON.
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+        # Conversations of the same roles have the same text but for their words. A corpus has few such shapes.
+        self._other_text = lru_cache(maxsize=32)(template)
+
+    def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
+        """See `ChatTemplate`. Raises `Rejected` also where the text lacks a message."""
+        text = self._template(messages, generation_prompt=generation_prompt)
+        others = tuple(replace(turn, content=_other_words(turn, at)) for at, turn in enumerate(messages))
+        other_text = self._other_text(others, generation_prompt=generation_prompt)
+        # Some templates put a system turn behind others: in the order in which they are shown.
+        places = {int(match[1]): match.start() for match in reversed(list(_TURN.finditer(other_text)))}
+        shown = sorted(
+            (places.get(at, -1), *_shown_form(turn, other, other_text, places.get(at)))
+            for at, (turn, other) in enumerate(zip(messages, others, strict=True))
+            if turn.content.strip()
+        )
+        check_shown(text, [turn for _, turn, _ in shown], other_text, [words for *_, words in shown])
+        return text
+
+
+def _other_words(turn: Message, at: int) -> str:
+    if not turn.content.strip():  # a template may leave it out for that
+        return turn.content
+    words = f"{_TURN_WORDS} {at}."
+    if turn.role is Role.ASSISTANT:
+        return with_marks_of(turn.content, words).strip()
+    return f'{words}"' if turn.role is Role.TOOL else words  # another text as JSON
+
+
+def _shown_form(turn: Message, other: Message, other_text: str, place: int | None) -> tuple[str, str]:
+    """The form in which a template shows a turn, and the other words in its place. Raises `Rejected` if it doesn't."""
+    for text, words in _forms(turn, other):
+        match = _TURN.search(words)
+        if match is not None and place is not None and other_text.startswith(words, place - match.start()):
+            return text, words
+    raise Rejected(Reason.TEMPLATE_REFUSED, f"the template leaves the turn of the {turn.role} out, or changes it")
+
+
+def _forms(turn: Message, other: Message) -> Iterator[tuple[str, str]]:
+    yield turn.content.strip(), other.content
+    if turn.role is Role.TOOL:
+        yield _in_json(turn.content), _in_json(other.content)
+    if turn.role is Role.ASSISTANT:
+        yield cut_at_marks(turn.content)[-1].strip(), cut_at_marks(other.content)[-1].strip()
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def other_question(family: Family, question: Question) -> Question:

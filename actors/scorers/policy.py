@@ -127,7 +127,7 @@ class _PolicyFamily(Family):
         return opened_by(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(message.content.strip() for message in question.context)
+        return ()
 
 
 _POLICY_FAMILY = _PolicyFamily()

@@ -1,7 +1,7 @@
 """Strings that aren't ours (names of files, columns, subsets and models), made fit for the place where they are shown.
 
-One function for each place: `line` for a terminal, logs and XML, `markdown` and `latex` for documents, `visible` for HTML,
-whose templates escape by themselves. What acts on a reader or hides from one is spelled out: U+202E as `⟨U+202E⟩`.
+One function for each place: `line` for a terminal, logs and XML, `markdown`, `code` and `latex` for documents, `visible` for
+HTML, whose templates escape by themselves. What acts on a reader or hides from one is spelled out: U+202E as `⟨U+202E⟩`.
 """
 
 import re
@@ -35,8 +35,8 @@ _LATEX = str.maketrans(
         "⟩": r"$\rangle$",
     }
 )
-_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
-"""What means something to Markdown. Inside of a word `_` is a letter."""
+_MARKDOWN = re.compile(r"[\\`*\[\]<>|~&#$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+"""What means something to Markdown, or to GitHub, which shows `$x$` as a formula. Inside of a word `_` is a letter."""
 
 
 def visible(text: str) -> str:
@@ -52,6 +52,12 @@ def line(text: str) -> str:
 def markdown(text: str) -> str:
     """A text that Markdown shows as it is, on one line, also in a cell of a table."""
     return _MARKDOWN.sub(r"\\\g<0>", line(text))
+
+
+def code(text: str) -> str:
+    """A text as code in Markdown, on one line: between more back quotes than it has in a row."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence} {line(text)} {fence}" if "`" in text else f"`{line(text)}`"
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -11,6 +11,7 @@ from actors.engine.protocol import Generation
 from actors.errors import Unreadable
 from actors.records import Reason
 from actors.verdicts.parsing import the_only
+from actors.verdicts.spellings import any_of, assigned, plain, tokens_of
 
 LEAST = -50.0
 """Smaller log-probabilities count as this, so that a reward stays finite where an answer was impossible (as the card)."""
@@ -37,12 +38,15 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
 
 
 def _verdict_words(text: str, after: str, marks: Sequence[str]) -> Iterator[str]:
-    """The words of the marks that stand behind `after`, wherever that is in a text."""
+    """The words of the marks that stand behind `after`, wherever that is in a text, in any spelling."""
     words = sorted(map(str.strip, marks), key=len, reverse=True)  # "Yes!" before "Yes", with which it begins
     word = re.compile(rf"[ \t]*({'|'.join(map(re.escape, words))})(?!\w)")
     for piece in text.split(after.rstrip(" \t") or after)[1:]:
         if match := word.match(piece):
             yield match[1]
+    if label := tokens_of(after):
+        spelled = {word.lower(): word for word in words}
+        yield from (spelled[word.lower()] for word in assigned(plain(text), label, any_of(words)))
 
 
 def _trailing_space(text: str, after: str, marks: Sequence[str]) -> int | None:

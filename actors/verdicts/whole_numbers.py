@@ -1,68 +1,78 @@
 """Whether a number that a pattern takes out of a judge's text is the whole number that the judge wrote there.
 
 The 4 of "4/10", "4-5", "4 1/2", "40 %", "4 or 5", "4,000" and "4.5" is none on a scale from 1 to 5; that of "4/5", "4.",
-"**4**", "4 (good)" and "4 - good" is.
+"**4**", "4 (good)" and "4 - good" is. Nor is a number whose line goes on with another one, with signs alone between them,
+unless that is the end of the scale: "4 | 10", "4 : 10" and "4 (10)" are of an unknown scale.
 """
 
 import re
-import unicodedata
 from collections.abc import Collection
 
 from actors.errors import Unreadable
 from actors.records import Reason
+from actors.verdicts.spellings import FIGURES, NUMBER, WORDS, number_in, plain
 
 _LOOKED_AT = 200
 """Characters on either side of a number that are looked at; bounded, so that all matches take linear time."""
-_UNSEEN = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-_SPACE = re.compile(r"\s+")
 
-_TO_TWELVE = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_MORE = {"fifteen": 15, "twenty": 20, "fifty": 50, "hundred": 100, "thousand": 1000}
-_WORDS = {word: at for at, word in enumerate(_TO_TWELVE)} | _MORE
-_FIGURES = r"\d+(?:[.,]\d+)*"
-_NUMBER = rf"(?:(?:an?\s+|one\s+)(?=hundred|thousand))?(?:{_FIGURES}|(?:{'|'.join(_WORDS)})\b)"
 _PART = r"(?:half|halves|thirds?|quarters?|fourths?|fifths?|tenths?)\b"
-_CLOSED = r"""(?:[*_`"'”’)\]}>$]|</\w+>|\\[,;!)\]]|[^\S\n])*"""
-"""What ends emphasis, code, quotation, brackets, formulas and tags, and white space in a line."""
+_CLOSED = r"""(?:[_"'”’)\]}>]|</\w+>|[^\S\n])*"""
+"""What ends quotation, brackets and tags, and white space in a line."""
+_OPENED = r"""(?:["'“‘(\[{]|<\w+>|\s)*"""
 _UNIT = rf"(?:{_CLOSED}(?:(?:points?|punkte?|pts|stars?|marks?)\b\.?|[★⭐分点점]))?{_CLOSED}"
 _DASH = "[-‐‒–—―−]"
-_LIMIT = r"(?:(?:an?|the|possible|maximum|max\.?|total|of)\s+)*"
+_LIMIT = r"(?:(?:an?|the|possible|maximum|max\.?|total|full|of)\s+)*"
+_RANGE = rf"{NUMBER} \s* (?:{_DASH}|to|and|\.\.+)"
+_ALONE = r"(?:\s*(?:(?:points?|pts|stars?|marks?|max(?:imum)?)\b|分制?))?(?:\s*[^\w\s:=%/(–-]|\s*$|\n)"
+_BEST_SCORE = r"\b(?:max(?:imum|\.)?|(?:top|best|highest|perfect)\s+(?:score|grade|mark))(?:\s+(?:of|points?|score)\b)*+"
+_BEST = r"(?:best|highest|top|max(?:imum|\.)?|perfect|perfection|excellent|outstanding|great|ideal|flawless)\b"
+_ENDED = r"\s*(?:[)\],;]|$|\n)"
 _SCALE = re.compile(
-    rf"""{_UNIT} (?: \s* \\?(?P<percent>%|percent\b|per\ cent\b|pct\b)
-    | (?: \s* (?:[/⁄∕÷]|\}}\s*\{{)
-      | [,;:=]? \s* {_DASH}? \s* [(（\[]? \s* (?:
-          (?: out\s+of|of|over|von|sur|su|de|av|из|van ) \s+ {_LIMIT}
-        | (?:(?:on|in|from|of)\s+)? (?:(?:an?|the)\s+)? (?:scale|range)\b [\s:]* (?:(?:of|from|between)\s+)?
-            (?: {_NUMBER} \s* (?:{_DASH}|to|and) )?
-        | (?:on|in|from|between) \s+ (?:(?:an?|the)\s+)? {_NUMBER} \s* (?:{_DASH}|to|and)
-        | (?:on|in) \s+ (?:an?|the) \s+ (?={_NUMBER}[\s-]points?\b)
-        | (?: 满分 | max(?:imum|\.)? (?:\s+(?:of|points?|score)\b)*+ :? )
-        | (?<=[(\[]) (?: [/⁄] | {_NUMBER} \s* (?:{_DASH}|to) \s* (?={_FIGURES}\s*[)\]]) )
-      )) \s* (?P<top>{_NUMBER})
+    rf"""{_UNIT} (?: \s* (?P<percent>%|percent\b|per\ cent\b|pct\b)
+    | (?: \s* (?:[{{(]?[/⁄∕÷]+[}})]?|\}}\s*\{{)
+      | [^\S\n]* (?![:'’·٫٬]\d)[^\w\s,;.~∼^=+±×‐‒–—―−-] [^\w\n]* (?={NUMBER}{_ALONE})
+      | [^\S\n]+ [(\[]? (?:in|on|per|from|against|versus|vs\.?) \s+ (?={NUMBER}{_ALONE})
+      | [^.!?\n]{{0,40}}? (?={NUMBER} \s* (?:is|being|=|as|for|mean\w*|represent\w*) \s* (?:(?:the|an?)\s+)? {_BEST}
+          | {NUMBER} \s+ {_BEST} {_ENDED})
+      | [^.!?\n]{{0,40}}? \b{_BEST} (?:\s+(?:possible|score|mark|grade|value|rating)\b)* \s*
+          (?: is\b|being\b|=|:|(?=\s{NUMBER}{_ENDED}) ) \s*
+      | [^.!?\n]{{0,40}}? {_BEST_SCORE} \s*
+      | [,;:=]? \s* {_DASH}? \s* [(（\[{{]? \s* (?:
+          (?: out[\s-]+of|of|over|von|sur|su|de|av|из|van ) \s* [}})]? [\s-]+ {_LIMIT}
+        | (?:(?:on|in|from|of)\s+)? (?:(?:an?|the)\s+)? (?:scale|range)\b [\s:]* (?:(?:of|from|between)\s+)? (?: {_RANGE} )?
+        | (?:on|in|from|between) \s+ (?:(?:an?|the)\s+)? {_RANGE}
+        | (?:(?:on|in)\s+)? (?:(?:an?|the)\s+)? (?={NUMBER}[\s-](?:points?[\s-])?scale\b)
+        | 满分 \s* :?
+        | (?<=[(\[]) (?: [/⁄] | {NUMBER} \s* (?:{_DASH}|to) \s* (?={FIGURES}\s*(?:[)\]]|scale\b)) )
+      )) {_OPENED} (?P<top>{NUMBER})
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""What says of how many a number is, such as /10, "out of ten", "(1-10)" and %."""
+"""What says of how many a number is, such as /10, "out of ten", "(1-10)", "where 10 is best", "| 10" and %."""
 _GOES_ON = re.compile(
     rf"""{_CLOSED} (?: (?<!\s)\d | (?<!\s)(?:[.,:'’_·٫٬]|\{{,\}})\d | e[+-]?\d | (?<!\s)(?:[km]|ish)\b
-      | \s+\.\d | \\?,\s*\d{{3}}(?!\d) | [^\S\n]+\d+ (?! \s*[:)] | \.(?!\d) | \d )
-      | ,\s*{_FIGURES} \s* (?:[^\w\s:]|\n|$) )
+      | \s+\.\d | ,\s*\d{{3}}(?!\d) | [^\S\n]+\d+ (?! \s*[:)] | \.(?!\d) | \d )
+      | [,;]\s*{FIGURES} \s* (?:[^\w\s:]|\n|$) )
     | {_UNIT} (?:(?:{_DASH}>?|[=→]>?|[~∼^]|\.\.+)\s*\d|[+±×]|\\(?:pm|times|cdot)\b|x\s*\d|(?:plus|minus)\b|\s*[(,;/-]?\s* (?:
-        (?: (?:revised\s+)?to|through|thru|till|until|bis|times|point|comma|no,?\s+wait,? ) \s+ {_NUMBER}
+        (?: (?:revised\s+)?to|through|thru|till|until|bis|times|point|comma|no,?\s+wait,? ) \s+ {NUMBER}
       | (?: and|& ) \s* (?: (?:an?\s+|(?:one|two|three)[\s-])? {_PART} | \d )
       | (?: an?\s+ )? {_PART}
       | (?: or|maybe|perhaps|possibly|almost|nearly ) \s+ (?:(?:maybe|perhaps|possibly|even|almost|an?)\s+)*
-          (?: {_NUMBER} | more|higher|above|less|lower|below|under|over|so|better|worse|at\s )
+          (?: {NUMBER} | more|higher|above|less|lower|below|under|over|so|better|worse|at\s )
       | (?: hundred|thousand|million|billion|dozen )\b ))""",
     re.VERBOSE | re.IGNORECASE,
 )
 """How a number goes on: in figures, as a range, a sum or a fraction, or as one of two."""
 _BEGAN = re.compile(
     rf"""[-‐−+\d]$ | \d[.,٫٬]$ | \d{_DASH}$ | \d\s*[/⁄∕÷~]\s*$ | \d\s*\.\.+\s*$
-    | (?:\d|\b(?:{"|".join(_WORDS)})) \s+ (?:out\s+of|of|to|or|point) \s+$""",
+    | (?:\d|\b(?:{"|".join(WORDS)})) \s+ (?:out\s+of|of|to|or|point) \s+$""",
     re.VERBOSE | re.IGNORECASE,
 )
 """How what comes before a number shows that it began there."""
+_SCALE_BEFORE = re.compile(
+    rf"(?:out[\s-]+of|/|\bmax(?:imum|\.)?:?|\d\s*(?:{_DASH}|to|\.\.+))\s*(?P<top>{NUMBER})[^\w\n]*[:=][^\w\n]*$",
+    re.IGNORECASE,
+)
 
 
 def check_whole(text: str, place: tuple[int, int], high: float | None, others: Collection[tuple[int, int]] = ()) -> None:
@@ -73,28 +83,15 @@ def check_whole(text: str, place: tuple[int, int], high: float | None, others: C
     begin, end = place
     first = max((other_end for _, other_end in others if other_end <= begin), default=0)
     last = min((other_begin for other_begin, _ in others if other_begin >= end), default=len(text))
-    before = _plain(text[max(first, begin - _LOOKED_AT) : begin])
-    after = _plain(text[end : min(last, end + _LOOKED_AT)])[:_LOOKED_AT]  # a single character may have become eighteen
+    before = plain(text[max(first, begin - _LOOKED_AT) : begin])
+    after = plain(text[end : min(last, end + _LOOKED_AT)])[:_LOOKED_AT]  # a single character may have become eighteen
     at = 0
+    scale_before = _SCALE_BEFORE.search(before)
+    tops = [] if scale_before is None else [number_in(scale_before["top"])]
     while scale := _SCALE.match(after, at):
-        if high != (100 if scale["percent"] else _value(scale["top"])):
-            raise Unreadable(Reason.NO_VERDICT)
+        tops.append(100 if scale["percent"] else number_in(scale["top"]))
         at = scale.end()
+    if any(top != high for top in tops):
+        raise Unreadable(Reason.NO_VERDICT)
     if _GOES_ON.match(after, at) or _BEGAN.search(before):
         raise Unreadable(Reason.NO_VERDICT)
-
-
-def _plain(text: str) -> str:
-    """The text with ½ as 1/2, full-width signs as their ASCII ones, single spaces, and no characters that nobody sees."""
-    # Several spaces would take the patterns, which allow them in many places, far more than linear time.
-    return _SPACE.sub(_line_end_or_space, _UNSEEN.sub("", unicodedata.normalize("NFKC", text)))
-
-
-def _line_end_or_space(space: re.Match[str]) -> str:
-    return "\n" if "\n" in space[0] else " "
-
-
-def _value(number: str) -> float | None:
-    """The value of a number in words or figures; None of one whose comma may be a decimal point or a separator."""
-    word = number.lower().split()[-1]
-    return _WORDS[word] if word in _WORDS else float(word) if re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", word) else None

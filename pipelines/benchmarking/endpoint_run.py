@@ -23,13 +23,12 @@ from pipelines.benchmarking.endpoint_connection import served_card
 from pipelines.benchmarking.rewards_client import RewardsClient
 from pipelines.corpus.corpus_files import InputFile, find_corpus
 from pipelines.corpus.readers import read
-from pipelines.corpus.units import Unit, cut
+from pipelines.corpus.units import Unit
 from pipelines.formats import ROW_READER, RowRequests, RowShape
 from pipelines.prepare.choose_shape import preview_of
 from pipelines.prepare.row_sample import read_sample
 from pipelines.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
 from pipelines.run_folder.columns import Columns, carried_columns
-from pipelines.run_folder.coverage import audit, by_file, gaps, merge_ranges
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.run_folder.manifest import Manifest, files_mark, installed
@@ -180,14 +179,14 @@ def _opened(manifest: Manifest, folder: str, files: Sequence[InputFile]) -> Mani
 
 def _carry_out(run: _EndpointRun, output: str, progress: Progress) -> Summary:
     """Score what is missing, prove that nothing is, and summarise it."""
-    run.parts.repair()
     files = run.manifest.files
-    with progress.running(files, run.parts.listing()):
+    state = run.parts.repair(files, progress.noted)
+    with progress.running(files, state.parts):
         try:
-            asyncio.run(_score_missing(run, progress))
+            asyncio.run(_score_missing(run, state.missing(_UNIT_BYTES), progress))
         except EngineError as error:  # its patience is over: what is committed stays, and the same command goes on
             raise RunStopped(str(error)) from error
-    counts = audit(files, run.parts.extents(files), run.parts.listing())
+    counts = run.parts.state(files).audit()
     run.parts.set_strays_aside(progress.noted)
     summary = summarise(run.parts, run.manifest.columns, counts)
     replace(run.manifest, summary=summary.as_json()).write(output)
@@ -195,9 +194,9 @@ def _carry_out(run: _EndpointRun, output: str, progress: Progress) -> Summary:
     return summary
 
 
-async def _score_missing(run: _EndpointRun, progress: Progress) -> None:
+async def _score_missing(run: _EndpointRun, units: Sequence[Unit], progress: Progress) -> None:
     try:
-        for unit in _missing(run):
+        for unit in units:
             for table in read(unit, run.max_record_bytes, run.parts.end_seen):
                 rows, repeated = parse_rows(table, run.reader)
                 responses = [0 if row is None else len(row.names) for row in rows]
@@ -206,17 +205,6 @@ async def _score_missing(run: _EndpointRun, progress: Progress) -> None:
                     progress.part_done(await _commit(run, unit.file, stretch))
     finally:
         await run.client.close()
-
-
-def _missing(run: _EndpointRun) -> list[Unit]:
-    """The ranges of the input without a part."""
-    extents = run.parts.extents(run.manifest.files)
-    pieces = by_file(run.parts.listing(), extents)
-    units = []
-    for file in run.manifest.files:
-        done, extent = merge_ranges(piece.range for piece in pieces.get(file.index, [])), extents[file.index]
-        units += cut(file, None if extent is None else gaps(done, extent), done, _UNIT_BYTES)
-    return units
 
 
 async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowRequests]) -> dict[str, Any]:

@@ -24,11 +24,12 @@ from pipelines.ensembles.align import MemberRun, align_members
 from pipelines.ensembles.combine_step import CombineStep, write_parts
 from pipelines.ensembles.members import KEPT_FREE, Member, check_same_files, check_same_prompts, members, score_fields
 from pipelines.ensembles.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
+from pipelines.observers import observers_of
 from pipelines.prepare import resolve_run
 from pipelines.run_folder import earlier_run
 from pipelines.run_folder.columns import SUSPECT, Columns
-from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.dataset_card import write_scored_card
+from pipelines.run_folder.folder_state import FolderState
 from pipelines.run_folder.manifest import BrokenManifest, Manifest, provenance, read_manifest
 from pipelines.run_folder.member_runs import FOLDER, MEMBERS, folder_of, member_note
 from pipelines.run_folder.part import Counts, Part
@@ -82,7 +83,8 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
         summaries = {}
         for number, member in enumerate(all_members, start=1):
             progress.member(member.name, member.settings.model.model, number, len(all_members))
-            summaries[member.name] = score_corpus.score(member.settings, progress, KEPT_FREE)
+            observers = observers_of(member.settings)
+            summaries[member.name] = score_corpus.score(member.settings, progress, KEPT_FREE, observers)
         versions = {member.name: provenance(member.settings) for member in all_members}
         summary, agreement = combine(settings.output, tuple(summaries), settings.combination, versions, progress)
     left_out = next(iter(summaries.values())).left_out
@@ -199,28 +201,28 @@ def combine(
     write_scored_card(folder, "ensemble", manifest)
     metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": versions})}
     step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, names, combination, metadata)
-    step.target.repair()
-    missing = _missing(step, runs[0])
+    notify = (progress or Silent()).noted
+    missing = _missing(step.target.repair(manifest.files, notify), runs[0])
     # Parts are re-read only if none is missing: a damaged part is dropped, and written again below.
-    if not missing and drop_unreadable(step.target, (progress or Silent()).noted):
-        missing = _missing(step, runs[0])
+    if not missing and drop_unreadable(step.target, notify):
+        missing = _missing(step.target.state(manifest.files), runs[0])
     if missing or manifest.summary is None:
         agreement = _complete(step, runs, missing, progress or Silent())
     else:
         agreement = EnsembleAgreement.of_json(manifest.summary[_AGREEMENT])
-    counts = audit(manifest.files, step.target.extents(manifest.files), step.target.listing())
+    counts = step.target.state(manifest.files).audit()
     expected = sum((part.counts for part, _ in runs[0].entries), Counts())
     if (counts.rows, counts.responses) != (expected.rows, expected.responses):
         raise AuditError(f"the members hold {expected}, and the parts made of them {counts}")
-    step.target.set_strays_aside((progress or Silent()).noted)
+    step.target.set_strays_aside(notify)
     summary = summarise(step.target, manifest.columns, counts)
     replace(manifest, summary={**summary.as_json(), _AGREEMENT: asdict(agreement)}).write(folder)
     return summary, agreement
 
 
-def _missing(step: CombineStep, first: MemberRun) -> list[tuple[Part, int]]:
+def _missing(state: FolderState, first: MemberRun) -> list[tuple[Part, int]]:
     """The first member's parts that have no combined part yet, each with its size in bytes."""
-    combined = {part.place for part in step.target.listing()}
+    combined = {part.place for part in state.parts}
     return [(part, entry.size) for part, entry in first.entries if part.place not in combined]
 
 

@@ -29,7 +29,8 @@ from pipelines.settings.run_settings import JudgingSettings, RefineSettings, Sam
 
 __all__ = ["choose", "export", "export_while_scoring", "jobs_of_run", "make_pairs"]
 
-_NOT_CHOSEN, _NO_PAIR = "not chosen", "no two candidates that differ enough (--min-margin)"
+_NOT_CHOSEN, _ALONE = "not chosen", "the only candidate for its prompt"
+_NO_PAIR = "no two candidates that differ enough (--min-margin)"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _RPO = "nemo-aligner-rpo"
 _CHOSEN_RESERVED = (
@@ -79,7 +80,7 @@ class _Pairing:
             left_fields.append(left_of_pair)
             rows += [{**row, **fields} for row in form.rows(pair)]
         if not all_pairs:
-            left[_NO_PAIR] = 1
+            left[_ALONE if len(candidates) == 1 else _NO_PAIR] = 1
         return ExportedRows(rows, left, margins, labels, count_left(left_fields))
 
     def _label_refusal(self, agreement: LabelAgreement) -> str | None:
@@ -181,8 +182,10 @@ JOBS: Mapping[str, Callable[[Any], ExportJob]] = {"choose": choosing_job, "pairs
 """The job of each command's settings, by its name."""
 
 
-def jobs_of_run(settings: SampleSettings | RefineSettings) -> list[ExportJob]:
+def jobs_of_run(settings: JudgingSettings) -> list[ExportJob]:
     """The job of a run with --keep, into a folder inside the run's; else none. Raises as `choosing_job`."""
+    if not isinstance(settings, SampleSettings | RefineSettings):
+        return []
     choice = settings.choice
     if choice.keep is None:
         if choice.model_dump(exclude_defaults=True):

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from actors.errors import AuditError, OutputError, SettingsError, UserError
+from actors.text.visible import code, markdown
 from pipelines import storage
 from pipelines.corpus.assay_folders import OutputKind
 from pipelines.exports import row_types
@@ -309,8 +310,10 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
 
 def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) -> None:
     model, files = corpus.manifest.identity.get("model"), f"{job.kind.stems[0]}-*.jsonl"
-    about = f"{summary.rows:,} rows made of `{job.scored}`, whose rewards are by `{model}`, with `{job.asked}`."
-    lines = [about, f"Taken: {summary.taken}. `{job.kind.document}` has the counts."]
+    about = (
+        f"{summary.rows:,} rows made of {code(job.scored)}, whose rewards are by {code(str(model))}, with {code(job.asked)}."
+    )
+    lines = [about, f"Taken: {markdown(summary.taken)}. `{job.kind.document}` has the counts."]
     lines += [MADE_UP] if summary.made_up else []
     write_card(job.output, job.kind.name, files, lines, row_types.schema_of(summary.row_types))
 

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.errors import AuditError, SettingsError, UserError
+from actors.text.visible import code
 from pipelines import storage
 from pipelines.filtering.filter_step import (
     FilterStep,
@@ -124,13 +125,13 @@ def keep(settings: FilterSettings) -> KeepSummary:
 
 
 def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings, schema: pa.Schema | None) -> None:
-    filter_text, model = _describe(settings), corpus.manifest.identity.get("model")
+    filter_text, model = code(_describe(settings)), code(str(corpus.manifest.identity.get("model")))
     selection = (
-        f"is kept by `{filter_text}`"
+        f"is kept by {filter_text}"
         if target.stem == "kept"
-        else f"isn't kept by `{filter_text}`, with the reason in `{target.why}`"
+        else f"isn't kept by {filter_text}, with the reason in `{target.why}`"
     )
-    lines = [f"What {selection} of `{settings.scored}`, whose rewards are by `{model}`.", "`filter.json` has the counts."]
+    lines = [f"What {selection} of {code(settings.scored)}, whose rewards are by {model}.", "`filter.json` has the counts."]
     lines += [MADE_UP] if is_fake(corpus.manifest) else []
     write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines, schema)
 

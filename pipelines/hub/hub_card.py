@@ -12,7 +12,7 @@ import yaml
 
 from actors.errors import SettingsError
 from actors.reward_model import families
-from actors.text.visible import line, markdown, markdown_table
+from actors.text.visible import code, markdown, markdown_table
 from pipelines import storage
 from pipelines.corpus.assay_folders import CARD, CHOSEN, EXPORTED, FILTER, PAIRS, OutputKind, describe
 from pipelines.run_folder.dataset_card import MADE_UP
@@ -58,7 +58,8 @@ def hub_card(result: Result, repository: str) -> str:
     judges = _judges(source["identity"])
     blocks = [
         f"# {repository.partition('/')[2]}",
-        f"Made by `assay {result.kind.name}` ({line(result.document['asked'])}) of responses scored by {_as_code(judges)}.",
+        f"Made by `assay {result.kind.name}` ({markdown(result.document['asked'])}) of responses scored by "
+        f"{', '.join(map(code, judges))}.",
         MADE_UP if any(judge.get("engine") == _FAKE for judge in judges.values()) else "",
         *(_table(f"Scored by {markdown(name)}", _judge_rows(judge)) for name, judge in judges.items()),
         _table("Counts", _counts(result.document["summary"])),
@@ -68,10 +69,6 @@ def hub_card(result: Result, repository: str) -> str:
     ]
     front = yaml.safe_dump(_front(result), sort_keys=False)
     return f"---\n{front}---\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _as_code(names: Iterable[str]) -> str:
-    return ", ".join(f"`{line(name)}`" for name in names)
 
 
 def _front(result: Result) -> dict[str, Any]:

@@ -36,7 +36,9 @@ class Reopened:
         """The run, as the main job has it; its parts are written under the lease that this process holds, if it does."""
         folder = storage.absolute(self.settings.output)
         parts = Parts(folder, self.manifest.run, ticket(folder))
-        return Run(self.settings, self.manifest, self.preparation, parts, _PART_ROWS, block_bytes(_PART_ROWS, _ROW_BYTES))
+        state = parts.state(self.manifest.files)
+        bytes_of_block = block_bytes(_PART_ROWS, _ROW_BYTES)
+        return Run(self.settings, self.manifest, self.preparation, parts, state, _PART_ROWS, bytes_of_block)
 
 
 def reopen(folder: str, manifest: Manifest, engines: EnginesAgainSettings) -> Reopened:

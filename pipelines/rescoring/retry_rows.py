@@ -26,10 +26,12 @@ from actors.records import Status
 from actors.text.counted import counts_text
 from pipelines import storage
 from pipelines.corpus.units import Unit
+from pipelines.observers import observers_of
 from pipelines.rescoring.reopen import Reopened, reopen
 from pipelines.rescoring.replace_part import Retrying, sessions
 from pipelines.rescoring.rescore_step import rescoring_flow
 from pipelines.run_folder.columns import REASON, STATUS, Columns
+from pipelines.run_folder.folder_state import FolderState
 from pipelines.run_folder.manifest import provenance
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts, open_part
@@ -71,19 +73,19 @@ class RetryRun(Run):
     reasons: frozenset[str] = frozenset()
     session: str = ""
 
-    def missing(self) -> list[Unit]:
+    def missing(self, state: FolderState) -> list[Unit]:
         """See `Run`."""
         files = {file.index: file for file in self.manifest.files}
-        return [Unit(files[part.file], part.range) for part in self.parts_left()]
+        return [Unit(files[part.file], part.range) for part in self.parts_left(state)]
 
-    def untouched_parts(self) -> list[Part]:
+    def untouched_parts(self, state: FolderState) -> list[Part]:
         """See `Run`."""
-        parts_left = set(self.parts_left())
-        return [part for part in self.parts.listing() if part not in parts_left]
+        parts_left = set(self.parts_left(state))
+        return [part for part in state.parts if part not in parts_left]
 
-    def parts_left(self) -> list[Part]:
+    def parts_left(self, state: FolderState) -> list[Part]:
         """The parts that are still to be retried."""
-        candidates = [part for part in self.parts.listing() if part.counts.failed]
+        candidates = [part for part in state.parts if part.counts.failed]
         with ThreadPoolExecutor(_THREADS) as threads:
             are_left = threads.map(self._is_left, candidates)
             return [part for part, is_left in zip(candidates, are_left, strict=True) if is_left]
@@ -116,9 +118,8 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     opened = replace(opened, settings=accepting)
     with lease(folder, progress.noted, opened.settings.work.storage_patience_s):
         audit_parts(folder, manifest, partial=False)
-        run = _run(opened, frozenset(settings.reasons or RETRIED))
-        run.parts.repair()
-        before = run.audit()
+        run = _run(opened, frozenset(settings.reasons or RETRIED), progress)
+        before = run.state.audit()
         retried = _count(run)
         if not retried:
             return RetrySummary({}, {}, before, before)
@@ -134,20 +135,21 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         run.manifest.check_versions(provenance(run.settings), run.settings)
         run.manifest.write(folder)  # before any part: a retry that is killed has left its mark, and no summary of before
         progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {counts_text(retried)}")
-        summary = carry_out(run, _flow, progress)
-        after = run.audit()
+        summary = carry_out(run, _flow, progress, observers_of(run.settings))
+        after = Counts(summary.rows, summary.scored, summary.rejected, summary.failed)
         retries = (*manifest.retries, {**entry, "after": after._asdict()})
         replace(run.manifest, retries=retries, summary=summary.as_json()).write(folder)
         return RetrySummary(retried, _new_statuses(before, after), before, after, summary)
 
 
-def _run(opened: Reopened, reasons: frozenset[str]) -> RetryRun:
+def _run(opened: Reopened, reasons: frozenset[str], progress: Progress) -> RetryRun:
     run = opened.run()
     return RetryRun(
         run.settings,
         run.manifest,
         run.preparation,
         run.parts,
+        run.parts.repair(run.manifest.files, progress.noted),
         run.part_rows,
         run.block_bytes,
         reasons=reasons,
@@ -158,7 +160,7 @@ def _run(opened: Reopened, reasons: frozenset[str]) -> RetryRun:
 def _count(run: RetryRun) -> dict[str, int]:
     """The responses that are to be scored again, by reason, the most frequent first."""
     by_reason = Counter[str]()
-    for part in run.parts_left():
+    for part in run.parts_left(run.state):
         by_reason.update(failed_reasons(run.parts, part, run.manifest.columns, run.reasons))
     return dict(by_reason.most_common())
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import yaml
 
 from actors.errors import OutputError
-from actors.text.visible import line
+from actors.text.visible import code, line
 from pipelines import storage
 from pipelines.corpus.assay_folders import CARD
 from pipelines.run_folder.manifest import Manifest, installed
@@ -32,8 +32,8 @@ def write_scored_card(folder: str, command: str, manifest: Manifest) -> None:
     # Parts of other runs may lie beside those of this one: its name ends theirs.
     files = f"parts/*-{manifest.run}.parquet" if manifest.run else "parts/*.parquet"
     lines = [
-        f"A scored corpus: a row for each response, with its reward by `{manifest.identity.get('model')}`, its status, and "
-        "the reason where there is no reward. `manifest.json` says exactly what was done.",
+        f"A scored corpus: a row for each response, with its reward by {code(str(manifest.identity.get('model')))}, its "
+        "status, and the reason where there is no reward. `manifest.json` says exactly what was done.",
         *([MADE_UP] if is_fake(manifest) else []),
     ]
     write_card(folder, command, files, lines)

@@ -17,7 +17,6 @@ Every name ends with its run, which the manifest names: eight hex digits of the 
 A late writer of a dead driver can therefore never add a part to a run that was started anew in the same folder.
 """
 
-import hashlib
 import json
 import re
 import time
@@ -32,6 +31,7 @@ import pyarrow.parquet as pq
 from actors.errors import OutputError, SourceError
 from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
+from pipelines.run_folder.folder_state import FolderState
 from pipelines.run_folder.part import RUN, Part
 from pipelines.run_folder.part_content import RUN_KEY, DamagedPart, batches, check_named, encode
 from pipelines.run_folder.part_list import PackedEntries, PartList
@@ -44,8 +44,6 @@ MANIFEST = "manifest.json"
 _END_NAME = re.compile(rf"(\d+)-(\d+)-({RUN})")
 _LEAST_BYTES = 12
 """Of a Parquet file: two magic numbers of 4 bytes, and the 4-byte length of its footer."""
-_MARK_VERSION = 2
-"""Another one where a summary holds more or other figures, or parts another order: all are read once more then."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +129,6 @@ class Parts:
         """All parts of the run, as `listing` gives them, each with its directory entry."""
         return self.listing().entries
 
-    def mark(self) -> str:
-        """A hash of the names, sizes and times of writing of all parts: equal as long as nobody adds or changes one."""
-        digest = hashlib.sha256(json.dumps(_MARK_VERSION).encode())
-        for _, entry in self.entries():
-            digest.update(json.dumps(entry).encode())
-        return digest.hexdigest()
-
     def _all_parts(self) -> PartList:
         return PartList.of(self._run(), self.parts_folder.entries())
 
@@ -195,29 +186,37 @@ class Parts:
         extents_by_index = {int(name[1]): int(name[2]) for name in names if name and name[3] == run}
         return {file.index: extents_by_index.get(file.index) if file.extent is None else file.extent for file in files}
 
-    def repair(self) -> list[Part]:
-        """Delete parts that are empty or overlap an older part, which a dead driver's late writer can leave; returns them.
+    def state(self, files: Sequence[InputFile]) -> FolderState:
+        """What the folder holds now; `files` are the run's."""
+        return FolderState(files, self.listing(), self.extents(files))
 
-        Each leaves a gap, which the next pass fills. Parts that a retry has replaced are deleted, too: nobody reads them.
+    def repair(self, files: Sequence[InputFile], notify: Callable[[str], None]) -> FolderState:
+        """Delete parts that are empty or overlap an older part, which a dead driver's late writer can leave.
+
+        Each leaves a gap, which the next pass fills, and `notify` gets a message for each. Parts that a retry has replaced
+        are deleted, too: nobody reads them. Returns what the folder holds then.
         """
         listed = self._all_parts()
         parts = _without_replaced(listed)
         if len(parts) < len(listed):
             for part in set(listed) - set(parts):
                 self.parts_folder.delete(part.name)
-        dropped = [part for part, entry in parts.entries if is_empty(entry)]
+        dropped = {part for part, entry in parts.entries if is_empty(entry)}
         # Oldest first within a cluster of overlapping parts, so that a late writer's part never displaces one that was there
         # before. A younger part stays only if it overlaps none that stays.
         for cluster in _clusters((part, entry) for part, entry in parts.entries if not is_empty(entry)):
             kept: list[Part] = []
             for part, _ in sorted(cluster, key=lambda member: (member[1].written, member[0])):
                 if any(part.begin < other.end and other.begin < part.end for other in kept):
-                    dropped.append(part)
+                    dropped.add(part)
                 else:
                     kept.append(part)
-        for part in dropped:
+        for part in sorted(dropped):
             self.parts_folder.delete(part.name)
-        return dropped
+            notify(f"{part.name} overlapped an older part or was empty, and is dropped; its rows are scored again")
+        if dropped:
+            parts = parts.where(np.fromiter((part not in dropped for part in parts), bool, len(parts)))
+        return FolderState(files, parts, self.extents(files))
 
 
 def read_tables(path: str, names: Sequence[str]) -> Iterator[pa.Table]:

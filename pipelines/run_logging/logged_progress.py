@@ -6,13 +6,41 @@ from contextlib import contextmanager
 from typing import Any
 
 from actors.errors import SettingsError
+from pipelines import storage
 from pipelines.corpus.corpus_files import InputFile
 from pipelines.run_folder.part import Part
 from pipelines.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.progress import Meter, PassedOn, Progress
+from pipelines.runtime.run_observer import RunFacts, RunObserver
+from pipelines.scored_corpus.summary import Summary
 
 _EVERY_S = 10.0
+
+
+class RunLogs(RunObserver):
+    """The logs of one run, each by the name of its logger."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def check(self, output: str) -> None:
+        """See `RunObserver`. Raises `SettingsError` as `check_loggers` does."""
+        check_loggers(self._names, output)
+
+    @contextmanager
+    def started(self, run: RunFacts, progress: Progress) -> Iterator[Progress]:
+        """See `RunObserver`."""
+        settings, manifest = run.settings.model_dump(mode="json"), run.manifest
+        config = {**settings, "identity": manifest.identity, "made_with": manifest.made_with}
+        facts = RunToLog(manifest.run, storage.absolute(run.settings.output), config)
+        with logged(self._names, facts, progress) as self._progress:
+            yield self._progress
+
+    def finished(self, summary: Summary) -> Summary:
+        """See `RunObserver`."""
+        self._progress.summarised(summary.figures())
+        return summary
 
 
 def check_loggers(names: Sequence[str], folder: str) -> None:

@@ -111,15 +111,15 @@ def time_session(
             parts.sessions_folder.replace(name, json.dumps(note).encode())
 
 
-def read_run_work(parts: Parts) -> RunWork:
-    """The work of all sessions of a run, from their notes."""
+def read_run_work(parts: Parts, part_count: int) -> RunWork:
+    """The work of all sessions of a run, which has `part_count` parts, from their notes."""
     read = read_session_notes(parts)
     notes = [note for note in read.values() if note is not None]
     noise = largest_noise(BatchNoise(**note["noise"]) for note in notes if note.get("noise"))
     if unreadable := [name for name, note in read.items() if note is None]:
         path = parts.sessions_folder.file(unreadable[0])
         return RunWork(why=f"a session's note can't be read ({path}): its duration is unknown", noise=noise)
-    part_count, noted_parts = len(parts.listing()), sum(note["parts"] for note in notes)
+    noted_parts = sum(note["parts"] for note in notes)
     if noted_parts < part_count:
         return RunWork(
             why=f"a session was killed: the duration of {part_count - noted_parts:,} of {part_count:,} parts is unknown",

@@ -21,13 +21,11 @@ from actors.errors import SettingsError
 from actors.scorers.policy import Policy
 from actors.settings.replica import PolicySettings
 from pipelines.corpus.units import Unit
-from pipelines.exports.export_commands import jobs_of_run
-from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.policy_prompts import PromptPreparation
 from pipelines.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
-from pipelines.run_logging.logged_progress import check_loggers
 from pipelines.runtime.progress import Progress, Silent
+from pipelines.runtime.run_observer import RunObserver
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
 from pipelines.sampling.generate import CandidateSource
@@ -68,25 +66,26 @@ class RefineSummary(WritersSummary):
     mean_best: float | None
 
 
-def refine(settings: RefineSettings, progress: Progress | None = None, jobs: Sequence[ExportJob] = ()) -> RefineSummary:
+def refine(
+    settings: RefineSettings, progress: Progress | None = None, observers: Sequence[RunObserver] = ()
+) -> RefineSummary:
     """Draft, criticise, edit and judge into a folder, or resume an earlier run with the same settings.
 
-    `jobs`, and the export of kept candidates if the settings ask for one, run on each part after its commit. Raises a
-    `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if the parts
-    don't add up to the input.
+    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
+    the parts don't add up to the input.
     """
-    jobs = [*jobs_of_run(settings), *jobs]
     counting = UsageCounter(progress or Silent())
     tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
     policies.check(settings, max(tree))
-    check_loggers(settings.log, settings.output)
+    for observer in observers:
+        observer.check(settings.output)
     work = _Refining(settings, tree, *_prompts(settings), _writers(settings))
     plan = resolve_run.resolve(settings, unanswered=True, notify=counting.noted)
     plan = replace(plan, preparation=replace(plan.preparation, columns=replace(plan.preparation.columns, refined=True)))
     plan.preparation.columns.check(())
     counting.begin(settings, plan, [model.policy for model in work.writers])
     with opened_run("refine", settings, plan, work.recorded(), counting) as run:
-        summary = carry_out(run, work.flow, counting, jobs)
+        summary = carry_out(run, work.flow, counting, observers)
         refined = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=refined.as_json()).write(settings.output)
         return refined

@@ -27,8 +27,6 @@ from actors.records import Reason
 from actors.scorers.policy import Policy
 from pipelines import storage
 from pipelines.corpus.units import Unit
-from pipelines.exports.export_commands import jobs_of_run
-from pipelines.exports.export_job import ExportJob
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.policy_prompts import PromptPreparation, prepare_prompts
@@ -38,8 +36,8 @@ from pipelines.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, RESPONSE, 
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import DRAWN
 from pipelines.run_folder.parts import Parts, named_run
-from pipelines.run_logging.logged_progress import check_loggers
 from pipelines.runtime.progress import PassedOn, Progress, Silent
+from pipelines.runtime.run_observer import RunObserver
 from pipelines.runtime.session import ray_session
 from pipelines.sampling import policies
 from pipelines.sampling.budget import CandidateBudget
@@ -102,17 +100,18 @@ def sampling_identity(settings: SampleSettings, policy: Policy | None) -> dict[s
     return {"policy": written_by, "draw": settings.draw.model_dump(mode="json")}
 
 
-def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Sequence[ExportJob] = ()) -> SampleSummary:
+def sample(
+    settings: SampleSettings, progress: Progress | None = None, observers: Sequence[RunObserver] = ()
+) -> SampleSummary:
     """Generate answers to prompts and judge them into a folder, or resume an earlier run with the same settings.
 
-    `jobs`, and the export of kept candidates if the settings ask for one, run on each part after its commit. Raises a
-    `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if the parts
-    don't add up to the input.
+    Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
+    the parts don't add up to the input.
     """
-    jobs = [*jobs_of_run(settings), *jobs]
     counting = UsageCounter(progress or Silent())
     check(settings)
-    check_loggers(settings.log, settings.output)
+    for observer in observers:
+        observer.check(settings.output)
     policy = policies.policy_of(settings.policy)
     plan = resolve_run.resolve(settings, unanswered=True, notify=counting.noted)
     policies.check_judge(plan.preparation.model, settings.draw)
@@ -125,12 +124,12 @@ def sample(settings: SampleSettings, progress: Progress | None = None, jobs: Seq
         )
         work = _Sampling(preparation, settings)
         with ExitStack() as session:
-            if run.missing():
+            if run.missing(run.state):
                 counting.noted(_kept_note(run.part_rows))
                 session.enter_context(ray_session(with_vllm=settings.engine.is_vllm))
                 if _goes_in_turns(run, settings):
                     _draw(run, plan, work, counting)
-            summary = carry_out(run, work.flow, counting, jobs)
+            summary = carry_out(run, work.flow, counting, observers)
         sampled = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=sampled.as_json()).write(settings.output)
         return sampled
@@ -181,7 +180,7 @@ def _goes_in_turns(run: Run, settings: SampleSettings) -> bool:
         return False
     if settings.draw.adaptive:
         raise SettingsError(f"--enough and --min-gain need {lacking}")
-    if run.parts.listing():
+    if run.state.parts:
         raise SettingsError(
             f"{settings.output} holds judged candidates and no {DRAWN}/, so in turns all would be drawn again: it goes on "
             f"{f'with {lacking}' if lacking else 'without --in-turns'}; else give another output folder or --overwrite"

@@ -198,18 +198,18 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
     """The parts, sorted. Raises `SourceError` for overlaps, and for gaps unless `partial`."""
     try:
         run = Parts(folder, manifest.run)
-        parts, extents = run.listing(), run.extents(manifest.files)
+        state = run.state(manifest.files)
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
-    if empty := next((part for part, entry in parts.entries if is_empty(entry)), None):
+    if empty := next((part for part, entry in state.parts.entries if is_empty(entry)), None):
         raise unreadable(run.path(empty), ValueError("it is empty"))
-    audit(manifest.files, extents, parts, partial=True)
+    state.audit(partial=True)
     if not partial:
         try:
-            audit(manifest.files, extents, parts)
+            state.audit()
         except AuditError as error:
             raise SourceError(
                 f"{folder} isn't complete: {error}\n"
                 "Run the same command again to resume it; --partial takes the parts that exist"
             ) from error
-    return parts.entries
+    return state.parts.entries

@@ -132,7 +132,7 @@ class Shuffle:
             batches = connection.sql(query).to_arrow_reader(_BATCH_ROWS)
             tables = itertools.chain.from_iterable(map(_cut_by_bucket, batches))
             for bucket, slices in itertools.groupby(tables, key=lambda numbered: numbered[0]):
-                yield Bucket(bucket, (table.rename_columns(self.reads) for _, table in slices))
+                yield Bucket(bucket, (table.rename_columns(self.reads).cast(self._read_schema) for _, table in slices))
 
     @property
     def _place(self) -> Folder:
@@ -143,9 +143,13 @@ class Shuffle:
         return self.columns.prefix + PROMPT_HASH
 
     @property
+    def _read_schema(self) -> pa.Schema:
+        return pa.schema([_without_dictionary(self.columns.schema.field(name)) for name in self.reads])
+
+    @property
     def _schema(self) -> pa.Schema:
-        fields = (self.columns.schema.field(name) for name in self.reads)
-        return pa.schema([*map(_without_dictionary, fields), pa.field(_BUCKET, pa.int64())])
+        fields = [field.with_type(_held_type(field.type)) for field in self._read_schema]
+        return pa.schema([*fields, pa.field(_BUCKET, pa.int64())])
 
     def _name(self, number: int) -> str:
         return f"{self.work}-{number:05d}.arrow"
@@ -240,6 +244,26 @@ def cut(entries: PartEntries, most_bytes: int, most_parts: int) -> Iterator[list
 def _without_dictionary(field: pa.Field) -> pa.Field:
     """A field without its dictionary: an Arrow file can have one dictionary for a field, and each part has another."""
     return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+
+
+def _held_type(kind: pa.DataType) -> pa.DataType:
+    """The type in which DuckDB holds the values of a type exactly, and from which a cast brings them back.
+
+    It has no float16, decimal256 or duration, rounds times to microseconds, and gives moments its own time zone.
+    """
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal256(kind):
+        return pa.string()
+    if pa.types.is_duration(kind) or pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_held_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_held_type(kind.key_type), _held_type(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_held_type(kind.value_type))
+    return kind
 
 
 def _cut_by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table]]:

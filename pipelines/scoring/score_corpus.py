@@ -2,7 +2,7 @@
 
 1. Resolve the run from its settings, and open the output folder for it.
 2. While ranges of the input have no part: read them, prepare them on CPUs, score them on the engines and commit them, part
-   by part. Exports that go row by row (`export_job`) are written for each part right after its commit.
+   by part. Whoever watches the run (`run_observer`), such as an export, gets each part right after its commit.
 3. Audit the parts, summarise them, and write the manifest with the summary.
 
 Resuming a killed run, replacing a lost part and scoring appended input are the same case of step 2.
@@ -39,31 +39,27 @@ from actors.text.counted import first_of
 from actors.timeline import mark
 from actors.workers.crash_ledger import EngineStarts
 from pipelines import storage
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range, check_unchanged, file_exists, left_out_message
+from pipelines.corpus.corpus_files import FileKind, check_unchanged, file_exists, left_out_message
 from pipelines.corpus.datasource import CorpusSource, Prepare
-from pipelines.corpus.units import Unit, cut, task_bytes
-from pipelines.exports import export_job
-from pipelines.exports.export_job import ExportJob, FinishedExport, StartedExport
+from pipelines.corpus.units import Unit, task_bytes
 from pipelines.prepare import resolve_run
 from pipelines.prepare.identity import manifest_of, open_score_store
 from pipelines.prepare.score_requests import Preparation, prepare
 from pipelines.run_folder.columns import FROM_STORE, TEXT, Columns, check_carried
-from pipelines.run_folder.coverage import audit, file_by_file, gaps, merge_ranges
 from pipelines.run_folder.dataset_card import write_scored_card
 from pipelines.run_folder.earlier_run import FILES_KEY, earlier_run
+from pipelines.run_folder.folder_state import FolderState
 from pipelines.run_folder.manifest import Manifest, files_mark, provenance
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
-from pipelines.run_logging.logged_progress import check_loggers, logged
-from pipelines.run_logging.run_logger import RunToLog
 from pipelines.runtime.engine_pool import engine_pool, ledger
 from pipelines.runtime.lost_engines import EngineWatch, watch_first_worker
 from pipelines.runtime.progress import Progress, Silent
+from pipelines.runtime.run_observer import RunFacts, RunObserver
 from pipelines.runtime.run_timing import read_run_work, time_session
 from pipelines.runtime.session import check_stopped, import_vllm, ray_session
 from pipelines.score_store.open_store import OpenStore
 from pipelines.scored_corpus.part_files import drop_unreadable
-from pipelines.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.scored_corpus.summary import Summary, summarise
 from pipelines.scoring.file_table import ByFile, FileTable
 from pipelines.scoring.score_step import ScoreStep, StepSettings
@@ -78,7 +74,7 @@ _NEVER_WORKS = {"EndpointError": EndpointError, "ModelError": ModelError, "Setti
 _NEVER = re.compile(rf"^actors\.errors\.({'|'.join(_NEVER_WORKS)}): (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
-_EXPORT_CPUS = 0.25  # exports must find room beside the engines, also on a machine with two CPUs
+_FOLLOWING_CPUS = 0.25  # what follows must find room beside the engines, also on a machine with two CPUs
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part."""
 _LEDGER_S = 30.0  # timeout of a ledger's answer
@@ -97,6 +93,8 @@ class Run:
     manifest: Manifest
     preparation: Preparation
     parts: Parts
+    state: FolderState
+    """What the folder held when the run was opened."""
     part_rows: int
     block_bytes: int
     earlier: Manifest | None = None
@@ -105,36 +103,18 @@ class Run:
     """Paths in the input's folders that aren't read."""
     store: OpenStore | None = None
 
-    def missing(self) -> list[Unit]:
-        """The units of work for what has no part yet."""
-        unit_bytes = self.task_bytes
-        return [unit for file, remaining, done in self.unfinished_files() for unit in cut(file, remaining, done, unit_bytes)]
-
     @property
     def task_bytes(self) -> int:
         """The bytes that a read task reads."""
         return task_bytes(sum(file.size for file in self.manifest.files), self.settings.work.unit_bytes)
 
-    def unfinished_files(self) -> Iterator[tuple[InputFile, list[Range] | None, list[Range]]]:
-        """The unfinished files, each with its remaining ranges (None: its end isn't known yet) and its done ranges."""
-        extents = self.parts.extents(self.manifest.files)
-        done_by_file = {
-            index: merge_ranges(piece.range for piece in pieces)
-            for index, pieces in file_by_file(self.parts.listing(), extents)
-        }
-        for file in self.manifest.files:
-            done, extent = done_by_file.get(file.index, []), extents[file.index]
-            remaining = None if extent is None else gaps(done, extent)
-            if remaining is None or remaining:
-                yield file, remaining, done
+    def missing(self, state: FolderState) -> list[Unit]:
+        """The units of work for what has no part yet."""
+        return state.missing(self.task_bytes)
 
-    def untouched_parts(self) -> Sequence[Part]:
+    def untouched_parts(self, state: FolderState) -> Sequence[Part]:
         """The parts that this session leaves as they are."""
-        return self.parts.listing()
-
-    def audit(self) -> Counts:
-        """The total counts of the parts, by their names. Raises `AuditError` if anything is missing or overlaps."""
-        return audit(self.manifest.files, self.parts.extents(self.manifest.files), self.parts.listing())
+        return state.parts
 
 
 class Flow(NamedTuple):
@@ -168,6 +148,7 @@ class Flow(NamedTuple):
         return answers
 
 
+FollowParts = Callable[[pa.Table], pa.Table]
 Flows = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Flow]]
 """Starts a pipeline for units of work, and ends it with the context. The last argument receives messages about waiting."""
 
@@ -176,17 +157,17 @@ def score(
     settings: ScoreSettings,
     progress: Progress | None = None,
     reserved: tuple[str, ...] = (),
-    jobs: Sequence[ExportJob] = (),
+    observers: Sequence[RunObserver] = (),
 ) -> Summary:
     """Score a corpus into a folder, or resume an earlier run of the same settings.
 
-    `reserved` are further column names that the input may not have, for a corpus that will be made from this one. `jobs` are
-    exports, written for each part as it is committed.
+    `reserved` are further column names that the input may not have, for a corpus that will be made from this one.
     Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
     parts don't cover the input exactly.
     """
     progress = progress or Silent()
-    check_loggers(settings.log, settings.output)
+    for observer in observers:
+        observer.check(settings.output)
     mark("plan")
     import_vllm(settings.engine.is_vllm)
     plan = resolve_run.resolve(settings, reserved, notify=progress.noted)
@@ -196,51 +177,50 @@ def score(
         run = open_run(settings, plan, manifest, progress.noted)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
-        return carry_out(run, _scoring, progress, jobs)
+        return carry_out(run, _scoring, progress, observers)
 
 
-def carry_out(run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob] = ()) -> Summary:
-    """Score what is missing of a run, prove that nothing is, and summarise it. Raises as `score` does.
-
-    `jobs` are exports: written for each part, and at the end for parts of earlier sessions that lack them.
-    """
-    unfinished = [job for job in jobs if export_job.read_finished_export(job) is None]
-    for job in unfinished:
-        export_job.check(job, run.manifest)
-    with ExitStack() as leases:
-        for job in unfinished:
-            leases.enter_context(lease(job.output, progress.noted, run.settings.work.storage_patience_s))
-        logging = leases.enter_context(logged(run.settings.log, _run_to_log(run), progress))
-        summary = _carry_out(run, flows, logging, jobs, unfinished)
-        logging.summarised(summary.figures())
-        return summary
+def carry_out(run: Run, flows: Flows, progress: Progress, observers: Sequence[RunObserver] = ()) -> Summary:
+    """Score what is missing of a run, prove that nothing is, and summarise it. Raises as `score` does."""
+    with ExitStack() as watching:
+        for observer in observers:
+            progress = watching.enter_context(observer.started(RunFacts(run.settings, run.manifest), progress))
+        follow_parts = [observer.follow_parts for observer in observers if observer.follow_parts is not None]
+        return _carry_out(run, _followed(flows, follow_parts), progress, observers)
 
 
-def _run_to_log(run: Run) -> RunToLog:
-    settings, manifest = run.settings.model_dump(mode="json"), run.manifest
-    config = {**settings, "identity": manifest.identity, "made_with": manifest.made_with}
-    return RunToLog(manifest.run, storage.absolute(run.settings.output), config)
+def _followed(flows: Flows, follow_parts: Sequence[FollowParts]) -> Flows:
+    """The pipelines of `flows`, behind whose commits observers follow."""
+    if not follow_parts:
+        return flows
+
+    @contextmanager
+    def followed(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Flow]:
+        with flows(run, units, notify) as flow:
+            dataset = flow.dataset
+            for follow in follow_parts:
+                dataset = dataset.map_batches(follow, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
+            yield flow._replace(dataset=dataset)
+
+    return followed
 
 
-def _carry_out(
-    run: Run, flows: Flows, progress: Progress, jobs: Sequence[ExportJob], unfinished: Sequence[ExportJob]
-) -> Summary:
-    steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in unfinished]
-    _repair(run, progress)
-    saved = None if run.missing() else _check_complete(run, progress)
+def _carry_out(run: Run, flows: Flows, progress: Progress, observers: Sequence[RunObserver]) -> Summary:
+    state = run.state
+    saved = None
+    if not run.missing(state):
+        saved, state = _check_complete(run, state, progress)
     for attempts_left in reversed(range(_PASSES)):
-        if run.missing():
+        if units := run.missing(state):
             run.manifest.check_versions(provenance(run.settings), run.settings)
-            _complete(run, flows, steps, progress)
+            state = _complete(run, state, units, flows, progress)
         check_held()
-        counts = run.audit()
-        mark = run.parts.mark()  # before they are read: of parts that change meanwhile the summary isn't taken for known
+        counts = state.audit()
         try:
             summary = saved or summarise(run.parts, run.manifest.columns, counts)
-            summary = replace(
-                summary,
-                made=[FinishedExport(job, export_job.read_finished_export(job) or export_job.complete(job)) for job in jobs],
-            )
+            summary = replace(summary, work=asdict(read_run_work(run.parts, len(state.parts))), left_out=run.left_out)
+            for observer in observers:
+                summary = observer.finished(summary)
             break
         except (SourceError, AuditError):
             # A part is damaged, or contradicts its name. Drop such parts and score their rows again; if there are none, the
@@ -248,34 +228,28 @@ def _carry_out(
             saved = None
             if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
+            state = run.parts.state(run.manifest.files)
     run.parts.set_strays_aside(progress.noted)
-    summary = replace(summary, work=asdict(read_run_work(run.parts)), left_out=run.left_out)
-    replace(run.manifest, summary=summary.as_json(), summary_of=mark).write(run.settings.output)
+    # The mark is of the parts as they were listed before they were read: if one has changed since, the next run of this
+    # command doesn't take the summary for that of what it finds.
+    replace(run.manifest, summary=summary.as_json(), summary_of=state.mark()).write(run.settings.output)
     return summary
 
 
-def _check_complete(run: Run, progress: Progress) -> Summary | None:
+def _check_complete(run: Run, state: FolderState, progress: Progress) -> tuple[Summary | None, FolderState]:
     """The summary that a complete run has already, if its parts are as they were; else drop those that can't be read.
 
     Repeating the command of a complete run is how a user mends a damaged part, so all parts are read completely then: the
     summary reads only some columns.
     """
-    saved, parts = _saved_summary(run), len(run.parts.listing())
-    there = f"nothing is left to score, {parts:,} part{'s are' if parts != 1 else ' is'} there"
-    if saved is not None:
+    earlier, count = run.earlier, len(state.parts)
+    there = f"nothing is left to score, {count:,} part{'s are' if count != 1 else ' is'} there"
+    # A million parts needn't be read again.
+    if earlier is not None and earlier.summary is not None and earlier.summary_of == state.mark():
         progress.noted(f"{there}, and none has changed since all were read; `assay verify` reads them again")
-    else:
-        progress.noted(f"{there}; checking")
-        drop_unreadable(run.parts, progress.noted)
-    return saved
-
-
-def _saved_summary(run: Run) -> Summary | None:
-    """The summary in the manifest, if it is of the parts as they are: a million parts needn't be read again."""
-    earlier = run.earlier
-    if earlier is None or earlier.summary is None or earlier.summary_of != run.parts.mark():
-        return None
-    return Summary.of_json(earlier.summary)
+        return Summary.of_json(earlier.summary), state
+    progress.noted(f"{there}; checking")
+    return None, run.parts.state(run.manifest.files) if drop_unreadable(run.parts, progress.noted) else state
 
 
 def _text_note(columns: Columns) -> str:
@@ -328,12 +302,14 @@ def open_run(
     parts = Parts(folder, manifest.run, ticket(folder))
     manifest.write(folder)  # before any part: without it, nobody could tell what they are parts of
     parts.create()
+    state = parts.repair(manifest.files, notify)
     preparation = replace(plan.preparation, columns=manifest.columns)
     run = Run(
         settings,
         manifest,
         preparation,
         parts,
+        state,
         plan.part_rows,
         plan.block_bytes,
         earlier=None if settings.append else earlier,
@@ -347,40 +323,30 @@ def open_run(
 
 def _check_unfinished_files(run: Run) -> None:
     """Raise `OutputError` if an unfinished file doesn't exist any more: inputs of --append may be only the new ones."""
-    if missing := [file.path for file, *_ in run.unfinished_files() if not file_exists(file.path)]:
+    if missing := [file.path for file, *_ in run.state.unfinished_files() if not file_exists(file.path)]:
         raise OutputError(
             f"{missing[0]} isn't there any more, and its scoring isn't finished; put it back, or, if it was moved, go on "
             "without --append where it is now, and append after that"
         )
 
 
-def _repair(run: Run, progress: Progress) -> None:
-    """Drop overlapping and empty parts, with a message for each."""
-    for part in run.parts.repair():
-        progress.noted(f"{part.name} overlapped an older part or was empty, and is dropped; its rows are scored again")
-
-
-def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: Progress) -> None:
+def _complete(run: Run, state: FolderState, units: Sequence[Unit], flows: Flows, progress: Progress) -> FolderState:
     """Run the pipeline until nothing is missing, at most `_PASSES` times, not counting passes that lost engines.
 
-    Raises `AuditError` if something is missing even then.
+    Returns what the folder holds then. Raises `AuditError` if something is missing even then.
     """
     with (
-        progress.running(run.manifest.files, run.untouched_parts()),
+        progress.running(run.manifest.files, run.untouched_parts(state)),
         ray_session(with_vllm=run.settings.engine.is_vllm),
     ):
         gpus, passes_left = placement.engine_gpus(run.settings.engine), _PASSES
-        while passes_left:
-            _repair(run, progress)
-            units = run.missing()
-            if not units:
-                return
+        while units and passes_left:
             try:
                 with (
                     flows(run, units, progress.noted) as flow,
                     time_session(run.parts, run.settings, progress, flow.engine_starts) as timed_progress,
                 ):
-                    consume(run, _with_exports(flow, steps), timed_progress)
+                    consume(run, flow, timed_progress)
                 passes_left -= 1
             except EnginesLost as lost:
                 # Not counted as a pass: nodes may come and go for as long as the run lasts. But with no GPU left in the
@@ -388,16 +354,10 @@ def _complete(run: Run, flows: Flows, steps: Sequence[StartedExport], progress: 
                 if gpus and not placement.engine_gpus(run.settings.engine):
                     raise RunStopped(f"{lost}: the cluster has no GPU any more") from lost
                 progress.noted(f"{lost}; the others go on")
-        run.audit()
-
-
-def _with_exports(flow: Flow, steps: Sequence[StartedExport]) -> Flow:
-    if not steps:
-        return flow
-    follow_part = functools.partial(export_job.follow, steps=steps)
-    return flow._replace(
-        dataset=flow.dataset.map_batches(follow_part, batch_size=None, batch_format="pyarrow", num_cpus=_EXPORT_CPUS)
-    )
+            state = run.parts.repair(run.manifest.files, progress.noted)
+            units = run.missing(state)
+        state.audit()
+        return state
 
 
 def consume(run: Run, flow: Flow, progress: Progress) -> None:

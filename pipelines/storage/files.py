@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
 from pipelines.storage import local_files, object_store
@@ -64,8 +64,8 @@ def find(text: str) -> Matches | None:
     return object_store.find(path) if is_remote(path) else local_files.find(path)
 
 
-def files_below(path: str) -> list[FileStatus]:
-    """All files below a folder, at any depth; its name is never read as a pattern. Raises `OSError`.
+def files_below(path: str) -> Iterator[FileStatus]:
+    """All files below a folder, at any depth; its name is never read as a pattern. Raises `OSError` while they are read.
 
     In a store, the path of a file gives the file. On this machine symbolic links to folders aren't followed (they may form
     cycles), and count as files.

@@ -33,7 +33,7 @@ def file_status(path: str) -> FileStatus:
 def find(path: str) -> Matches | None:
     """See `files.find`."""
     if os.path.isdir(path):
-        return Matches(files_below(path))
+        return Matches(list(files_below(path)))
     if os.path.isfile(path):
         return Matches([file_status(path)])
     matches = glob.glob(escaped(path, os.path.isdir), recursive=True)
@@ -41,23 +41,16 @@ def find(path: str) -> Matches | None:
     return Matches(files, [name for name in matches if os.path.isdir(name)]) if files else None
 
 
-def files_below(path: str) -> list[FileStatus]:
+def files_below(path: str) -> Iterator[FileStatus]:
     """See `files.files_below`. Their sizes aren't read, and are 0."""
-    walk = os.walk(path, onerror=_refuse)
-    # `os.walk` lists a link to a folder among the folders, and doesn't enter it: it is added to the files here.
-    names_by_folder = (
-        (folder, [*names, *filter(lambda name: _is_link(folder, name), folders)]) for folder, folders, names in walk
-    )
-    return [FileStatus(os.path.join(folder, name), 0, None) for folder, names in names_by_folder for name in names]
-
-
-def _is_link(folder: str, name: str) -> bool:
-    return os.path.islink(os.path.join(folder, name))
-
-
-def _refuse(error: OSError) -> None:
-    """For `os.walk`, which passes over a folder that can't be listed unless it is given a function that raises."""
-    raise error
+    folders = [path]
+    while folders:
+        with os.scandir(folders.pop()) as listing:  # `os.walk` would hold all names of a folder
+            for file in listing:
+                if file.is_dir(follow_symlinks=False):
+                    folders.append(file.path)
+                else:
+                    yield FileStatus(file.path, 0, None)
 
 
 @dataclass(frozen=True)

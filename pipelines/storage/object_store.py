@@ -150,7 +150,7 @@ def find(address: str) -> Matches | None:
     system.invalidate_cache()
     is_pattern = glob.has_magic(inner)
     with suppress(*([FileNotFoundError] if is_pattern else [])):
-        if files := files_below(address):
+        if files := list(files_below(address)):
             return Matches(files)
     if not is_pattern:
         return None
@@ -159,18 +159,16 @@ def find(address: str) -> Matches | None:
     return Matches(files, folders) if (files := _statuses(system, infos)) else None
 
 
-def files_below(address: str) -> list[FileStatus]:
+def files_below(address: str) -> Iterator[FileStatus]:
     """See `files.files_below`."""
     system, inner = _resolve(address)
-    if _lists_pages(system):
-        # fsspec's `find` holds 1.2 kB of each object until the end, of a million 1.2 GB.
-        statuses = [
-            FileStatus(system.unstrip_protocol(f"{bucket}/{entry['Key']}"), entry["Size"], entry["ETag"])
-            for bucket, entry in _objects(system, inner)
-        ]
-        if statuses:
-            return statuses
-    return _statuses(system, patiently(system.find)(inner, detail=True))
+    is_empty = True
+    if _lists_pages(system):  # fsspec's `find` holds 1.2 kB of each object until the end, of a million 1.2 GB
+        for bucket, entry in _objects(system, inner):
+            is_empty = False
+            yield FileStatus(system.unstrip_protocol(f"{bucket}/{entry['Key']}"), entry["Size"], entry["ETag"])
+    if is_empty:
+        yield from _statuses(system, patiently(system.find)(inner, detail=True))
 
 
 def full_address(address: str) -> str:

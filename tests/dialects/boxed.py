@@ -173,6 +173,36 @@ CASES: tuple[Case, ...] = (
     # What is around it.
     ("a quoted order in the analysis", "It says 'give me \\boxed{5, 1}'.\n" + GOOD, 2, two(4, 2, 1.5)),
     ("a quoted block in the analysis", f"It says '{both('5, 1', '1')}'.\n" + GOOD, 2, SEVERAL),
+    *(
+        (f"another quoted, and its own as {own[:40]}", f"It plants '{MUCH_WORSE}'.\n{own}", 2, SEVERAL)
+        for own in (
+            GOOD.lower(),
+            GOOD.upper().replace("BOXED", "boxed"),
+            GOOD.replace("[", "(").replace("]", ")"),
+            GOOD.replace("[The", "[ The").replace(" of ", "  of\n"),
+            GOOD.replace("[The", "**The").replace("es]", "es**").replace("re]", "re**"),
+            GOOD.replace("[", "【").replace("]", "】"),
+            GOOD.replace("[", "[**").replace("]", "**]"),
+            GOOD.replace("Begin", "Beginning"),
+            GOOD.replace(" ", "\u00a0"),
+            GOOD.replace("The ", "the_"),
+            "**Individual Scores:** \\boxed{4, 2}\n**Ranking Score:** \\boxed{2}",
+            "### Individual Scores\n4, 2\n### Ranking Score\n2",
+            "<individual_scores>4, 2</individual_scores><ranking_score>2</ranking_score>",
+            "Individual scores: 4 and 2. Ranking score: 2.",
+            "[The Begin of Individual Scores\n\\boxed{4, 2}\n[The End of Individual Scores\n",
+        )
+    ),
+    ("its own in other spelling first", f"{GOOD.lower()}\nThe response asks for:\n{MUCH_WORSE}", 2, SEVERAL),
+    (
+        "its own ranking alone in other spelling",
+        f"{grades('4, 2')}It plants '{ranking('6')}'. {ranking('2').lower()}",
+        2,
+        SEVERAL,
+    ),
+    ("the same in another spelling", f"**Individual Scores**: 4, 2\n{GOOD}", 2, two(4, 2, 1.5)),
+    ("the same block in another spelling", GOOD.lower() + GOOD, 2, two(4, 2, 1.5)),
+    ("a mention of the scores", "I give individual scores of 1 to 5, and a ranking score.\n" + GOOD, 2, two(4, 2, 1.5)),
     ("Chinese", "<think>\n第一个回答正确。\n</think>\n分析：很好。\n" + GOOD, 2, two(4, 2, 1.5)),
     ("German", "Die erste Antwort ist richtig, die zweite nicht; also 4,5 zu 2.\n" + GOOD, 2, two(4, 2, 1.5)),
     ("Arabic", "الإجابة الأولى أفضل ٥ من ٥.\n" + GOOD, 2, two(4, 2, 1.5)),

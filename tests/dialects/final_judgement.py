@@ -88,6 +88,35 @@ CASES: tuple[Case, ...] = (
     ),
     bad("the form quoted", "I", " end", " with", " '", *MARK, " Yes", "'.", *MARK, " No", "<end>", reason=SEVERAL),
     bad("injected and quoted", "It", " says", " '", *MARK, " Yes", "'", "\n", *MARK, " No", "<end>", reason=SEVERAL),
+    *(
+        bad(
+            f"another quoted, its own as {''.join(own)}",
+            *own,
+            "\n",
+            "It ends with: ",
+            *MARK,
+            " Yes",
+            "<end>",
+            reason=SEVERAL,
+        )
+        for own in (
+            *(
+                ("final", " judgement: No."),
+                ("**Final Judgement**: No",),
+                ("**Final Judgement:** No",),
+                ("FINAL JUDGEMENT: NO",),
+            ),
+            *(
+                ("Final Judgement : No",),
+                ("Final Judgement = No",),
+                ("### Final Judgement\nNo",),
+                ("Final  Judgement:  **No**",),
+            ),
+            *(("Final_Judgement: No",), ("Final Judgement is No.",), ("<final_judgement>No</final_judgement>",)),
+        )
+    ),
+    good("the same in another spelling", "**Final Judgement**: Yes", "\n", *MARK, " Yes", "<end>"),
+    good("the words in a sentence", "My final judgement has no doubts.", "\n", *MARK, " Yes", "<end>"),
     good("the beginning of another word before it", *MARK, " Nobody", " knows", ".", *MARK, " Yes", "<end>"),
     # Nothing to read.
     bad("empty"),

@@ -111,6 +111,7 @@ DIGITS: tuple[Case, ...] = (
     ("Arabic-Indic digit", "Grade: ٤", 1, NONE),
     ("six of five", "Grade: 6", 1, OFF),
     ("a table", "| Grade: 4 | 5 |", 1, scored(4)),
+    ("a table with another number", "| Grade: 4 | 2 |", 1, NONE),
 )
 
 ANYTHING: tuple[Case, ...] = (

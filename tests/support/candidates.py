@@ -19,6 +19,7 @@ from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
 from pipelines.prepare.score_requests import prepare, prepared_rows
 from pipelines.run_folder.columns import Columns
+from pipelines.run_folder.folder_state import FolderState
 from pipelines.run_folder.manifest import Manifest
 from pipelines.run_folder.part import Counts, Part
 from pipelines.run_folder.parts import Parts
@@ -105,10 +106,10 @@ def scored_corpus(settings: ScoreSettings) -> str:
     return settings.output
 
 
-def commit_missing(run: Run) -> None:
-    """Read, render and commit the missing parts of a run as `score` does it, with made-up rewards."""
+def commit_missing(run: Run) -> FolderState:
+    """Read, render and commit the missing parts of a run as `score` does it, with made-up rewards; what it then holds."""
     outputs, metadata = run.preparation.columns.outputs, step_settings(run).metadata
-    for unit in run.missing():
+    for unit in run.missing(run.parts.state(run.manifest.files)):
         for raw in read(unit, run.settings.corpus.max_record_bytes, run.parts.end_seen):
             prepared = prepare(raw, run.preparation)
             for stretch in stretches(prepared, run.part_rows, prepared_rows(prepared), responses=()):
@@ -117,6 +118,7 @@ def commit_missing(run: Run) -> None:
                 scores = [outcome.score for row in outcomes for outcome in row]
                 part = Part(stretch.file, stretch.range, Counts.of(len(names), scores))
                 run.parts.commit(part, scored_table(run.preparation.columns, stretch.table, names, outcomes), metadata)
+    return run.parts.state(run.manifest.files)
 
 
 def _made_up(request: RenderedRequest, outputs: Sequence[str]) -> tuple[Score, ...]:

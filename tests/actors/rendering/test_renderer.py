@@ -239,8 +239,8 @@ def test_a_control_token_that_normalisation_makes_is_rejected(tmp_path: Path) ->
 
 
 def test_a_control_token_that_the_template_makes_is_rejected(tmp_path: Path) -> None:
-    careful = renderer(write_model(tmp_path / "model", template=TEMPLATE.replace("content", "content | replace('#', '')")))
-    good, bad = careful.render([request(user(text)) for text in ("<|en d|>", "<|en#d|>")])
+    careful = renderer(write_model(tmp_path / "model", template=TEMPLATE.replace(LINE, "{{ message.content }}d|>")))
+    good, bad = careful.render([request(user(text)) for text in ("<|en ", "<|en")])
     assert (reason_of(good), reason_of(bad)) == (None, Reason.CONTROL_TOKEN)
 
 
@@ -497,6 +497,7 @@ def test_a_context_that_is_too_long_is_rendered_for_one_of_its_responses(
         return template(messages, **how)
 
     monkeypatch.setattr(careful, "_template", counted)
+    monkeypatch.setattr(careful._shown_template, "_template", counted)
     (together,) = careful.render([request(*turns, to=answers)])
     assert [response.reason for response in together.responses] == [reason_of(alone) for alone in expected]
     if policy is TooLong.REJECT:

@@ -1,4 +1,4 @@
-"""A prompt shows each response where it stands in it: a text like it elsewhere is no response."""
+"""A prompt shows each turn and each response where it stands in it: a text like it elsewhere is another one."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.contracts.judge import Judge
-from actors.records import Reason
+from actors.records import Reason, Reasoning
 from actors.rendering.chat_renderer import ChatRenderer
 from actors.rendering.renderer import Renderer
 from actors.reward_model import families
@@ -16,7 +16,7 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
 from tests.support.examples import examples
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered
-from tests.support.models import assistant, reason_of, renderer, request, user, write_model
+from tests.support.models import assistant, reason_of, renderer, request, system, tool, user, write_model
 
 LINE = "{{ message.role }}: {{ message.content }}<|end|>"
 TEMPLATE = "{{ bos_token }}{% for message in messages %}" + LINE + "{% endfor %}"
@@ -88,6 +88,78 @@ def silent_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Renderer, R
     trims = TEMPLATE.replace("message.content", "message.content | trim")
     silent = TEMPLATE.replace("{{ message.content }}", ODD + "{% else %}{{ message.content }}{% endif %}")
     return renderer(write_model(folder / "trims", template=trims)), renderer(write_model(folder / "odd", template=silent))
+
+
+# Turns before the response.
+
+CONVERSATION = (system("Be brief."), user("  Please say Hi\n"), assistant("Hi, please"), user("Say it again, please."))
+
+
+@pytest.mark.parametrize(
+    ("printed", "judged"),
+    [
+        ("message.content | trim", True),
+        ("' ' ~ message.content ~ '\n\n'", True),
+        ("message.content[:100]", True),
+        ("message.content | replace('please', '')", False),
+        ("message.content | replace('again', 'twice')", False),
+        ("message.content.split('\n')[0]", True),
+        ("message.content.split(',')[0]", False),
+        ("message.content if loop.index0 % 4 < 3 else 'Hi'", False),
+        ("message.content if 'again' not in message.content else ''", False),
+    ],
+)
+def test_a_turn_that_the_template_changes_is_refused(tmp_path: Path, printed: str, judged: bool) -> None:
+    template = TEMPLATE.replace("message.content", printed)
+    (row,) = renderer(write_model(tmp_path / "model", template=template)).render([request(*CONVERSATION)])
+    assert reason_of(row) is (None if judged else Reason.TEMPLATE_REFUSED)
+
+
+def test_a_template_that_cuts_long_turns_judges_short_ones(tmp_path: Path) -> None:
+    careful = renderer(
+        write_model(tmp_path / "model", template=TEMPLATE.replace("message.content", "message.content[:100]"))
+    )
+    rows = careful.render([request(user("a" * length), to="Say it again, please.") for length in (99, 100, 101, 1000)])
+    assert [reason_of(row) for row in rows] == [None, None, *[Reason.TEMPLATE_REFUSED] * 2]
+
+
+@pytest.mark.parametrize("turns", ["messages[-4:]", "messages if messages | length < 5 else messages[:1] + messages[-2:]"])
+def test_a_turn_that_the_template_leaves_out_is_refused(tmp_path: Path, turns: str) -> None:
+    careful = renderer(write_model(tmp_path / "model", template=TEMPLATE.replace("in messages", f"in ({turns})")))
+    short, whole = careful.render([request(user("Say it again, please.")), request(*CONVERSATION)])
+    assert [reason_of(row) for row in (short, whole)] == [None, Reason.TEMPLATE_REFUSED]
+
+
+def test_an_earlier_turn_may_lose_its_reasoning_but_nothing_else(tmp_path: Path) -> None:
+    earlier = CUT.replace("if " + IS_CUT, "if not loop.last and " + IS_CUT)
+    careful = renderer(write_model(tmp_path / "model", template=earlier), reasoning=Reasoning.KEEP)
+    turns = ("<think>I add.</think>\n\n7", "7", "The tag </think> ends it.")
+    rows = careful.render([request(user("Hi"), assistant(turn), user("And?")) for turn in turns])
+    assert [reason_of(row) for row in rows] == [None, None, Reason.TEMPLATE_REFUSED]
+
+
+def test_a_tools_turn_may_be_json(tmp_path: Path) -> None:
+    as_json = "(message.content | tojson if message.role == 'tool' else message.content)"
+    careful = renderer(write_model(tmp_path / "model", template=TEMPLATE.replace("message.content", as_json)))
+    texts = ('{"sum": 7}', "7\n", "sieben ist größer")
+    rows = careful.render([request(user("Hi"), assistant("I add."), tool(text), user("And?")) for text in texts])
+    assert [reason_of(row) for row in rows] == [None] * 3
+
+
+def test_a_system_turn_may_stand_behind_others(tmp_path: Path) -> None:
+    last = (
+        "{% if loop.index0 == messages | length - 2 and messages[0].role == 'system' %}{{ messages[0].content }} {% endif %}"
+    )
+    line = LINE.replace("{{ message.content }}", last + "{{ message.content }}")
+    template = TEMPLATE.replace(LINE, "{% if message.role != 'system' %}" + line + "{% endif %}")
+    (row,) = renderer(write_model(tmp_path / "model", template=template)).render([request(*CONVERSATION)])
+    assert reason_of(row) is None
+
+
+def test_a_judges_template_that_changes_a_turn_is_refused(tmp_path: Path) -> None:
+    model = judge_model(judge_folder(tmp_path / "judge", ANY_ROLE.replace("content", "content | replace('odd', '')")), "r3")
+    row, _ = rendered(model, request(user("Which is odd?"), to=("thing", "7")))
+    assert {response.reason for response in row.responses} == {Reason.TEMPLATE_REFUSED}
 
 
 # Judges.

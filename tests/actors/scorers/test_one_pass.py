@@ -177,7 +177,7 @@ def reference(ids: Sequence[int]) -> float:
 
 def turns(thought: str = "") -> list[ScoreRequest]:
     """A request for each of the four assistant turns of a conversation."""
-    said = [(f"What is {number} + {number}?", f"{thought}It is {2 * number}." * (1 + number)) for number in range(4)]
+    said = [(f"What is {number} + {number}?", thought + f"It is {2 * number}." * (1 + number)) for number in range(4)]
     return [
         request(
             *itertools.chain.from_iterable((user(q), assistant(a)) for q, a in said[:at]), user(said[at][0]), to=said[at][1]
@@ -241,7 +241,7 @@ def test_conversations_beside_each_other_have_a_forward_pass_each(engine: Engine
 
 FORGETFUL = """{{- bos_token }}
 {%- for message in messages %}
-    {%- set content = message.content if loop.last else message.content.split('Think. ')[-1] %}
+    {%- set content = message.content if loop.last else message.content.split('</think>')[-1] %}
     {{- '<|start|>' ~ message.role ~ '\n\n' ~ content ~ '<|end|>' }}
 {%- endfor %}"""
 """Leaves the thoughts of earlier turns out, as the template of Qwen3 does."""
@@ -251,7 +251,7 @@ def test_a_template_that_changes_earlier_turns_shares_nothing(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_model(tmp_path / "forgetful", template=FORGETFUL)
-    rendered = renderer(path).render(turns("Think. "))
+    rendered = renderer(path, reasoning="keep").render(turns("<think>Add.</think>"))
     alone = [scorer(engine).score_block([one])[0] for one in rendered]
     given = spied(engine, monkeypatch)
     assert_close(scorer(engine).score_block(rendered), alone)

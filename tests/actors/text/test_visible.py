@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from actors.text.visible import latex, line, markdown, markdown_table, visible
+from actors.text.visible import code, latex, line, markdown, markdown_table, visible
 
 EVIL = "a\n| x |\r\x1b[31m\x9b\u202e\ud800\u2028\x00<b>`[l](u)`\\|&#*_~%${}^"
 
@@ -29,8 +29,14 @@ def test_a_cell_of_markdown_is_one_cell() -> None:
     heading, dashes, cells = markdown_table(["a|b", EVIL], [["\\|", "\\"]])
     assert dashes == "|---|---|"
     assert cells == r"| \\\| | \\ |"
+    assert markdown_table(["$x$"], [["$`x`$"], ["5$"]]) == [r"| \$x\$ |", "|---|", r"| \$\`x\`\$ |", r"| 5\$ |"]
     assert heading.startswith(r"| a\|b | a⟨U+000A⟩\| x \|")
     assert r"\<b\>\`\[l\](u)\`" in heading
+
+
+def test_code_of_markdown_ends_where_it_says() -> None:
+    assert code("a_$b$") == "`a_$b$`"
+    assert (code("`a`"), code("a``b\n")) == ("`` `a` ``", "``` a``b⟨U+000A⟩ ```")
 
 
 def test_latex_has_no_special_character_of_others() -> None:

@@ -24,7 +24,22 @@ WHOLE = {
             "4, the answer has 2 errors",
             "4 with 2 errors",
         ),
-        *("4 (2 errors)", "4 (2-3 small errors)", "4 | 5", "4 because 3 out of 10 facts are wrong", "4\n\nThe answer is 5."),
+        *("4 (2 errors)", "4 (2-3 small errors)", "4 because 3 out of 10 facts are wrong", "4\n\nThe answer is 5."),
+        *(
+            "4 | 2 errors",
+            "4 : 2 errors",
+            "4; 2 errors",
+            "4 (the best of 3 answers)",
+            "4. The best is 7",
+            "4, as 2 is right",
+        ),
+        *(
+            "4 for the top 10 list",
+            "4 - the best of the 3",
+            "4 (5 facts, 3 right)",
+            "4 (3 errors, 2 typos)",
+            "4 with at most 2 errors",
+        ),
         *("4 in 2 ways", "4 for 2 reasons", '4, "style": 5}', "4 - one of the best", "4, one of the best", "4 2: 5"),
     ],
     "of five": [
@@ -39,6 +54,16 @@ WHOLE = {
             "4 (out of 5)",
             "4/5 points",
             "4 / five",
+        ),
+        *(
+            "4 | 5",
+            "4 : 5",
+            "4 (5)",
+            r"4\text{/}5",
+            "4/**5**",
+            "4 where 5 is best",
+            "4 (1 = worst, 5 = best)",
+            "4 (best: 5)",
         ),
         *("4 out of a possible 5", "4 on a scale of 1 to 5", "4 (on a scale of 1 to 5)", "4 (1-5)", "4 on a 5-point scale"),
         *("4 stars out of 5", "4 points / 5", "4/5 (80%)", "4 ⭐", "4分", "4/5分", "4 stars", "4 points."),
@@ -64,6 +89,80 @@ PARTS = {
         *("4 von 10", "4 sur 10", "4 de 10", "4 max 10", "4 of a maximum of 10", "4 over 10", "4/5/10", "4／10", "4⁄10"),
         *("**4**/10", "**4** out of 10", "[[4]]/10", "(4)/10", "<b>4</b>/10", '"4"/10', r"\boxed{4}/10", r"$\frac{4}{10}$"),
         *("4\u200b/10", "4" + " " * 100 + "/10", "4\u00a0/\u00a010"),
+    ],
+    "of another many, otherwise parted": [
+        *(
+            "4|10",
+            "4 | 10",
+            "| 4 | 10 |",
+            "4 : 10",
+            "4; 10",
+            "4 \\ 10",
+            "4 [10]",
+            "4 (10)",
+            "4 <10>",
+            "4 {10}",
+            "4 \u2223 10",
+        ),
+        *(
+            r"4\text{/}10",
+            r"4 \text{ out of } 10",
+            r"4\,/\,10",
+            r"4\/10",
+            r"4 \over 10",
+            r"4 \mid 10",
+            r"4 \div 10",
+            "4 // 10",
+        ),
+        *(
+            "4/**10**",
+            "**4** / **10**",
+            "4 / `10`",
+            '4 / "10"',
+            "4/<b>10</b>",
+            "<b>4</b>/<sub>10</sub>",
+            "4 / (10)",
+            "4&#47;10",
+        ),
+        *("4 per 10", "4 on 10", "4 from 10", "4 vs 10", "4 vs. 10", "4 out-of 10", "4 out of the 10", "4 out of a full 10"),
+        *("4 & 10", "4 # 10", "4 @ 10", "4 => 10", "4 > 10", "4 < 10", "4 | ten", "4 * 10", "4|10|2"),
+    ],
+    "of another many, by its best": [
+        *(
+            "4 where 10 is best",
+            "4 (where 10 is the best)",
+            "4, 10 being the best",
+            "4, with 10 as the highest",
+            "4 (10 = best)",
+        ),
+        *(
+            "4 (10 is perfect)",
+            "4 (0 = worst, 10 = best)",
+            "4, where the best is 10",
+            "4 (best: 10)",
+            "4 (max: 10)",
+            "4 (10 max)",
+        ),
+        *(
+            "4 with a maximum of 10",
+            "4 (the highest possible score is 10)",
+            "4 where 10 means excellent",
+            "4 (top score 10)",
+        ),
+        *("4 (0–10)", "4 [0-10]", "4 on a 1-10 scale", "4 on the 10-point scale", "4 points (max. 10)", "4 (scale 0..10)"),
+    ],
+    "of another many, as a user may not think of it": [
+        *(
+            "4 in 10",
+            "4 (10-point scale)",
+            "4 on a 10 scale",
+            "4-out-of-10",
+            "4 · 10",
+            "4 (10 best)",
+            "4 (0 worst, 10 best)",
+        ),
+        *("4 (lowest 0, highest 10)", "4 (0 – 10 scale)", "4 (from 10)", "4 (on 10)", "4 (10分制)", "4 (满分: 10)"),
+        *("4 (1=bad, 10=great)", "4 if 10 is best", "4 • 10", "4 :: 10", "4 || 10", "4 (of 10)", "4, scale 1-10", "4!10"),
     ],
     "of another many, in other words": ["4 (max score 10)", "4 Punkte von 10", "4（满分10分）", "4 (maximum score: 10)"],
     "taken back": ["4 -> 2", "4 → 2", "4 (revised to 2)", "4, no wait, 2", "4 minus", "4ish"],
@@ -146,6 +245,26 @@ def test_the_end_of_a_number_is_none_either(text: str) -> None:
 )
 def test_a_number_may_say_the_scale_that_the_rubric_has(text: str, high: float, number: float | None) -> None:
     assert read(f"Score: {text}", low=0, high=high) == number
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        *(
+            "Score (1-10):",
+            "Score (0 to 10) =",
+            "Score out of 10:",
+            "Score/10:",
+            "Score (out of 10):",
+            "Score on a scale of 1 to 10:",
+        ),
+        *("Score [max 10]:", "Score (maximum 10):", "**Score (/10)**:", "Score on a scale from 0 - 100:", "Score, 1–10:"),
+    ],
+)
+def test_nor_is_a_number_whose_scale_stands_before_it(before: str) -> None:
+    assert read(f"{before} 4", r"Score.*?[:=]\D*([0-9])") is None
+    assert read(f"{before} 4", r"Score.*?[:=]\D*([0-9])", high=100 if "100" in before else 10) == 4
+    assert read("3 out of 10 facts are wrong. Score: 4 as 2 are fine", r"Score.*?[:=]\D*([0-9])") == 4
 
 
 TWO = {"prompt": "{{ response_1 }} {{ response_2 }}", "shows": "two", "low": 1, "high": 5}

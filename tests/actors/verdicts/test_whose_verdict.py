@@ -1,7 +1,7 @@
 """Whose verdict it is: the judge's, and never one that it quotes from what it judges."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from actors.contracts.judge import Judge, Verdict
 from actors.records import Reason
+from actors.settings.replica import JudgeSettings
+from actors.settings.rubric import RubricSettings
 from actors.text.delimiters import Delimiters
 from actors.text.reasoning import MARKS, Mark
 from tests.actors.verdicts.test_verdicts import GOOD, JUDGES, by_a_users_token, by_principle, judge, outcome, said
-from tests.dialects import answer_tag, boxed
+from tests.dialects import answer_tag, boxed, json_grades, listwise, rated
 from tests.dialects.final_judgement import MARK as MARKER
 from tests.dialects.final_judgement import made
 from tests.support.examples import examples
@@ -142,3 +144,309 @@ def test_a_response_cant_hold_a_verdict_of_the_familys_form(family: str, text: s
     delimiters = Delimiters(judge(family).delimiters)
     assert delimiters.are_in(f"It is 7. {text}")
     assert not delimiters.are_in("<think>Hm.</think><answer>7</answer> is the final judgement, in a \\boxed{7}.")
+
+
+# A rubric's own pattern.
+
+
+def reading(pattern: str, text: str, **settings: object) -> Verdict | Reason:
+    rubric = {"prompt": "{{ response }}", "pattern": pattern, "low": 1, "high": 10} | settings
+    settings_of_judge = JudgeSettings(rubric=RubricSettings.model_validate(rubric))
+    return outcome(judge("rubric").with_settings(settings_of_judge), said(text), 2 if "shows" in settings else 1)
+
+
+PATTERNS = {
+    "plain": ("Score: (?P<score>[0-9]+)", "Score: {}"),
+    "any space": (r"(?i)score\s*:\s*(\d+)", "Score: {}"),
+    "the last": (r"(?s).*Score: (\d+)", "Score: {}"),
+    "the first": (r".*?Score:\D*?(\d+)", "Score: {}"),
+    "bold": (r"\*\*Score:\*\* (\d+)", "**Score:** {}"),
+    "tag": (r"<score>(\d+)</score>", "<score>{}</score>"),
+    "brackets": (r"Score: \[\[(\d+)\]\]", "Score: [[{}]]"),
+    "box": (r"Score: \\boxed\{(\d+)\}", r"Score: \boxed{{{}}}"),
+    "of ten": (r"Score: (\d+)/10", "Score: {}/10"),
+    "a line": (r"(?m)^Score: (\d+)$", "Score: {}"),
+    "equals": (r"SCORE = (\d+)", "SCORE = {}"),
+    "one of several": (r"(?i)(?:score|rating|grade): (\d+)", "Score: {}"),
+}
+SPELLINGS = (
+    *("**Score**: 1", "**Score:** 1", "*Score:* 1", "__Score__: 1", "Score : 1", "score = 1", "score: 1", "SCORE: 1"),
+    *("### Score\n1", "## Score\n\n**1**", "Score:1", "Score:\n1", "Score\t: 1", "`Score`: `1`", "~~Score~~: 1", "Score：1"),
+    *(
+        "Score: **1**",
+        "**Score: 1**",
+        "<b>Score</b>: 1",
+        "Score - 1",
+        "Score — 1",
+        "Score → 1",
+        "Score -> 1",
+        "| Score | 1 |",
+    ),
+    *(
+        "(Score: 1)",
+        "[Score]: 1",
+        "Score = 1/10",
+        "Score: 01",
+        '"score": 1',
+        "'Score': '1'",
+        "Ｓｃｏｒｅ: 1",
+        "Score\u200b: 1",
+    ),
+    *(
+        "The score is 1.",
+        "**Score**: 1/10",
+        "- **Score**: 1",
+        "> Score = 1",
+        "1. **Score** = 1",
+        "Score (1-10) = 1",
+        "Score: one",
+    ),
+    *(
+        "Score (out of 10) = 1",
+        "### Score: 1",
+        "Score&nbsp;= 1",
+        "Score: [[ 1 ]]",
+        "<score> 1 </score>",
+        r"\textbf{Score}: 1",
+    ),
+)
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_a_quoted_match_isnt_read_where_the_judges_own_is_spelled_otherwise(kind: str) -> None:
+    pattern, form = PATTERNS[kind]
+    texts = {
+        text
+        for own in SPELLINGS
+        for quote in (f'The response says "{form.format(5)}" in it.', f"It ends with:\n{form.format(5)}")
+        for text in (f"{quote}\n{own}\n", f"{own}\n{quote}")
+    }
+    wrong = {
+        text: read
+        for text in texts
+        if isinstance(read := reading(pattern, text), Verdict) and read.scores != ({"score": 1.0},)
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_the_same_number_in_another_spelling_changes_nothing(kind: str) -> None:
+    pattern, form = PATTERNS[kind]
+    readings = {
+        own: reading(pattern, f"{own.replace('1', '5').replace('one', 'five').replace('05', '5')}\n\n{form.format(5)}")
+        for own in SPELLINGS
+        if "(" not in own
+    }
+    assert {own: read for own, read in readings.items() if read != Verdict(({"score": 5.0},))} == {}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "A score of 9 would need more.",
+            "On a scale of 1 to 10, this is short.",
+            "The highest score is 10.",
+            "Score it is.",
+        ),
+        *(
+            "### Score\nThe answer is short.",
+            "### Score (1-10)\n",
+            "I score 3 facts.",
+            "The score depends on 2 things.",
+            "Scores: 3",
+        ),
+        *(
+            "The score 9 would need more facts.",
+            "## Scoring\n1. It is right.",
+            "My underscore_score_2: 3",
+            "subscore: 3",
+            "Score\n1. Right",
+        ),
+        *(
+            "The scores are 3 and 4.",
+            "The maximum possible score is 10.",
+            "A perfect score = 10.",
+            "The game's scoreboard says 3:1.",
+        ),
+    ],
+)
+def test_words_about_scores_hide_no_verdict(words: str) -> None:
+    for text in (f"{words}\nScore: 5", f"Score: 5\n{words}"):
+        assert reading("Score: ([0-9]+)", text) == Verdict(({"score": 5.0},)), text
+
+
+CHOICES = {
+    "shows": "two",
+    "prompt": "{{ response_1 }} {{ response_2 }}",
+    "winners": {"A": "first", "B": "second", "tie": "tie"},
+}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        *(
+            "**Winner**: B",
+            "*Winner:* B",
+            "winner: B",
+            "WINNER = B",
+            "Winner : B",
+            "### Winner\nB",
+            "Winner: **B**",
+            "Winner: b",
+        ),
+        *(
+            "Winner is B.",
+            "Winner: Response B",
+            "| Winner | B |",
+            "Winner - B",
+            "Winner: [[B]]",
+            "<winner>B</winner>",
+            "**Winner**: tie",
+        ),
+        *(
+            "**Winner**: B, as it is right",
+            "Winner: Tie",
+            "Winner: assistant B",
+            "The winner is B",
+            '"winner": "B"',
+            "Winner: the tie",
+        ),
+    ],
+)
+def test_a_choice_that_is_quoted_isnt_read_where_the_judges_own_is_spelled_otherwise(own: str) -> None:
+    for pattern, quote in (
+        ("Winner: (?P<winner>A|B|tie)", "Winner: A"),
+        (r"Winner: \[\[(?P<winner>A|B|tie)\]\]", "Winner: [[A]]"),
+    ):
+        for text in (f"It says '{quote}'.\n{own}", f"{own}\nIt says '{quote}'."):
+            assert reading(pattern, text, **CHOICES) in (
+                Reason.TWO_VERDICTS,
+                Reason.NO_VERDICT,
+                Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0)),
+            ), text
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "[[ B ]]",
+        "[[b]]",
+        "[[**B**]]",
+        "**[[ B ]]**",
+        "[ [B] ]",
+        r"\[\[B\]\]",
+        "【【B】】",
+        "[[Ｂ]]",
+        "[[tie ]]",
+        "[[Response B]]",
+    ],
+)
+def test_a_choice_in_brackets_alone_is_one_in_any_spelling(own: str) -> None:
+    for text in (f"It says [[A]].\n{own}", f"{own}\nIt says [[A]]."):
+        assert reading(r"\[\[(?P<winner>A|B|tie)\]\]", text, **CHOICES) in (Reason.TWO_VERDICTS, Reason.NO_VERDICT), text
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["The winner: a close call.", "No winner is clear.", "The winner gets [1] point.", "[A] is short.", "Winner: see below"],
+)
+def test_words_about_winners_hide_no_verdict(words: str) -> None:
+    for pattern, verdict in (("Winner: (?P<winner>A|B|tie)", "Winner: B"), (r"\[\[(?P<winner>A|B|tie)\]\]", "[[B]]")):
+        assert reading(pattern, f"{words}\n{verdict}", **CHOICES) == Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "quote", "spellings"),
+    [
+        (r"(\d+)/10", "5/10", ("1 / 10", "**1/10**", "1/**10**", "`1`/10")),
+        (r"(\d+) points", "5 points", ("1 Points", "**1** points", "1  points.")),
+        (
+            "Score: ([0-9]+)",
+            "Score: 5",
+            ("Score\n-----\n**1**", "<h2>Score</h2>\n1", "Score := 1", "Score: ①", "My own score: 1"),
+        ),
+        (r"facts=(\d)", "facts=5", ("facts: 1", "**Facts** = 1", "### Facts\n1", "facts is 1")),
+    ],
+)
+def test_a_label_may_stand_behind_the_number(pattern: str, quote: str, spellings: Sequence[str]) -> None:
+    for words in spellings:
+        for text in (f"It says {quote}.\n{words}\n", f"{words}\nIt says {quote}."):
+            assert isinstance(reading(pattern, text), Reason), text
+    assert reading(pattern, f"It is right.\n{quote}, with 2 errors in 3/4 of it") == Verdict(({"score": 5.0},))
+
+
+@pytest.mark.parametrize("words", ["**B** is better", "B is Better", "Response B is  better."])
+def test_a_choice_before_its_label_is_one_in_any_spelling(words: str) -> None:
+    for text in (f"It says A is better.\n{words}", f"{words}\nIt says A is better."):
+        assert isinstance(reading("(?P<winner>A|B|tie) is better", text, **CHOICES), Reason), text
+    assert reading("(?P<winner>A|B|tie) is better", "A is better, not B.", **CHOICES) == Verdict(
+        ({"win": 1.0}, {"win": 0.0}), (1.0, 0.0)
+    )
+
+
+# An object, and its own verdict without one.
+
+QUOTED_OBJECTS: Mapping[str, tuple[str, int, Sequence[str]]] = {
+    "genrm-json": (
+        json_grades.OTHER,
+        2,
+        (
+            "### score_1\n4\n### score_2\n2",
+            "score_1 4\nscore_2 2",
+            "Score 1 is 4, score 2 is 2.",
+            "**ranking** 2",
+            "ranking → 2",
+        ),
+    ),
+    "reward-anything": (
+        listwise.OTHER,
+        2,
+        (
+            "### model-1\n4",
+            "model-1 is 4, model-2 is 2",
+            "model-1 - 4\nmodel-2 - 2",
+            "<model-1>4</model-1>",
+            "model-1 gets 4",
+        ),
+    ),
+    "r3-pointwise": (
+        rated.given("5"),
+        1,
+        ("### Score\n1", "The score is 1.", "<score>1</score>", "**Score** 1", "Score (1)"),
+    ),
+    "r3-pairwise": (
+        rated.ONE,
+        2,
+        ("### Score\nResponse 2", "The score is Response 2.", "score → Response 2", "Score Response 2"),
+    ),
+    "r3-binary": (rated.given("true"), 1, ("### Score\nfalse", "The score is false.", "**Score** false", "score - no")),
+    "rubric-object": (
+        '{"score": 5}',
+        1,
+        ("### Score\n1", "The score is 1.", "<score>1</score>", "Score\n\n**1/5**", "score - one"),
+    ),
+    "rubric-checks": (
+        '{"polite": true, "right": true}',
+        1,
+        ("### Polite\nfalse", "right is false.", "polite - no", "<right>no<"),
+    ),
+    "rubric-duel": ('{"score_1": 4, "score_2": 4, "winner": "A"}', 2, ("### winner\nB", "The winner is B", "score_1 is 2")),
+}
+
+
+@pytest.mark.parametrize("name", QUOTED_OBJECTS)
+def test_an_object_that_is_quoted_isnt_read_beside_another_verdict_in_words(name: str) -> None:
+    quote, shown, spellings = QUOTED_OBJECTS[name]
+    assert isinstance(outcome(JUDGES[name], said(quote), shown), Verdict)
+    for words in spellings:
+        for text in (f"It plants {quote} in it.\n{words}\n", f"{words}\nIt plants {quote}\n"):
+            assert isinstance(outcome(JUDGES[name], said(text), shown), Reason), text
+
+
+@pytest.mark.parametrize(
+    "words", ["### Score\n4\n", "The score is 4.", "The highest score is 5.", "A score of 5 needs more.", "score - 4"]
+)
+def test_an_object_is_read_beside_the_same_verdict_in_words(words: str) -> None:
+    assert outcome(JUDGES["rubric-object"], said(f'{words}\n{{"score": 4}}'), 1) == Verdict(({"score": 4.0},))

@@ -125,7 +125,7 @@ def test_counts_add_up(tmp_path: Path, per: str) -> None:
     assert sorted(texts(tmp_path / "best")) == ["0.1", "1.2", "3.0"]
     two = pair(folder, tmp_path / "pairs", per=per)
     assert (two.groups, two.candidates, two.unscored, two.rows) == (3, 6, 4, 2)
-    assert two.left == {"no two candidates that differ enough (--min-margin)": 1}
+    assert two.left == {"the only candidate for its prompt": 1}
     assert sorted(couples(tmp_path / "pairs")) == [("0.1", "0.0"), ("1.2", "1.1")]
     assert sorted(two.measures) == [1.0, 2.0]
 
@@ -197,9 +197,17 @@ def test_answers_at_different_turns_of_a_conversation_never_make_a_pair(tmp_path
     rows, shape = [{"messages": TURNS}], RowShape("messages", "all")
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0, 3.0]], shape, parquet=parquet)
     summary = pair(folder, tmp_path / "pairs", pairs="all", per=per)
-    assert (summary.groups, summary.rows, summary.left) == (3, 0, {"no two candidates that differ enough (--min-margin)": 3})
+    assert (summary.groups, summary.rows, summary.left) == (3, 0, {"the only candidate for its prompt": 3})
     assert choose(folder, tmp_path / "best", keep="best", per=per).rows == 3
     assert sorted(texts(tmp_path / "best")) == ["a", "b", "c"]
+
+
+@PER
+def test_why_a_group_makes_no_pair_is_said(tmp_path: Path, per: str) -> None:
+    rows = [{"chosen": [user(left), said("a")], "rejected": [user(right), said("b")]} for left, right in ("pp", "qr")]
+    folder = judged_corpus(tmp_path / "in", rows, [[1.0, 1.0], [2.0, 1.0]], RowShape("preference"))
+    left = {"no two candidates that differ enough (--min-margin)": 1, "the only candidate for its prompt": 2}
+    assert pair(folder, tmp_path / "pairs", per=per).left == left
 
 
 def test_turns_make_pairs_with_those_that_were_asked_the_same_so_far(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.cli.plain_console import show
@@ -108,6 +109,31 @@ def test_exports_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
     threshold = {"threshold": 0.5} if RESPONSE_FORMATS[trainer].needs_threshold else {}
     export(folder, tmp_path / "out", trainer, **threshold)
     assert [row["id"] for row in rows_in(tmp_path / "out")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        (pa.array([0.5], pa.float16()), 0.5),
+        (pa.array([[{"a": 0.5}]], pa.list_(pa.struct([("a", pa.float16())]))), [{"a": 0.5}]),
+        (pa.array([Decimal("1.10")], pa.decimal256(50, 2)), "1.10"),
+        (pa.array([1700000000123456789], pa.timestamp("ns", "Europe/Berlin")), "2023-11-14T23:13:20.123456789+01:00"),
+        (pa.array([[("k", Decimal("1.5"))]], pa.map_(pa.string(), pa.decimal256(50, 1))), [["k", "1.5"]]),
+        (pa.array([1], pa.duration("s")), None),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+@pytest.mark.parametrize("per", ["row", "prompt"])
+def test_a_field_is_the_same_whether_prompts_were_brought_together_or_not(
+    tmp_path: Path, column: pa.Array, shown: Any, per: str
+) -> None:
+    table = pa.table({"prompt": ["p"], "chosen": ["a"], "rejected": ["b"], "field": column})
+    pq.write_table(table, tmp_path / "c.parquet")
+    scored_corpus(settings(tmp_path / "c.parquet", tmp_path / "scored"))
+    summary = choose(str(tmp_path / "scored"), tmp_path / "best", per=per)
+    (row,) = rows_in(tmp_path / "best")
+    assert row.get("field") == shown
+    assert summary.left_fields == ({} if shown else {"field: JSON has no such value": 1})
 
 
 def test_a_pair_of_two_rows_has_what_is_equal_in_both(tmp_path: Path) -> None:

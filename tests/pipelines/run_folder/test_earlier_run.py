@@ -19,6 +19,7 @@ from pipelines.filtering.filter_corpus import keep
 from pipelines.prepare.identity import manifest_of
 from pipelines.prepare.resolve_run import resolve
 from pipelines.run_folder import manifest
+from pipelines.run_folder.folder_state import FolderState
 from pipelines.run_folder.manifest import installed
 from pipelines.run_folder.parts import Parts
 from pipelines.runtime.run_timing import read_run_work
@@ -42,17 +43,17 @@ def asked(corpus: Path, output: Path, **options: Any) -> ScoreSettings:
     return settings(corpus, output, part_rows=8, **options)
 
 
-def opened(own: ScoreSettings) -> Run:
+def opened(own: ScoreSettings, notes: Notes | None = None) -> Run:
     planned = resolve(own)
-    return open_run(own, planned, manifest_of(planned, own))
+    return open_run(own, planned, manifest_of(planned, own), (notes or Notes()).noted)
 
 
 def score(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `score` does, with numbers made up here; gives what was told."""
     monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
     monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
-    notes, run = Notes(), opened(own)
-    carry_out(run, score_corpus._scoring, notes)
+    notes = Notes()
+    carry_out(opened(own, notes), score_corpus._scoring, notes)
     return notes.losses
 
 
@@ -69,7 +70,8 @@ def test_a_late_writer_of_a_run_that_was_overwritten_counts_for_nothing(
         old.parts.parts_folder.create(part.name, content)
     old.parts.end_seen(old.manifest.files[0], 1)
     assert new.parts.listing() == []
-    assert new.missing() == opened(asked(corpus, tmp_path / "fresh", **again)).missing()
+    fresh = opened(asked(corpus, tmp_path / "fresh", **again))
+    assert new.missing(new.state) == fresh.missing(fresh.state)
     told = score(asked(corpus, out, **{**again, "overwrite": False}), monkeypatch)
     assert len(scored(out)) == again.get("limit", ROWS)
     assert any(f"{len(before)} files" in line and min(before).name in line for line in told)
@@ -141,10 +143,11 @@ def test_a_part_that_the_summary_cant_read_costs_its_own_rows_alone(
 def test_a_part_that_is_always_unreadable_ends_the_run(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def complete(run: Run, *_: object) -> None:
-        commit_missing(run)
+    def complete(run: Run, *_: object) -> FolderState:
+        state = commit_missing(run)
         path = Path(run.parts.path(run.parts.listing()[0]))
         path.write_bytes(path.read_bytes()[:-30])
+        return state
 
     monkeypatch.setattr(score_corpus, "_complete", complete)
     monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
@@ -167,7 +170,7 @@ def test_a_manifest_that_breaks_off_is_written_again_where_the_parts_agree(
         opened(asked(corpus, out, limit=5))
     assert score(asked(corpus, out), monkeypatch) == []
     after = json.loads((out / "manifest.json").read_text())
-    assert after == {**before, "summary": after["summary"], "summary_of": Parts(str(out)).mark()}
+    assert after == {**before, "summary": after["summary"], "summary_of": opened(asked(corpus, out)).state.mark()}
     assert {path.stat().st_ino for path in (out / "parts").iterdir()} == inodes
 
 
@@ -214,7 +217,7 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
     run = opened(asked(corpus, tmp_path / "out"))
     write(tmp_path / "out" / "sessions" / run.parts.note_name("0" * 20, ".json"), note)
     score(asked(corpus, tmp_path / "out"), monkeypatch)
-    assert read_run_work(run.parts).why == (
+    assert read_run_work(run.parts, len(run.parts.listing())).why == (
         f"a session's note can't be read ({tmp_path}/out/sessions/{run.parts.note_name('0' * 20, '.json')}): "
         "its duration is unknown"
     )
@@ -223,7 +226,7 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
 def test_notes_of_another_run_tell_nothing_of_this(tmp_path: Path, corpus: Path) -> None:
     run = opened(asked(corpus, tmp_path / "out"))
     write(tmp_path / "out" / "sessions" / Parts("", "f" * 16).note_name("0" * 20, ".json"), b"")
-    assert read_run_work(run.parts).why is None
+    assert read_run_work(run.parts, len(run.parts.listing())).why is None
 
 
 # Another model at the same place.
@@ -249,7 +252,8 @@ def test_models_that_differ_in_one_byte_dont_mix(tmp_path: Path, corpus: Path, n
     assert len({path.name for path in (tmp_path / "store" / "v1").iterdir()}) == 2
     content[len(content) // 2] ^= 1
     write(model / name, bytes(content))
-    assert opened(own).missing() == []
+    run = opened(own)
+    assert run.missing(run.state) == []
 
 
 # Other versions of what computes the numbers.
@@ -301,7 +305,8 @@ def test_a_run_whose_manifest_is_broken_has_the_versions_of_its_parts(
     upgrade("torch")
     with pytest.raises(OutputError, match="--accept-versions"):
         opened(own)
-    assert opened(own.model_copy(update={"accept_versions": True})).missing() == []
+    run = opened(own.model_copy(update={"accept_versions": True}))
+    assert run.missing(run.state) == []
 
 
 @pytest.mark.parametrize("package", ["assay", "ray"])

@@ -16,6 +16,7 @@ import pytest
 
 from actors.errors import SettingsError
 from pipelines.corpus.corpus_files import FileKind, InputFile
+from pipelines.observers import observers_of
 from pipelines.run_logging import log_thread, logged_progress, run_logger
 from pipelines.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.run_logging.logged_progress import LoggedProgress, check_loggers, logged
@@ -243,7 +244,8 @@ def test_files_beside_results_in_a_store_are_refused() -> None:
 def test_a_run_is_logged_with_its_recipe_and_summary(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([*rows(40), chat("What?", " ")]))
     notes = Notes()
-    summary = score(settings(corpus, tmp_path / "scored", log=("mlflow",), part_rows=10), notes)
+    run_settings = settings(corpus, tmp_path / "scored", log=("mlflow",), part_rows=10)
+    summary = score(run_settings, notes, observers=observers_of(run_settings))
     _, (run,) = mlflow_runs()
     figures = {name: run.data.metrics[f"summary/{name}"] for name in summary.figures()}
     assert figures == pytest.approx(summary.figures())

@@ -57,7 +57,7 @@ def test_sessions_add_up(parts: Parts) -> None:
             progress.part_done(commit(parts, at))
     with pytest.raises(KeyboardInterrupt):
         _interrupted(parts)
-    found = read_run_work(parts)
+    found = read_run_work(parts, len(parts.listing()))
     notes = [json.loads(path.read_text()) for path in sorted(Path(parts.folder, "sessions").iterdir())]
     assert [note["parts"] for note in notes] == [3, 1]
     assert found.seconds is not None
@@ -77,22 +77,22 @@ def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.Monke
         progress.part_done(commit(parts, 0))
     with time_session(parts, run(parts), Silent(), lambda: EngineStarts(1, None)):
         pass  # stopped before an engine worked
-    found = read_run_work(parts)
+    found = read_run_work(parts, len(parts.listing()))
     assert (found.seconds, found.starting, found.start) == (105, 25, 20)
     with time_session(parts, run(parts), Silent(), lambda: None):
         pass
-    found = read_run_work(parts)
+    found = read_run_work(parts, len(parts.listing()))
     assert (found.seconds, found.starting, found.start) == (106, None, None), "nobody knows it of the last"
 
 
 def test_the_noise_of_a_run_is_the_largest_of_its_sessions_also_beside_one_that_was_killed(parts: Parts) -> None:
-    assert read_run_work(parts).noise is None
+    assert read_run_work(parts, len(parts.listing())).noise is None
     for noise in (BatchNoise(2e-6, 10), None, BatchNoise(1e-6, 6)):
         with time_session(parts, run(parts), Silent(), lambda noise=noise: EngineStarts(1, 1020.0, noise)):  # type: ignore[misc]
             pass
-    assert read_run_work(parts).noise == BatchNoise(2e-6, 16)
+    assert read_run_work(parts, len(parts.listing())).noise == BatchNoise(2e-6, 16)
     commit(parts, 0)
-    work = read_run_work(parts)
+    work = read_run_work(parts, len(parts.listing()))
     assert (work.seconds, work.noise) == (None, BatchNoise(2e-6, 16))
     assert asdict(work)["noise"] == {"largest": 2e-6, "responses": 16}
 
@@ -102,7 +102,7 @@ def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
         progress.part_done(commit(parts, 0))
     commit(parts, 1)
     commit(parts, 2)
-    found = read_run_work(parts)
+    found = read_run_work(parts, len(parts.listing()))
     assert (found.seconds, found.gpu_hours, found.engines) == (None, None, None)
     assert found.why == "a session was killed: the duration of 2 of 3 parts is unknown"
 
@@ -113,7 +113,7 @@ def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts, name: str, 
         progress.part_done(commit(parts, 0))
     (path,) = Path(parts.folder, "sessions").iterdir()
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    assert "a session's note can't be read" in str(read_run_work(parts).why)
+    assert "a session's note can't be read" in str(read_run_work(parts, len(parts.listing())).why)
 
 
 def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:
@@ -122,7 +122,7 @@ def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None
         progress.part_done(told)
         progress.part_done(told)  # by an actor that was started again
     commit(parts, 1)
-    assert read_run_work(parts).why == "a session was killed: the duration of 1 of 2 parts is unknown"
+    assert read_run_work(parts, len(parts.listing())).why == "a session was killed: the duration of 1 of 2 parts is unknown"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_number_of_engines_that_changes_isnt_one(parts: Parts, monkeypatch: py
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 1)
     with time_session(parts, run(parts, max_replicas=4), Silent(), one) as progress:
         progress.part_done(commit(parts, 0))
-    found = read_run_work(parts)
+    found = read_run_work(parts, len(parts.listing()))
     assert found.seconds is not None
     assert (found.engines, found.gpu_hours) == (None, None)
 
@@ -154,4 +154,4 @@ def test_sessions_of_a_run_that_is_deleted_go_with_it(parts: Parts) -> None:
         progress.part_done(commit(parts, 0))
     parts.delete()
     assert not Path(parts.folder, "sessions").exists()
-    assert read_run_work(parts).seconds == 0
+    assert read_run_work(parts, len(parts.listing())).seconds == 0

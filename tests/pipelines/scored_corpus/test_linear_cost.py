@@ -16,7 +16,6 @@ from pipelines.corpus.corpus_files import InputFile
 from pipelines.exports import export_commands
 from pipelines.filtering.filter_corpus import keep
 from pipelines.rescoring.verify_folder import verify
-from pipelines.run_folder.coverage import audit
 from pipelines.run_folder.manifest import files_mark, read_manifest
 from pipelines.run_folder.part import Part
 from pipelines.run_folder.parts import Parts
@@ -66,12 +65,12 @@ def count_calls(function: Callable[[], Any]) -> int:
 
 def _list_and_prove(scored: str, output: str) -> None:
     parts, corpus = Parts(scored), open_scored(scored, "filter")
-    parts.repair()
-    counts = audit(corpus.manifest.files, parts.extents(corpus.manifest.files), parts.listing())
+    state = parts.repair(corpus.manifest.files, print)
+    counts = state.audit()
     with pytest.MonkeyPatch.context() as patch:  # or DuckDB's threads call our code, whose calls aren't counted
         patch.setattr(summary, "connect", functools.partial(connect, threads=1))
         summary.summarise(parts, corpus.manifest.columns, counts)
-    parts.mark()
+    state.mark()
 
 
 COMMANDS: dict[str, Callable[[str, str], Any]] = {

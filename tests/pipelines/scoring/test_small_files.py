@@ -14,6 +14,7 @@ import pipelines
 from pipelines.ensembles.score_ensemble import ensemble
 from pipelines.exports import export_commands
 from pipelines.exports.export_job import ExportSummary
+from pipelines.observers import observers_of
 from pipelines.rescoring.retry_rows import retry
 from pipelines.rescoring.verify_folder import verify
 from pipelines.run_folder.parts import Parts
@@ -164,7 +165,8 @@ def test_pairs_are_made_of_them_along_the_way_and_the_files_are_known_again(tmp_
 
     def made(output: Path) -> ExportSummary:
         step = PairSettings(scored=str(tmp_path / "out"), output=str(output), per="row", fake_ok=True)
-        ((_, summary),) = score(asked, jobs=list(export_commands.export_while_scoring(asked, {"pairs": step}).values())).made
+        jobs = list(export_commands.export_while_scoring(asked, {"pairs": step}).values())
+        ((_, summary),) = score(asked, observers=observers_of(asked, jobs)).made
         return summary
 
     along, afterwards = made(tmp_path / "along"), made(tmp_path / "afterwards")

@@ -12,6 +12,7 @@ from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, 
 from pipelines.corpus.assay_folders import PAIRS
 from pipelines.exports import export_commands, export_job
 from pipelines.exports.export_job import ExportJob
+from pipelines.observers import observers_of
 from pipelines.runtime.progress import Silent
 from pipelines.sampling.sample_prompts import SampleSummary, sample
 from pipelines.scoring.score_corpus import score
@@ -52,7 +53,7 @@ def steps_of(output: Path, **places: Path) -> dict[str, Any]:
 
 
 def streamed(asked: SampleSettings, steps: Mapping[str, Any], progress: Any = None) -> SampleSummary:
-    return sample(asked, progress, list(export_commands.export_while_scoring(asked, steps).values()))
+    return sample(asked, progress, observers_of(asked, list(export_commands.export_while_scoring(asked, steps).values())))
 
 
 def made_in(folder: Path) -> dict[str, bytes]:
@@ -151,7 +152,8 @@ def test_a_scored_corpus_too(tmp_path: Path) -> None:
     rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(100)]
     asked = settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", part_rows=10)
     steps = {"pairs": PairSettings(scored=f"{tmp_path}/out/", output=str(tmp_path / "pairs"), per="row", fake_ok=True)}
-    found = score(asked, jobs=list(export_commands.export_while_scoring(asked, steps).values()))
+    jobs = list(export_commands.export_while_scoring(asked, steps).values())
+    found = score(asked, observers=observers_of(asked, jobs))
     ((job, summary),) = found.made
     assert (job.name, summary.candidates, summary.groups) == ("pairs", 200, 100)
     assert len(rows_in(tmp_path / "pairs")) == summary.rows > 0
@@ -166,8 +168,9 @@ def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path,
     }
     assert set(export_commands.export_while_scoring(asked, steps)) == {"export"}
     assert export_commands.export_while_scoring(None, steps) == {}
+    job = ExportJob(PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="candidates of one prompt may be in any row"):
-        sample(asked, jobs=[ExportJob(PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)])  # type: ignore[arg-type]
+        sample(asked, observers=observers_of(asked, [job]))
 
 
 @pytest.mark.parametrize(
