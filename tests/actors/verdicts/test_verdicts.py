@@ -75,25 +75,26 @@ ALL = [(name, case) for name, cases in CASES.items() for case in cases]
 GOOD = [(name, text, shown, read) for name, (_, text, shown, read) in ALL if isinstance(read, Verdict)]
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_what_is_read_is_what_was_given_or_nothing(name: str) -> None:
-    expected = {what: verdict for what, _, _, verdict in CASES[name]}
-    assert len(expected) == len(CASES[name]), "two cases have the same name"
-    assert {what: outcome(JUDGES[name], said(text), shown) for what, text, shown, _ in CASES[name]} == expected
+def test_what_is_read_is_what_was_given_or_nothing() -> None:
+    for name in JUDGES:
+        expected = {what: verdict for what, _, _, verdict in CASES[name]}
+        assert len(expected) == len(CASES[name]), "two cases have the same name"
+        assert {what: outcome(JUDGES[name], said(text), shown) for what, text, shown, _ in CASES[name]} == expected
 
 
 REASONED = [(name, case) for name, case in ALL if case[1].startswith("<think>")]
 
 
-@pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
-def test_reasoning_between_any_marks_is_read_alike(mark: Mark) -> None:
+def test_reasoning_between_any_marks_is_read_alike() -> None:
     """Each text that begins with `<think>` is read alike with any other family's marks."""
-    expected = {f"{name}: {case[0]}": case[3] for name, case in REASONED}
-    readings = {}
-    for name, (what, text, shown, _) in REASONED:
-        other = re.sub("</think>", mark.end, text.replace("<think>", mark.begin), flags=re.IGNORECASE)
-        readings[f"{name}: {what}"] = outcome(JUDGES[name], said(other), shown)
-    assert {what: reading for what, reading in readings.items() if reading != expected[what]} == {}
+    table: list[Mark] = [mark for mark in MARKS if not mark.paired]
+    for mark in table:
+        expected = {f"{name}: {case[0]}": case[3] for name, case in REASONED}
+        readings = {}
+        for name, (what, text, shown, _) in REASONED:
+            other = re.sub("</think>", mark.end, text.replace("<think>", mark.begin), flags=re.IGNORECASE)
+            readings[f"{name}: {what}"] = outcome(JUDGES[name], said(other), shown)
+        assert {what: reading for what, reading in readings.items() if reading != expected[what]} == {}
 
 
 def test_reasoning_between_words_ends_at_them() -> None:
@@ -126,15 +127,16 @@ def by_a_users_token() -> Judge:
     return judge("rubric").with_settings(JudgeSettings(rubric=own), (YES, NO))
 
 
-@pytest.mark.parametrize("judge", [by_principle(), by_a_users_token()], ids=["genrm-principle", "rubric"])
-@pytest.mark.parametrize("case", final_judgement.CASES, ids=lambda case: case.name)
-def test_a_verdict_is_read_at_its_token_or_nowhere(judge: Judge, case: final_judgement.Case) -> None:
-    read = outcome(judge, case.said, 1)
-    if isinstance(case.expected, Reason):
-        assert read == case.expected
-    else:
-        assert isinstance(read, Verdict)
-        assert list(read.scores[0].values()) == [case.expected]
+def test_a_verdict_is_read_at_its_token_or_nowhere() -> None:
+    judges: list[Judge] = [by_principle(), by_a_users_token()]
+    for judge in judges:
+        for case in final_judgement.CASES:
+            read = outcome(judge, case.said, 1)
+            if isinstance(case.expected, Reason):
+                assert read == case.expected
+            else:
+                assert isinstance(read, Verdict)
+                assert list(read.scores[0].values()) == [case.expected]
 
 
 def digits() -> Judge:
@@ -388,13 +390,13 @@ def test_a_good_text_that_is_bent_has_a_verdict_that_stands_in_it_or_none(
         account(name, read, text, shown)
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_every_beginning_of_a_text_has_a_verdict_that_stands_in_it_or_none(name: str) -> None:
-    for _, text, shown, _ in CASES[name]:
-        for end in range(min(len(text), 400)):
-            read = outcome(JUDGES[name], said(text[:end]), shown)
-            if isinstance(read, Verdict):
-                account(name, read, text[:end], shown)
+def test_every_beginning_of_a_text_has_a_verdict_that_stands_in_it_or_none() -> None:
+    for name in JUDGES:
+        for _, text, shown, _ in CASES[name]:
+            for end in range(min(len(text), 400)):
+                read = outcome(JUDGES[name], said(text[:end]), shown)
+                if isinstance(read, Verdict):
+                    account(name, read, text[:end], shown)
 
 
 @pytest.mark.timeout(5)
