@@ -29,9 +29,9 @@ TOLD = ("model", "what it is", "asked with", "read", "range", "order of response
 
 def test_a_model_of_the_tables_explains_itself() -> None:
     for model, family in {**HEADS, **JUDGES}.items():
-        found = explanation(model)
-        assert found["family"] == family
-        assert all(found[name] for name in (*TOLD, "reward"))
+        result = explanation(model)
+        assert result["family"] == family
+        assert all(result[name] for name in (*TOLD, "reward"))
 
 
 def test_every_model_that_the_seeds_tables_name_is_one_of_these(shared_data: Path) -> None:
@@ -44,5 +44,5 @@ def test_every_model_that_the_seeds_tables_name_is_one_of_these(shared_data: Pat
 
 def test_every_family_says_all_of_its_models() -> None:
     for family in families().values():
-        for known in family.models:
-            assert explanation(known.id)["family"] == family.name
+        for model in family.models:
+            assert explanation(model.id)["family"] == family.name
