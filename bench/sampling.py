@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> None:
         folder = Path(place)
         write_questions(["--n", str(prompts), "--out", str(folder / "prompts.jsonl")])
         fixed = _sample(folder, "fixed")
-        adaptive = _sample(folder, "adaptive", "--enough", ENOUGH)
+        adaptive = _sample(folder, "adaptive", "--set", f"draw.enough={ENOUGH}")
         rows = read_answers(folder / "fixed")
         share = sum(candidate.right for row in rows for candidate in row) / sum(map(len, rows))
         print(f"{prompts} held-out questions; {share:.1%} of {fixed['drawn']:,} candidates are right")
@@ -67,7 +67,16 @@ def expectation(candidates: Sequence[Answered], n: int) -> float:
 
 def _sample(folder: Path, name: str, *options: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pipelines", "sample", str(folder / "prompts.jsonl"), str(folder / name)]
-    policy = ["--policy", "tiny-policy", "--policy-max-tokens", "48", "--judge", "tiny-attributes", "-n", str(MOST)]
+    policy = [
+        "--policy",
+        "tiny-policy",
+        "--set",
+        "policy.policy_max_tokens=48",
+        "--judge",
+        "tiny-attributes",
+        "-n",
+        str(MOST),
+    ]
     process = subprocess.run([*command, *policy, *options, "--json"], check=True, stdout=subprocess.PIPE)
     figures: dict[str, Any] = json.loads(process.stdout)["sampling"]
     return figures

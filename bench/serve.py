@@ -69,7 +69,9 @@ def measure(cases: Sequence[Case], folder: Path, engine: Mapping[str, object], d
     """Measure both servers with cases of one model, and print minimum, median and maximum of each figure over the rounds."""
     model = cases[0].folder
     with ExitStack() as servers:
-        flags = itertools.chain.from_iterable(("--engine-args", f"{name}={value}") for name, value in engine.items())
+        flags = itertools.chain.from_iterable(
+            ("--set", f"engine.engine_args.{name}={value}") for name, value in engine.items()
+        )
         assay_address, _ = servers.enter_context(
             serving("--model", model, "--family", _family(model), *flags, log=folder / "assay.log", RAY_worker_niceness="0")
         )

@@ -199,9 +199,9 @@ def run_job(folder: Path, size: Size, place: Path, engine: Mapping[str, Any]) ->
     options = [
         "--family",
         "scalar",
-        *(part for name in arguments for part in ("--engine-args", f"{name}={arguments[name]}")),
+        *(part for name in arguments for part in ("--set", f"engine.engine_args.{name}={arguments[name]}")),
     ]
-    rows = ["--part-rows", str(size.conversations // 8)]
+    rows = ["--set", f"work.part_rows={size.conversations // 8}"]
     command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(scored), "--model", str(folder), *rows, *options]
     subprocess.run(command, check=True)
     parts = sorted((path.stat().st_mtime, path) for path in scored.glob("parts/*.parquet"))

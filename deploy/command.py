@@ -7,28 +7,25 @@ import click
 
 from actors.errors import SettingsError
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
-from pipelines.cli.flags import build_from, command, given_options, option, settings_options
+from pipelines.cli.flags import build_from, command, given_options, option, settings_options, spell
 from pipelines.settings.options import from_yaml, validate
 from pipelines.settings.setting_names import setting_names
 
 
 @command()
 @option("--model", help="reward model: a local folder, a hub id, or one of the built-in tiny-* models")
-@click.option("--name", "names", multiple=True, help="name of the model for clients; can be given several times")
 @option(
     "--file",
     "file",
     help="YAML file with `models` and all other settings, as under `args` in deploy/serve.yaml; needed for several models",
 )
 @settings_options(AddressSettings)
-@settings_options(SingleModelSettings, "model")
-def serve(model: str | None, names: tuple[str, ...], file: str | None, **options: Any) -> None:
+@settings_options(SingleModelSettings, "model", names=("--name",))
+def serve(file: str | None, **options: Any) -> None:
     """Serve one or several models over HTTP, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl command."""
-    set_options = given_options(options)
-    address_options = {name: set_options.pop(name) for name in AddressSettings.model_fields if name in set_options}
-    address = build_from(AddressSettings, address_options)
-    beside_file = set_options | {"name": names} if names else set_options
-    settings = _from_file(file, model, beside_file) if file else _one_model(model, names, set_options)
+    given = given_options(options)
+    address = build_from(AddressSettings, {name: given.pop(name) for name in AddressSettings.model_fields if name in given})
+    settings = _from_file(file, given) if file else _one_model(given)
 
     from deploy.local import run
 
@@ -36,17 +33,16 @@ def serve(model: str | None, names: tuple[str, ...], file: str | None, **options
         run(settings, address, click.echo)
 
 
-def _one_model(model: str | None, names: tuple[str, ...], options: dict[str, Any]) -> EndpointSettings:
-    if model is None:
+def _one_model(options: dict[str, Any]) -> EndpointSettings:
+    if "model" not in options:
         raise SettingsError("say what to serve: --model MODEL, or --file with several models")
-    return build_from(SingleModelSettings, {**options, "model": model}).endpoint(names)
+    return build_from(SingleModelSettings, options).endpoint
 
 
-def _from_file(file: str, model: str | None, options: dict[str, Any]) -> EndpointSettings:
-    if model is not None or options:
-        surplus_options = sorted({*options, *(["model"] if model is not None else [])})
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in surplus_options)
-        raise SettingsError(f"--file {file} sets everything but the address: leave out {flags}")
+def _from_file(file: str, options: dict[str, Any]) -> EndpointSettings:
+    if options:
+        surplus = ", ".join(spell(name) for name in sorted(options))
+        raise SettingsError(f"--file {file} sets everything but the address: leave out {surplus}")
     try:
         with open(file, encoding="utf-8") as opened:
             document = from_yaml(opened.read(), file)

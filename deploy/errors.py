@@ -57,7 +57,7 @@ def no_score_error(reason: Reason | None, place: str = "messages") -> ApiError:
     if reason is Reason.REASONING:
         return BadRequest(
             f"{prefix}what is judged holds reasoning, in the response or in turns before it, which this endpoint rejects, "
-            "or which no answer follows: send the final answer, or serve with --reasoning strip or keep",
+            "or which no answer follows: send the final answer, or serve with `reasoning` strip or keep",
             field,
             reason,
         )

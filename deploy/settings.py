@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 MessageAsList = Annotated[
@@ -15,25 +15,18 @@ MessageAsList = Annotated[
 class ScalingSettings(Settings):
     """The number of a model's replicas: fixed where both bounds are equal, otherwise scaled by load with Ray Serve."""
 
-    min_replicas: int = Field(
-        default=1,
-        ge=0,
-        description="fewest replicas; with 0, none runs without requests, and the first request waits for one",
-    )
-    max_replicas: int = Field(
-        default=1,
-        ge=1,
-        description="most replicas; they are added when a target below is exceeded",
-        json_schema_extra=MATTERS,
-    )
-    target_requests: float = Field(default=64.0, gt=0, description="requests under way per replica")
-    target_tokens: float = Field(default=262144.0, gt=0, description="prompt tokens under way per replica")
-    upscale_delay_s: float = Field(
-        default=10.0, ge=0, description="seconds for which the load must exceed a target before a replica is added"
-    )
-    downscale_delay_s: float = Field(
-        default=300.0, ge=0, description="seconds for which the load must be below the targets before a replica is removed"
-    )
+    min_replicas: int = Field(default=1, ge=0)
+    """fewest replicas; with 0, none runs without requests, and the first request waits for one"""
+    max_replicas: int = Field(default=1, ge=1, json_schema_extra=OPTION)
+    """most replicas; they are added when a target below is exceeded"""
+    target_requests: float = Field(default=64.0, gt=0)
+    """requests under way per replica"""
+    target_tokens: float = Field(default=262144.0, gt=0)
+    """prompt tokens under way per replica"""
+    upscale_delay_s: float = Field(default=10.0, ge=0)
+    """seconds for which the load must exceed a target before a replica is added"""
+    downscale_delay_s: float = Field(default=300.0, ge=0)
+    """seconds for which the load must be below the targets before a replica is removed"""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -48,74 +41,48 @@ class ScalingSettings(Settings):
 class LimitSettings(Settings):
     """Bounds on one request, and on all requests together. A request beyond them is refused at once."""
 
-    max_requests: int = Field(default=1024, ge=1, description="most requests under way per ingress; more get 429")
-    max_replica_requests: int = Field(
-        default=256, ge=1, description="most requests in one replica of a model; more wait in a queue outside it"
-    )
-    max_body_bytes: int = Field(
-        default=16 * 2**20, ge=1, description="longest body of a request in bytes; a longer one gets 413"
-    )
-    max_values: int = Field(
-        default=2**17, ge=1, description="most JSON values in one body, token ids included; more get 413 before parsing"
-    )
-    max_items: int = Field(
-        default=1024, ge=1, description="most conversations, prompts or responses in one request; more get 413"
-    )
-    max_prompts: int = Field(
-        default=16384,
-        ge=1,
-        description="most prompts of one request, that is responses x principles x orders x votes; more get 413",
-    )
-    max_characters: int = Field(
-        default=2**26,
-        ge=1,
-        description="most characters in all prompts of one request, its conversation counted in each; more get 413",
-    )
-    max_characters_under_way: int = Field(
-        default=2**28,
-        ge=1,
-        description="most characters in the prompts of all requests to a model that are under way per ingress; more get 429",
-    )
-    body_timeout_s: float = Field(
-        default=30.0, gt=0, description="seconds in which a client must send its body; later gets 408"
-    )
-    answer_timeout_s: float = Field(
-        default=600.0,
-        gt=0,
-        description="seconds until a request without an answer gets 504; a client can set less with X-Timeout-Seconds",
-    )
+    max_requests: int = Field(default=1024, ge=1)
+    """most requests under way per ingress; more get 429"""
+    max_replica_requests: int = Field(default=256, ge=1)
+    """most requests in one replica of a model; more wait in a queue outside it"""
+    max_body_bytes: int = Field(default=16 * 2**20, ge=1)
+    """longest body of a request in bytes; a longer one gets 413"""
+    max_values: int = Field(default=2**17, ge=1)
+    """most JSON values in one body, token ids included; more get 413 before parsing"""
+    max_items: int = Field(default=1024, ge=1)
+    """most conversations, prompts or responses in one request; more get 413"""
+    max_prompts: int = Field(default=16384, ge=1)
+    """most prompts of one request, that is responses x principles x orders x votes; more get 413"""
+    max_characters: int = Field(default=2**26, ge=1)
+    """most characters in all prompts of one request, its conversation counted in each; more get 413"""
+    max_characters_under_way: int = Field(default=2**28, ge=1)
+    """most characters in the prompts of all requests to a model that are under way per ingress; more get 429"""
+    body_timeout_s: float = Field(default=30.0, gt=0)
+    """seconds in which a client must send its body; later gets 408"""
+    answer_timeout_s: float = Field(default=600.0, gt=0)
+    """seconds until a request without an answer gets 504; a client can set less with X-Timeout-Seconds"""
 
 
 class AccessSettings(Settings):
     """Who can send requests."""
 
-    api_keys_file: str | None = Field(
-        default=None,
-        description="file with one API key per line; the variable ASSAY_API_KEYS holds more, comma-separated. Needed unless "
-        "the address is loopback",
-        json_schema_extra=MATTERS,
-    )
-    allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[^:/\s\[\]]+$")], ...] = Field(
-        default=(),
-        description="values of the header `Host` that an endpoint without keys accepts beside localhost",
-    )
-    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = Field(
-        default=(),
-        description="origins (https://HOST:PORT, or * for all) whose pages may send requests from a browser, with a key "
-        "where one is needed",
-    )
-    open: bool = Field(
-        default=False,
-        description="accept requests without a key from any address, where a proxy or network guards the endpoint",
-    )
+    api_keys_file: str | None = Field(default=None, json_schema_extra=OPTION)
+    """file with one API key per line; the variable ASSAY_API_KEYS holds more, comma-separated. Needed unless the address is
+    loopback"""
+    allowed_hosts: tuple[Annotated[str, Field(pattern=r"^[^:/\s\[\]]+$")], ...] = ()
+    """values of the header `Host` that an endpoint without keys accepts beside localhost"""
+    cors_origins: tuple[Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$")], ...] = ()
+    """origins (https://HOST:PORT, or * for all) whose pages may send requests from a browser, with a key where one is needed
+    """
+    open: bool = Field(default=False, json_schema_extra=OPTION)
+    """accept requests without a key from any address, where a proxy or network guards the endpoint"""
 
 
 class ServedModelSettings(ModelSettings):
     """One model of an endpoint."""
 
-    names: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        default=(), description="names of the model for clients; the model's id if not given"
-    )
+    names: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=(), json_schema_extra=OPTION)
+    """name of the model for clients; the model's id if not given"""
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     scaling: ScalingSettings = ScalingSettings()
@@ -129,12 +96,12 @@ class ServedModelSettings(ModelSettings):
 class EndpointSettings(Settings):
     """All settings of an endpoint."""
 
-    models: tuple[ServedModelSettings, ...] = Field(min_length=1, description="the models, each an id or its settings")
+    models: tuple[ServedModelSettings, ...] = Field(min_length=1)
+    """the models, each an id or its settings"""
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
-    ingresses: int = Field(
-        default=1, ge=1, description="processes of the ingress, which checks keys and limits and serves routes and the page"
-    )
+    ingresses: int = Field(default=1, ge=1)
+    """processes of the ingress, which checks keys and limits and serves routes and the page"""
     message_as_list: MessageAsList = False
 
     @field_validator("models")
@@ -149,30 +116,23 @@ class EndpointSettings(Settings):
 class AddressSettings(Settings):
     """Where `assay serve` listens."""
 
-    host: str = Field(
-        default="127.0.0.1", description="address to listen on; any but loopback needs API keys", json_schema_extra=MATTERS
-    )
-    port: int = Field(
-        default=8000, ge=0, le=65535, description="port to listen on; 0 picks a free one", json_schema_extra=MATTERS
-    )
+    host: str = Field(default="127.0.0.1", json_schema_extra=OPTION)
+    """address to listen on; any but loopback needs API keys"""
+    port: int = Field(default=8000, ge=0, le=65535, json_schema_extra=OPTION)
+    """port to listen on; 0 picks a free one"""
 
 
 class SingleModelSettings(Settings):
     """All settings of `assay serve --model`."""
 
-    model: ModelSettings
-    render: RenderSettings = RenderSettings()
-    engine: EngineSettings = EngineSettings()
-    scaling: ScalingSettings = ScalingSettings()
+    model: ServedModelSettings
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
     message_as_list: MessageAsList = False
 
-    def endpoint(self, names: tuple[str, ...]) -> EndpointSettings:
-        """The settings of an endpoint with this model alone, under these names."""
-        served = ServedModelSettings(
-            **dict(self.model), names=names, render=self.render, engine=self.engine, scaling=self.scaling
-        )
+    @property
+    def endpoint(self) -> EndpointSettings:
+        """The settings of an endpoint with this model alone."""
         return EndpointSettings(
-            models=(served,), limits=self.limits, access=self.access, message_as_list=self.message_as_list
+            models=(self.model,), limits=self.limits, access=self.access, message_as_list=self.message_as_list
         )

@@ -2,7 +2,7 @@
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
 output, all but `diff`, `ensemble`, `evaluate`, `refine` and `upload` return a Dataset (`pipelines.datasets`). Options are
-those of `assay score --help` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its
+those of `assay score --help-all` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its
 progress. A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
 

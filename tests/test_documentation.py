@@ -25,6 +25,7 @@ from actors.settings.rubric import RubricSettings
 from deploy import api
 from pipelines.cli.app import cli
 from pipelines.cli.flags import given_options
+from pipelines.cli.grouped_help import settable
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import SHAPES
 from pipelines.settings.diff_settings import DiffSettings
@@ -245,7 +246,7 @@ def options_of(function: str) -> set[str]:
     if function not in FUNCTIONS:
         return set()
     command, _ = command_of([FUNCTIONS[function]])
-    names = {str(parameter.name) for parameter in command.params}
+    names = {str(parameter.name) for parameter in command.params} | {leaf.name for leaf in settable(command.params)}
     return names | {flag.lstrip("-").replace("-", "_") for flag in flags_of(command)}
 
 

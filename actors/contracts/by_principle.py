@@ -1,6 +1,6 @@
 """Families that judge by principles: which principles, and how the numbers of several of them become one reward.
 
-Principles come with the run (`--principles`), each a named score, or with each row: then `scores` has their mean and their
+Principles come with the run (`principles`), each a named score, or with each row: then `scores` has their mean and their
 minimum. The cards define the reward of one principle only. Several are combined here: by their mean, or, if the settings
 say so, by their minimum or a weighted sum.
 """

@@ -1,7 +1,7 @@
 """R3 rates by a rubric: two responses against each other, one from 1 to 5, or one as true or false.
 
 The prompt is one user turn of task, input, responses, rubric and the form of the answer, word for word its authors'
-(Apache-2.0). The rubric comes with the run (`--principles`) or with the row. Its lines begin with their label: `1:` to `5:`,
+(Apache-2.0). The rubric comes with the run (`principles`) or with the row. Its lines begin with their label: `1:` to `5:`,
 `Response 1:` and `Response 2:`, or `true:` and `false:`; text before them is the task. Without a rubric, two responses are
 compared by the one that its authors used for RM-Bench.
 
@@ -28,7 +28,7 @@ _RATE = "Your task is to rate the response to the given query."
 
 
 class _Kind(NamedTuple):
-    """The parts of one of the three prompts (`--rating`)."""
+    """The parts of one of the three prompts (`rating`)."""
 
     shows: Shows
     labels: tuple[str, ...]
@@ -85,7 +85,7 @@ class R3(Judge):
     source = "rubricreward/r3, src/dataset_gen/rubrics_gen/prompts.py and evaluation_schema.py"
     asked = "one user turn with task, input, one response or two, rubric and form of the answer; generation prompt"
     read_at = "`score` in the JSON after </think>"
-    range = "1 for the better and 0 for the other; 1 to 5; or 1 for true and 0 for false, by --rating"
+    range = "1 for the better and 0 for the other; 1 to 5; or 1 for true and 0 for false, by `rating`"
     order_matters = True
     card = Sampling(max_tokens=8192, temperature=0.6, top_p=0.95, top_k=20)
     ways = frozenset({"principles", "rating"})
@@ -104,7 +104,7 @@ class R3(Judge):
                 ("tiny-r3", "built in; for trying things out and for tests"),
                 (
                     "tiny-r3-lora",
-                    "built in, for --model tiny-genrm-principle --adapter tiny-r3-lora: the same as an adapter",
+                    "built in, for --model tiny-genrm-principle --set adapter=tiny-r3-lora: the same as an adapter",
                 ),
             )
         ),
@@ -171,11 +171,11 @@ class R3(Judge):
         )
 
     def rubric(self, text: str) -> tuple[str, str]:
-        """The task, and the rubric's lines. Raises `Rejected` unless it has exactly the labels of `--rating`."""
+        """The task, and the rubric's lines. Raises `Rejected` unless it has exactly the labels of `rating`."""
         first = _LABELLED.search(text)
         if first is None or sorted(_LABELLED.findall(text)) != sorted(self._kind.labels):
             lines = ", ".join(f"`{label}: ...`" for label in self._kind.labels)
-            raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for --rating {self.way.rating} has the lines {lines}")
+            raise Rejected(Reason.NO_PRINCIPLE, f"a rubric for rating {self.way.rating} has the lines {lines}")
         return text[: first.start()].strip() or _RATE, text[first.start() :].strip()
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:

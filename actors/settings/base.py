@@ -11,14 +11,17 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from actors.settings.credentials import check_no_credentials
 
-MATTERS: dict[str, Any] = {"matters": True}
-"""`json_schema_extra` of a field that most people set: --help shows it, and --help-all the others, too."""
+OPTION: dict[str, Any] = {"option": True}
+"""`json_schema_extra` of a field that most people set: it is an option of the command line, and all others are reached by
+`--set section.name=value`. Fields without a default are options, too."""
 
 
 class Settings(BaseModel):
     """Frozen, an unknown key is an error, and so is a credential. No error that is raised here shows what was given."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
     bare_field: ClassVar[str | None] = None
     """The field that a bare value stands for, where a mapping of these settings is meant."""
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from actors.records import Reasoning
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.rubric import RubricSettings
 
 
@@ -41,32 +41,21 @@ _Text = Annotated[str, Field(pattern=r"\S")]
 class ReadSettings(Settings):
     """How a head's outputs are read, where its authors do it in more than one way. Each is for some families only."""
 
-    all_outputs: bool = Field(default=False, description="attributes: include the four untrained outputs in `scores`")
-    steerlm_rounding: bool = Field(
-        default=False,
-        description="attributes: round outputs to whole numbers from 0 to 4, as in SteerLM's labels; for SteerLM "
-        "training only",
-    )
-    principles: dict[_Name, _Text] | None = Field(
-        default=None,
-        min_length=1,
-        description="principles to judge responses by; a family with one score per principle names the score NAME; "
-        "default: the principles of each row",
-    )
-    principle_reward: Literal["mean", "min"] | None = Field(
-        default=None,
-        description="principle, genrm-principle: how the scores of several principles become the reward; default: "
-        "mean, if there are no --weights",
-    )
+    all_outputs: bool = False
+    """attributes: include the four untrained outputs in `scores`"""
+    steerlm_rounding: bool = False
+    """attributes: round outputs to whole numbers from 0 to 4, as in SteerLM's labels; for SteerLM training only"""
+    principles: dict[_Name, _Text] | None = Field(default=None, min_length=1)
+    """principles to judge responses by; a family with one score per principle names the score NAME; default: the principles
+    of each row"""
+    principle_reward: Literal["mean", "min"] | None = None
+    """principle, genrm-principle: how the scores of several principles become the reward; default: mean, if there are no
+    `weights`"""
 
-    rating: Literal["pairwise", "pointwise", "binary"] = Field(
-        default="pairwise", description="r3: compare two responses, rate one from 1 to 5, or judge one as true or false"
-    )
-    diverging_lambda: float = Field(
-        default=1.0,
-        ge=0,
-        description="distributions: weight of the two spreads in `scores.diverging`, which compares two responses",
-    )
+    rating: Literal["pairwise", "pointwise", "binary"] = "pairwise"
+    """r3: compare two responses, rate one from 1 to 5, or judge one as true or false"""
+    diverging_lambda: float = Field(default=1.0, ge=0)
+    """distributions: weight of the two spreads in `scores.diverging`, which compares two responses"""
 
     @field_validator("principles")
     @classmethod
@@ -98,45 +87,29 @@ class Aggregate(StrEnum):
 class JudgeSettings(Settings):
     """How a judge that writes is asked, and what its judgements become. What isn't given is as its card has it."""
 
-    votes: Annotated[int, Field(ge=1, le=128)] | None = Field(
-        default=None,
-        description="judges: number of judgements per question; of two responses, half are in swapped order. "
-        "Several judgements in one order are sampled, at temperature 0.6 and top-p 0.95 unless the model "
-        "card gives others",
-    )
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
-        default=None, description="judges: sampling temperature; 0: always the most likely token"
-    )
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="judges: sample from this share of the probability"
-    )
-    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="judges: maximum tokens of an answer, reasoning included; default: the model card's, or half "
-        "of the context",
-    )
-    seed: int = Field(default=0, description="judges: seed of the sampled votes and of the order of lists")
-    pairs: Pairs = Field(
-        default=Pairs.CIRCULAR,
-        description="judges of two responses, for rows with more: compare each with the next, all with all, or in "
-        "a knock-out that ends when the winner is certain",
-    )
-    aggregate: Aggregate | None = Field(
-        default=None,
-        description="judges: reward from several judgements: their mean, the share of comparisons won, or the "
-        "Bradley-Terry strength; default: the model card's",
-    )
-    reask: int = Field(
-        default=2, ge=0, le=16, description="judges: maximum number of retries after an answer without a verdict"
-    )
-    trace: bool = Field(
-        default=False, description="judges: keep every answer, also those without a verdict, in a column `trace`"
-    )
-    rubric: RubricSettings | None = Field(
-        default=None,
-        description="YAML file with your own judge prompt and how its answer is read; works with any chat model",
-        json_schema_extra=MATTERS,
-    )
+    votes: Annotated[int, Field(ge=1, le=128)] | None = Field(default=None, json_schema_extra=OPTION)
+    """judges: number of judgements per question; of two responses, half are in swapped order. Several judgements in one
+    order are sampled, at temperature 0.6 and top-p 0.95 unless the model card gives others"""
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """judges: sampling temperature; 0: always the most likely token"""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """judges: sample from this share of the probability"""
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """judges: maximum tokens of an answer, reasoning included; default: the model card's, or half of the context"""
+    seed: int = 0
+    """judges: seed of the sampled votes and of the order of lists"""
+    pairs: Pairs = Pairs.CIRCULAR
+    """judges of two responses, for rows with more: compare each with the next, all with all, or in a knock-out that ends
+    when the winner is certain"""
+    aggregate: Aggregate | None = None
+    """judges: reward from several judgements: their mean, the share of comparisons won, or the Bradley-Terry strength;
+    default: the model card's"""
+    reask: int = Field(default=2, ge=0, le=16)
+    """judges: maximum number of retries after an answer without a verdict"""
+    trace: bool = False
+    """judges: keep every answer, also those without a verdict, in a column `trace`"""
+    rubric: RubricSettings | None = Field(default=None, json_schema_extra=OPTION)
+    """YAML file with your own judge prompt and how its answer is read; works with any chat model"""
 
 
 AS_ITS_CARD = JudgeSettings()
@@ -147,20 +120,18 @@ class ModelSettings(Settings):
 
     bare_field: ClassVar = "model"
 
-    model: str = Field(
-        description="a local folder, a hub id, or one of the built-in tiny-* models", json_schema_extra=MATTERS
-    )
-    revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
-    family: str | None = Field(
-        default=None,
-        description="how the model is prompted and read, if its id and config.json don't tell (`assay models`)",
-        json_schema_extra=MATTERS,
-    )
-    dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the model runs in; auto: the checkpoint's")
-    weights: dict[str, float] | None = Field(
-        default=None, description="weights of the named outputs in the reward; default: the model card's"
-    )
-    adapter: str | None = Field(default=None, description="folder of a LoRA adapter, for judges")
+    model: str = Field(json_schema_extra=OPTION)
+    """a local folder, a hub id, or one of the built-in tiny-* models"""
+    revision: str | None = None
+    """branch, tag or commit of a hub model"""
+    family: str | None = Field(default=None, json_schema_extra=OPTION)
+    """how the model is prompted and read, if its id and config.json don't tell (`assay models`)"""
+    dtype: Dtype = Dtype.AUTO
+    """precision that the model runs in; auto: the checkpoint's"""
+    weights: dict[str, float] | None = None
+    """weights of the named outputs in the reward; default: the model card's"""
+    adapter: str | None = None
+    """folder of a LoRA adapter, for judges"""
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
 
@@ -168,33 +139,21 @@ class ModelSettings(Settings):
 class RenderSettings(Settings):
     """How a conversation becomes a prompt."""
 
-    too_long: TooLong = Field(
-        default=TooLong.REJECT,
-        description="prompts longer than the model takes: reject them, drop the oldest whole turns, or, of reward "
-        "heads, cut tokens off at the beginning, as some benchmarks' codes do",
-    )
-    control_tokens: ControlTokens = Field(
-        default=ControlTokens.REJECT,
-        description="text that contains a control token: reject it, or break the token up so that it reads as plain text",
-    )
-    reasoning: Reasoning | None = Field(
-        default=None,
-        description="responses with reasoning (<think>...</think>, reasoning_content or the like): reject them, "
-        "strip it and judge the final answer, or keep it; default: what the model's authors do; if they "
-        "don't say, a corpus with reasoning is refused",
-    )
-    max_model_len: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="maximum tokens of a prompt, up to the model's own limit, which is the default"
-    )
-    second_bos: bool = Field(
-        default=False,
-        description="put a second BOS before the template's, as codes do that tokenize a template's text with special "
-        "tokens; only to reproduce published figures",
-    )
-    system: Annotated[str, Field(pattern=r"\S")] | None = Field(
-        default=None,
-        description="system turn for conversations that begin with none, as some authors' codes put one there",
-    )
+    too_long: TooLong = TooLong.REJECT
+    """prompts longer than the model takes: reject them, drop the oldest whole turns, or, of reward heads, cut tokens off at
+    the beginning, as some benchmarks' codes do"""
+    control_tokens: ControlTokens = ControlTokens.REJECT
+    """text that contains a control token: reject it, or break the token up so that it reads as plain text"""
+    reasoning: Reasoning | None = None
+    """responses with reasoning (<think>...</think>, reasoning_content or the like): reject them, strip it and judge the
+    final answer, or keep it; default: what the model's authors do; if they don't say, a corpus with reasoning is refused"""
+    max_model_len: Annotated[int, Field(ge=1)] | None = None
+    """maximum tokens of a prompt, up to the model's own limit, which is the default"""
+    second_bos: bool = False
+    """put a second BOS before the template's, as codes do that tokenize a template's text with special tokens; only to
+    reproduce published figures"""
+    system: Annotated[str, Field(pattern=r"\S")] | None = None
+    """system turn for conversations that begin with none, as some authors' codes put one there"""
 
     def recorded(self) -> dict[str, Any]:
         """What of these a run's identity holds beside the handling of reasoning, which depends on the model, too."""
@@ -212,38 +171,24 @@ class EngineSettings(Settings):
 
     bare_field: ClassVar = "engine"
 
-    engine: Literal["vllm", "fake"] = Field(
-        default="vllm", description="fake: made-up numbers, for trying a pipeline without a model"
-    )
-    tensor_parallel: int = Field(
-        default=1, ge=1, description="number of GPUs of one node that share each layer", json_schema_extra=MATTERS
-    )
-    pipeline_parallel: int = Field(
-        default=1, ge=1, description="number of pipeline stages, each with --tensor-parallel GPUs"
-    )
-    request_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="seconds without an answer to a prompt, or to any prompt before it, until the prompt fails; "
-        "default: 600 for reward heads, 3600 for judges",
-    )
-    max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="maximum number of prompts in the engine at a time; default: as many as it processes at once",
-    )
-    autoscaled: bool = Field(
-        default=False, description="the cluster adds nodes on demand: wait for GPUs that it doesn't have yet"
-    )
-    placement_timeout_s: float = Field(
-        default=1800.0,
-        gt=0,
-        description="maximum seconds to wait for the GPUs of the first engine, if others hold them or nodes are "
-        "still starting",
-    )
-    deterministic: bool = Field(
-        default=False,
-        description="the same bytes for a prompt whatever other prompts are computed beside it: on GPUs with vLLM's "
-        "batch-invariant kernels, on CPUs one prompt at a time; slower",
-    )
+    engine: Literal["vllm", "fake"] = Field(default="vllm", json_schema_extra=OPTION)
+    """fake: made-up numbers, for trying a pipeline without a model"""
+    tensor_parallel: int = Field(default=1, ge=1, json_schema_extra=OPTION)
+    """number of GPUs of one node that share each layer"""
+    pipeline_parallel: int = Field(default=1, ge=1)
+    """number of pipeline stages, each with --tensor-parallel GPUs"""
+    request_timeout_s: Annotated[float, Field(gt=0)] | None = None
+    """seconds without an answer to a prompt, or to any prompt before it, until the prompt fails; default: 600 for reward
+    heads, 3600 for judges"""
+    max_in_flight: Annotated[int, Field(ge=1)] | None = None
+    """maximum number of prompts in the engine at a time; default: as many as it processes at once"""
+    autoscaled: bool = False
+    """the cluster adds nodes on demand: wait for GPUs that it doesn't have yet"""
+    placement_timeout_s: float = Field(default=1800.0, gt=0)
+    """maximum seconds to wait for the GPUs of the first engine, if others hold them or nodes are still starting"""
+    deterministic: bool = False
+    """the same bytes for a prompt whatever other prompts are computed beside it: on GPUs with vLLM's batch-invariant
+    kernels, on CPUs one prompt at a time; slower"""
     engine_args: dict[str, Any] = Field(default_factory=dict, description=_ENGINE_ARGS)
 
     @property
@@ -257,22 +202,29 @@ class PolicySettings(Settings):
 
     bare_field: ClassVar = "policy"
 
-    policy: str = Field(
-        description="model that answers prompts: a folder, a hub id, tiny-policy, or the URL of an OpenAI-compatible "
-        "endpoint (http://host:8000/v1)"
-    )
-    policy_name: str | None = Field(default=None, description="name of the model at the endpoint; default: its only model")
-    policy_revision: str | None = Field(default=None, description="branch, tag or commit of a hub model")
-    policy_dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the policy runs in; auto: the checkpoint's")
-    policy_adapter: str | None = Field(default=None, description="folder of a LoRA adapter for the policy")
-    policy_system: str | None = Field(default=None, min_length=1, description="system prompt for conversations without one")
-    policy_temperature: float = Field(default=1.0, ge=0, le=2, description="sampling temperature of candidates")
-    policy_top_p: float = Field(default=1.0, gt=0, le=1, description="sample from this share of the probability")
-    policy_max_tokens: int = Field(
-        default=1024, ge=1, description="maximum tokens of a candidate; a longer one is cut off and not judged"
-    )
-    policy_stop: tuple[str, ...] = Field(default=(), description="texts that end a candidate, and aren't part of it")
-    policy_seed: int = Field(default=0, description="seed of the candidates")
+    policy: str
+    """model that answers prompts: a folder, a hub id, tiny-policy, or the URL of an OpenAI-compatible endpoint
+    (http://host:8000/v1)"""
+    policy_name: str | None = None
+    """name of the model at the endpoint; default: its only model"""
+    policy_revision: str | None = None
+    """branch, tag or commit of a hub model"""
+    policy_dtype: Dtype = Dtype.AUTO
+    """precision that the policy runs in; auto: the checkpoint's"""
+    policy_adapter: str | None = None
+    """folder of a LoRA adapter for the policy"""
+    policy_system: str | None = Field(default=None, min_length=1)
+    """system prompt for conversations without one"""
+    policy_temperature: float = Field(default=1.0, ge=0, le=2)
+    """sampling temperature of candidates"""
+    policy_top_p: float = Field(default=1.0, gt=0, le=1)
+    """sample from this share of the probability"""
+    policy_max_tokens: int = Field(default=1024, ge=1)
+    """maximum tokens of a candidate; a longer one is cut off and not judged"""
+    policy_stop: tuple[str, ...] = ()
+    """texts that end a candidate, and aren't part of it"""
+    policy_seed: int = 0
+    """seed of the candidates"""
 
     @property
     def is_endpoint(self) -> bool:
@@ -288,25 +240,16 @@ class PolicySettings(Settings):
 class PolicyEngineSettings(Settings):
     """How the policy's engines are started."""
 
-    policy_replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="number of engines of the policy; default: as many as fit on the GPUs that the judge leaves, or one",
-    )
-    policy_tensor_parallel: int = Field(
-        default=1, ge=1, description="number of GPUs of one node that share each layer of the policy"
-    )
-    policy_pipeline_parallel: int = Field(
-        default=1, ge=1, description="number of pipeline stages of the policy, each with --policy-tensor-parallel GPUs"
-    )
-    policy_max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="maximum number of candidates generated at a time, by an engine or the endpoint; default: as "
-        "many as the engine processes at once, 512 for an endpoint",
-    )
-    endpoint_patience_s: float = Field(
-        default=300.0,
-        gt=0,
-        description="seconds without any answer from an endpoint (no connection, 429, 5xx, time-outs) until the "
-        "run stops; the same command then generates what is missing",
-    )
+    policy_replicas: Annotated[int, Field(ge=1)] | None = None
+    """number of engines of the policy; default: as many as fit on the GPUs that the judge leaves, or one"""
+    policy_tensor_parallel: int = Field(default=1, ge=1)
+    """number of GPUs of one node that share each layer of the policy"""
+    policy_pipeline_parallel: int = Field(default=1, ge=1)
+    """number of pipeline stages of the policy, each with `policy_tensor_parallel` GPUs"""
+    policy_max_in_flight: Annotated[int, Field(ge=1)] | None = None
+    """maximum number of candidates generated at a time, by an engine or the endpoint; default: as many as the engine
+    processes at once, 512 for an endpoint"""
+    endpoint_patience_s: float = Field(default=300.0, gt=0)
+    """seconds without any answer from an endpoint (no connection, 429, 5xx, time-outs) until the run stops; the same command
+    then generates what is missing"""
     policy_engine_args: dict[str, Any] = Field(default_factory=dict, description=_ENGINE_ARGS)

@@ -38,9 +38,12 @@ _ALTERNATIVES = re.compile(rf"\(\?P?<{WINNER}>(?:(?P<words>[\w|-]+)|\[(?P<letter
 class VerdictTokens(Settings):
     """Two answers, each one token, of which the log-probabilities are compared where the model gave one of them."""
 
-    after: str = Field(min_length=1, description="what stands right before the answer, which ends the text")
-    positive: str = Field(default=" Yes", min_length=1, description="the token that counts")
-    negative: str = Field(default=" No", min_length=1, description="the token that is subtracted")
+    after: str = Field(min_length=1)
+    """what stands right before the answer, which ends the text"""
+    positive: str = Field(default=" Yes", min_length=1)
+    """the token that counts"""
+    negative: str = Field(default=" No", min_length=1)
+    """the token that is subtracted"""
 
     @model_validator(mode="after")
     def _differ(self) -> Self:
@@ -56,24 +59,26 @@ class RubricSettings(Settings):
     `_2`, or are `winner`.
     """
 
-    shows: Literal["one", "two"] = Field(default="one", description="how many responses a prompt shows")
-    system: str | None = Field(default=None, description="Jinja: the system turn")
-    prompt: str = Field(
-        pattern=r"\S",
-        description="Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, "
-        "and `principle`",
-    )
-    pattern: str | None = Field(
-        default=None, min_length=1, description="regular expression, in RE2's syntax, that finds the verdict"
-    )
-    json_schema: dict[str, Any] | None = Field(default=None, description="JSON schema that the answer must meet")
-    verdict: VerdictTokens | None = Field(default=None, description="answers by whose log-probability it is read")
-    low: float | None = Field(default=None, description="least number on the scale")
-    high: float | None = Field(default=None, description="greatest number on the scale")
-    winners: dict[str, Literal["first", "second", "tie"]] = Field(
-        default_factory=dict, description="what each value of `winner` stands for"
-    )
-    max_tokens: int = Field(default=4096, ge=1, description="longest answer in tokens, reasoning included")
+    shows: Literal["one", "two"] = "one"
+    """how many responses a prompt shows"""
+    system: str | None = None
+    """Jinja: the system turn"""
+    prompt: str = Field(pattern=r"\S")
+    """Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, and `principle`"""
+    pattern: str | None = Field(default=None, min_length=1)
+    """regular expression, in RE2's syntax, that finds the verdict"""
+    json_schema: dict[str, Any] | None = None
+    """JSON schema that the answer must meet"""
+    verdict: VerdictTokens | None = None
+    """answers by whose log-probability it is read"""
+    low: float | None = None
+    """least number on the scale"""
+    high: float | None = None
+    """greatest number on the scale"""
+    winners: dict[str, Literal["first", "second", "tie"]] = Field(default_factory=dict)
+    """what each value of `winner` stands for"""
+    max_tokens: int = Field(default=4096, ge=1)
+    """longest answer in tokens, reasoning included"""
 
     @model_validator(mode="before")
     @classmethod

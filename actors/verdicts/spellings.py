@@ -42,8 +42,11 @@ def plain(text: str) -> str:
 
 
 def tokens_of(label: str) -> tuple[str, ...]:
-    """The words of a label; its brackets, if it has none but two of these; else nothing, as of a number alone."""
-    words = re.findall(r"[^\W_]+", label.lower())
+    """The words of a label; its brackets, if it has none but two of these; else nothing, as of a number alone.
+
+    One in brackets and capitals, `[RESULT]`, stays so: in other letters it is a word of the text, as in "the result is 42".
+    """
+    words = re.findall(r"[^\W_]+", label if label.isupper() and "[" in label else label.lower())
     words = [word for word in words if word != _BOX] or words
     last = max(
         (at for at, word in enumerate(words) if word == words[0]), default=0
@@ -66,6 +69,8 @@ def assigned(text: str, label: tuple[str, ...], value: str = NUMBER) -> Iterator
         text = text.replace(rf"\{_BOX}", "")
     # ":" and the like say what follows of any word before them. Without them a value ends its line or sentence.
     words = r"[\W_]{0,8}".join(map(re.escape, label))
+    if words.isupper():
+        words = f"(?-i:{words})"
     if not label[0].isalnum():
         given = rf"()(?:{words})\s*{_LEAD}({value})(?!\w)()"
     else:

@@ -115,7 +115,7 @@ def _context(turns: Turns) -> tuple[Message, ...]:
 def _text(responded: Responded) -> str | Reason:
     """The response's text: its reasoning items between marks, then all text parts of its messages; or why it has none.
 
-    Gym drops the reasoning, as `--reasoning strip` does. A response that calls a tool is rejected, as in all other formats.
+    Gym drops the reasoning, as `reasoning: strip` does. A response that calls a tool is rejected, as in all other formats.
     """
     if any("_call" in str(item.get("type")) for item in responded.output):  # function_call, web_search_call, ...
         return Reason.TOOL_CALL

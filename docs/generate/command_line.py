@@ -9,8 +9,9 @@ import click
 
 from docs.generate.markdown import Page, anchored, code, document, heading, paragraphs, table, text
 from pipelines.cli.app import cli
-from pipelines.cli.grouped_help import OneValue, option_groups
+from pipelines.cli.grouped_help import AssignedSettings, OneValue, setting_form, shown_default
 from pipelines.cli.option_values import listed_values
+from pipelines.settings.options import Leaf
 
 _DEFAULT = re.compile(r"\s+\[default: (?P<value>.*)\]$", re.DOTALL)
 
@@ -45,11 +46,9 @@ def page_of(words: str) -> str:
 def option(parameter: click.Option, command: str = "") -> Option:
     """What there is to say of an option of a command."""
     help_text, default = _help_and_default(parameter)
-    listed = listed_values(command, parameter.name)
-    values = "".join(f"; {before} {', '.join(map(code, names))}" for before, names in listed)
     yes = ", ".join(code(flag) for flag in parameter.opts)
     no = "".join(f" / {code(flag)}" for flag in parameter.secondary_opts)
-    return Option(yes + no, _kind(parameter), default, text(help_text) + values)
+    return Option(yes + no, _kind(parameter), default, text(help_text) + _listed(command, parameter.name))
 
 
 def _commands(group: click.Group, before: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
@@ -70,10 +69,14 @@ def _index(found: Mapping[str, click.Command]) -> str:
     options = [option(parameter) for parameter in cli.params if isinstance(parameter, click.Option)]
     return document(
         "# Command line",
-        "`assay COMMAND --help-all` says the same in a terminal, and `--help` what matters most; `python -m pipelines` is "
-        "another name of `assay`. Options of every command have the names of its settings in a recipe and in Python, with "
-        "`-` for `_`, but for four: `--for` is `trainer`, `--judge` of `sample` and `--select` of `refine` are `model` in a "
-        "recipe, and `--no-X` is `X: false`. How a command can end is on the page of [exit codes](../exit-codes.md).",
+        "`assay COMMAND --help-all` says the same in a terminal, and `--help` what has an option; `python -m pipelines` is "
+        "another name of `assay`. Options have the names of settings in a recipe and in Python, with `-` for `_`, but for "
+        "three: `--for` is `trainer`, and `--judge` of `sample` and `--select` of `refine` are `model` in a recipe.",
+        "All other settings are given as `--set section.name=value`, by their names in a recipe; as there, the section may "
+        "be left out. The value of a text is all that follows `=`. A list of several is written as in YAML, `[A, B]`, and "
+        "of a mapping each item is given by itself (`--set model.weights.right=2`) or all as YAML. `assay run` and `assay "
+        "submit` take `--set step.section.name=value` in place of what the recipe has.",
+        "How a command can end is on the page of [exit codes](../exit-codes.md).",
         table(("command", "what it does"), rows),
         heading(2, "Options of `assay` itself", "options"),
         _table(options),
@@ -82,8 +85,9 @@ def _index(found: Mapping[str, click.Command]) -> str:
 
 def _page(words: str, command: click.Command) -> str:
     arguments = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
-    groups = option_groups(command.params)
-    usage = " ".join(("assay", words, *(["[OPTIONS]"] if any(groups.values()) else []), *map(_argument, arguments)))
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    options.sort(key=lambda parameter: not parameter.required)
+    usage = " ".join(("assay", words, *(["[OPTIONS]"] if options else []), *map(_argument, arguments)))
     blocks = [
         f"# assay {words}",
         f"```text\n{usage}\n```",
@@ -93,19 +97,33 @@ def _page(words: str, command: click.Command) -> str:
             ("argument", "what it is"), [(code(_argument(argument)), text(argument.help or "")) for argument in arguments]
         ),
     ]
-    for group, options in groups.items():
-        title, _, about = group.partition(": ")
-        shown = _table([option(parameter, command.name or "") for parameter in options])
-        blocks += (
-            [
-                heading(2, title or "Options", anchored(title or "options")),
-                text(f"{about[:1].upper()}{about[1:]}.") if about else "",
-                shown,
-            ]
-            if options
-            else []
-        )
+    if options:
+        shown = [option(parameter, command.name or "") for parameter in options]
+        blocks += [heading(2, "Options", anchored("options")), _table(shown)]
+    for parameter in options:
+        blocks += _settings(parameter, command.name or "") if isinstance(parameter, AssignedSettings) else []
     return document(*blocks)
+
+
+def _settings(parameter: AssignedSettings, command: str) -> Iterator[str]:
+    """A section for each section of settings."""
+    yield heading(2, "Settings", anchored("settings"))
+    for title, leaves in parameter.sections():
+        name, _, about = title.partition(": ")
+        yield heading(3, name, anchored(name))
+        yield text(f"{about[:1].upper()}{about[1:]}.") if about else ""
+        yield table(("after `--set`", "value", "default", "what it does"), [_setting(leaf, command) for leaf in leaves])
+
+
+def _setting(leaf: Leaf, command: str) -> tuple[str, ...]:
+    path, _, value = setting_form(leaf).partition("=")
+    values = ", ".join(map(code, leaf.choices)) or value.lower()
+    about = text(leaf.about) + _listed(command, leaf.name)
+    return code(path), values, code(shown_default(leaf)), about
+
+
+def _listed(command: str, name: str | None) -> str:
+    return "".join(f"; {before} {', '.join(map(code, names))}" for before, names in listed_values(command, name))
 
 
 def _subcommands(words: str, command: click.Command) -> str:

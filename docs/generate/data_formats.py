@@ -47,14 +47,14 @@ def _shapes() -> str:
         table(("shape", "what it is", "rows have"), prompts),
         heading(2, code(MIXED), MIXED),
         f"`--format {MIXED}`, for either kind: {text(FORMATS[MIXED].about)}. In Parquet a null is a field that "
-        "the row doesn't have. With `--turns all`, every assistant turn of the rows that are a conversation is "
+        "the row doesn't have. With `turns: all`, every assistant turn of the rows that are a conversation is "
         "judged, and the responses of the others. A row of no shape is `rejected: missing_field`, one of several "
         "`rejected: two_shapes`. The column `shape` names each row's, and the summary counts them.",
     )
 
 
 def _shape(shape: Shape) -> str:
-    turns = "every assistant turn with `--turns all`" if shape.read_turns else "its responses as they are; no `--turns all`"
+    turns = "every assistant turn with `turns: all`" if shape.read_turns else "its responses as they are; no `turns: all`"
     return document(
         heading(2, code(shape.name), anchored(shape.name)),
         f"{_capital(text(shape.about))}. Judged: {turns}.",

@@ -74,9 +74,7 @@ def pages() -> Iterator[Page]:
         (f"[{code(f'{method} {path}')}](#{_anchor(method, path)})", text(operation.get("description", "")))
         for method, path, operation in routes()
     ]
-    limits = [
-        (code(leaf.name), code(leaf.field.default), text(leaf.field.description or "")) for leaf in leaves(LimitSettings)
-    ]
+    limits = [(code(leaf.name), code(leaf.field.default), text(leaf.about)) for leaf in leaves(LimitSettings)]
     schemas = {name: one for name, one in openapi()["components"]["schemas"].items() if name not in _NOT_SHOWN}
     yield Page(
         "http.md",

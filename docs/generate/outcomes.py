@@ -29,7 +29,7 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.NOT_AN_OBJECT: Meaning(_REJECTED, "the record is JSON, and no object"),
     Reason.TOO_DEEP: Meaning(_REJECTED, "the record has too many lists and objects within each other"),
     Reason.RECORD_TOO_LARGE: Meaning(
-        _REJECTED, "the record is longer than is read, or has too many turns", "`--max-record-bytes`"
+        _REJECTED, "the record is longer than is read, or has too many turns", "`corpus.max_record_bytes`"
     ),
     Reason.LONE_SURROGATE: Meaning(_REJECTED, "a text holds half of a surrogate pair, which is no character"),
     Reason.MISSING_FIELD: Meaning(
@@ -46,13 +46,13 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.TWO_SYSTEM_PROMPTS: Meaning(
         _REJECTED,
         "two system prompts that differ: nobody can tell which of them the model was given",
-        "`--system-column` says which field it is, or that none is",
+        "`corpus.system_column` says which field it is, or that none is",
     ),
     Reason.TOOL_CALL: Meaning(_REJECTED, "a turn calls a tool, which isn't text that could be judged"),
     Reason.NO_FINAL_ASSISTANT: Meaning(
-        _REJECTED, "the conversation doesn't end with the assistant, so there is no response", "`--turns all`"
+        _REJECTED, "the conversation doesn't end with the assistant, so there is no response", "`corpus.turns: all`"
     ),
-    Reason.COLUMN_COLLISION: Meaning(_REJECTED, "a field of the row has the name of a column of Assay's", "`--prefix`"),
+    Reason.COLUMN_COLLISION: Meaning(_REJECTED, "a field of the row has the name of a column of Assay's", "`prefix`"),
     Reason.CONTENT_NOT_TEXT: Meaning(_REJECTED, "a turn holds something else than text, such as an image"),
     Reason.WRITTEN_OUT: Meaning(
         _REJECTED,
@@ -63,7 +63,7 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.CONTROL_TOKEN: Meaning(
         _REJECTED,
         "a text holds a control token of the template, or a delimiter of the judge's prompt, so it could end its own turn",
-        "`--control-tokens neutralise` breaks the token up",
+        "`render.control_tokens: neutralise` breaks the token up",
     ),
     Reason.ROLE_NOT_IN_TEMPLATE: Meaning(
         _REJECTED, "the model's template has no place for a turn: its role, or a system turn that isn't the first"
@@ -72,12 +72,12 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.TOO_LONG: Meaning(
         _REJECTED,
         "the prompt is longer than the model takes, or was trained on",
-        "`--too-long trim-turns` drops the oldest whole turns; `--max-model-len`",
+        "`render.too_long: trim-turns` drops the oldest whole turns; `render.max_model_len`",
     ),
     Reason.REASONING: Meaning(
         _REJECTED,
         "it holds reasoning, and nobody said what becomes of it; or the reasoning never ended, so there is no answer",
-        "`--reasoning strip` or `keep`",
+        "`render.reasoning`: `strip` or `keep`",
     ),
     Reason.UNKNOWN_TOKEN: Meaning(
         _REJECTED, "a token id of a client's own, and the model has none of that number; online only"
@@ -88,25 +88,25 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.NO_PRINCIPLE: Meaning(
         _REJECTED,
         "the model judges by a principle or rubric, and there is none, or none of its form",
-        "`--principles`, `--principle-column`",
+        "`read.principles`, `corpus.principle_column`",
     ),
     Reason.NO_OPPONENT: Meaning(
         _REJECTED, "a judge that only compares, and no other response that it can be compared with, or none that is left"
     ),
-    Reason.NOT_FINITE: Meaning(_FAILED, "the model gave a NaN or an infinity", "another `--dtype`"),
+    Reason.NOT_FINITE: Meaning(_FAILED, "the model gave a NaN or an infinity", "another `model.dtype`"),
     Reason.ENGINE_REFUSED: Meaning(_FAILED, "the engine refused the prompt"),
     Reason.ENGINE_TIMEOUT: Meaning(_FAILED, "the engine didn't answer in time", "`--request-timeout-s`"),
     Reason.ENGINE_KILLER: Meaning(
         _FAILED, "the row kills engines: found by scoring suspects alone, and written to `engine_killers/`"
     ),
-    Reason.CUT_OFF: Meaning(_FAILED, "the judge hadn't ended when its tokens did", "`--max-tokens`"),
-    Reason.NO_VERDICT: Meaning(_FAILED, "the judge's text has no verdict where it should be", "`--reask`"),
-    Reason.TWO_VERDICTS: Meaning(_FAILED, "the judge's text has several verdicts that differ", "`--reask`"),
-    Reason.OUT_OF_RANGE: Meaning(_FAILED, "the judge's verdict isn't on its scale", "`--reask`"),
+    Reason.CUT_OFF: Meaning(_FAILED, "the judge hadn't ended when its tokens did", "`judge.max_tokens`"),
+    Reason.NO_VERDICT: Meaning(_FAILED, "the judge's text has no verdict where it should be", "`judge.reask`"),
+    Reason.TWO_VERDICTS: Meaning(_FAILED, "the judge's text has several verdicts that differ", "`judge.reask`"),
+    Reason.OUT_OF_RANGE: Meaning(_FAILED, "the judge's verdict isn't on its scale", "`judge.reask`"),
     Reason.UNFINISHED: Meaning(
-        _REJECTED, "a candidate that hadn't ended when its tokens did: no judge sees it", "`--policy-max-tokens`"
+        _REJECTED, "a candidate that hadn't ended when its tokens did: no judge sees it", "`policy.policy_max_tokens`"
     ),
-    Reason.UNJUDGED: Meaning(_REJECTED, "a candidate whose turn to be judged comes when all are drawn (`--in-turns`)"),
+    Reason.UNJUDGED: Meaning(_REJECTED, "a candidate whose turn to be judged comes when all are drawn (`in_turns`)"),
     Reason.ENDPOINT_FAILED: Meaning(
         _FAILED,
         "the endpoint (of a policy, or of `evaluate --endpoint`) breaks on this prompt each time, or never takes it, and "

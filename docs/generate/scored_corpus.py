@@ -40,7 +40,7 @@ COLUMNS: Mapping[str, str] = {
     "response_name": "which of the row's responses: `final`, `chosen`, `turn[3]` ...",
     "prompt_hash": "32 hexadecimal digits, equal for responses to the same prompt; null where no prompt could be read",
     "response_text": "the response as it was judged: without stripped reasoning; null where it or its prompt couldn't be "
-    "read. Not with `--no-text`",
+    "read. Not with `text: false`",
     "candidate": "of `sample` and `refine`: the text that a policy wrote",
     "finish_reason": "of `sample` and `refine`: `stop` if the candidate ended by itself",
     "candidate_tokens": "of `sample` and `refine`: how many tokens were written",
@@ -52,10 +52,10 @@ COLUMNS: Mapping[str, str] = {
     "status": "`scored`, `rejected` or `failed`",
     "reason": "why there is no reward; null if there is one",
     "prompt_tokens": "tokens of all prompts about the response; responses that are shown together share them",
-    "truncated": "whether old turns were dropped to fit (`--too-long trim-turns`), or tokens cut off (`cut-left`)",
+    "truncated": "whether old turns were dropped to fit (`too_long: trim-turns`), or tokens cut off (`cut-left`)",
     "votes": "of a judge that writes: what each judgement came to",
     "completion_tokens": "of a judge that writes: what it wrote about the response, in tokens",
-    "trace": "with `--trace`: what it wrote, about which responses as shown, and what was read in it or why nothing",
+    "trace": "with `trace`: what it wrote, about which responses as shown, and what was read in it or why nothing",
     REASONED: "where reasoning is stripped or kept: whether there was some, in the response or in turns before it",
     FROM_STORE: "with `--store`: whether the score was taken from the store, or is that of an equal request of this run",
     SUSPECT: "of `ensemble`: high reward and high disagreement; null where there are no z-scores",
@@ -127,7 +127,7 @@ FILES: Mapping[str, str] = {
 
 MADE_WITH: Mapping[str, str] = {
     "assay": "version of Assay",
-    "vllm": "version of vLLM; a run that another one of these three began goes on only with `--accept-versions`",
+    "vllm": "version of vLLM; a run that another one of these three began goes on only with `accept_versions`",
     "torch": "version of PyTorch",
     "transformers": "version of transformers",
     "ray": "version of Ray",
@@ -190,7 +190,7 @@ def pages() -> Iterator[Page]:
             "manifest's `run`.",
             heading(2, "Columns of a part", "columns"),
             "First come the input's: of JSON rows `record`, the row's own bytes, and its flat fields; of Parquet its "
-            "columns. Then come ours, under `--prefix`:",
+            "columns. Then come ours, under `prefix`:",
             table(("column", "type", "always", "what it is"), map(_column, EVERYTHING.ours)),
             heading(2, "Manifest", "manifest"),
             _keys(written, MANIFEST),

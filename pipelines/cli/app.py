@@ -5,6 +5,7 @@ import contextlib
 import errno
 import importlib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,8 @@ import click
 
 from actors.errors import AssayError, AuditError, GateFailed, UserError
 from actors.text.visible import visible
-from pipelines.cli.flags import argument, build_from, json_option, option, settings_options, silence_ray
+from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options, silence_ray
 from pipelines.cli.grouped_help import Command, CommandGroup
-from pipelines.cli.option_values import complete_value
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.settings.setting_names import setting_names
 from pipelines.storage import is_in_job
@@ -96,7 +96,8 @@ def _how_to_resume() -> str:
     """The command that resumes this one, and what must be left out of it, since it would delete what is written."""
     from pipelines.settings.recipe import read_recipe
 
-    change = ", without --overwrite" if "--overwrite" in sys.argv else ""
+    words = _without_overwrite(sys.argv[1:])
+    change = "" if words == sys.argv[1:] else ", without --overwrite"
     if sys.argv[1:2] == ["run"]:
         change = ", without `overwrite`"  # to be sure, where the recipe can't be read any more
         with contextlib.suppress(UserError):
@@ -104,7 +105,17 @@ def _how_to_resume() -> str:
     if is_in_job():
         return f"submit the same job again to resume{change}"
     program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m pipelines"
-    return f"to resume{change}:\n  {program} {shlex.join(word for word in sys.argv[1:] if word != '--overwrite')}"
+    return f"to resume{change}:\n  {program} {shlex.join(words)}"
+
+
+def _without_overwrite(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
+    for word in words:
+        if re.fullmatch(r"(--set=)?([\w.]+\.)?overwrite=.*", word):
+            kept = kept[:-1] if kept[-1:] == ["--set"] else kept
+        elif word != "--overwrite":
+            kept.append(word)
+    return kept
 
 
 def _fail(message: str, code: int) -> None:
@@ -126,21 +137,12 @@ class _Commands(CommandGroup):
         "Shell": ("completion",),
     }
     ELSEWHERE: ClassVar = {
-        "sample": "pipelines.cli.commands.sampling:sample",
-        "refine": "pipelines.cli.commands.sampling:refine",
-        "choose": "pipelines.cli.commands.sampling:choose",
-        "pairs": "pipelines.cli.commands.sampling:pairs",
-        "export": "pipelines.cli.commands.sampling:export",
-        "upload": "pipelines.cli.commands.upload:upload",
-        "evaluate": "pipelines.cli.commands.evaluate:evaluate",
-        "verify": "pipelines.cli.commands.verify:verify",
-        "retry": "pipelines.cli.commands.retry:retry",
-        "plan": "pipelines.cli.commands.plan:plan",
-        "report": "pipelines.cli.commands.report:report",
-        "diff": "pipelines.cli.commands.diff:diff",
-        "submit": "pipelines.cli.commands.submit:submit",
-        "status": "pipelines.cli.commands.status:status",
-        "serve": "deploy.command:serve",
+        **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
+        **{
+            name: f"pipelines.cli.commands.{name}"
+            for name in ("upload", "evaluate", "verify", "retry", "plan", "report", "diff", "submit", "status")
+        },
+        "serve": "deploy.command",
     }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -151,8 +153,7 @@ class _Commands(CommandGroup):
         """The command of a name."""
         if cmd_name not in self.ELSEWHERE:
             return super().get_command(ctx, cmd_name)
-        module, _, name = self.ELSEWHERE[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        command: click.Command = getattr(importlib.import_module(self.ELSEWHERE[cmd_name]), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -253,22 +254,15 @@ def score(as_json: bool, **options: Any) -> None:
 @cli.command()
 @argument("inputs", EnsembleSettings, nargs=-1, required=True)
 @argument("output", EnsembleSettings)
-@click.option(
-    *("--model", "models"),
-    multiple=True,
-    required=True,
-    help="a reward model; give it two or more times",
-    shell_complete=complete_value,
-)
-@settings_options(EnsembleSettings, "inputs", "output", "models")
+@settings_options(EnsembleSettings, "inputs", "output", models=("--model",))
 @json_option
 def ensemble(as_json: bool, **options: Any) -> None:
     """Score the corpus INPUTS with several models, and write their combined scores to the folder OUTPUT.
 
     OUTPUT is a scored corpus like any other; OUTPUT/models/ holds one for each model. By default, the reward is the mean of
     the models' z-scores, which each model's rewards have among the responses to one prompt: raw rewards of different models
-    are on different scales. Run the same command again to resume after an interruption; with another --combine or
-    --suspect-... the scores are combined again without running a model. To give models different settings, use a recipe.
+    are on different scales. Run the same command again to resume after an interruption; with another --combine, the scores
+    are combined again without running a model. To give models different settings, use a recipe.
     """
     _ensemble(build_from(EnsembleSettings, options), as_json)
 
@@ -285,9 +279,10 @@ def filter_(as_json: bool, **options: Any) -> None:
 
 @cli.command()
 @argument("recipe", "YAML file with the settings of one step or several")
+@recipe_assignments
 @json_option
 @setting_names()
-def run(recipe: str, as_json: bool) -> None:
+def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export.
 
     Steps `export`, and `choose` and `pairs` with `per: row`, that read the recipe's own sample, refine or score run along
@@ -299,7 +294,7 @@ def run(recipe: str, as_json: bool) -> None:
     from pipelines.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
-    steps = read_recipe(recipe).steps
+    steps = read_recipe(recipe, assignments).steps
     recipe_preflight.check_steps(steps)
     scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
     along = export_commands.export_while_scoring(scoring_step, steps)

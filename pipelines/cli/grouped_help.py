@@ -1,35 +1,39 @@
-"""Help in groups: --help shows the options that matter and names the other groups, --help-all shows all options."""
+"""Help: --help shows the options of a command, --help-all its settings, too, which --set reaches; commands come by job."""
 
-import inspect
-from collections.abc import Sequence
-from typing import Any
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from actors.settings.base import plain_type
 from pipelines.cli.option_values import listed_values
+from pipelines.settings.assignments import assign, read_assignments
+from pipelines.settings.options import Leaf
+from pipelines.settings.setting_names import command_line_names, with_command_line_names
 
-OTHERS = "Others"
-"""The group of options that are about nothing in particular; the last one."""
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+ASSIGNED = "assigned"
+"""The parameter of a command that has what `--set` gives, by the settings' names."""
+OTHERS = "others"
+"""The heading of settings that are about nothing in particular; the last one."""
 _ALL = "assay.help_all"
+_FORMS: Mapping[Any, str] = {int: "INTEGER", float: "NUMBER", tuple: "[A, B]"}
 
 
-class GroupedOption(click.Option):
-    """An option of a group, which --help-all shows; without a group, --help shows it, too."""
-
-    def __init__(self, *arguments: Any, group: str = "", **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.group = group
+class Option(click.Option):
+    """An option whose help lists the names that it takes, which are imported only when help is shown."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The option's help, with the names that it takes, which are imported only when help is shown."""
+        """The option's help, with those names."""
         record = super().get_help_record(ctx)
-        if record is None:
-            return None
-        listed = "".join(f"; {before} {', '.join(names)}" for before, names in listed_values(ctx.info_name, self.name))
-        return record[0], f"{record[1]}{listed}"
+        return record and (record[0], record[1] + _listed(ctx.info_name, self.name))
 
 
-class OneValue(GroupedOption):
+class OneValue(Option):
     """An option that takes one value. Given twice it is an error, where click would silently take the last."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -47,34 +51,73 @@ class OneValue(GroupedOption):
         return False
 
 
+class AssignedSettings(click.Option):
+    """`--set section.name=value`, which may be given for any of a command's settings. --help-all lists those."""
+
+    def __init__(self, *arguments: Any, settings: Sequence[Leaf], **options: Any) -> None:
+        example = next(leaf.path for leaf in settings if not leaf.is_option)
+        about = f"set what has no option of its own, by its name in a recipe, e.g. {example}=...; --help-all lists all"
+        super().__init__(*arguments, **{**options, "multiple": True, "metavar": "NAME=VALUE", "help": about})
+        self.settings = settings
+
+    def process_value(self, ctx: click.Context, value: Any) -> dict[str, Any] | None:
+        """The settings that are given, by their names. Raises `SettingsError` for what isn't one."""
+        flat: dict[str, Any] = {}
+        for leaf, keys, given in read_assignments(super().process_value(ctx, value), self.settings):
+            flat = assign(None, flat, (leaf.name, *keys), given)
+        return flat or None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """The paths that begin so, of the settings that have no option."""
+        from click.shell_completion import CompletionItem
+
+        paths = [f"{leaf.path}=" for leaf in self.settings if not leaf.is_option]
+        return [CompletionItem(path) for path in paths if path.startswith(incomplete)]
+
+    def sections(self) -> list[tuple[str, list[Leaf]]]:
+        """The settings that have no option, by their section: what it is called and about, and those in it."""
+        rest = sorted((leaf for leaf in self.settings if not leaf.is_option), key=lambda leaf: not leaf.sections)
+        return [(title, list(group)) for title, group in groupby(rest, _title)]
+
+
 class Command(click.Command):
-    """A command with its options in groups."""
+    """A command whose settings --help-all lists, and whose errors name them as its command line does."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        if len(option_groups(self.params)) > 1:
+        if settable(self.params):
+            about = "Show all settings, too, and exit."
             self.params.append(
-                click.Option(
-                    ["--help-all"],
-                    is_flag=True,
-                    is_eager=True,
-                    expose_value=False,
-                    callback=_show_all,
-                    help="Show all options and exit.",
-                )
+                click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=about)
             )
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read a command line. Raises `click.UsageError`: of an option that is a setting, with how to set that."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            way = with_command_line_names(error.option_name, settable(self.params))
+            if way == error.option_name:
+                raise
+            raise click.UsageError(f"{error.option_name} is no option, but a setting: {way}", ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with command_line_names(settable(self.params)):
+            return super().invoke(ctx)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The groups that are asked for, and the names of the others."""
-        groups = option_groups(self.get_params(ctx))
-        shown = groups if ctx.meta.get(_ALL) else {"": groups.pop("")}
-        for group, options in shown.items():
-            with formatter.section(group or "Options"):
-                formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
-        if shown is not groups and groups:
-            formatter.write_paragraph()
-            names = ", ".join(group.partition(":")[0].lower() for group in groups)
-            formatter.write_text(f"More groups of options: {names}. --help-all shows all options.")
+        """The options, those that must be given first; and all settings, if they are asked for."""
+        options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
+        options.sort(key=lambda option: not option.required)
+        with formatter.section("Options"):
+            formatter.write_dl([record for option in options if (record := option.get_help_record(ctx))])
+        if not ctx.meta.get(_ALL):
+            return
+        for parameter in self.params:
+            for title, settings in parameter.sections() if isinstance(parameter, AssignedSettings) else ():
+                with formatter.section(f"--set, {title}"):
+                    formatter.write_dl([_setting_record(ctx, leaf) for leaf in settings])
 
 
 class CommandGroup(click.Group):
@@ -88,24 +131,43 @@ class CommandGroup(click.Group):
         """Write a section of commands."""
         commands = [(name, self.get_command(ctx, name)) for name in names]
         with formatter.section(title):
-            formatter.write_dl([(name, _first_sentence(command)) for name, command in commands if command])
+            formatter.write_dl([(name, command.get_short_help_str(limit=1000)) for name, command in commands if command])
 
 
-def option_groups(parameters: Sequence[click.Parameter]) -> dict[str, list[click.Option]]:
-    """The options of a command by group, required ones first. The first group, without a name, has those that matter."""
-    groups: dict[str, list[click.Option]] = {"": []}
-    for option in parameters:
-        if isinstance(option, click.Option):
-            groups.setdefault(getattr(option, "group", ""), []).append(option)
-    ordered = sorted(groups, key=lambda group: group == OTHERS)
-    return {group: sorted(groups[group], key=lambda option: not option.required) for group in ordered}
+def settable(parameters: Iterable[click.Parameter]) -> list[Leaf]:
+    """All settings that `--set` takes, of a command with these parameters."""
+    return [leaf for parameter in parameters if isinstance(parameter, AssignedSettings) for leaf in parameter.settings]
 
 
-def _first_sentence(command: click.Command) -> str:
-    """What a command does, in a sentence."""
-    paragraph = " ".join(inspect.cleandoc(command.help or "").split("\n\n")[0].split())
-    sentence, end, _ = paragraph.partition(". ")
-    return sentence + end.rstrip()
+def _title(leaf: Leaf) -> str:
+    if not leaf.sections:
+        return OTHERS
+    about = (leaf.settings.__doc__ or "").split(". ")[0].rstrip(".")
+    return f"{leaf.sections[-1]}: {about[:1].lower()}{about[1:]}"
+
+
+def setting_form(leaf: Leaf) -> str:
+    """How a setting is given after --set: `engine.max_in_flight=INTEGER`."""
+    kind = plain_type(leaf.field.annotation)
+    if typing.get_origin(kind) is dict:
+        return f"{leaf.path}.NAME=VALUE"
+    return f"{leaf.path}={'|'.join(leaf.choices) or _FORMS.get(typing.get_origin(kind) or kind, 'TEXT')}"
+
+
+def shown_default(leaf: Leaf) -> str:
+    """What a setting is unless it is set; empty if its description says what happens then."""
+    if leaf.default in (None, "", (), {}):
+        return ""
+    return str(leaf.default).lower() if isinstance(leaf.default, bool) else str(leaf.default)
+
+
+def _setting_record(ctx: click.Context, leaf: Leaf) -> tuple[str, str]:
+    default = f"  [default: {shown_default(leaf)}]" if shown_default(leaf) else ""
+    return setting_form(leaf), f"{leaf.about}{default}{_listed(ctx.info_name, leaf.name)}"
+
+
+def _listed(command: str | None, name: str | None) -> str:
+    return "".join(f"; {before} {', '.join(names)}" for before, names in listed_values(command, name))
 
 
 def _show_all(context: click.Context, _: click.Parameter, is_given: bool) -> None:

@@ -39,7 +39,7 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
     """A scored corpus."""
     yield from _summary_report(summary, settings.render.reasoning)
     if summary.repeats:
-        choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --keep all --distinct 1"
+        choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --keep all --set distinct=1"
         yield (
             f"Repeats: {summary.repeats:,} of {summary.responses:,} responses have the text of an earlier response to an "
             f"equal prompt, and each counts here. `{choose}` leaves them out"
@@ -192,7 +192,7 @@ def export_report(output: str, summary: ExportSummary) -> Report:
     if agree or against:
         yield (
             f"Labels: {agree:,} pairs are as the corpus' own chosen and rejected, {against:,} are the other way round "
-            "(--labels agree leaves these out)"
+            "(--set labels=agree leaves these out)"
         )
     yield from _field_report(summary)
     if (scale := summary.scale) is not None:  # the setting has NeMo-Aligner's name, to be copied as it is
@@ -229,7 +229,7 @@ def kept_report(summary: KeepSummary, settings: FilterSettings) -> Report:
     if not summary.kept:
         yield "Nothing is kept, so `datasets.load_dataset` finds no file in the folder"
     lines = summary.kept if settings.fields else summary.kept_rows
-    # Whole rows come again for each kept response, or once with `--no-fields`; both matter only if they hold several.
+    # Whole rows come again for each kept response, or once with `fields: false`; both matter only if they hold several.
     if settings.rows == "rows" and summary.held > (summary.kept_rows if settings.fields else summary.kept):
         yield (
             f"{lines:,} rows written: {summary.kept_rows:,} input rows, each whole with all its responses; --rows responses "
@@ -247,5 +247,5 @@ def _field_report(summary: ExportSummary | KeepSummary) -> Report:
     if summary.mixed:
         yield (
             "Fields of the input have values of several types, as they were: `datasets.load_dataset` may refuse them, and "
-            "`--no-fields` leaves them out"
+            "`--set fields=false` leaves them out"
         )

@@ -71,7 +71,7 @@ def _text_column(first: OpenedCorpus, second: OpenedCorpus) -> str:
         return CANDIDATE
     without = first if not columns[0].text else second
     raise SettingsError(
-        f"{without.folder} has no column {TEXT!r} (it was scored with --no-text), and these two can only "
+        f"{without.folder} has no column {TEXT!r} (it was scored with `text: false`), and these two can only "
         "be matched by content: they were made of different files, or a policy drew the responses"
     )
 

@@ -120,7 +120,7 @@ def repeated_rows(folder: str) -> str:
         return ""
     return (
         f"{folder} holds {rows:,} input rows as {responses:,} rows, each whole once for every response of it that `filter` "
-        "kept: they are read as often. Filter with --rows responses for the kept responses alone, or with --no-fields for "
+        "kept: they are read as often. Filter with --rows responses for the kept responses alone, or with fields: false for "
         "each row once"
     )
 

@@ -247,10 +247,12 @@ def _written_tokens(
     prompts, limit = tokens["prompts"], model.answer_tokens
     if settings.answer_tokens is not None:
         if settings.answer_tokens > limit:
-            raise SettingsError(f"--answer-tokens {settings.answer_tokens:g}: an answer has {limit} at most (--max-tokens)")
+            raise SettingsError(
+                f"--answer-tokens {settings.answer_tokens:g}: an answer has {limit} at most (judge.max_tokens)"
+            )
         return (
             prompts.times(settings.answer_tokens),
-            f"answers have {settings.answer_tokens:g} tokens on average (--answer-tokens)",
+            f"answers have {settings.answer_tokens:g} tokens on average (bill.answer_tokens)",
         )
     if earlier is not None and (summary := _summary(earlier))["responses"]:
         per_response = summary["completion_tokens"] / summary["responses"]
@@ -261,8 +263,8 @@ def _written_tokens(
     # Nothing is known about the length of answers: the middle, with the widest bounds that can be.
     return (
         Estimate(prompts.value * limit / 2, prompts.low, prompts.high * limit),
-        f"answers have half of the {limit:,} tokens that they may have (--max-tokens), and between one and all of them: "
-        "unknown before the run; --answer-tokens sets it",
+        f"answers have half of the {limit:,} tokens that they may have (judge.max_tokens), and between one and all of them: "
+        "unknown before the run; --set bill.answer_tokens=... sets it",
     )
 
 

@@ -123,7 +123,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         estimates = totals(sample.parts, sample.seen.values, seed)
         sampled = {"rows": sample.seen.rows, "blocks": sample.blocks, "seed": seed}
     if settings.render.too_long is TooLong.REJECT:
-        estimates["truncated"] = Estimate.exact(0)  # only --too-long trim-turns truncates
+        estimates["truncated"] = Estimate.exact(0)  # only `too_long: trim-turns` truncates
     if not estimates["tokens"].value:
         # Every sampled response was rejected, so the lengths of the others are unknown. Upper bound: each response that may
         # be accepted fills the context.
@@ -134,7 +134,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     size = _size(settings.model.model)
     layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
-    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.pool)
+    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.work)
     return CorpusPlan(
         shape_found=plan.shape_found,
         model=model.model,

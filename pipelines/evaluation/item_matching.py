@@ -63,7 +63,7 @@ def _count_met(first: pa.Table, second: pa.Table) -> int:
 
 def _files_text(side: Evaluated) -> str:
     names = ", ".join(str(file["name"]) for file in side.files)
-    return names if side.items["content"].null_count == 0 else f"{names} (scored with --no-text: known by place alone)"
+    return names if side.items["content"].null_count == 0 else f"{names} (scored with `text: false`: known by place alone)"
 
 
 def _places(side: Evaluated) -> pa.ChunkedArray:

@@ -49,7 +49,7 @@ def scoring_identity(model: RewardModel, engine: EngineSettings) -> dict[str, An
     """
     return {
         **model.identity_on(engine),
-        "task": model.task.value,  # of the engine, which `--turns all` changes
+        "task": model.task.value,  # of the engine, which `turns: all` changes
         "one_pass": model.one_pass,
         **{name: version for name, version in versions().items() if name != "ray"},
     }

@@ -19,7 +19,8 @@ from pipelines.formats import (
 from pipelines.prepare.score_requests import Preparation, renderer
 
 SAY_REASONING = (
-    "Give --reasoning strip to judge the final answers, keep to judge all of it, or reject to leave these without a reward"
+    "Give --set render.reasoning=strip to judge the final answers, keep to judge all of it, or reject to leave these "
+    "without a reward"
 )
 _LEAST_JUDGED = 0.1
 """The share of responses of a sample that must be judgeable for a run to start."""
@@ -28,15 +29,17 @@ _MOST_CHARACTERS, _MOST_PROMPTS = 4 * 2**20, 4000
 _MAX_REASONS = 5
 _ADVICE: Mapping[Reason, str] = {
     Reason.NO_FINAL_ASSISTANT: "the response must be the last turn; name another one with --prompt-column and "
-    "--response-column, judge each turn with --turns all, or let a policy answer with `assay sample`",
+    "--response-column, judge each turn with --set corpus.turns=all, or let a policy answer with `assay sample`",
     Reason.MISSING_FIELD: "name the fields with --prompt-column and --response-column; a path such as answers[].text leads "
     "into lists and objects",
     Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column; a[0] is an element of a list, a[] each",
-    Reason.CONTROL_TOKEN: "--control-tokens neutralise breaks such marks up",
-    Reason.TOO_LONG: "--too-long trim-turns drops the oldest turns, and --max-model-len says what the model takes",
+    Reason.CONTROL_TOKEN: "--set render.control_tokens=neutralise breaks such marks up",
+    Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
+    "what the model takes",
     Reason.REASONING: SAY_REASONING,
-    Reason.NO_PRINCIPLE: "--principles or --principle-column gives what the model judges by, in the form that its card has",
-    Reason.COLUMN_COLLISION: "--prefix NAME gives Assay's columns other names",
+    Reason.NO_PRINCIPLE: "--set read.principles.NAME=TEXT or --set corpus.principle_column=NAME gives what the model "
+    "judges by, in the form that its card has",
+    Reason.COLUMN_COLLISION: "--set prefix=NAME gives Assay's columns other names",
 }
 
 

@@ -8,7 +8,7 @@
 
 A request (a context and its responses) is scored as a whole, and its outcomes are taken if fewer of its responses fail than
 before, or as many and none had a reward. A judge's request that had no verdict is drawn with further seeds, which follow
-those of --reask; everything else is drawn with the same seeds, and gets what the run would have given it.
+those of `reask`; everything else is drawn with the same seeds, and gets what the run would have given it.
 """
 
 import secrets

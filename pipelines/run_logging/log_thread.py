@@ -44,7 +44,7 @@ class LogThread:
         self._failure: str | None = None
         self._has_failed = False
         # A daemon: one that hangs doesn't keep the process alive.
-        self._thread = threading.Thread(target=self._work, args=(kind, run), name=f"--log {kind.name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(kind, run), name=f"log {kind.name}", daemon=True)
         self._thread.start()
 
     def log(self, figures: Mapping[str, float], step: int) -> None:
@@ -75,14 +75,14 @@ class LogThread:
         """Pass on what the logger's thread has noted."""
         if self._place is not None and not self._has_failed:
             place, self._place = self._place, None
-            self._notify(f"--log {self._name}: {place}")
+            self._notify(f"log {self._name}: {place}")
         if self._failure is not None:
             self._fail(f"failed: {self._failure}")
 
     def _fail(self, what: str) -> None:
         """Say once that the log isn't whole; nothing more is sent."""
         if not self._has_failed:
-            self._notify(f"--log {self._name} {what}; the run goes on without it")
+            self._notify(f"log {self._name} {what}; the run goes on without it")
         self._has_failed = True
 
     def _work(self, kind: LoggerKind, run: RunToLog) -> None:

@@ -1,4 +1,4 @@
-"""Logs a run elsewhere while it works: figures every ten seconds, and the summary at its end (`--log`)."""
+"""Logs a run elsewhere while it works: figures every ten seconds, and the summary at its end (`log`)."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ def check_loggers(names: Sequence[str], folder: str) -> None:
     """Raise `SettingsError` for a logger that there isn't, that isn't installed, or that can't log into this folder."""
     for name in names:
         if name not in LOGGERS:
-            raise SettingsError(f"--log {name}: there is no such logger; there are {', '.join(LOGGERS)}")
+            raise SettingsError(f"--log={name}: there is no such logger; there are {', '.join(LOGGERS)}")
         LOGGERS[name].check(folder)
 
 

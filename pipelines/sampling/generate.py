@@ -138,7 +138,7 @@ class FromEndpoint:
 
 
 def served_by(settings: PolicySettings) -> dict[str, Any]:
-    """The identifying fields of the endpoint's card of the policy (`--policy-name`); empty if it lists no such model.
+    """The identifying fields of the endpoint's card of the policy (`policy_name`); empty if it lists no such model.
 
     Raises `EndpointError` if the endpoint refuses the list, or serves several models and no name is set; `RunStopped` if it
     can't be reached now.

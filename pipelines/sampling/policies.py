@@ -30,7 +30,7 @@ from pipelines.settings.run_settings import (
     Turns,
 )
 
-_FROM_ENDPOINT = 512  # requests at a time, without --policy-max-in-flight
+_FROM_ENDPOINT = 512  # requests at a time, without `policy_max_in_flight`
 
 Sampling = SampleSettings | RefineSettings | DatasetSampleSettings
 
@@ -69,7 +69,7 @@ def check(settings: Sampling, texts: int) -> None:
 
 
 def check_reasoning(policy: Policy | None, model: RewardModel, render: RenderSettings) -> None:
-    """Raise `SettingsError` if the policy's template has a mark of reasoning, and `--reasoning` isn't set."""
+    """Raise `SettingsError` if the policy's template has a mark of reasoning, and `reasoning` isn't set."""
     if policy is None or model.reasoning_by(render) is not None:
         return
     if (mark := mark_in(policy.template_text)) is not None:

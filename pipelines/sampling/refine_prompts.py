@@ -106,7 +106,7 @@ def _writers(settings: RefineSettings) -> tuple[_Model, _Model, _Model]:
     names = (drafter, settings.refining.feedback or drafter, settings.refining.edit or drafter)
     for name in names:
         changes: dict[str, str | None] = {"policy": name}
-        if name != drafter:  # --policy-revision, -adapter and -name are those of --policy, and mean nothing for another
+        if name != drafter:  # the revision, adapter and name are those of the policy, and mean nothing for another
             changes |= dict.fromkeys(("policy_revision", "policy_adapter", "policy_name"))
         model = settings.policy.model_copy(update=changes)
         models.setdefault(name, _Model(model, policies.policy_of(model)))
@@ -176,7 +176,7 @@ class _Refining:
             yield Flow(step_dataset(run, units, preparation, RefineStep, step), engines.ledgers, engines.endpoint_ledgers)
 
     def _writer(self, run: Run, model: _Model, source: CandidateSource, prompt: str) -> Writer:
-        # Without --policy-system: that is for answers, and the critic and the editor have prompts of their own.
+        # Without the policy's system prompt: that is for answers, and the critic and the editor have prompts of their own.
         return Writer(source, self._preparation(run, model, None), prompt)
 
     def _preparation(self, run: Run, model: _Model, system: str | None) -> PromptPreparation:

@@ -213,7 +213,7 @@ def _reject_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> Ge
 
 
 def _without_reasoning(candidate: GeneratedCandidate, reasoning: Reasoning) -> GeneratedCandidate:
-    """The text as another model is shown it: its answer alone with `--reasoning strip`, otherwise unchanged."""
+    """The text as another model is shown it: its answer alone with `reasoning: strip`, otherwise unchanged."""
     return replace(candidate, text=final_answer(candidate.text)) if reasoning is Reasoning.STRIP else candidate
 
 

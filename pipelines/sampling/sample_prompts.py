@@ -154,8 +154,8 @@ def opened_run(
 def _kept_note(part_rows: int) -> str:
     prompts = f"{part_rows} prompts" if part_rows > 1 else "a prompt"
     return (
-        f"candidates are kept by parts of up to {prompts} (--part-rows), and a kill loses those in work; "
-        "--policy-max-in-flight bounds how many are generated at once, so that parts are done one after another"
+        f"candidates are kept by parts of up to {prompts} (part_rows), and a kill loses those in work; "
+        "policy_max_in_flight bounds how many are generated at once, so that parts are done one after another"
     )
 
 

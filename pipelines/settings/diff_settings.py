@@ -4,35 +4,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from pipelines.settings.run_settings import ChoiceSettings
 
 
 class GateSettings(Settings):
     """What a difference may be. With any of them, a response or a number that is in one folder only fails the gate, too."""
 
-    max_move: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="gate: largest move of a response that passes, in --unit", json_schema_extra=MATTERS
-    )
-    min_rank_correlation: Annotated[float, Field(ge=-1, le=1)] | None = Field(
-        default=None, description="gate: least rank correlation (Spearman's) that passes", json_schema_extra=MATTERS
-    )
-    max_status_changes: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="gate: number of responses that may have another status or reason",
-        json_schema_extra=MATTERS,
-    )
-    max_kept_changes: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="gate: number of responses that the filter may keep in one folder and not in the other",
-        json_schema_extra=MATTERS,
-    )
-    max_unmatched: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="gate: number of responses that may be, or have a number, in one folder only; default: 0 if there is "
-        "another gate",
-        json_schema_extra=MATTERS,
-    )
+    max_move: Annotated[float, Field(ge=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """gate: largest move of a response that passes, in --unit"""
+    min_rank_correlation: Annotated[float, Field(ge=-1, le=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """gate: least rank correlation (Spearman's) that passes"""
+    max_status_changes: Annotated[int, Field(ge=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """gate: number of responses that may have another status or reason"""
+    max_kept_changes: Annotated[int, Field(ge=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """gate: number of responses that the filter may keep in one folder and not in the other"""
+    max_unmatched: Annotated[int, Field(ge=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """gate: number of responses that may be, or have a number, in one folder only; default: 0 if there is another gate"""
 
     @property
     def is_set(self) -> bool:
@@ -43,28 +31,24 @@ class GateSettings(Settings):
 class DiffSettings(Settings):
     """All settings of `diff`: two scored corpora of the same rows, and which differences pass."""
 
-    first: str = Field(description="folder of a scored corpus, or of a filter's result")
-    second: str = Field(description="folder of another scored corpus of the same rows")
-    output: str | None = Field(default=None, description="folder for diff.json and moves.parquet; default: only shown")
-    numbers: tuple[str, ...] = Field(
-        default=(),
-        description="number that is compared: reward, or scores.NAME; moves and gates are of the first; default: the "
-        "reward, and every named score that both have",
-        json_schema_extra=MATTERS,
-    )
-    match: Literal["row", "content"] | None = Field(
-        default=None,
-        description="what makes two responses the same: file, place and name in the input, or prompt and text; default: row "
-        "if both folders were made of some file, and no policy drew the responses",
-        json_schema_extra=MATTERS,
-    )
-    unit: Literal["value", "percentile"] | None = Field(
-        default=None,
-        description="unit of moves: that of the number, or percentile points of rank; default: value for one model, "
-        "percentile for two, whose rewards aren't on one scale",
-        json_schema_extra=MATTERS,
-    )
-    show: int = Field(default=10, ge=0, le=1000, description="number of examples of each kind", json_schema_extra=MATTERS)
-    partial: bool = Field(default=False, description="accept runs that aren't complete, and compare the parts that exist")
+    first: str
+    """folder of a scored corpus, or of a filter's result"""
+    second: str
+    """folder of another scored corpus of the same rows"""
+    output: str | None = Field(default=None, json_schema_extra=OPTION)
+    """folder for diff.json, and moves.parquet with every move; default: only shown"""
+    numbers: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
+    """number that is compared: reward, or scores.NAME; moves and gates are of the first; default: the reward, and every
+    named score that both have"""
+    match: Literal["row", "content"] | None = Field(default=None, json_schema_extra=OPTION)
+    """what makes two responses the same: file, place and name in the input, or prompt and text; default: row if both folders
+    were made of some file, and no policy drew the responses"""
+    unit: Literal["value", "percentile"] | None = Field(default=None, json_schema_extra=OPTION)
+    """unit of moves: that of the number, or percentile points of rank; default: value for one model, percentile for two,
+    whose rewards aren't on one scale"""
+    show: int = Field(default=10, ge=0, le=1000, json_schema_extra=OPTION)
+    """number of examples of each kind"""
+    partial: bool = Field(default=False, json_schema_extra=OPTION)
+    """accept runs that aren't complete, and compare the parts that exist"""
     choice: ChoiceSettings = ChoiceSettings()
     gates: GateSettings = GateSettings()

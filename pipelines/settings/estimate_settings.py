@@ -4,84 +4,63 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings, RenderSettings
-from pipelines.settings.run_settings import CorpusSettings, Prefix, ReplicaSettings, ScoreSettings, WorkSettings
+from pipelines.settings.run_settings import CorpusSettings, Prefix, ScoreSettings, WorkSettings
 
 
 class CardSettings(Settings):
     """The GPUs that an engine is laid out on."""
 
-    gpu: Literal["80GB", "141GB"] = Field(
-        default="80GB", description="memory of a GPU: 80GB (A100, H100) or 141GB (H200)", json_schema_extra=MATTERS
-    )
-    precision: Literal["bfloat16", "fp8"] | None = Field(
-        default=None, description="precision of the weights in GPU memory; default: the one that --dtype says"
-    )
-    gpus_per_node: int = Field(default=8, ge=1, description="number of GPUs in a node")
-    context: int | None = Field(
-        default=None,
-        ge=1,
-        description="maximum tokens of a prompt and its answer together; default: the context length on the model card",
-    )
-    tensor_parallel: int | None = Field(
-        default=None,
-        ge=1,
-        description="check this layout: number of GPUs that each layer is split over",
-        json_schema_extra=MATTERS,
-    )
-    pipeline_parallel: int = Field(
-        default=1, ge=1, description="check this layout: number of GPU groups that the layers are divided among"
-    )
+    gpu: Literal["80GB", "141GB"] = Field(default="80GB", json_schema_extra=OPTION)
+    """memory of a GPU: 80GB (A100, H100) or 141GB (H200)"""
+    precision: Literal["bfloat16", "fp8"] | None = None
+    """precision of the weights in GPU memory; default: the one of `dtype`"""
+    gpus_per_node: int = Field(default=8, ge=1)
+    """number of GPUs in a node"""
+    context: int | None = Field(default=None, ge=1)
+    """maximum tokens of a prompt and its answer together; default: the context length on the model card"""
+    tensor_parallel: int | None = Field(default=None, ge=1, json_schema_extra=OPTION)
+    """check this layout: number of GPUs that each layer is split over"""
+    pipeline_parallel: int = Field(default=1, ge=1)
+    """check this layout: number of GPU groups that the layers are divided among"""
 
 
-class ModelName(Settings):
-    """The model that is laid out. A separate base class, so that the model is the first option in --help."""
-
-    model: str | None = Field(default=None, description="local folder, or hub id of a model that `assay models` lists")
-    dtype: Dtype = Field(default=Dtype.AUTO, description="precision that the model runs in; auto: the checkpoint's")
-
-
-class LayoutSettings(CardSettings, ModelName):
+class LayoutSettings(CardSettings):
     """Settings of `plan` without a corpus: a model and the GPUs that it is laid out on."""
+
+    model: str | None = None
+    """local folder, or hub id of a model that `assay models` lists"""
+    dtype: Dtype = Dtype.AUTO
+    """precision that the model runs in; auto: the checkpoint's"""
 
 
 class LookSettings(Settings):
     """How much of the corpus is read for the estimate."""
 
-    sample_rows: int = Field(default=2000, ge=16, description="approximate number of rows to tokenise, sampled at random")
-    sample_seed: int = Field(default=0, description="random seed of the row sample")
-    full: bool = Field(
-        default=False,
-        description="tokenise every row: exact, and takes as long as the reading and rendering of the run itself",
-        json_schema_extra=MATTERS,
-    )
+    sample_rows: int = Field(default=2000, ge=16)
+    """approximate number of rows to tokenise, sampled at random"""
+    sample_seed: int = 0
+    """random seed of the row sample"""
+    full: bool = Field(default=False, json_schema_extra=OPTION)
+    """tokenise every row: exact, and takes as long as the reading and rendering of the run itself"""
 
 
 class BillSettings(Settings):
     """The hardware of the run, its price, and its throughput."""
 
-    gpus: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="number of GPUs in the cluster; default: those of the run's engines (--replicas), or of one",
-        json_schema_extra=MATTERS,
-    )
-    gpu_price: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=MATTERS
-    )
-    tokens_per_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="prompt tokens per second of one engine, instead of published figures"
-    )
-    written_per_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="judges: generated tokens per second of one engine, summed over its concurrent prompts"
-    )
-    answer_tokens: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="judges: mean number of generated tokens per prompt; default: half of the maximum",
-    )
-    like: str | None = Field(
-        default=None, description="folder of an earlier run of this model, whose throughput and answer length are used"
-    )
+    gpus: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """number of GPUs in the cluster; default: those of the run's engines (--replicas), or of one"""
+    gpu_price: Annotated[float, Field(gt=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """price of one GPU for one hour, in any currency"""
+    tokens_per_s: Annotated[float, Field(gt=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """prompt tokens per second of one engine, instead of published figures"""
+    written_per_s: Annotated[float, Field(gt=0)] | None = None
+    """judges: generated tokens per second of one engine, summed over its concurrent prompts"""
+    answer_tokens: Annotated[float, Field(gt=0)] | None = None
+    """judges: mean number of generated tokens per prompt; default: half of the maximum"""
+    like: str | None = Field(default=None, json_schema_extra=OPTION)
+    """folder of an earlier run of this model, whose throughput and answer length are used"""
 
 
 class PlanSettings(Settings):
@@ -91,10 +70,7 @@ class PlanSettings(Settings):
     model: ModelSettings
     render: RenderSettings = RenderSettings()
     prefix: Prefix = ""
-    part_rows: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="maximum number of input rows in a part, as for `score`"
-    )
-    pool: ReplicaSettings = ReplicaSettings()
+    work: WorkSettings = WorkSettings()
     card: CardSettings = CardSettings()
     look: LookSettings = LookSettings()
     bill: BillSettings = BillSettings()
@@ -110,5 +86,5 @@ class PlanSettings(Settings):
             engine=EngineSettings(
                 tensor_parallel=self.card.tensor_parallel or 1, pipeline_parallel=self.card.pipeline_parallel
             ),
-            work=WorkSettings(part_rows=self.part_rows),
+            work=self.work,
         )

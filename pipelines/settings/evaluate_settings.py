@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
@@ -20,73 +20,44 @@ class EvaluateSettings(Settings):
     `read`, `judge`, `render` and `engine` are those of `model`.
     """
 
-    scored: tuple[str, ...] = Field(
-        min_length=1,
-        description="folders of scored corpora; or with --model files, as BENCHMARK=FILE or alone if their rows tell",
-    )
-    model: tuple[str, ...] = Field(
-        default=(),
-        description="reward model that scores the benchmark files first: a folder, a hub id, or a built-in tiny-* model",
-        json_schema_extra=MATTERS,
-    )
-    as_published: bool = Field(
-        default=False,
-        description="--model: score the files a second time as authors ran these models on the benchmarks, where that is "
-        "known and isn't what the model's card says, and show the difference",
-        json_schema_extra=MATTERS,
-    )
-    endpoint: str | None = Field(
-        default=None,
-        description="address of an endpoint that scores the files, e.g. http://host:8000/v1: one of `assay serve`, or with "
-        "--rubric or --family any one of chat completions. --model is then a model's name there, and the environment's "
-        "OPENAI_API_KEY the key",
-        json_schema_extra=MATTERS,
-    )
-    endpoint_in_flight: int = Field(default=32, ge=1, description="--endpoint: maximum number of requests at a time")
-    endpoint_timeout_s: float = Field(default=600.0, gt=0, description="--endpoint: seconds until a request is sent again")
-    endpoint_patience_s: float = Field(
-        default=300.0,
-        gt=0,
-        description="--endpoint: seconds without any answer (no connection, 429, 5xx, time-outs) until the run stops; the "
-        "same command then scores what is missing",
-    )
-    output: str | None = Field(
-        default=None, description="folder for the results; default: they are only shown, and what --model scores isn't kept"
-    )
-    benchmark: str | None = Field(
-        default=None, description="benchmark whose rules grade the items; default: found by the rows' shape and fields"
-    )
-    partial: bool = Field(
-        default=False,
-        description="evaluate a run that isn't complete, or a file in which subsets are missing",
-        json_schema_extra=MATTERS,
-    )
-    resampling_seed: int = Field(default=0, description="random seed of the intervals' resampling")
-    against: str | None = Field(
-        default=None, description="folder of earlier results that these are compared with", json_schema_extra=MATTERS
-    )
-    max_drop: float = Field(
-        default=0.0,
-        ge=0,
-        le=100,
-        description="--against: percentage points by which a benchmark's headline may fall",
-        json_schema_extra=MATTERS,
-    )
-    min_coverage: float = Field(
-        default=0.99,
-        ge=0,
-        le=1,
-        description="--against: least share of the items, of either result, that must have a grade now",
-        json_schema_extra=MATTERS,
-    )
-    overwrite: bool = Field(
-        default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
-    )
+    scored: tuple[str, ...] = Field(min_length=1)
+    """folders of scored corpora; or with --model files, as BENCHMARK=FILE or alone if their rows tell"""
+    model: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
+    """reward model that scores the benchmark files first: a folder, a hub id, or a built-in tiny-* model"""
+    as_published: bool = Field(default=False, json_schema_extra=OPTION)
+    """--model: score the files a second time as authors ran these models on the benchmarks, where that is known and isn't
+    what the model's card says, and show the difference"""
+    endpoint: str | None = Field(default=None, json_schema_extra=OPTION)
+    """address of an endpoint that scores the files, e.g. http://host:8000/v1: one of `assay serve`, or with --rubric or
+    --family any one of chat completions. --model is then a model's name there, and the environment's OPENAI_API_KEY the key
+    """
+    endpoint_in_flight: int = Field(default=32, ge=1)
+    """--endpoint: maximum number of requests at a time"""
+    endpoint_timeout_s: float = Field(default=600.0, gt=0)
+    """--endpoint: seconds until a request is sent again"""
+    endpoint_patience_s: float = Field(default=300.0, gt=0)
+    """--endpoint: seconds without any answer (no connection, 429, 5xx, time-outs) until the run stops; the same command then
+    scores what is missing"""
+    output: str | None = Field(default=None, json_schema_extra=OPTION)
+    """folder for results.json, table.md and the items; default: they are only shown, and what --model scores isn't kept"""
+    benchmark: str | None = Field(default=None, json_schema_extra=OPTION)
+    """benchmark whose rules grade the items; default: found by the rows' shape and fields"""
+    partial: bool = Field(default=False, json_schema_extra=OPTION)
+    """evaluate a run that isn't complete, or a file in which subsets are missing"""
+    resampling_seed: int = 0
+    """random seed of the intervals' resampling"""
+    against: str | None = Field(default=None, json_schema_extra=OPTION)
+    """folder of earlier results that these are compared with"""
+    max_drop: float = Field(default=0.0, ge=0, le=100, json_schema_extra=OPTION)
+    """--against: percentage points by which a benchmark's headline may fall"""
+    min_coverage: float = Field(default=0.99, ge=0, le=1, json_schema_extra=OPTION)
+    """--against: least share of the items, of either result, that must have a grade now"""
+    overwrite: bool = Field(default=False, json_schema_extra=OPTION)
+    """delete an earlier result in the output folder first"""
     store: Store = None
     accept_versions: AcceptVersions = False
-    family: str | None = Field(
-        default=None, description="how the models are prompted and read, if their ids don't tell, or on an endpoint"
-    )
+    family: str | None = Field(default=None, json_schema_extra=OPTION)
+    """how the models are prompted and read, if their ids don't tell, or on an endpoint"""
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
     render: RenderSettings = RenderSettings()

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from pipelines.settings.hub_settings import HubSettings
 
 Fields = Annotated[
@@ -16,31 +16,29 @@ Fields = Annotated[
 class FoldersSettings(Settings):
     """Input and output folders."""
 
-    scored: str = Field(description="folder of a scored corpus (by `sample`, `score`, `ensemble`), or of a filter's result")
-    output: str = Field(description="folder for the result")
+    scored: str
+    """folder of a scored corpus (by `sample`, `score`, `ensemble`), or of a filter's result"""
+    output: str
+    """folder for the result"""
 
 
 class OutputSettings(HubSettings):
     """Which responses are read, whether an incomplete run or a filled output folder is accepted, and uploads."""
 
-    where: str | None = Field(
-        default=None,
-        description="read only responses for which this SQL condition is true, e.g. 'scores.correctness > 2'; same "
-        "syntax as `filter --keep`",
-        json_schema_extra=MATTERS,
-    )
-    partial: bool = Field(default=False, description="accept a run that isn't complete, and read the parts that exist")
-    overwrite: bool = Field(
-        default=False, description="delete an earlier result in the output folder first", json_schema_extra=MATTERS
-    )
+    where: str | None = Field(default=None, json_schema_extra=OPTION)
+    """read only responses for which this SQL condition is true, e.g. 'scores.correctness > 2'; same syntax as `filter
+    --keep`"""
+    partial: bool = Field(default=False, json_schema_extra=OPTION)
+    """accept a run that isn't complete, and read the parts that exist"""
+    overwrite: bool = Field(default=False, json_schema_extra=OPTION)
+    """delete an earlier result in the output folder first"""
 
 
 class TrainerSettings(Settings):
     """What applies to the formats of trainers only."""
 
-    fake_ok: bool = Field(
-        default=False, description="accept a corpus that was scored with --engine fake, whose numbers are made up"
-    )
+    fake_ok: bool = False
+    """accept a corpus that was scored with --engine fake, whose numbers are made up"""
     fields: Fields = True
 
 
@@ -59,48 +57,34 @@ class ChoiceOfCandidates(Settings):
 
     bare_field: ClassVar = "keep"
 
-    keep: Choose | None = Field(
-        default=None,
-        description="best: highest reward; top-k: the K highest rewards; all: every candidate that reaches --floor; "
-        "softmax: K samples with probability proportional to exp(reward / --softmax-temperature); majority: the candidate "
-        "that most of --voters rank first",
-        json_schema_extra=MATTERS,
-    )
-    k: int = Field(
-        default=1,
-        ge=1,
-        description="number of candidates to keep per prompt, for top-k and softmax",
-        json_schema_extra=MATTERS,
-    )
-    floor: float | None = Field(default=None, description="minimum reward of a kept candidate", json_schema_extra=MATTERS)
-    softmax_temperature: float = Field(
-        default=1.0, gt=0, description="temperature of softmax; a lower value keeps high rewards more often"
-    )
-    voters: tuple[str, ...] = Field(
-        default=(), description="majority: names in `scores` that vote, one for each judge of an ensemble"
-    )
-    distinct: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None,
-        description="keep only the best of similar candidates: threshold of the Indel similarity of the judged texts "
-        "(without stripped reasoning), where 1 means equal texts",
-    )
-    choice_seed: int = Field(default=0, description="random seed of softmax")
+    keep: Choose | None = Field(default=None, json_schema_extra=OPTION)
+    """best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; softmax: K samples with
+    probability proportional to exp(reward / `softmax_temperature`); majority: the candidate that most of `voters` rank first
+    """
+    k: int = Field(default=1, ge=1, json_schema_extra=OPTION)
+    """number of candidates to keep per prompt, for top-k and softmax"""
+    floor: float | None = None
+    """minimum reward of a kept candidate"""
+    softmax_temperature: float = Field(default=1.0, gt=0)
+    """temperature of softmax; a lower value keeps high rewards more often"""
+    voters: tuple[str, ...] = ()
+    """majority: names in `scores` that vote, one for each judge of an ensemble"""
+    distinct: Annotated[float, Field(gt=0, le=1)] | None = None
+    """keep only the best of similar candidates: threshold of the Indel similarity of the judged texts (without stripped
+    reasoning), where 1 means equal texts"""
+    choice_seed: int = 0
+    """random seed of softmax"""
     fields: Fields = True
 
 
 class GroupSettings(Settings):
     """Which candidates are compared with each other."""
 
-    per: Literal["row", "prompt"] = Field(
-        default="prompt",
-        description="compare candidates of equal prompts, in whichever rows they are, or only candidates of the same row",
-        json_schema_extra=MATTERS,
-    )
-    spill: str | None = Field(
-        default=None,
-        description="folder or address for the files by which --per prompt brings equal prompts together; every node must "
-        "reach it, and they are deleted at the end; default: inside the output folder",
-    )
+    per: Literal["row", "prompt"] = Field(default="prompt", json_schema_extra=OPTION)
+    """compare candidates of equal prompts, in whichever rows they are, or only candidates of the same row"""
+    spill: str | None = None
+    """folder or address for the files by which --per prompt brings equal prompts together; every node must reach it, and
+    they are deleted at the end; default: inside the output folder"""
 
 
 class ChooseSettings(ChoiceOfCandidates, GroupSettings, OutputSettings, FoldersSettings):
@@ -127,37 +111,31 @@ class LabelsOfCorpus(StrEnum):
 class PairingSettings(Settings):
     """Which pairs are made. Two candidates with equal rewards or equal judged texts never make a pair."""
 
-    pairs: PairsOf = Field(
-        default=PairsOf.BEST_WORST,
-        description="best with worst, best with a random one, each with the next by reward, or all pairs",
-        json_schema_extra=MATTERS,
-    )
-    min_margin: float = Field(
-        default=0.0, ge=0, description="minimum difference of the rewards in a pair", json_schema_extra=MATTERS
-    )
-    length_balanced: bool = Field(
-        default=False,
-        description="best-worst and best-random: pair the best with the candidate nearest to it in length, of those that "
-        "reach --min-margin",
-    )
-    labels: LabelsOfCorpus = Field(
-        default=LabelsOfCorpus.IGNORE,
-        description="rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and "
-        "count them; agree: drop pairs that contradict it; require: keep only pairs that a label confirms",
-    )
-    pair_seed: int = Field(default=0, description="random seed of best-random")
+    pairs: PairsOf = Field(default=PairsOf.BEST_WORST, json_schema_extra=OPTION)
+    """best with worst, best with a random one, each with the next by reward, or all pairs"""
+    min_margin: float = Field(default=0.0, ge=0, json_schema_extra=OPTION)
+    """minimum difference of the rewards in a pair"""
+    length_balanced: bool = False
+    """best-worst and best-random: pair the best with the candidate nearest to it in length, of those that reach --min-margin
+    """
+    labels: LabelsOfCorpus = LabelsOfCorpus.IGNORE
+    """rows with responses called chosen and rejected. ignore: also make pairs that contradict the label, and count them;
+    agree: drop pairs that contradict it; require: keep only pairs that a label confirms"""
+    pair_seed: int = 0
+    """random seed of best-random"""
 
 
 class PairSettings(PairingSettings, GroupSettings, TrainerSettings, OutputSettings, FoldersSettings):
     """All settings of `pairs`."""
 
-    trainer: str = Field(default="trl", description="trainer whose file format is written", json_schema_extra=MATTERS)
+    trainer: str = Field(default="trl", json_schema_extra=OPTION)
+    """trainer whose file format is written"""
 
 
 class ExportSettings(TrainerSettings, OutputSettings, FoldersSettings):
     """All settings of `export`."""
 
-    trainer: str = Field(description="trainer whose file format is written", json_schema_extra=MATTERS)
-    threshold: float | None = Field(
-        default=None, description="KTO: minimum reward of a desirable response", json_schema_extra=MATTERS
-    )
+    trainer: str = Field(json_schema_extra=OPTION)
+    """trainer whose file format is written"""
+    threshold: float | None = Field(default=None, json_schema_extra=OPTION)
+    """KTO: minimum reward of a desirable response"""

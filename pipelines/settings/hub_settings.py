@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 
 _PREFIX = "hf://datasets/"
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -21,33 +21,22 @@ def _check_name(hub: str | None) -> str | None:
 class UploadSettings(Settings):
     """All settings of `upload`."""
 
-    folder: str = Field(description="folder of a finished result of `filter`, `choose`, `pairs` or `export`")
-    hub: Annotated[str, AfterValidator(_check_name)] = Field(
-        description="dataset ORG/NAME on the Hugging Face Hub; it is created, as a private one, if it isn't there"
-    )
-    public: bool = Field(
-        default=False,
-        description="create a public dataset; without, nothing is uploaded to a dataset that is public",
-        json_schema_extra=MATTERS,
-    )
+    folder: str
+    """folder of a finished result of `filter`, `choose`, `pairs` or `export`"""
+    hub: Annotated[str, AfterValidator(_check_name)]
+    """dataset ORG/NAME on the Hugging Face Hub; it is created, as a private one, if it isn't there"""
+    public: bool = Field(default=False, json_schema_extra=OPTION)
+    """create a public dataset; without, nothing is uploaded to a dataset that is public"""
 
 
 class HubSettings(Settings):
     """Where a finished result is uploaded. No part of what a result is: neither a job's document nor a recipe has it."""
 
-    hub: Annotated[str | None, AfterValidator(_check_name)] = Field(
-        default=None,
-        description="dataset ORG/NAME on the Hugging Face Hub to which the finished result is uploaded, with a card; it is "
-        "created, as a private one, if it isn't there. An output hf://datasets/ORG/NAME is the folder hf-ORG-NAME with "
-        "--hub ORG/NAME",
-        json_schema_extra=MATTERS,
-        exclude=True,
-    )
-    public: bool = Field(
-        default=False,
-        description="--hub: create a public dataset; without, nothing is uploaded to a dataset that is public",
-        exclude=True,
-    )
+    hub: Annotated[str | None, AfterValidator(_check_name)] = Field(default=None, json_schema_extra=OPTION, exclude=True)
+    """dataset ORG/NAME on the Hugging Face Hub to which the finished result is uploaded, with a card; it is created, as a
+    private one, if it isn't there. An output hf://datasets/ORG/NAME is the folder hf-ORG-NAME with --hub ORG/NAME"""
+    public: bool = Field(default=False, exclude=True)
+    """--hub: create a public dataset; without, nothing is uploaded to a dataset that is public"""
 
     @classmethod
     def expand(cls, values: Any) -> Any:

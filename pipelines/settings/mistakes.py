@@ -134,13 +134,13 @@ def _is_named(value: Any, message: str) -> bool:
 
 
 def _describe(place: str, value: Any) -> str:
-    place, joint = place or "the content", " " if place.startswith("-") else " = "
+    place = place or "the content"
     if value is None:
         return f"{place} is empty"
-    if isinstance(value, bool):
-        return f"{place}{joint}{str(value).lower()}"
     if isinstance(value, str | int | float):
-        shown = repr(value)
+        is_assigned = place.startswith("--set ")  # and shown as it was written there
+        joint = "=" if is_assigned else " " if place.startswith("-") else " = "
+        shown = str(value).lower() if isinstance(value, bool) else str(value) if is_assigned else repr(value)
         return f"{place}{joint}{shown if len(shown) <= _LONGEST else shown[:_LONGEST] + '...'}"
     if isinstance(value, list | tuple | Mapping):
         kind = "a mapping" if isinstance(value, Mapping) else "a list"
@@ -150,9 +150,7 @@ def _describe(place: str, value: Any) -> str:
 
 def _names_at(settings: type[Settings], place: Place) -> tuple[list[str], list[str]]:
     """The settings that may stand at a place, and those of its sections, which may stand there, too."""
-    for step in place:
-        if isinstance(step, str):  # and no position in a list, whose items all have the same fields
-            settings = _settings_in(settings.model_fields[step].annotation)
+    settings = _settings_at(settings, place)
     return list(settings.model_fields), list(settings.section_of())
 
 
@@ -161,16 +159,16 @@ def _required_at(settings: type[Settings], place: Place) -> Place:
 
     It is named without the section, as whoever writes settings may leave sections out.
     """
-    for step in place[:-1]:
-        if isinstance(step, str):
-            settings = _settings_in(settings.model_fields[step].annotation)
-    section = settings.model_fields.get(str(place[-1]))
+    section = _settings_at(settings, place[:-1]).model_fields.get(str(place[-1]))
     if section is None or not is_settings(section.annotation):
         return place
     required = (name for name, field in section.annotation.model_fields.items() if field.is_required())
     return (*place[:-1], next(required, place[-1]))
 
 
-def _settings_in(annotation: Any) -> type[Settings]:
-    kind = plain_type(annotation)
-    return next(part for part in (kind, *getattr(kind, "__args__", ())) if is_settings(part))
+def _settings_at(settings: type[Settings], place: Place) -> type[Settings]:
+    for step in place:
+        if isinstance(step, str):  # and no position in a list, whose items all have the same fields
+            kind = plain_type(settings.model_fields[step].annotation)
+            settings = next(part for part in (kind, *getattr(kind, "__args__", ())) if is_settings(part))
+    return settings

@@ -1,17 +1,19 @@
-"""Maps flat option names to nested settings, and validates settings from the command line, a recipe or Python.
+"""Maps flat names to nested settings, and validates settings from the command line, a recipe or Python.
 
 `ScoreSettings` nests its fields by the component that needs them; a person writes `--tensor-parallel 2` or
 `tensor_parallel=2`, without the section. Names are therefore unique within a settings class.
 """
 
+import typing
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from actors.errors import SettingsError
-from actors.settings.base import Settings, is_settings
+from actors.settings.base import Settings, is_settings, plain_type
 from actors.settings.credentials import check_no_credentials
 from actors.settings.plain_yaml import parse_yaml
 from pipelines.settings.mistakes import Place, alternatives, mistakes, path
@@ -26,6 +28,37 @@ class Leaf(NamedTuple):
     sections: tuple[str, ...]
     settings: type[Settings]
     field: FieldInfo
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it is an option of the command line; all others are set by their path."""
+        extra = self.field.json_schema_extra
+        return self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
+
+    @property
+    def path(self) -> str:
+        """Its name after that of its section, as in a recipe and after --set."""
+        return ".".join((*self.sections[-1:], self.name))
+
+    @property
+    def about(self) -> str:
+        """What it is, on one line."""
+        return " ".join((self.field.description or "").split())
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that it may have, if they are few and have names."""
+        kind = plain_type(self.field.annotation)
+        if typing.get_origin(kind) is typing.Literal:
+            return typing.get_args(kind)
+        if kind is bool:
+            return ("true", "false")
+        return tuple(map(str, kind)) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
+
+    @property
+    def default(self) -> Any:
+        """What it is unless it is set; of a required one, None."""
+        return None if self.field.is_required() else self.field.get_default(call_default_factory=True)
 
 
 def leaves(settings: type[Settings], sections: tuple[str, ...] = ()) -> Iterator[Leaf]:

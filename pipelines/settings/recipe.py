@@ -1,15 +1,16 @@
 """A recipe: one YAML file with the settings of several commands, which run one after another."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from actors.errors import OutputError, SettingsError
-from actors.settings.base import Settings
+from actors.settings.base import Settings, plain_type
 from pipelines import storage
+from pipelines.settings.assignments import assign, read_assignments
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.options import from_yaml, validate
+from pipelines.settings.options import Leaf, from_yaml, leaves, validate
 from pipelines.settings.run_settings import (
     EnsembleSettings,
     FilterSettings,
@@ -69,8 +70,11 @@ def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
 
 
 @setting_names()
-def read_recipe(path: str) -> Recipe:
-    """Read and check a recipe, from this machine or a store. Raises one `SettingsError` with every mistake and its path."""
+def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
+    """Read and check a recipe, from this machine or a store. Raises one `SettingsError` with every mistake and its path.
+
+    `assignments` (`score.work.part_rows=4`) set what a step has otherwise; without the step, if only one has such a setting.
+    """
     try:
         with storage.open_read(path) as stream:
             text = stream.read().decode()
@@ -80,9 +84,17 @@ def read_recipe(path: str) -> Recipe:
         raise SettingsError(f"the recipe {path} isn't valid YAML: it isn't UTF-8 text") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
+        for assignment in read_assignments(assignments, _leaves(document)):
+            document = assign(Recipe, document, assignment.place, assignment.value)
         recipe = validate(Recipe, document)
-    except SettingsError as error:
+    except (SettingsError, ValueError) as error:
         raise SettingsError(f"{path}: {error}") from None
     if not recipe.steps:
         raise SettingsError(f"the recipe {path} has no steps; it needs one or more of {', '.join(Recipe.model_fields)}")
     return recipe
+
+
+def _leaves(document: object) -> list[Leaf]:
+    """The settings of the steps that a recipe has."""
+    steps = [step for step in Recipe.model_fields if isinstance(document, Mapping) and step in document]
+    return [leaf for step in steps for leaf in leaves(plain_type(Recipe.model_fields[step].annotation), (step,))]

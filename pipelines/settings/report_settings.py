@@ -4,32 +4,23 @@ from typing import Annotated
 
 from pydantic import Field
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 
 
 class ReportSettings(Settings):
     """All settings of `report`: what is shown, and how many responses are sampled for it."""
 
-    scored: tuple[str, ...] = Field(
-        min_length=1,
-        max_length=2,
-        description="folder of a scored corpus, of a filter's result or of an evaluation; two scored corpora are compared",
-    )
-    output: str = Field(default="report.html", description="file for the page")
-    by: tuple[str, ...] = Field(
-        default=(),
-        description="column or nested field (meta.topic) of the input whose groups are shown side by side",
-        json_schema_extra=MATTERS,
-    )
-    sample: int = Field(
-        default=20_000,
-        ge=100,
-        le=200_000,
-        description="number of responses sampled for lengths, correlations and examples; counts and quantiles are of all",
-        json_schema_extra=MATTERS,
-    )
-    seed: int = Field(default=0, description="random seed of the sample")
-    gpu_price: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="price of one GPU for one hour, in any currency", json_schema_extra=MATTERS
-    )
-    partial: bool = Field(default=False, description="accept a run that isn't complete, and show the parts that exist")
+    scored: tuple[str, ...] = Field(min_length=1, max_length=2)
+    """folder of a scored corpus, of a filter's result or of an evaluation; two scored corpora are compared"""
+    output: str = Field(default="report.html", json_schema_extra=OPTION)
+    """file for the page"""
+    by: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
+    """column or nested field (meta.topic) of the input whose groups are shown side by side"""
+    sample: int = Field(default=20_000, ge=100, le=200_000, json_schema_extra=OPTION)
+    """number of responses sampled for lengths, correlations and examples; counts and quantiles are of all"""
+    seed: int = 0
+    """random seed of the sample"""
+    gpu_price: Annotated[float, Field(gt=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """price of one GPU for one hour, in any currency"""
+    partial: bool = Field(default=False, json_schema_extra=OPTION)
+    """accept a run that isn't complete, and show the parts that exist"""

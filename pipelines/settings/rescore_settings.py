@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from actors.records import Reason
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from pipelines.settings.run_settings import AcceptVersions
 
 RETRIED = (
@@ -25,25 +25,19 @@ RETRIED = (
 class EnginesAgainSettings(Settings):
     """Settings of the engines, in place of those of the run. None of them decides a number."""
 
-    replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="fixed number of engines; default: as the run had it", json_schema_extra=MATTERS
-    )
-    request_timeout_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="seconds without an answer until a prompt fails; default: as the run had it",
-        json_schema_extra=MATTERS,
-    )
+    replicas: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """fixed number of engines; default: as the run had it"""
+    request_timeout_s: Annotated[float, Field(gt=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """seconds without an answer until a prompt fails; default: as the run had it"""
 
 
 class RetrySettings(Settings):
     """Settings of `retry`."""
 
-    scored: str = Field(description="folder of a scored corpus that is complete: the output folder of `score`")
-    reasons: tuple[str, ...] = Field(
-        default=(),
-        description="reasons for which responses have failed, with commas between them; default: all",
-        json_schema_extra=MATTERS,
-    )
+    scored: str
+    """folder of a scored corpus that is complete: the output folder of `score`"""
+    reasons: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
+    """reasons for which responses have failed, with commas between them; default: all"""
     accept_versions: AcceptVersions = False
     engines: EnginesAgainSettings = EnginesAgainSettings()
 
@@ -66,23 +60,15 @@ class RetrySettings(Settings):
 class VerifySettings(Settings):
     """Settings of `verify`."""
 
-    scored: str = Field(description="folder of a scored corpus")
-    sample: int = Field(
-        default=200,
-        ge=0,
-        description="number of input rows, drawn at random, that are scored again and compared; 0: no engine is started",
-        json_schema_extra=MATTERS,
-    )
-    seed: int = Field(default=0, description="random seed of the sample", json_schema_extra=MATTERS)
-    max_difference: Annotated[float, Field(ge=0)] | None = Field(
-        default=None,
-        description="largest difference of a number that passes; with it, a response that was scored or rejected must be so "
-        "again, and something be compared; default: differences are only shown",
-        json_schema_extra=MATTERS,
-    )
-    repair: bool = Field(
-        default=False,
-        description="delete the bad parts of this run, so that the next `score` scores their rows again",
-        json_schema_extra=MATTERS,
-    )
+    scored: str
+    """folder of a scored corpus"""
+    sample: int = Field(default=200, ge=0, json_schema_extra=OPTION)
+    """number of input rows, drawn at random, that are scored again and compared; 0: no engine is started"""
+    seed: int = Field(default=0, json_schema_extra=OPTION)
+    """random seed of the sample"""
+    max_difference: Annotated[float, Field(ge=0)] | None = Field(default=None, json_schema_extra=OPTION)
+    """largest difference of a number that passes; with it, a response that was scored or rejected must be so again, and
+    something be compared; default: differences are only shown"""
+    repair: bool = Field(default=False, json_schema_extra=OPTION)
+    """delete the bad parts of this run, so that the next `score` scores their rows again"""
     engines: EnginesAgainSettings = EnginesAgainSettings()

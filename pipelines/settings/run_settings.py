@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.settings.base import MATTERS, Settings
+from actors.settings.base import OPTION, Settings
 from actors.settings.replica import (
     Dtype,
     EngineSettings,
@@ -28,38 +28,24 @@ class Turns(StrEnum):
 class RowSettings(Settings):
     """Where a row holds its prompt and its responses."""
 
-    format: str | None = Field(
-        default=None,
-        description="shape of the rows; mixed: each row has its own; default: detected from a sample",
-        json_schema_extra=MATTERS,
-    )
-    prompt_column: str | None = Field(
-        default=None,
-        description="field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b "
-        "or a[-1]",
-        json_schema_extra=MATTERS,
-    )
-    response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        default=None,
-        description="field with the response, or a list of responses (a[].b: that of each element); with several fields, "
-        "each response has the name of its field",
-        json_schema_extra=MATTERS,
-    )
+    format: str | None = Field(default=None, json_schema_extra=OPTION)
+    """shape of the rows; mixed: each row has its own; default: detected from a sample"""
+    prompt_column: str | None = Field(default=None, json_schema_extra=OPTION)
+    """field with the prompt (text or messages), in rows of no known shape; a name, or a path such as a[0].b or a[-1]"""
+    response_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """field with the response, or a list of responses (a[].b: that of each element); with several fields, each response has
+    the name of its field"""
     conversation_column: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
-        default=None,
-        description="field with a whole conversation, whose last turn is the response; with several fields, each response "
-        "has the name of its field",
-        json_schema_extra=MATTERS,
+        default=None, json_schema_extra=OPTION
     )
-    system_column: str | None = Field(
-        default=None,
-        description="field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read",
-    )
-    principle_column: str | None = Field(
-        default=None,
-        description="field with the criteria for the row's responses: a principle or rubric, or a list of them",
-    )
-    turns: Turns = Field(default=Turns.FINAL, description="judge the final assistant turn, or every assistant turn")
+    """field with a whole conversation, whose last turn is the response; with several fields, each response has the name of
+    its field"""
+    system_column: str | None = None
+    """field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read"""
+    principle_column: str | None = None
+    """field with the criteria for the row's responses: a principle or rubric, or a list of them"""
+    turns: Turns = Turns.FINAL
+    """judge the final assistant turn, or every assistant turn"""
 
     @field_validator("response_column", "conversation_column")
     @classmethod
@@ -70,9 +56,10 @@ class RowSettings(Settings):
 
 
 class InputSettings(Settings):
-    """Input files. A separate base class, like `FolderSettings`, so that they are the first option in --help."""
+    """Input files. A separate base class, like `FolderSettings`, so that they come first in a recipe."""
 
-    inputs: tuple[str, ...] = Field(min_length=1, description="input files, glob patterns and folders")
+    inputs: tuple[str, ...] = Field(min_length=1)
+    """input files, glob patterns and folders"""
 
 
 class CorpusSettings(RowSettings, InputSettings):
@@ -80,32 +67,22 @@ class CorpusSettings(RowSettings, InputSettings):
 
     bare_field: ClassVar = "inputs"
 
-    limit: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="read only the first N input rows", json_schema_extra=MATTERS
-    )
-    max_record_bytes: int = Field(
-        default=64 * 2**20,
-        ge=1,
-        description="maximum bytes of a JSON record; longer records are rejected without being parsed",
-    )
+    limit: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """read only the first N input rows"""
+    max_record_bytes: int = Field(default=64 * 2**20, ge=1)
+    """maximum bytes of a JSON record; longer records are rejected without being parsed"""
 
 
 class ReplicaSettings(Settings):
     """Number of engines."""
 
-    replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="fixed number of engines; default: as many as fit on the cluster's GPUs, or one without GPUs",
-        json_schema_extra=MATTERS,
-    )
-    max_replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="maximum number of engines, instead of --replicas; the pool grows while work waits and GPUs are free, "
-        "and shrinks when engines are idle",
-    )
-    min_replicas: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="minimum number of engines, with --max-replicas; default: 1"
-    )
+    replicas: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """fixed number of engines; default: as many as fit on the cluster's GPUs, or one without GPUs"""
+    max_replicas: Annotated[int, Field(ge=1)] | None = None
+    """maximum number of engines, instead of --replicas; the pool grows while work waits and GPUs are free, and shrinks when
+    engines are idle"""
+    min_replicas: Annotated[int, Field(ge=1)] | None = None
+    """minimum number of engines, with `max_replicas`; default: 1"""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -123,27 +100,21 @@ class ReplicaSettings(Settings):
 class PoolSettings(ReplicaSettings):
     """Number of engines, and the limit on their crashes."""
 
-    max_engine_deaths: int = Field(
-        default=6, ge=1, description="number of crashes of an engine, with no work done in between, that ends the run"
-    )
+    max_engine_deaths: int = Field(default=6, ge=1)
+    """number of crashes of an engine, with no work done in between, that ends the run"""
 
 
 class WorkSettings(PoolSettings):
     """How the work is divided. None of this affects scores, and all of it may change when a run is resumed."""
 
-    part_rows: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="maximum number of input rows in a part, the unit of work that a crash loses; default: by corpus size",
-    )
-    unit_bytes: int = Field(default=16 * 2**20, ge=1, description="maximum bytes of uncompressed JSONL per read task")
-    max_failed_fraction: float = Field(
-        default=0.5, gt=0, le=1, description="fraction of failed responses above which the run ends"
-    )
-    storage_patience_s: float = Field(
-        default=300.0,
-        ge=0,
-        description="seconds for which a store (s3:// ...) may not answer before the run ends; until then, engines stay",
-    )
+    part_rows: Annotated[int, Field(ge=1)] | None = None
+    """maximum number of input rows in a part, the unit of work that a crash loses; default: by corpus size"""
+    unit_bytes: int = Field(default=16 * 2**20, ge=1)
+    """maximum bytes of uncompressed JSONL per read task"""
+    max_failed_fraction: float = Field(default=0.5, gt=0, le=1)
+    """fraction of failed responses above which the run ends"""
+    storage_patience_s: float = Field(default=300.0, ge=0)
+    """seconds for which a store (s3:// ...) may not answer before the run ends; until then, engines stay"""
 
 
 Prefix = Annotated[
@@ -159,7 +130,7 @@ Store = Annotated[
     Field(
         description="folder or address of a score store, which many runs may share: what it holds isn't scored again, and "
         "what is scored is added",
-        json_schema_extra=MATTERS,
+        json_schema_extra=OPTION,
     ),
 ]
 
@@ -186,22 +157,21 @@ class RunSettings(Settings):
     prefix: Prefix = ""
     text: Text = True
     store: Store = None
-    overwrite: bool = Field(
-        default=False, description="delete an earlier run in the output folder first", json_schema_extra=MATTERS
-    )
-    append: bool = Field(default=False, description="add new input files to an earlier run in the output folder")
+    overwrite: bool = Field(default=False, json_schema_extra=OPTION)
+    """delete an earlier run in the output folder first"""
+    append: bool = Field(default=False, json_schema_extra=OPTION)
+    """add new input files to an earlier run in the output folder"""
     accept_versions: AcceptVersions = False
-    log: tuple[str, ...] = Field(
-        default=(),
-        description="show the run's throughput, and its summary at the end, in wandb, mlflow or tensorboard, too",
-    )
+    log: tuple[str, ...] = ()
+    """show the run's throughput, and its summary at the end, in wandb, mlflow or tensorboard, too"""
 
 
 class OneModelSettings(Settings):
     """Input, output folder and model of a run with one model."""
 
     corpus: CorpusSettings
-    output: str = Field(description="folder for the scored parts and the manifest")
+    output: str
+    """folder for the scored parts and the manifest"""
     model: ModelSettings
 
 
@@ -218,21 +188,13 @@ class DrawSettings(Settings):
 
     bare_field: ClassVar = "n"
 
-    n: int = Field(
-        default=8,
-        ge=1,
-        le=1024,
-        description="number of candidates per prompt; with --enough or --min-gain the maximum",
-        json_schema_extra=MATTERS,
-    )
-    enough: float | None = Field(
-        default=None, description="stop generating for a prompt once a candidate reaches this reward"
-    )
-    min_gain: Annotated[float, Field(gt=0)] | None = Field(
-        default=None,
-        description="stop generating for a prompt once the expected improvement of its best reward by another candidate is "
-        "below this, estimated from the spread of its rewards (after at least 4 candidates)",
-    )
+    n: int = Field(default=8, ge=1, le=1024, json_schema_extra=OPTION)
+    """number of candidates per prompt; with `enough` or `min_gain` the maximum"""
+    enough: float | None = None
+    """stop generating for a prompt once a candidate reaches this reward"""
+    min_gain: Annotated[float, Field(gt=0)] | None = None
+    """stop generating for a prompt once the expected improvement of its best reward by another candidate is below this,
+    estimated from the spread of its rewards (after at least 4 candidates)"""
 
     @property
     def adaptive(self) -> bool:
@@ -247,11 +209,9 @@ class SampleSettings(JudgingSettings):
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
     choice: ChoiceOfCandidates = ChoiceOfCandidates()
-    in_turns: bool = Field(
-        default=False,
-        description="generate all candidates first and judge them afterwards, so that only one model is loaded at a time "
-        "(for a single GPU)",
-    )
+    in_turns: bool = False
+    """generate all candidates first and judge them afterwards, so that only one model is loaded at a time (for a single GPU)
+    """
 
 
 class Combine(StrEnum):
@@ -273,39 +233,35 @@ class CombineSettings(Settings):
 
     bare_field: ClassVar = "combine"
 
-    combine: Combine = Field(
-        default=Combine.Z_MEAN,
-        description="reward of the ensemble: z-mean or z-min, over the members' z-scores among the responses to the same "
-        "prompt; mean or min, over their raw rewards, for members that share a scale",
-        json_schema_extra=MATTERS,
-    )
-    suspect_reward: float = Field(default=0.0, description="suspect: mark a response whose mean z-score is above this")
-    suspect_disagreement: float = Field(
-        default=1.96, ge=0, description="suspect: and whose members' disagreement has a z-score above this"
-    )
+    combine: Combine = Field(default=Combine.Z_MEAN, json_schema_extra=OPTION)
+    """reward of the ensemble: z-mean or z-min, over the members' z-scores among the responses to the same prompt; mean or
+    min, over their raw rewards, for members that share a scale"""
+    suspect_reward: float = 0.0
+    """suspect: mark a response whose mean z-score is above this"""
+    suspect_disagreement: float = Field(default=1.96, ge=0)
+    """suspect: and whose members' disagreement has a z-score above this"""
 
 
 class MemberSettings(ModelSettings):
     """A member of an ensemble."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
-        default=None, description="name of the member in `scores` and in models/; default: the last part of its id"
-    )
-    engine: EngineSettings | None = Field(
-        default=None, description="engine settings of this member; default: those of the run"
-    )
+    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """name of the member in `scores` and in models/; default: the last part of its id"""
+    engine: EngineSettings | None = None
+    """engine settings of this member; default: those of the run"""
 
 
 class SeveralModelsSettings(Settings):
     """Input, output folder, members and combination of an ensemble."""
 
     corpus: CorpusSettings
-    output: str = Field(description="folder for the combined corpus; models/ in it holds what each model scored")
-    models: tuple[MemberSettings, ...] = Field(
-        min_length=2, description="models of the ensemble, each an id or a mapping of settings"
-    )
+    output: str
+    """folder for the combined corpus; models/ in it holds what each model scored"""
+    models: tuple[MemberSettings, ...] = Field(min_length=2)
+    """models of the ensemble, two or more; in a recipe each an id or a mapping of settings"""
     combination: CombineSettings = CombineSettings()
-    dtype: Dtype = Field(default=Dtype.AUTO, description="precision of the models whose own settings have none")
+    dtype: Dtype = Dtype.AUTO
+    """precision of the models whose own settings have none"""
 
 
 class EnsembleSettings(RunSettings, SeveralModelsSettings):
@@ -323,7 +279,8 @@ class DatasetSettings(Settings):
     prefix: Prefix = ""
     text: Text = True
     store: Store = None
-    batch_rows: int = Field(default=1024, ge=1, description="maximum number of input rows in a batch for an engine")
+    batch_rows: int = Field(default=1024, ge=1)
+    """maximum number of input rows in a batch for an engine"""
 
 
 class DatasetSampleSettings(DatasetSettings):
@@ -332,98 +289,71 @@ class DatasetSampleSettings(DatasetSettings):
     policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
-    batch_rows: int = Field(default=32, ge=1, description="maximum number of prompts in a batch")
+    batch_rows: int = Field(default=32, ge=1)
+    """maximum number of prompts in a batch"""
 
 
 class ChoiceSettings(Settings):
     """Which responses are kept."""
 
-    keep: str | None = Field(
-        default=None,
-        min_length=1,
-        description="keep responses for which this SQL condition over the columns of the scored corpus is true",
-        json_schema_extra=MATTERS,
-    )
-    by: str | None = Field(
-        default=None,
-        min_length=1,
-        description="SQL expression that responses are ranked by, highest first; default: the reward",
-        json_schema_extra=MATTERS,
-    )
-    top_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None,
-        description="keep this fraction of the scored responses that meet the condition, those ranked highest",
-        json_schema_extra=MATTERS,
-    )
-    quantile: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="keep the responses at or above this quantile of those that meet the condition"
-    )
-    top_k: Annotated[int, Field(ge=1)] | None = Field(
-        default=None, description="keep the K best responses of each prompt or row", json_schema_extra=MATTERS
-    )
-    per: Literal["prompt", "row"] | None = Field(
-        default=None, description="--top-k: the group that K applies to; default: prompt", json_schema_extra=MATTERS
-    )
-    min_gap: Annotated[float, Field(ge=0)] | None = Field(
-        default=None, description="--top-k: keep responses only where the best leads the second best by at least this"
-    )
+    keep: str | None = Field(default=None, min_length=1, json_schema_extra=OPTION)
+    """keep responses for which this SQL condition over the columns of the scored corpus is true"""
+    by: str | None = Field(default=None, min_length=1, json_schema_extra=OPTION)
+    """SQL expression that responses are ranked by, highest first; default: the reward"""
+    top_fraction: Annotated[float, Field(gt=0, le=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """keep this fraction of the scored responses that meet the condition, those ranked highest"""
+    quantile: Annotated[float, Field(ge=0, le=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """keep the responses at or above this quantile of those that meet the condition"""
+    top_k: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """keep the K best responses of each prompt or row"""
+    per: Literal["prompt", "row"] | None = Field(default=None, json_schema_extra=OPTION)
+    """--top-k: the group that K applies to; default: prompt"""
+    min_gap: Annotated[float, Field(ge=0)] | None = None
+    """--top-k: keep responses only where the best leads the second best by at least this"""
 
 
 class FolderSettings(Settings):
     """Input and output folders of a filter."""
 
-    scored: str = Field(description="folder of a scored corpus, or of another filter's result")
-    output: str | None = Field(default=None, description="folder for the kept rows; default: they are only counted")
+    scored: str
+    """folder of a scored corpus, or of another filter's result"""
+    output: str | None = None
+    """folder for the kept rows; default: they are only counted"""
 
 
 class FilterSettings(HubSettings, ChoiceSettings, FolderSettings):
     """All settings of `filter`."""
 
-    format: Literal["jsonl", "parquet"] | None = Field(
-        default=None,
-        description="format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input",
-        json_schema_extra=MATTERS,
-    )
-    rows: Literal["rows", "responses"] = Field(
-        default="rows",
-        description="rows: write the whole input row of each kept response; responses: write each kept response alone, with "
-        "its prompt, its reward and the row's other flat fields",
-        json_schema_extra=MATTERS,
-    )
-    fields: bool = Field(
-        default=True, description="add Assay's columns to JSONL rows; without, rows keep their original bytes"
-    )
-    rest: str | None = Field(
-        default=None,
-        description="folder for the responses that aren't kept, in whole rows, each with the reason",
-        json_schema_extra=MATTERS,
-    )
-    partial: bool = Field(default=False, description="accept a run that isn't complete, and filter the parts that exist")
-    overwrite: bool = Field(
-        default=False, description="delete an earlier result in the output folders first", json_schema_extra=MATTERS
-    )
+    format: Literal["jsonl", "parquet"] | None = Field(default=None, json_schema_extra=OPTION)
+    """format of the kept rows: jsonl (input was JSON) or parquet; default: that of the input"""
+    rows: Literal["rows", "responses"] = Field(default="rows", json_schema_extra=OPTION)
+    """rows: write the whole input row of each kept response; responses: write each kept response alone, with its prompt, its
+    reward and the row's other flat fields"""
+    fields: bool = True
+    """add Assay's columns to JSONL rows; without, rows keep their original bytes"""
+    rest: str | None = Field(default=None, json_schema_extra=OPTION)
+    """folder for the responses that aren't kept, in whole rows, each with the reason"""
+    partial: bool = Field(default=False, json_schema_extra=OPTION)
+    """accept a run that isn't complete, and filter the parts that exist"""
+    overwrite: bool = Field(default=False, json_schema_extra=OPTION)
+    """delete an earlier result in the output folders first"""
 
 
 class RefiningSettings(Settings):
     """The models that criticise and edit drafts, and the number of drafts and feedbacks."""
 
-    feedback: str | None = Field(
-        default=None, description="model that criticises drafts; default: the policy", json_schema_extra=MATTERS
-    )
-    edit: str | None = Field(
-        default=None, description="model that edits drafts by the feedback; default: the policy", json_schema_extra=MATTERS
-    )
-    drafts: int = Field(default=4, ge=1, le=256, description="number of drafts per prompt", json_schema_extra=MATTERS)
-    feedbacks: int = Field(
-        default=2, ge=1, le=64, description="number of feedbacks per draft; each feedback yields one edit"
-    )
-    feedback_prompt: str | None = Field(
-        default=None,
-        description="file with the feedback prompt, a Jinja template over {{ conversation }} (or turns) and {{ response }}",
-    )
-    edit_prompt: str | None = Field(
-        default=None, description="file with the edit prompt, a Jinja template; also has {{ feedback }}"
-    )
+    feedback: str | None = Field(default=None, json_schema_extra=OPTION)
+    """model that criticises drafts; default: the policy"""
+    edit: str | None = Field(default=None, json_schema_extra=OPTION)
+    """model that edits drafts by the feedback; default: the policy"""
+    drafts: int = Field(default=4, ge=1, le=256, json_schema_extra=OPTION)
+    """number of drafts per prompt"""
+    feedbacks: int = Field(default=2, ge=1, le=64)
+    """number of feedbacks per draft; each feedback yields one edit"""
+    feedback_prompt: str | None = None
+    """file with the feedback prompt, a Jinja template over {{ conversation }} (or turns) and {{ response }}"""
+    edit_prompt: str | None = None
+    """file with the edit prompt, a Jinja template; also has {{ feedback }}"""
 
 
 class RefineSettings(JudgingSettings):

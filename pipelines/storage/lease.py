@@ -268,7 +268,7 @@ class _Lease:
                         is_told = True
                         notify(
                             f"{self._place.path} doesn't answer since {silent_s:.0f} s: {error_text(error)}; the run waits "
-                            f"for it up to {self._patience_s:g} s (--storage-patience-s)"
+                            f"for it up to {self._patience_s:g} s (storage_patience_s)"
                         )
 
         thread = threading.Thread(target=renew_until_ended, name="lease", daemon=True)

@@ -25,11 +25,20 @@ BODY = {"conversations": [{"messages": QUESTION, "responses": ["7", "9"]}]}
     [
         (["--model", "./no-such-folder"], "there is no model folder ./no-such-folder"),
         (["--model", "tiny-attributes", "--family", "nope"], "--family nope isn't a family that Assay knows"),
-        (["--model", "tiny-attributes", "--max-model-len", "99999999"], "--max-model-len 99999999 is more than"),
-        (["--model", "tiny-attributes", "--engine-args", "max_num_seq=3"], "did you mean 'max_num_seqs'"),
-        (["--model", "tiny-attributes", "--engine-args", "dtype=half"], "engine_args can't hold 'dtype'"),
-        (["--model", "tiny-attributes", "--cors-origins", "labels.example.com"], "must be an origin, https://HOST"),
-        (["--model", "tiny-attributes", "--min-replicas", "2"], "than --max-replicas 1: give --max-replicas 2 or more"),
+        (
+            ["--model", "tiny-attributes", "--set", "render.max_model_len=99999999"],
+            "--set render.max_model_len=99999999 is more than",
+        ),
+        (["--model", "tiny-attributes", "--set", "engine.engine_args.max_num_seq=3"], "did you mean 'max_num_seqs'"),
+        (["--model", "tiny-attributes", "--set", "engine.engine_args.dtype=half"], "engine_args can't hold 'dtype'"),
+        (
+            ["--model", "tiny-attributes", "--set", "access.cors_origins=labels.example.com"],
+            "must be an origin, https://HOST",
+        ),
+        (
+            ["--model", "tiny-attributes", "--set", "scaling.min_replicas=2"],
+            "scaling.min_replicas=2 is more than --max-replicas 1: give --max-replicas 2 or more",
+        ),
         (["--file", "f.yaml", "--name", "reward", "--open"], "sets everything but the address: leave out --name, --open"),
     ],
 )
@@ -69,7 +78,16 @@ def test_nothing_of_ray_is_shown_at_the_end(monkeypatch: pytest.MonkeyPatch, cap
 def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path) -> None:
     """Serve's own shutdown ends the proxies first, and with them the connection of whoever waits for an answer."""
     log = tmp_path / "log"
-    slow = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=3", "--max-requests", 1)
+    slow = (
+        "--model",
+        "tiny-attributes",
+        "--engine",
+        "fake",
+        "--set",
+        "engine.engine_args.latency_s=3",
+        "--set",
+        "limits.max_requests=1",
+    )
     with serving(*slow, log=log) as (address, process), ThreadPoolExecutor(1) as clients:
         asked = clients.submit(answer, address)
         wait(lambda: httpx.get(f"{address}/v1/models", timeout=60).status_code == 429)  # it has the only place

@@ -22,9 +22,11 @@ from docs.generate.outcomes import REASONS, STATUSES
 from docs.generate.python_api import functions
 from docs.generate.write import write
 from pipelines.cli import app
+from pipelines.cli.grouped_help import settable, setting_form
 from pipelines.exports.trainer_messages import Refusal
 from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.formats import PROMPT_SHAPES, SHAPES
+from pipelines.settings.options import leaves
 from pipelines.settings.run_settings import RowSettings
 from tests.conftest import REPOSITORY
 
@@ -42,19 +44,24 @@ def test_every_command_is_on_its_page_with_every_option(reference: Mapping[str, 
         assert page.startswith(f"# assay {words}\n")
         for parameter in command.params:
             shown = parameter.opts if isinstance(parameter, click.Option) else [(parameter.name or "").upper()]
-            assert all(name in page for name in (*shown, *parameter.secondary_opts)), parameter.name
+            assert all(name in page for name in shown), parameter.name
+        assert all(
+            f"| `{setting_form(leaf).partition('=')[0]}` |" in page
+            for leaf in settable(command.params)
+            if not leaf.is_option
+        )
     assert {"score", "models explain", "serve", "submit"} <= commands().keys()
 
 
 def test_an_option_has_its_type_its_default_and_its_help(reference: Mapping[str, str]) -> None:
     score, keep = reference["command-line/score.md"], reference["command-line/filter.md"]
-    help_text = text(RowSettings.model_fields["turns"].description or "")
-    assert f"| `--turns` | `final`, `all` | `final` | {help_text} |" in score
+    help_text = next(text(leaf.about) for leaf in leaves(RowSettings) if leaf.name == "turns")
+    assert f"| `corpus.turns` | `final`, `all` | `final` | {help_text} |" in score
     assert "| `--tensor-parallel` | integer | `1` |" in score
     assert "| `--overwrite` | flag |  |" in score
     assert "| `--response-column` | text, repeatable |" in score
     assert "| `--model` | text | required |" in score
-    assert "| `--fields` / `--no-fields` | flag | on |" in keep
+    assert "| `fields` | `true`, `false` | `true` |" in keep
     assert all(name in reference["command-line/pairs.md"] for name in ("there are ", *PAIR_FORMATS))
 
 

@@ -19,7 +19,18 @@ from tiny_models.arithmetic import questions
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 PROMPTS = 48
-SAMPLE = ("--policy", "tiny-policy", "--policy-max-tokens", 48, "--judge", "tiny-attributes", "-n", 16, "--part-rows", 8)
+SAMPLE = (
+    "--policy",
+    "tiny-policy",
+    "--set",
+    "policy.policy_max_tokens=48",
+    "--judge",
+    "tiny-attributes",
+    "-n",
+    16,
+    "--set",
+    "work.part_rows=8",
+)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +81,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
     output = tmp_path / "out"
     # Sixteen parts are worked on at a time, and end together: there must be more, or all are there at once.
     small = (*SAMPLE[:-1], 1)  # rows in a part
-    with running("sample", corpus, output, *small, "--policy-max-in-flight", 32) as driver:
+    with running("sample", corpus, output, *small, "--set", "policy_engine.policy_max_in_flight=32") as driver:
         engine, _ = engines_of(driver, 2)
         wait_until(lambda: len(parts_of(output)) >= 1, driver)
         kill(engine)
@@ -91,7 +102,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
 
 
 def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
-    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--enough", 6.5, run=run_here)["sampling"]
+    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--set", "draw.enough=6.5", run=run_here)["sampling"]
     assert counts["drawn"] <= 0.6 * counts["possible"]
     fewer, all_of = (share(list(map(best, read_answers(output)))) for output in (tmp_path / "out", calm))
     assert fewer >= all_of - 0.05
@@ -99,7 +110,18 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
 
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
-    more = ("--policy-max-tokens", 48, "--drafts", 3, "--feedbacks", 2, "--limit", 12, "--keep", "best")
+    more = (
+        "--set",
+        "policy.policy_max_tokens=48",
+        "--drafts",
+        3,
+        "--set",
+        "refining.feedbacks=2",
+        "--limit",
+        12,
+        "--keep",
+        "best",
+    )
     out = tmp_path / "out"
     models = ("--policy", "tiny-policy", "--select", "tiny-attributes")
     counts = summary("refine", corpus, out, *models, *more, run=run_here)

@@ -47,7 +47,7 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph]:
 
 def score(output: str) -> tuple[object, ...]:
     """A run of about half a minute, in parts of ten rows."""
-    slow = ("--engine-args", "latency_s=0.8", "--max-in-flight", 16, "--part-rows", 10)
+    slow = ("--set", "engine.engine_args.latency_s=0.8", "--set", "engine.max_in_flight=16", "--set", "work.part_rows=10")
     return ("score", CORPUS, output, "--model", "tiny-attributes", "--engine", "fake", *slow)
 
 

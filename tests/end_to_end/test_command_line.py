@@ -58,7 +58,7 @@ def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_standard_output_is_the_summary_alone_even_when_engines_die(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
-    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "die_after=60", "--json")
+    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--set", "engine.engine_args.die_after=60", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["scored"] == 100
     assert "engines died and were started again, " in done.stderr
@@ -68,7 +68,7 @@ def test_standard_output_is_the_summary_alone_even_when_engines_die(tmp_path: Pa
 
 def test_an_engine_that_cant_start_is_told_without_a_traceback(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(3)))
-    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--engine-args", "at={1: explode}")
+    done = assay("score", corpus, tmp_path / "scored", *FAKE, "--set", "engine.engine_args.at={1: explode}")
     assert done.returncode == 3
     assert "the fake engine can't start with these engine arguments: 'explode'" in done.stderr
     assert "Traceback" not in done.stdout + done.stderr
@@ -109,12 +109,18 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
         (("c.jsonl", "out", "--model", "./unbiased"), "has no score.bias"),
         (("c.jsonl", "out", "--model", "./causal"), "if it is one, say which with --family: first-logit: the logit"),
         (("c.jsonl", "out", "--model", "./causal", "--family", "scalar"), "which --family scalar can't read"),
-        (("c.jsonl", "out", *FAKE, "--weights", "wit=1"), "wit, which attributes doesn't have; it has helpfulness"),
+        (
+            ("c.jsonl", "out", *FAKE, "--set", "model.weights.wit=1"),
+            "wit, which attributes doesn't have; it has helpfulness",
+        ),
         (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
-        (("c.jsonl", "out", *FAKE, "--engine-args", "seed"), "--engine-args takes NAME=VALUE, and 'seed' isn't"),
-        (("c.jsonl", "out", *FAKE, "--engine-args", "seed=["), "seed isn't valid YAML"),
-        (("c.jsonl", "out", *FAKE, "--part-rows", "0"), "--part-rows 0: must be at least 1"),
-        (("c.jsonl", "out", *FAKE, "--max-model-len", "99999"), "is more than tiny-attributes takes"),
+        (
+            ("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed"),
+            "--set takes section.name=value, and 'engine.engine_args.seed' isn't",
+        ),
+        (("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed=["), "seed isn't valid YAML"),
+        (("c.jsonl", "out", *FAKE, "--set", "work.part_rows=0"), "--set work.part_rows=0: must be at least 1"),
+        (("c.jsonl", "out", *FAKE, "--set", "render.max_model_len=99999"), "is more than tiny-attributes takes"),
         (("odd.jsonl", "out", *FAKE), "no known shape fits these rows"),
     ],
 )
@@ -193,7 +199,7 @@ def test_a_check_prints_its_steps_and_nothing_of_vllms_log() -> None:
 
 @pytest.mark.long
 def test_a_check_whose_engine_cant_start_says_why_and_resumes_nothing() -> None:
-    done = assay("check", "tiny-scalar", "--engine-args", "quantization=fp8")
+    done = assay("check", "tiny-scalar", "--set", "engine.engine_args.quantization=fp8")
     assert done.returncode == 3
     *_, log, message = done.stderr.splitlines()
     assert "float32 is not supported for quantization method fp8" in message
@@ -220,12 +226,20 @@ def test_a_principle_is_taken_as_it_is_written(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"prompt": "a", "response": "b"}\n')
     written = {"a": 'accuracy: no "errors" # none', "b": "Yes", "c": "1 = 1"}
-    told = [word for name, text in written.items() for word in ("--principles", f"{name}={text}")]
+    told = [word for name, text in written.items() for word in ("--set", f"read.principles.{name}={text}")]
     done = run_here("score", corpus, tmp_path / "out", "--model", "tiny-principle", "--engine", "fake", *told)
     assert done.returncode == 0, done.stderr
     recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
     assert recipe["score"]["model"]["read"]["principles"] == written
     twice = run_here(
-        "score", corpus, tmp_path / "no", "--model", "tiny-principle", "--principles", "a=x", "--principles", "a=y"
+        "score",
+        corpus,
+        tmp_path / "no",
+        "--model",
+        "tiny-principle",
+        "--set",
+        "read.principles.a=x",
+        "--set",
+        "read.principles.a=y",
     )
-    assert (twice.returncode, "--principles gives one name twice: a, a" in twice.stderr) == (2, True)
+    assert (twice.returncode, "--set read.principles.a is given twice" in twice.stderr) == (2, True)

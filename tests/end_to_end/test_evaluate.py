@@ -8,7 +8,7 @@ import pytest
 from tests.support.commands import assay, parts_of, refusal_of, running, stamps, wait_until
 from tests.support.corpora import lines, write
 
-SLOW = ("--engine", "fake", "--engine-args", "latency_s=0.05", "--max-in-flight", 8)
+SLOW = ("--engine", "fake", "--set", "engine.engine_args.latency_s=0.05", "--set", "engine.max_in_flight=8")
 
 
 @pytest.mark.long

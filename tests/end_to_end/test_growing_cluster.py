@@ -54,8 +54,19 @@ def working() -> set[str]:
 def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Growing, slow: Path, tmp_path: Path) -> None:
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
     assert cluster.workers() == []
-    small = ("--engine-args", "max_num_seqs=4", "--part-rows", 10)
-    command = ("score", corpus, out, "--model", "tiny-attributes", "--autoscaled", "--max-replicas", 2, *small)
+    small = ("--set", "engine.engine_args.max_num_seqs=4", "--set", "work.part_rows=10")
+    command = (
+        "score",
+        corpus,
+        out,
+        "--model",
+        "tiny-attributes",
+        "--set",
+        "engine.autoscaled=true",
+        "--set",
+        "work.max_replicas=2",
+        *small,
+    )
     parts = Parts(str(out))
     with running(*command, RAY_ADDRESS=cluster.address) as run:
         wait_until(lambda: len(working()) == 1, run, every_s=0.5)

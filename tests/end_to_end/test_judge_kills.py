@@ -37,11 +37,20 @@ def exported(output: Path) -> list[str]:
 def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
     """With votes that are drawn: which they are follows from the seed, whoever asks and whenever."""
     corpus = corpus_of(tmp_path, "genrm", 120)
-    command = ("--model", "tiny-genrm", "--engine", "fake", "--votes", 4, "--trace", *PAIRS)
+    command = ("--model", "tiny-genrm", "--engine", "fake", "--votes", 4, "--set", "judge.trace=true", *PAIRS)
     calm = summary("score", corpus, tmp_path / "calm", *command, run=run_here)
     assert calm["rows"] == 120
     assert calm["scored"] == calm["responses"] > 150
-    slow = ("--engine-args", "latency_s=0.02", "--max-in-flight", 16, "--part-rows", 8, "--unit-bytes", 4000)
+    slow = (
+        "--set",
+        "engine.engine_args.latency_s=0.02",
+        "--set",
+        "engine.max_in_flight=16",
+        "--set",
+        "work.part_rows=8",
+        "--set",
+        "work.unit_bytes=4000",
+    )
     with running("score", corpus, tmp_path / "out", *command, *slow) as driver:
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 3, driver)
         for actor in actors_of(driver):
@@ -58,9 +67,22 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
 
 def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, "genrm", 48)
-    command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, "--trace", "--part-rows", 1, *PAIRS)
+    command = (
+        "score",
+        corpus,
+        tmp_path / "out",
+        "--model",
+        "tiny-genrm",
+        "--votes",
+        4,
+        "--set",
+        "judge.trace=true",
+        "--set",
+        "work.part_rows=1",
+        *PAIRS,
+    )
     # Slow enough to be interrupted; and vLLM is imported by the command itself, as for a user.
-    with running(*command, "--max-in-flight", 2, **{SWITCH: ""}) as driver:
+    with running(*command, "--set", "engine.max_in_flight=2", **{SWITCH: ""}) as driver:
         (engine,) = engines_of(driver)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
         kill(engine)

@@ -19,8 +19,8 @@ from tests.support.corpora import lines, rows, write
 from tests.support.local_ray import run_here
 from tests.support.processes import family
 
-FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--engine-args", "latency_s=0.5")
-SLOW = (*FAKE, "--max-in-flight", "20", "--part-rows", "20")
+FAKE = ("--model", "tiny-attributes", "--engine", "fake", "--set", "engine.engine_args.latency_s=0.5")
+SLOW = (*FAKE, "--set", "engine.max_in_flight=20", "--set", "work.part_rows=20")
 ROWS = 800  # for 20 seconds: a busy machine must have stopped the run by then
 
 

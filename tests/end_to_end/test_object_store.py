@@ -48,8 +48,8 @@ def numbers(found: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.usefixtures("s3_ray")
 def test_the_job_in_a_bucket_is_the_job_on_a_disk(s3: Any, tmp_path: Path) -> None:
     fill(s3, tmp_path / "in")
-    here = numbers(summary("score", tmp_path / "in", tmp_path / "scored", *FAKE, "--part-rows", 30))
-    there = numbers(summary("score", f"{BUCKET}/in", f"{BUCKET}/scored", *FAKE, "--part-rows", 30))
+    here = numbers(summary("score", tmp_path / "in", tmp_path / "scored", *FAKE, "--set", "work.part_rows=30"))
+    there = numbers(summary("score", f"{BUCKET}/in", f"{BUCKET}/scored", *FAKE, "--set", "work.part_rows=30"))
     assert here == there
     assert (there["rows"], there["scored"], there["rejected"]) == (401, 400, 1)
     summary("filter", tmp_path / "scored", tmp_path / "kept", "--keep", "reward > 0", "--rest", tmp_path / "rest")

@@ -81,8 +81,8 @@ def rewards_by_transformers(folder: Path, conversations: list[list[dict[str, str
 
 def test_a_policy_answers(chat_model: Path, tmp_path: Path) -> None:
     corpus = write(tmp_path / "prompts.jsonl", lines([{"prompt": "What is the capital of France?"}]))
-    options = ("--policy", chat_model, "--judge", "tiny-scalar", "-n", 1, "--policy-max-tokens", 24)
-    counts = summary("sample", corpus, tmp_path / "out", *options, "--policy-temperature", 0, run=run_here)
+    options = ("--policy", chat_model, "--judge", "tiny-scalar", "-n", 1, "--set", "policy.policy_max_tokens=24")
+    counts = summary("sample", corpus, tmp_path / "out", *options, "--set", "policy.policy_temperature=0", run=run_here)
     assert counts["scored"] == 1
     assert [row["candidate"] for row in scored(tmp_path / "out")] == ["The capital of France is Paris."]
 
@@ -90,7 +90,7 @@ def test_a_policy_answers(chat_model: Path, tmp_path: Path) -> None:
 def test_a_judge_by_a_rubric_answers(chat_model: Path, tmp_path: Path) -> None:
     corpus = write(tmp_path / "corpus.jsonl", lines([chat("What is 3 + 4?", "7"), chat("Name a colour.", "Blue.")]))
     rubric = write(tmp_path / "rubric.yaml", RUBRIC.encode())
-    options = ("--model", chat_model, "--rubric", rubric, "--max-tokens", 64)
+    options = ("--model", chat_model, "--rubric", rubric, "--set", "judge.max_tokens=64")
     counts = summary("score", corpus, tmp_path / "out", *options, run=run_here)
     assert counts["scored"] == 2
     assert all(row["reward"] in (1, 2, 3, 4, 5) for row in scored(tmp_path / "out"))

@@ -20,7 +20,13 @@ ROWS, PART_ROWS = 1500, 10
 def with_failures(folder: Path, count: int) -> list[dict[str, Any]]:
     """A scored folder in whose every part a response has failed; its rows before that."""
     summary(
-        "score", write(folder / "c.jsonl", lines(rows(count))), folder / "out", *FAKE, "--part-rows", PART_ROWS, run=run_here
+        "score",
+        write(folder / "c.jsonl", lines(rows(count))),
+        folder / "out",
+        *FAKE,
+        "--set",
+        f"work.part_rows={PART_ROWS}",
+        run=run_here,
     )
     whole = scored(folder / "out")
     fail(folder / "out", dict.fromkeys(range(3, count, PART_ROWS), "engine_timeout"))

@@ -35,7 +35,7 @@ def figures_and_files(
 
 
 def of_json(tmp_path: Path, rows: Rows, *, text: bool = True, **options: object) -> tuple[Evaluation, dict[str, Any]]:
-    """The same of a JSONL file, with made-up rewards; without `text` scored with --no-text."""
+    """The same of a JSONL file, with made-up rewards; without `text` scored with `text: false`."""
     corpus = write(tmp_path / "c.jsonl", lines(rows))
     return evaluated(scored_corpus(settings(corpus, tmp_path / "s", text=text)), tmp_path / "e", **options)
 

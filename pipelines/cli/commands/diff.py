@@ -9,7 +9,7 @@ from rich.text import Text
 
 from actors.errors import GateFailed
 from actors.text.visible import line
-from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
+from pipelines.cli.flags import argument, build_from, command, json_option, settings_options
 from pipelines.cli.plain_console import Report, tell
 from pipelines.settings.diff_settings import DiffSettings
 
@@ -22,8 +22,7 @@ _SHOWN_CHARACTERS = 70
 @command()
 @argument("first", DiffSettings)
 @argument("second", DiffSettings)
-@option("--out", "output", metavar="FOLDER", help="folder for diff.json, and moves.parquet with every move")
-@settings_options(DiffSettings, "first", "second", "output", numbers=("--number",))
+@settings_options(DiffSettings, "first", "second", output=("--out",), numbers=("--number",))
 @json_option
 def diff(as_json: bool, **options: Any) -> None:
     """Compare the scored corpora FIRST and SECOND of the same rows: by another model, version, card or prompt.

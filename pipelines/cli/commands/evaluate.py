@@ -26,10 +26,8 @@ _SHOWN_FLIPS = 20
 
 @command()
 @argument("scored", EvaluateSettings, nargs=-1, required=True)
-@option("--as", "benchmark", help="benchmark whose rules grade the items; default: found by the rows")
-@option("--out", "output", metavar="FOLDER", help="folder for results.json, table.md and the items")
 @option("--junit", metavar="FILE", help="--against: write the comparison as JUnit XML, for CI")
-@settings_options(EvaluateSettings, "scored", "benchmark", "output")
+@settings_options(EvaluateSettings, "scored", benchmark=("--as",), output=("--out",))
 @json_option
 def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
     """Evaluate reward models by the scored corpora SCORED of benchmark files or labelled preferences.

@@ -8,15 +8,7 @@ import click
 
 from actors.errors import SettingsError
 from actors.text.counted import number_of
-from pipelines.cli.flags import (
-    argument,
-    build_from,
-    command,
-    given_options,
-    json_option,
-    option,
-    settings_options,
-)
+from pipelines.cli.flags import argument, build_from, command, given_options, json_option, option, settings_options, spell
 from pipelines.cli.plain_console import tell
 from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
 from pipelines.settings.options import leaves
@@ -66,23 +58,18 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
     # Everything else is in the recipe: an option that overrode it would plan another run than `assay run` does.
     plan_options = {leaf.name for kind in (CardSettings, LookSettings, BillSettings) for leaf in leaves(kind)}
     if of_recipe := sorted(options.keys() - plan_options):
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in of_recipe)
-        raise SettingsError(f"{flags}: {path} says what is scored and how; change it there")
+        names = ", ".join(map(spell, of_recipe))
+        raise SettingsError(f"{names}: {path} says what is scored and how; change it there")
     engine = step.engine
     if engine.tensor_parallel * engine.pipeline_parallel > 1:
         layout = {"tensor_parallel": engine.tensor_parallel, "pipeline_parallel": engine.pipeline_parallel}
         options = layout | dict(options)
-    return PlanSettings(
-        corpus=step.corpus,
-        model=step.model,
-        render=step.render,
-        prefix=step.prefix,
-        part_rows=step.work.part_rows,
-        pool=step.work,
-        card=build_from(CardSettings, {name: options[name] for name in CardSettings.model_fields if name in options}),
-        look=build_from(LookSettings, {name: options[name] for name in LookSettings.model_fields if name in options}),
-        bill=build_from(BillSettings, {name: options[name] for name in BillSettings.model_fields if name in options}),
-    )
+    of_plan = {
+        section: build_from(kind, {name: value for name, value in options.items() if name in kind.model_fields})
+        for section, kind in (("card", CardSettings), ("look", LookSettings), ("bill", BillSettings))
+    }
+    of_run = {name: getattr(step, name) for name in PlanSettings.model_fields.keys() - of_plan.keys()}
+    return PlanSettings(**of_run, **of_plan)
 
 
 def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:
@@ -100,7 +87,7 @@ def _show_layout(options: Mapping[str, Any], as_json: bool) -> None:
 
     of_corpus = sorted(options.keys() - {leaf.name for leaf in leaves(LayoutSettings)})
     if of_corpus:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in of_corpus)
-        raise SettingsError(f"{flags}: of a corpus, and there is none; give its files, or a recipe")
+        names = ", ".join(map(spell, of_corpus))
+        raise SettingsError(f"{names}: of a corpus, and there is none; give its files, or a recipe")
     plan = layout_of(build_from(LayoutSettings, options))
     tell(as_json, plan.as_json(), [f"{plan.layout}: {number_of(plan.layout.gpus, 'GPU')} for an engine", str(plan)])

@@ -6,16 +6,15 @@ from typing import Any
 
 import click
 
-from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options
+from pipelines.cli.flags import argument, build_from, command, json_option, settings_options
 from pipelines.cli.plain_console import say, tell
 from pipelines.settings.report_settings import ReportSettings
 
 
 @command()
 @argument("scored", ReportSettings, nargs=-1, required=True)
-@option("--out", "output", metavar="FILE", help="file for the page  [default: report.html]")
 @click.option("--open", "is_opened", is_flag=True, help="open the page in the browser when it is written")
-@settings_options(ReportSettings, "scored", "output")
+@settings_options(ReportSettings, "scored", output=("--out",))
 @json_option
 def report(is_opened: bool, as_json: bool, **options: Any) -> None:
     """Show the run in the folder SCORED, or an evaluation, as one HTML file; of two scored corpora, how they differ.

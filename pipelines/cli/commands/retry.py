@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from actors.text.counted import counts_text
-from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
+from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.cli.plain_console import tell
 from pipelines.settings.rescore_settings import RetrySettings
 
@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 @command()
 @argument("scored", RetrySettings)
-@option(
-    "--reasons",
-    metavar="A,B",
-    help="reasons for which responses have failed, with commas between them; default: all",
-)
-@settings_options(RetrySettings, "scored", "reasons")
+@settings_options(RetrySettings, "scored")
 @json_option
 def retry(as_json: bool, **options: Any) -> None:
     """Score again, in place, the responses of the scored corpus SCORED that have failed.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pipelines.cli.flags import argument, command, option
+from pipelines.cli.flags import argument, command, option, recipe_assignments
 
 if TYPE_CHECKING:
     from ray.job_submission import JobDetails
@@ -26,7 +26,8 @@ _tell = functools.partial(click.echo, err=True)
 @click.option(
     "--no-wait", is_flag=True, help="return once the job is submitted; only its name is printed to standard output"
 )
-def submit(recipe: str, address: str | None, submission_id: str | None, no_wait: bool) -> None:
+@recipe_assignments
+def submit(recipe: str, address: str | None, submission_id: str | None, no_wait: bool, assignments: tuple[str, ...]) -> None:
     """Run the steps in the file RECIPE as a job on a Ray cluster, and follow the job to its end.
 
     The job runs `assay run` with the code of this machine. Relative paths are resolved against the current folder, and every
@@ -37,7 +38,7 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     from pipelines.runtime.job_package import job_package
     from pipelines.settings.recipe import read_recipe
 
-    package = job_package(read_recipe(recipe))
+    package = job_package(read_recipe(recipe, assignments))
     for path, absolute in package.moved.items():
         _tell(f"{path} is {absolute}, which every node must see")
     client = submit_job.connect(address)
@@ -61,7 +62,8 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
         sys.exit(3)
     code = submit_job.exit_code(end)
     if code:
-        again = ["assay", "submit", recipe, *(["--address", address] if address else [])]
+        sets = [word for assignment in assignments for word in ("--set", assignment)]
+        again = ["assay", "submit", recipe, *sets, *(["--address", address] if address else [])]
         _tell(_how_it_ended(job, end, code, again, package.recipe.change_to_resume))
     sys.exit(code)
 

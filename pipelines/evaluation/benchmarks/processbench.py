@@ -5,7 +5,7 @@ solution is called right. A subset's figure is the harmonic mean of two accuraci
 which the first one must be found, and over the right ones. The score is the mean of the four subsets. A model that calls
 everything right, or everything wrong, gets 0.
 
-The rows have a field `steps`, as has a scored corpus of such a model: `assay score` needs a --prefix for them.
+The rows have a field `steps`, as has a scored corpus of such a model: `assay score` needs a `prefix` for them.
 
 Source: arXiv 2412.06559; QwenLM/ProcessBench. The subset is the beginning of a row's `id` ("gsm8k-12").
 """

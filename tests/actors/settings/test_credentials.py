@@ -101,12 +101,12 @@ def test_a_command_leaves_no_trace_of_one(tmp_path: Path) -> None:
     corpus.write_text('{"prompt": "a"}\n')
     arguments = json.dumps({"hf_token": SECRET})
     judge = ("--model", "tiny-attributes", "--engine", "fake")
-    wrong = assay("score", corpus, tmp_path / "out", *judge, "--engine-args", arguments)
+    wrong = assay("score", corpus, tmp_path / "out", *judge, "--set", f"engine.engine_args.{arguments}")
     assert (wrong.returncode, SECRET in wrong.stderr) == (2, False)
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(f"score:\n  inputs: [a]\n  output: b\n  model: {{model: m}}\n  engine: {{engine_args: {arguments}}}\n")
     for command in (
-        ("score", corpus, tmp_path / "out", *judge, "--engine-args", f"hf_token={SECRET}"),
+        ("score", corpus, tmp_path / "out", *judge, "--set", f"engine.engine_args.hf_token={SECRET}"),
         ("sample", corpus, tmp_path / "out", "--judge", "tiny-attributes", "--policy", f"http://me:{SECRET}@127.0.0.1:1/v1"),
         ("run", recipe),
     ):

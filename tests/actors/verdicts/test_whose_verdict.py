@@ -352,6 +352,13 @@ def test_words_about_winners_hide_no_verdict(words: str) -> None:
         assert reading(pattern, f"{words}\n{verdict}", **CHOICES) == Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0))
 
 
+def test_a_label_in_capitals_is_no_word_of_the_text() -> None:
+    pattern = r"\[RESULT\] (?P<score>\d+)"
+    assert reading(pattern, "The result is 42. Score: 9.\n[RESULT] 5") == Verdict(({"score": 5.0},))
+    for spelling in ("**RESULT**: 1", "RESULT: 1", "[RESULT]: 1", "# [RESULT]\n1"):
+        assert reading(pattern, f"It says: [RESULT] 5\n\n{spelling}") is Reason.TWO_VERDICTS
+
+
 @pytest.mark.parametrize(
     ("pattern", "quote", "spellings"),
     [

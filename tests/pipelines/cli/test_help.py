@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from actors.engine.engine_arguments import OURS
 from actors.errors import SettingsError
 from pipelines.cli.app import _Commands, cli
-from pipelines.cli.grouped_help import OTHERS, option_groups
+from pipelines.cli.grouped_help import settable, setting_form, shown_default
 from tests.conftest import REPOSITORY
 
 NAMES = cli.list_commands(click.Context(cli))
@@ -53,50 +53,72 @@ def test_help_of_the_models_has_whole_sentences() -> None:
 # --- assay COMMAND --help -------------------------------------------------------------------------------------------
 
 
-def test_help_shows_what_matters_and_names_the_other_groups() -> None:
+def test_help_shows_what_has_an_option_and_where_the_settings_are() -> None:
     output = shown("score", "--help")
-    assert len(output.splitlines()) < 60
-    for flag in ("--model", "--format", "--prompt-column", "--limit", "--tensor-parallel", "--overwrite", "--json"):
+    assert len(output.splitlines()) < 72
+    for flag in ("--model", "--format", "--prompt-column", "--limit", "--tensor-parallel", "--overwrite", "--set", "--json"):
         assert f"\n  {flag} " in output
-    assert "--votes" not in output
+    assert "part_rows" not in output
     assert output.index("--model ") < output.index("--format ")  # what is required comes first
     assert "INPUTS...  input files, glob patterns and folders" in output
-    words = " ".join(output.split())
-    assert "More groups of options: corpus, model, read, judge, render, engine, work, others. --help-all shows all" in words
+    assert "e.g. corpus.system_column=...; --help-all lists all" in shown("score", "--help", width=10_000)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_all_shows_every_option_once(name: str) -> None:
+def test_help_all_shows_every_option_and_every_setting_once(name: str) -> None:
     parameters = command(name).params
-    groups = option_groups(parameters)
-    everything = shown(name, "--help-all" if len(groups) > 1 else "--help", width=10_000)
-    starts = [line.split()[0].rstrip(",") for line in everything.splitlines() if line.startswith("  -")]
-    expected = [option.opts[0] for options in groups.values() for option in options]
-    assert sorted(set(starts) - {"-h", "--help"}) == sorted(expected)
-    assert len(starts) == len(expected) + 1
-    assert [line for line in everything.splitlines() if line.endswith(":")][-1].startswith((list(groups)[-1], "Options"))
+    settings = [leaf for leaf in settable(parameters) if not leaf.is_option]
+    lines = shown(name, "--help-all" if settings else "--help", width=10_000).splitlines()
+    starts = [line.split()[0].rstrip(",") for line in lines if line.startswith("  -")]
+    options = [parameter.opts[0] for parameter in parameters if isinstance(parameter, click.Option)]
+    assert sorted(starts) == sorted([*options, "-h"])
+    words = " ".join(" ".join(lines).split())
+    for leaf in settings:
+        default = f" [default: {shown_default(leaf)}]" if shown_default(leaf) else ""
+        assert words.count(f" {setting_form(leaf)} {leaf.about}{default}") == 1
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_is_short_and_points_to_the_rest(name: str) -> None:
-    groups = option_groups(command(name).params)
+    parameters = command(name).params
     output = shown(name, "--help", width=10_000)
-    assert len(groups.pop("")) <= 20
-    assert ("--help-all shows all options." in output) is bool(groups)
-    assert not [option.opts[0] for options in groups.values() for option in options if f"  {option.opts[0]} " in output]
-    assert all(group.partition(":")[0].lower() in output.splitlines()[-1] for group in groups)
+    assert len([parameter for parameter in parameters if isinstance(parameter, click.Option)]) <= 23
+    assert ("--help-all lists all" in output) is bool(settable(parameters))
+
+
+def test_all_commands_together_have_few_options() -> None:
+    flags = [
+        parameter.opts[0] for name in NAMES for parameter in command(name).params if isinstance(parameter, click.Option)
+    ]
+    assert len(flags) <= 300
+    assert len(set(flags)) <= 110
 
 
 def test_a_section_says_what_it_is_about_and_others_come_last() -> None:
-    groups = list(option_groups(command("sample").params))
-    assert "Judge: how a judge that writes is asked, and what its judgements become" in groups
-    assert "Policy engine: how the policy's engines are started" in groups
-    assert (groups[0], groups[-1]) == ("", OTHERS)
+    output = shown("sample", "--help-all", width=10_000)
+    headings = [line for line in output.splitlines() if line.startswith("--set, ")]
+    assert "--set, judge: how a judge that writes is asked, and what its judgements become:" in headings
+    assert "--set, policy_engine: how the policy's engines are started:" in headings
+    assert headings[-1] == "--set, others:"
+
+
+def test_a_setting_says_what_it_takes() -> None:
+    output = shown("sample", "--help-all", width=10_000)
+    for form in (
+        "corpus.turns=final|all",
+        "judge.trace=true|false",
+        "work.part_rows=INTEGER",
+        "judge.temperature=NUMBER",
+        "model.weights.NAME=VALUE",
+        "policy.policy_stop=[A, B]",
+        "prefix=TEXT",
+    ):
+        assert f"\n  {form} " in output
 
 
 def test_engine_args_names_what_is_refused_and_where_the_others_are_explained() -> None:
     lines = shown("score", "--help-all", width=10_000).splitlines()
-    (line,) = [line for line in lines if line.startswith("  --engine-args")]
+    (line,) = [line for line in lines if line.startswith("  engine.engine_args.NAME=VALUE ")]
     assert "https://docs.vllm.ai" in line
     assert line.endswith(f"refused, because other settings decide them: {', '.join(sorted(OURS))}")
 
@@ -116,8 +138,9 @@ def test_a_policy_is_needed_and_no_responses_of_rows_are_taken(name: str, judge:
 
 
 def test_export_has_no_settings_of_pairs() -> None:
-    flags = {flag for parameter in command("export").params for flag in parameter.opts}
-    assert not flags & {"--per", "--spill", "--pairs", "--min-margin", "--length-balanced", "--labels", "--pair-seed"}
+    names = {leaf.name for leaf in settable(command("export").params)}
+    assert names
+    assert not names & {"per", "spill", "pairs", "min_margin", "length_balanced", "labels", "pair_seed"}
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -153,7 +176,8 @@ def completed(line: str) -> list[str]:
     [
         ("assay ref", ["plain,refine"]),
         ("assay score --tensor", ["plain,--tensor-parallel"]),
-        ("assay score --turns ", ["plain,final", "plain,all"]),
+        ("assay score --engine ", ["plain,vllm", "plain,fake"]),
+        ("assay score --set work.part", ["plain,work.part_rows="]),
         ("assay score --model tiny-s", ["plain,tiny-scalar"]),
         ("assay sample p o --policy tiny-p", ["plain,tiny-policy", "plain,tiny-principle"]),
         ("assay ensemble a b --model tiny-s", ["plain,tiny-scalar"]),

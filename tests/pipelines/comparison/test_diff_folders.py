@@ -30,7 +30,7 @@ MESSAGES = RowShape("messages")
 
 
 def corpus(folder: Path, rewards: Sequence[Any], texts: Sequence[str] = (), **how: Any) -> str:
-    """A scored corpus; with `texts` it has them in a column, too, as it does unless it is scored with --no-text."""
+    """A scored corpus; with `texts` it has them in a column, too, as it does unless it is scored with `text: false`."""
     words = texts or [f"answer {at}" for at in range(len(rewards))]
     rows = [chat(f"q {text}", text, id=at) for at, text in enumerate(words)]
     return judged_corpus(folder, rows, [[reward] for reward in rewards], MESSAGES, texts=texts, **how)

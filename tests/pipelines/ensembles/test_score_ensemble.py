@@ -352,7 +352,16 @@ def test_a_member_may_have_settings_of_its_own() -> None:
 @pytest.mark.long
 def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(6, 7)))
-    flags = ["--model", "tiny-scalar", "--model", "tiny-attributes", "--engine", "fake", "--suspect-disagreement", "1.2"]
+    flags = [
+        "--model",
+        "tiny-scalar",
+        "--model",
+        "tiny-attributes",
+        "--engine",
+        "fake",
+        "--set",
+        "combination.suspect_disagreement=1.2",
+    ]
     done = run_here("ensemble", corpus, tmp_path / "out", *flags)
     assert done.returncode == 0, done.stderr
     assert "tiny_attributes: tiny-attributes, model 2 of 2" in done.stderr

@@ -262,12 +262,12 @@ def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:
     )
     found = json.loads(run(recipe, "--json", "--tokens-per-s", 500)[1])
     same = json.loads(
-        run(path, "--model", "tiny-scalar", "--turns", "all", "--max-model-len", 250, "--part-rows", 70,
-            "--tokens-per-s", 500, "--json")[1]
+        run(path, "--model", "tiny-scalar", "--set", "corpus.turns=all", "--set", "render.max_model_len=250",
+            "--set", "work.part_rows=70", "--tokens-per-s", 500, "--json")[1]
     )  # fmt: skip
     assert found == same
     assert found["part_rows"] == 70
-    assert "says what is scored and how" in run(recipe, "--turns", "final")[2]
+    assert "says what is scored and how" in run(recipe, "--set", "corpus.turns=final")[2]
     assert "by itself" in run(recipe, path)[2]
     assert "says what is scored and how" in run(recipe, "--replicas", 2)[2]
     recipe.write_text("filter: {scored: out}\n")

@@ -29,7 +29,7 @@ def test_a_layout_with_its_arithmetic() -> None:
     first, second = run("--model", LARGE).splitlines()
     assert first == "TP 8 x PP 2: 16 GPUs for an engine"
     assert second.startswith("TP 8 x PP 2: 39.7 weights + ")
-    found = json.loads(run("--model", LARGE.lower(), "--precision", "fp8", "--json"))
+    found = json.loads(run("--model", LARGE.lower(), "--set", "card.precision=fp8", "--json"))
     assert (found["tensor_parallel"], found["pipeline_parallel"], found["gpus"]) == (8, 1, 8)
     assert "weights" in found["arithmetic"]
 
@@ -39,12 +39,12 @@ def test_a_checkpoint_that_is_here() -> None:
 
 
 def test_a_model_in_float32_takes_twice_the_memory() -> None:
-    words = ("--model", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--context", 8192)
+    words = ("--model", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--set", "card.context=8192")
     assert run(*words).startswith("TP 4: 4 GPUs for an engine\nTP 4: 32.9 weights + 5.0 cache")
-    assert run(*words, "--dtype", "float16") == run(*words)
-    exact = run(*words, "--dtype", "float32")
+    assert run(*words, "--set", "model.dtype=float16") == run(*words)
+    exact = run(*words, "--set", "model.dtype=float32")
     assert exact.startswith("TP 8: 8 GPUs for an engine\nTP 8: 32.9 weights + 5.0 cache")
-    assert run(*words, "--dtype", "float32", "--precision", "bfloat16") == run(*words)
+    assert run(*words, "--set", "model.dtype=float32", "--set", "card.precision=bfloat16") == run(*words)
 
 
 def test_a_checkpoint_that_is_here_is_laid_out_in_its_precision() -> None:

@@ -369,7 +369,7 @@ def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: P
     rows = pa.array([f"elsewhere:{at}" for at in range(len(GOOD))])
     moved = [replace(saved, items=saved.items.set_column(0, "row", rows)) for saved in other]
     with pytest.raises(
-        SettingsError, match=r"0 of 20 items of c \(scored with --no-text: known by place alone\) are among the 20 of c"
+        SettingsError, match=r"0 of 20 items of c \(scored with `text: false`: known by place alone\) are among the 20 of c"
     ):
         compare(moved, read_results(str(before)))
 
@@ -445,7 +445,7 @@ def test_rows_that_are_there_twice_are_counted_each_and_said(tmp_path: Path) -> 
     shown = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "s")])
     assert said in shown.output
     (unknown,) = run(preferences(tmp_path / "n", [(2.0, 1.0)] * 2))
-    assert unknown.repeated is None, "without the responses' texts (--no-text) nobody can tell"
+    assert unknown.repeated is None, "without the responses' texts (`text: false`) nobody can tell"
     assert not [caveat for caveat in unknown.caveats if "repeat" in caveat]
 
 

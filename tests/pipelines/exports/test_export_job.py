@@ -870,7 +870,7 @@ def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
     folder = drawn(tmp_path / "in", *SIX, outputs=("reward", "a"))
     out = tmp_path / "out"
     asked = {
-        "choose": (("--keep", "softmax", "-k", "2", "--softmax-temperature", "0.5", "--per", "row"), "choose"),
+        "choose": (("--keep", "softmax", "-k", "2", "--set", "softmax_temperature=0.5", "--per", "row"), "choose"),
         "pairs": (("--pairs", "all", "--for", "trl-reward", "--min-margin", "1"), "pairs"),
         "export": (("--for", "kto", "--threshold", "2"), "export"),
     }
@@ -1059,8 +1059,8 @@ def test_everything_that_is_made_of_them_says_so(as_scored: Mapping[str, str], t
         "status": ("status", folder),
         "filter": ("filter", folder, "--keep", "reward > -99"),
         "choose": ("choose", folder, tmp_path / "best", "--keep", "best"),
-        "pairs": ("pairs", folder, tmp_path / "pairs", "--fake-ok"),
-        "export": ("export", folder, tmp_path / "sft", "--for", "sft", "--fake-ok"),
+        "pairs": ("pairs", folder, tmp_path / "pairs", "--set", "fake_ok=true"),
+        "export": ("export", folder, tmp_path / "sft", "--for", "sft", "--set", "fake_ok=true"),
     }
     for name, words in commands.items():
         again = ("--overwrite",) if name in ("choose", "pairs", "export") else ()
@@ -1105,7 +1105,7 @@ def test_pairs_against_the_labels_are_counted_and_left_out_where_that_is_asked(t
     assert made_of["require"].left == {"against the label": 20 - agree}
     margins = [row["label_margin"] for row in rows_in(tmp_path / "ignore")]
     assert sorted(margins) == pytest.approx(sorted(own["chosen"] - own["rejected"] for own in rewards.values()))
-    shown = run("pairs", folder, tmp_path / "shown", "--fake-ok")
+    shown = run("pairs", folder, tmp_path / "shown", "--set", "fake_ok=true")
     assert f"Labels: {agree} pairs are as the corpus' own chosen and rejected, {20 - agree} are the other way round" in shown
 
 

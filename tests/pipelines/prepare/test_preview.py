@@ -38,10 +38,10 @@ def test_a_corpus_of_which_everything_can_be_judged_says_nothing_of_it(tmp_path:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        (OPEN, r"no_final_assistant.*--turns all"),
+        (OPEN, r"no_final_assistant.*--set corpus.turns=all"),
         (UNKNOWN, r"unknown_role: 'hummany'; known are system, developer, user, human"),
-        (CONTROL, r"control_token.*--control-tokens neutralise"),
-        (LONG, r"too_long.*--too-long trim-turns"),
+        (CONTROL, r"control_token.*--set render.control_tokens=neutralise"),
+        (LONG, r"too_long.*--set render.too_long=trim-turns"),
         (chat(user("q"), said(7)), r"content_not_text: a number, 7"),
     ],
     ids=["open", "role", "control", "long", "number"],

@@ -32,7 +32,7 @@ def planned(path: Path, **options: Any) -> resolve_run.ResolvedRun:
 
 def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([*thinking(3), *rows(2)]))
-    with pytest.raises(SettingsError, match=r"3 of the 5 responses .* --reasoning strip .* keep .* reject"):
+    with pytest.raises(SettingsError, match=r"3 of the 5 responses .* --set render.reasoning=strip .* keep .* reject"):
         planned(corpus)
     earlier = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "<think>hm</think>b"}]
     row = {"messages": [*earlier, *chat("c", "d")["messages"]]}
@@ -83,6 +83,6 @@ def test_a_policy_that_reasons_is_told_by_its_template() -> None:
     judge = resolve_model(ModelSettings(model="tiny-scalar"), RenderSettings())
     policies.check_reasoning(resolve_policy(PolicySettings(policy="tiny-policy")), judge, RenderSettings())
     thinker = resolve_policy(PolicySettings(policy="tiny-rm-r1"))
-    with pytest.raises(SettingsError, match=r"its chat template holds <think>.*--reasoning strip"):
+    with pytest.raises(SettingsError, match=r"its chat template holds <think>.*--set render.reasoning=strip"):
         policies.check_reasoning(thinker, judge, RenderSettings())
     policies.check_reasoning(thinker, judge, RenderSettings(reasoning="strip"))

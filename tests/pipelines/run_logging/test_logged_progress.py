@@ -1,4 +1,4 @@
-"""Runs in the places that `--log` names: real clients in their offline modes, read back as they read themselves."""
+"""Runs in the places that `log` names: real clients in their offline modes, read back as they read themselves."""
 
 import contextlib
 import importlib
@@ -68,7 +68,7 @@ def log(name: str, folder: Path, parts: int = 10) -> list[str]:
 
 
 def test_tensorboard_reads_the_curve_the_summary_and_the_settings(tmp_path: Path) -> None:
-    assert log("tensorboard", tmp_path) == [f"--log tensorboard: {tmp_path}/scored/tensorboard"]
+    assert log("tensorboard", tmp_path) == [f"log tensorboard: {tmp_path}/scored/tensorboard"]
     reader: Any = importlib.import_module("tensorboard.backend.event_processing.event_accumulator")
     events = reader.EventAccumulator(str(tmp_path / "scored" / "tensorboard" / RUN), size_guidance={"tensors": 0}).Reload()
     curve = [(point.step, round(tensor(point), 3)) for point in events.Tensors("progress/done_share")]
@@ -121,7 +121,7 @@ def wandb_records(file: Path) -> bytes:
 
 def test_wandb_keeps_the_same_in_its_offline_run(tmp_path: Path) -> None:
     (note,) = log("wandb", tmp_path)
-    assert note.startswith(f"--log wandb: {tmp_path}/wandb/offline-run-")
+    assert note.startswith(f"log wandb: {tmp_path}/wandb/offline-run-")
     sys.modules["wandb"].teardown()  # as at the end of a process: its service writes what it still holds
     (file,) = tmp_path.glob(f"wandb/offline-run-*/run-{RUN}.wandb")
     content = wandb_records(file)
@@ -139,7 +139,7 @@ def test_a_client_without_a_key_is_said_once_and_the_run_goes_on(tmp_path: Path,
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     (note,) = log("wandb", tmp_path)
-    assert note.startswith("--log wandb failed: ")
+    assert note.startswith("log wandb failed: ")
     assert note.endswith("; the run goes on without it")
 
 
@@ -163,9 +163,7 @@ def test_a_server_that_never_answers_slows_no_part_and_little_of_the_end(
             assert time.monotonic() - start < 1
             progress.summarised(SUMMARY)
         assert time.monotonic() - start < 20
-    assert notes.all == [
-        "--log mlflow isn't done 1 s after the run's end, and is left unfinished; the run goes on without it"
-    ]
+    assert notes.all == ["log mlflow isn't done 1 s after the run's end, and is left unfinished; the run goes on without it"]
 
 
 class Broken:
@@ -188,7 +186,7 @@ class Broken:
 @pytest.mark.parametrize("error", [OSError("no route\nto host"), SystemExit("no route"), ValueError("no route")])
 def test_a_logger_that_fails_is_named_once(tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOGGERS, "broken", LoggerKind("broken", "json", lambda run: Broken(error)))
-    assert log("broken", tmp_path) == ["--log broken: nowhere", "--log broken failed: no route; the run goes on without it"]
+    assert log("broken", tmp_path) == ["log broken: nowhere", "log broken failed: no route; the run goes on without it"]
 
 
 def test_a_logger_that_hangs_gets_no_more_than_the_queue_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +203,7 @@ def test_a_logger_that_hangs_gets_no_more_than_the_queue_holds(tmp_path: Path, m
         thread.log({"progress/rows": 1.0}, step)
     thread.end({}, 5, is_complete=True)
     assert time.monotonic() - start < 10
-    assert notes.all == ["--log hanging takes nothing more; the run goes on without it"]
+    assert notes.all == ["log hanging takes nothing more; the run goes on without it"]
     released.set()
 
 
@@ -223,7 +221,7 @@ def test_a_logger_that_hangs_keeps_no_process_alive() -> None:
     [
         ("wandb", "out", "needs the package wandb, which isn't installed: pip install 'assay[wandb]'"),
         ("mlflow", "out", "needs the package mlflow, which isn't installed: pip install 'assay[mlflow]'"),
-        ("comet", "out", "--log comet: there is no such logger; there are mlflow, tensorboard, wandb"),
+        ("comet", "out", "--log=comet: there is no such logger; there are mlflow, tensorboard, wandb"),
     ],
 )
 def test_a_logger_that_is_missing_is_refused_before_the_run(
@@ -253,4 +251,4 @@ def test_a_run_is_logged_with_its_recipe_and_summary(tmp_path: Path) -> None:
     assert run.data.metrics["progress/done_share"] == 1.0
     identity = json.loads((tmp_path / "scored" / "manifest.json").read_text())["identity"]
     assert run.data.params["identity.weights"] == identity["weights"]
-    assert next(note for note in notes.all if note.startswith("--log")).startswith("--log mlflow: file://")
+    assert next(note for note in notes.all if note.startswith("log ")).startswith("log mlflow: file://")

@@ -83,10 +83,8 @@ def test_every_prompt_has_its_candidates_each_with_a_reward(calm: Calm) -> None:
 def test_what_a_kill_loses_is_said_and_how_to_make_it_less(corpus: Path, tmp_path: Path) -> None:
     notes = Notes()
     sample(told(corpus, tmp_path / "out", part_rows=2, limit=4), notes)
-    (kept,) = [
-        note for note in notes.all if note.startswith("candidates are kept by parts of up to 2 prompts (--part-rows)")
-    ]
-    assert "--policy-max-in-flight bounds" in kept
+    (kept,) = [note for note in notes.all if note.startswith("candidates are kept by parts of up to 2 prompts (part_rows)")]
+    assert "policy_max_in_flight bounds" in kept
 
 
 def test_a_candidates_reward_is_what_scoring_its_conversation_gives(corpus: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ COMMANDS = [
     ("filter", "--top-fraction", "0.5"),
     ("filter", "--top-k", "1", "--per", "prompt"),
     ("choose", "--keep", "best"),
-    ("pairs", "--fake-ok"),
+    ("pairs", "--set", "fake_ok=true"),
     ("export", "--for", "sft"),
 ]
 

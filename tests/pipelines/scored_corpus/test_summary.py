@@ -323,7 +323,7 @@ def test_responses_that_are_there_again_are_counted(tmp_path: Path, capsys: pyte
     show(scored_report(summary, build(ScoreSettings, {"inputs": ("c",), "output": "out dir/", "model": "m"})))
     shown = capsys.readouterr().out
     assert "Repeats: 3 of 10 responses have the text of an earlier response to an equal prompt" in shown
-    assert "`assay choose 'out dir' OUTPUT --keep all --distinct 1`" in shown
+    assert "`assay choose 'out dir' OUTPUT --keep all --set distinct=1`" in shown
 
 
 def test_nothing_is_said_where_no_response_is_there_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -247,7 +247,7 @@ def test_a_dataset_uses_the_store_of_a_folder(tmp_path: Path, corpus: Path) -> N
 @pytest.mark.long
 def test_a_killed_run_leaves_nothing_wrong_and_loses_little(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(1500)))
-    slow = ("--engine-args", "latency_s=0.05", "--max-in-flight", 16, "--part-rows", 50)
+    slow = ("--set", "engine.engine_args.latency_s=0.05", "--set", "engine.max_in_flight=16", "--set", "work.part_rows=50")
     command = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", "--engine", "fake")
     store = ("--store", tmp_path / "store")
     with running(*command, *slow, *store) as driver:

@@ -159,10 +159,17 @@ def test_a_mistake_in_a_recipe(name: str, value: Any, said: str, tmp_path: Path)
     ("options", "said"),
     [
         ("--tensor-parallel 0", "--tensor-parallel 0: must be at least 1"),
-        ("--prefix 1a", "--prefix '1a': must be letters"),
+        ("--set prefix=1a", "--set prefix=1a: must be letters"),
+        ("--set max_failed_fraction=half", "--set work.max_failed_fraction=half: must be a number"),
+        ("--set engine.deterministic=maybe", "--set engine.deterministic=maybe: must be true or false"),
+        ("--set corpus.turns=some", "--set corpus.turns=some: must be 'final' or 'all'"),
+        ("--set principles=[1]", "--set read.principles is a list: must be a mapping of names to values"),
         ("--rubric no.yaml", "--rubric: the rubric no.yaml can't be read: No such file or directory"),
-        ("--weights a=x", "--weights.a 'x': must be a number"),
-        ("--replicas 2 --max-replicas 3", "--replicas is a number that stays, and --min-replicas and --max-replicas one"),
+        ("--set weights.a=x", "--set model.weights.a=x: must be a number"),
+        (
+            "--replicas 2 --set max_replicas=3",
+            "--replicas is a number that stays, and --set work.min_replicas=... and --set work.max_replicas=... one",
+        ),
         ("--response-column a --response-column a", "--response-column: a is given twice"),
     ],
 )
@@ -178,7 +185,7 @@ def test_a_mistake_on_the_command_line_is_named_by_its_flag(options: str, said: 
         (["sample", "p", "o", "--policy", "p", "--judge", "j", "-n", "0"], "-n 0: must be at least 1"),
         (["pairs", "s", "o", "--min-margin", "-1"], "--min-margin -1.0: must be at least 0"),
         (["serve", "--model", "a", "--port", "70000"], "--port 70000: must be at most 65535"),
-        (["plan", "--model", "a", "--context", "0"], "--context 0: must be at least 1"),
+        (["plan", "--model", "a", "--set", "card.context=0"], "--set card.context=0: must be at least 1"),
         (["report", "a", "b", "c"], "SCORED has 3: must have at most 2"),
     ],
 )
@@ -202,19 +209,22 @@ def test_other_commands_name_their_flags(options: list[str], said: str) -> None:
 def test_a_mistake_in_a_file_for_the_endpoint(content: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(content)
-    assert refusal(lambda: _from_file(str(file), None, {})).startswith(f"{file}: {said}")
+    assert refusal(lambda: _from_file(str(file), {})).startswith(f"{file}: {said}")
 
 
 def test_what_a_file_for_the_endpoint_sets_is_named_by_its_flags() -> None:
-    message = refusal(lambda: _from_file("s.yaml", None, {"max_replicas": 2}))
-    assert message == "--file s.yaml sets everything but the address: leave out --max-replicas"
+    options = ["--file", "s.yaml", "--max-replicas", "2", "--set", "max_items=3", "--name", "a"]
+    message = str(CliRunner().invoke(cli, ["serve", *options]).exception)
+    assert message == (
+        "--file s.yaml sets everything but the address: leave out --set limits.max_items, --max-replicas, --name"
+    )
 
 
 @pytest.mark.parametrize("name", ["api_key", "hf_token"])
 def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> None:
     secret = "hf_0123456789"
     step = {"inputs": "c", "output": "o", "model": "m", "engine_args": {name: secret}}
-    given = ["score", "c", "o", "--model", "m", "--engine-args", f"{name}={secret}"]
+    given = ["score", "c", "o", "--model", "m", "--set", f"engine.engine_args.{name}={secret}"]
     said = [
         refusal(lambda: validate(Recipe, {"score": step})),
         refusal(lambda: pipelines.score("c", "o", model="m", engine_args={name: secret})),

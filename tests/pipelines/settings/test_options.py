@@ -33,7 +33,7 @@ def test_no_name_means_two_settings(settings: type[Settings]) -> None:
 
 @pytest.mark.parametrize("settings", [ScoreSettings, FilterSettings])
 def test_every_setting_says_what_it_is(settings: type[Settings]) -> None:
-    assert [leaf.name for leaf in leaves(settings) if not leaf.field.description] == []
+    assert [leaf.name for leaf in leaves(settings) if not leaf.about] == []
 
 
 def test_leaves_know_their_sections() -> None:
@@ -227,13 +227,13 @@ def test_what_is_no_yaml_is_told_with_its_file_and_line(tmp_path: Path, wrong: s
     with pytest.raises(SettingsError, match=r"the rubric .*mine\.yaml can't be read: line [23]"):
         validate(JudgeSettings, {"rubric": str(path)})
     with pytest.raises(SettingsError, match=r"mine\.yaml isn't valid YAML: line [23]"):
-        _from_file(str(path), None, {})
+        _from_file(str(path), {})
 
 
 def test_a_mistake_in_a_file_for_the_endpoint_is_told_with_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("modles: []\n")
     with pytest.raises(SettingsError, match=r"mine\.yaml: models is missing\n  modles isn't a setting"):
-        _from_file(str(tmp_path / "mine.yaml"), None, {})
+        _from_file(str(tmp_path / "mine.yaml"), {})
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
@@ -256,15 +256,13 @@ def test_an_option_that_takes_one_value_is_refused_twice() -> None:
 
     run = CliRunner().invoke
     for twice, told in (
-        (["--prefix", "a_", "--prefix", "b_"], "--prefix takes one value, and it is given 'a_' and 'b_'"),
         (["--limit", "3", "--limit", "4"], "--limit takes one value, and it is given 3 and 4"),
-        (["--turns", "all", "--turns", "final"], "--turns takes one value"),
+        (["--format", "messages", "--format", "mixed"], "--format takes one value, and it is given 'messages' and 'mixed'"),
+        (["--engine", "fake", "--engine", "vllm"], "--engine takes one value"),
         (["--model", "other"], "--model takes one value, and it is given 'm' and 'other'"),
     ):
         found = run(command, ["--model", "m", *twice])
         assert (found.exit_code, told in found.output) == (2, True), found.output
-    engine_args = run(command, ["--model", "m", "--engine-args", "a=1", "--engine-args", "a=2"])
-    assert "--engine-args gives one name twice: a, a" in str(engine_args.exception)
     several = ["--response-column", "output_1", "--response-column", "output_2", "--limit", "3"]
     assert run(command, ["--model", "m", *several]).exit_code == 0
     assert given_values == [{"model": "m", "response_column": ("output_1", "output_2"), "limit": 3}]

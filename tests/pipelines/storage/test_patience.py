@@ -139,7 +139,7 @@ def test_a_run_says_that_its_store_is_silent_and_goes_on(terse_s3: TerseStore, m
     assert len(told) == 2, "once an outage"
     for silent in told:
         assert silent.startswith(f"{BUCKET}/a doesn't answer since ")
-        assert silent.endswith("the run waits for it up to 30 s (--storage-patience-s)")
+        assert silent.endswith("the run waits for it up to 30 s (storage_patience_s)")
     assert list(storage.folder(f"{BUCKET}/a").entries()) == []
 
 

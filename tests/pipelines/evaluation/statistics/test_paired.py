@@ -168,7 +168,7 @@ def test_two_readings_of_a_file_meet_by_place_and_texts_are_not_needed_for_it(tm
     without_text = scored_as(tmp_path, "untold", rows, text=False, reasoning="keep")
     assert [comparison.items for comparison in run(whole, answers, without_text).paired] == [10, 10, 10]
     copy = scored_as(tmp_path, "copy", shuffled(rows), reasoning="keep")
-    with pytest.raises(SettingsError, match=r"untold\.jsonl \(scored with --no-text"):
+    with pytest.raises(SettingsError, match=r"untold\.jsonl \(scored with `text: false`"):
         run(copy, without_text)
 
 
