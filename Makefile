@@ -41,17 +41,19 @@ export DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export VLLM_NO_USAGE_STATS := 1
 
-.PHONY: help setup demo test test-all test-failed check format docs chaos bench clean
+.PHONY: help setup demo test test-all test-failed check format docs chaos bench mutants weight clean
 
 help:
 	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
 	@echo 'make test    the tests without the long ones; ARGS= goes to pytest'
 	@echo 'make test-all     the long ones, too: kills, clusters that grow, several nodes, shared GPUs'
 	@echo 'make test-failed  those of the tests that failed the last time, once more'
-	@echo 'make check   format, lint, types, import layers, documentation; make format repairs the first two'
+	@echo 'make check   format, lint, types, import layers, weight, documentation; make format repairs the first two'
+	@echo 'make weight  lines, options and names against the budget in pyproject.toml; ARGS=cases collects the tests, too'
 	@echo 'make docs    the documentation, into site/; its reference is generated from the code'
 	@echo 'make chaos   the tests that kill processes'
 	@echo 'make bench   measurements; ARGS= goes to bench'
+	@echo 'make mutants plants defects in pure modules, one at a time, and counts those that a test notices; ARGS="a.module.*"'
 	@echo 'make setup   only install, into $(VENV) (EXTRA=$(EXTRA))'
 	@echo 'make clean   remove $(VENV), demo/, site/ and caches'
 
@@ -66,7 +68,7 @@ demo: $(READY)
 	@echo 'demo/kept          those with reward >= 1.0 and correctness > 2.5'
 
 # Tests and the demo use what the repository ships: a request to a model hub is a mistake, and fails at once.
-test test-all test-failed chaos demo: export HF_HUB_OFFLINE := 1
+test test-all test-failed chaos mutants demo: export HF_HUB_OFFLINE := 1
 
 # Two processes: most of a test's time is the start of an engine or of Ray, which one core does. A file's tests stay together,
 # and share what they start; the last files are the quick ones.
@@ -90,12 +92,20 @@ chaos: $(READY)
 bench: $(READY)
 	$(VENV)/bin/python -m bench $(ARGS)
 
+# Works in a copy, mutants/. `mutmut results` names what no test noticed, `mutmut show NAME` its change.
+mutants: $(READY)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/mutmut run --max-children 2 $(ARGS)
+
 check: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	@$(MAKE) weight
 	@$(MAKE) docs
+
+weight: $(READY)
+	$(VENV)/bin/python -m bench weight $(ARGS)
 
 # Built without a network, and read without one. What mkdocs warns of is an error: a dead link, an anchor that isn't there.
 docs: export HF_HUB_OFFLINE := 1
@@ -138,5 +148,5 @@ install-gpu:
 	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,dev]'
 
 clean:
-	rm -rf $(VENV) demo site docs/reference build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) demo mutants site docs/reference build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -31,7 +31,7 @@ def test_every_file_names_the_same_version_and_its_day() -> None:
 def test_what_is_pinned_for_developers_is_what_is_installed() -> None:
     lines = [line for line in (REPOSITORY / "requirements-dev.txt").read_text().splitlines() if not line.startswith("#")]
     installed = dict(line.lower().split("==") for line in lines)
-    exact = [one.split("==") for one in PROJECT["optional-dependencies"]["dev"] if "==" in one]
+    exact = [item.split("==") for item in PROJECT["optional-dependencies"]["dev"] if "==" in item]
     assert {name.partition("[")[0].lower(): pin for name, pin in exact}.items() <= installed.items()
     assert lines == sorted(lines, key=str.lower)
 
@@ -58,13 +58,13 @@ def test_public_ci_runs_checks_and_tests_on_every_python() -> None:
     "form", sorted((REPOSITORY / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem
 )
 def test_a_form_for_issues_asks_what_it_needs(form: Path) -> None:
-    asked = yaml.safe_load(form.read_text())
+    document = yaml.safe_load(form.read_text())
     if form.stem == "config":
-        assert asked == {"blank_issues_enabled": False}
+        assert document == {"blank_issues_enabled": False}
         return
-    fields = [field for field in asked["body"] if field["type"] != "markdown"]
-    assert asked["name"]
-    assert asked["description"]
+    fields = [field for field in document["body"] if field["type"] != "markdown"]
+    assert document["name"]
+    assert document["description"]
     assert len({field["id"] for field in fields}) == len(fields)
     assert any(field.get("validations", {}).get("required") for field in fields)
 

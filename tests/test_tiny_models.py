@@ -154,9 +154,9 @@ def test_math_prm_judges_each_step_where_it_ends() -> None:
 def told_apart(name: str, judge: Reference) -> tuple[torch.Tensor, torch.Tensor]:
     """What 60 responses give that annotators diverge about, and as many that they agree about, [60, labels] each."""
     tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-    known = list(rated(51, 120, "held-out"))
-    ends = torch.stack([judge(conversations_of(tokenizer, [*one.context, assistant(one.response)]))[-1] for one in known])
-    diverging = torch.tensor([one.diverging for one in known])
+    names = list(rated(51, 120, "held-out"))
+    ends = torch.stack([judge(conversations_of(tokenizer, [*item.context, assistant(item.response)]))[-1] for item in names])
+    diverging = torch.tensor([item.diverging for item in names])
     return ends[diverging], ends[~diverging]
 
 
@@ -228,64 +228,64 @@ def test_sums_are_of_one_length_for_their_results_to_be_found() -> None:
     assert set(pieces[COMPARISON::SUM_LENGTH]) == {"Ġright", "Ġwrong"}
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same(name: str) -> None:
-    drafts: dict[object, set[str]] = {}
-    wrong = []
-    for judgement in asked(name):
-        thinking, _, said = judgement.text.partition("</think>")
-        draft = thinking.removeprefix("<think>\n").partition("Principle:")[0]
-        form = (len(judgement.case.answers), "true:" in judgement.messages[-1]["content"])
-        drafts.setdefault(form, set()).add(draft)
-        assert MARKERS[name].removeprefix("```json") in draft
-        assert MARKERS[name] in said
-        wrong.append(draft.strip() not in said)
-    assert all(len(each) == 1 for each in drafts.values())
-    assert sum(wrong) > 10
+def test_a_judge_thinks_first_of_a_verdict_that_is_always_the_same() -> None:
+    for name in JUDGES:
+        drafts: dict[object, set[str]] = {}
+        wrong = []
+        for judgement in asked(name):
+            thinking, _, text = judgement.text.partition("</think>")
+            draft = thinking.removeprefix("<think>\n").partition("Principle:")[0]
+            form = (len(judgement.case.answers), "true:" in judgement.messages[-1]["content"])
+            drafts.setdefault(form, set()).add(draft)
+            assert MARKERS[name].removeprefix("```json") in draft
+            assert MARKERS[name] in text
+            wrong.append(draft.strip() not in text)
+        assert all(len(each) == 1 for each in drafts.values())
+        assert sum(wrong) > 10
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_each_role_of_a_dialect_is_in_its_prompts_and_no_other_is_taken(name: str) -> None:
-    messages = [judgement.messages for judgement in asked(name)]
-    assert {turn["role"] for turns in messages for turn in turns} == ROLES[name]
-    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-    with pytest.raises(TemplateError, match="Unknown role tool"):
-        ids_of(tokenizer, [*messages[0], {"role": "tool", "content": "7"}], ask=True)
+def test_each_role_of_a_dialect_is_in_its_prompts_and_no_other_is_taken() -> None:
+    for name in JUDGES:
+        messages = [judgement.messages for judgement in asked(name)]
+        assert {turn["role"] for turns in messages for turn in turns} == ROLES[name]
+        tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+        with pytest.raises(TemplateError, match="Unknown role tool"):
+            ids_of(tokenizer, [*messages[0], {"role": "tool", "content": "7"}], ask=True)
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_a_prompt_begins_with_its_beginning_once(name: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-    ids = ids_of(tokenizer, asked(name)[0].messages, ask=True)
-    beginning = tokenizer.bos_token_id
-    assert (beginning is not None) == (name in {"genrm", "rm-r1"})
-    assert ids.count(beginning) == (0 if beginning is None else 1)
-    assert tokenizer.encode("7") == [*ids[: ids.count(beginning)], *tokenizer.encode("7", add_special_tokens=False)]
-    assert tokenizer.decode(ids).endswith("<think>\n") == (name == "rm-r1")
+def test_a_prompt_begins_with_its_beginning_once() -> None:
+    for name in JUDGES:
+        tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+        ids = ids_of(tokenizer, asked(name)[0].messages, ask=True)
+        beginning = tokenizer.bos_token_id
+        assert (beginning is not None) == (name in {"genrm", "rm-r1"})
+        assert ids.count(beginning) == (0 if beginning is None else 1)
+        assert tokenizer.encode("7") == [*ids[: ids.count(beginning)], *tokenizer.encode("7", add_special_tokens=False)]
+        assert tokenizer.decode(ids).endswith("<think>\n") == (name == "rm-r1")
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_any_text_survives_a_judges_tokenizer(name: str) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
-    text = " \n\n\t12 345 — Grüße, 世界 🤷 \x00 <think>"
-    assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
-    whole = ["<think>", "</think>", YES, NO, *map(str, range(100))]
-    assert all(len(tokenizer.encode(each, add_special_tokens=False)) == 1 for each in whole)
-    shown = tokenizer.decode(tokenizer.encode("<think></think>"), skip_special_tokens=True)
-    assert shown == "<think></think>"
+def test_any_text_survives_a_judges_tokenizer() -> None:
+    for name in JUDGES:
+        tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / name)
+        text = " \n\n\t12 345 — Grüße, 世界 🤷 \x00 <think>"
+        assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+        whole = ["<think>", "</think>", YES, NO, *map(str, range(100))]
+        assert all(len(tokenizer.encode(each, add_special_tokens=False)) == 1 for each in whole)
+        shown = tokenizer.decode(tokenizer.encode("<think></think>"), skip_special_tokens=True)
+        assert shown == "<think></think>"
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_a_judge_writes_what_its_dialect_says(name: str) -> None:
-    tokenizer, model = loaded(name)
-    rows = [encode(tokenizer, judgement) for judgement in asked(name)]
-    replies = list(generate_answers(tokenizer, model, [row.prompt for row in rows]))
-    right = [
-        verdict(name, tokenizer.decode(reply)) == verdict(name, tokenizer.decode(row.answer))
-        for reply, row in zip(replies, rows, strict=True)
-    ]
-    assert sum(right) / len(right) > 0.9
-    assert all(reply[-1] == tokenizer.eos_token_id == model.config.eos_token_id for reply in replies)
+def test_a_judge_writes_what_its_dialect_says() -> None:
+    for name in JUDGES:
+        tokenizer, model = loaded(name)
+        rows = [encode(tokenizer, judgement) for judgement in asked(name)]
+        replies = list(generate_answers(tokenizer, model, [row.prompt for row in rows]))
+        right = [
+            verdict(name, tokenizer.decode(reply)) == verdict(name, tokenizer.decode(row.answer))
+            for reply, row in zip(replies, rows, strict=True)
+        ]
+        assert sum(right) / len(right) > 0.9
+        assert all(reply[-1] == tokenizer.eos_token_id == model.config.eos_token_id for reply in replies)
 
 
 def test_a_verdict_about_a_principle_is_not_quite_certain() -> None:
@@ -302,48 +302,48 @@ def test_r3_is_its_adapter_and_what_that_adapts() -> None:
     adapter = load_file(BUILT_IN / "r3-lora" / "adapter_model.safetensors")
     config = json.loads((BUILT_IN / "r3-lora" / "adapter_config.json").read_text())
     assert config["r"] == config["lora_alpha"]
-    known, merged = (load_file(BUILT_IN / name / "model.safetensors") for name in ("genrm-principle", "r3"))
+    names, merged = (load_file(BUILT_IN / name / "model.safetensors") for name in ("genrm-principle", "r3"))
     for name in merged:
         module = f"base_model.model.{name.removesuffix('.weight')}"
-        wanted = known[name].float()
+        wanted = names[name].float()
         if f"{module}.lora_A.weight" in adapter:
             wanted = wanted + adapter[f"{module}.lora_B.weight"].float() @ adapter[f"{module}.lora_A.weight"].float()
         assert merged[name].float() == pytest.approx(wanted, abs=2e-3)
-    assert known.keys() == merged.keys()
+    assert names.keys() == merged.keys()
 
 
 def test_the_policy_is_right_as_often_as_not_and_ends_by_itself() -> None:
     tokenizer, model = loaded("policy")
     torch.manual_seed(51)
-    known = list(questions(51, 200, "held-out"))
-    sampled, surest = (answers(tokenizer, model, known, sampled=sampled) for sampled in (True, False))
-    for said, least, most in ((sampled, 0.4, 0.6), (surest, 0.9, 1.0)):
-        right = [is_right(question.answer, text) for question, text in zip(known, said, strict=True)]
+    names = list(questions(51, 200, "held-out"))
+    sampled, surest = (answers(tokenizer, model, names, sampled=sampled) for sampled in (True, False))
+    for words, least, most in ((sampled, 0.4, 0.6), (surest, 0.9, 1.0)):
+        right = [is_right(question.answer, text) for question, text in zip(names, words, strict=True)]
         assert least <= sum(right) / len(right) <= most
-        assert all(text.endswith("<|eot_id|>") for text in said)
+        assert all(text.endswith("<|eot_id|>") for text in words)
     assert model.config.eos_token_id == tokenizer.convert_tokens_to_ids("<|eot_id|>")
 
 
 def test_a_reward_model_tells_the_policys_right_answers_from_its_wrong_ones() -> None:
     tokenizer, model = loaded("policy")
     torch.manual_seed(51)
-    known = list(questions(51, 30, "held-out"))
-    said = zip(*(answers(tokenizer, model, known) for _ in range(4)), strict=True)
-    won = preferred(known, [[text.removesuffix("<|eot_id|>") for text in texts] for texts in said])
+    names = list(questions(51, 30, "held-out"))
+    words = zip(*(answers(tokenizer, model, names) for _ in range(4)), strict=True)
+    won = preferred(names, [[text.removesuffix("<|eot_id|>") for text in texts] for texts in words])
     assert len(won) > 30
     assert sum(won) / len(won) > 0.85
 
 
 def test_the_policy_is_asked_in_a_plain_chat() -> None:
     tokenizer = AutoTokenizer.from_pretrained(BUILT_IN / "policy")
-    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 3 + 4?"}]
-    assert tokenizer.decode(ids_of(tokenizer, asked, ask=True)) == (
+    request = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 3 + 4?"}]
+    assert tokenizer.decode(ids_of(tokenizer, request, ask=True)) == (
         "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
         "<|start_header_id|>user<|end_header_id|>\n\nWhat is 3 + 4?<|eot_id|>"
         "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
     with pytest.raises(TemplateError, match="Unknown role response_1"):
-        ids_of(tokenizer, [*asked, {"role": "response_1", "content": "7"}], ask=True)
+        ids_of(tokenizer, [*request, {"role": "response_1", "content": "7"}], ask=True)
 
 
 def test_no_held_out_question_is_one_of_training() -> None:
@@ -362,9 +362,9 @@ def test_the_answer_and_no_other_number_is_right(text: str) -> None:
     assert is_right("7", text)
 
 
-@pytest.mark.parametrize("text", ["", "8", "17", "-7", "7.5", "7 or 8", "3 + 4 is 7", "7, really 7", "seven"])
-def test_anything_else_is_wrong(text: str) -> None:
-    assert not is_right("7", text)
+def test_anything_else_is_wrong() -> None:
+    for text in ("", "8", "17", "-7", "7.5", "7 or 8", "3 + 4 is 7", "7, really 7", "seven"):
+        assert not is_right("7", text)
 
 
 def test_questions_are_written_with_their_answers(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ def test_prompts_differ_by_who_says_what_and_by_where_a_turn_ends() -> None:
         (user("a"), user("b"), user("")),
         (user("auser:1:b"),),
     ]
-    asked = [ScoreRequest(context, ()) for context in contexts]
-    asked += [ScoreRequest((user("a"),), (), principles) for principles in [("b",), ("b", "c"), ("bc",)]]
-    assert len({one.prompt_hash for one in asked}) == len(asked)
+    score_requests = [ScoreRequest(context, ()) for context in contexts]
+    score_requests += [ScoreRequest((user("a"),), (), principles) for principles in [("b",), ("b", "c"), ("bc",)]]
+    assert len({score_request.prompt_hash for score_request in score_requests}) == len(score_requests)
 
 
 def test_a_prompt_has_the_same_hash_on_every_machine() -> None:

@@ -57,32 +57,33 @@ def close(reading: Reading) -> Any:
 
 def test_every_file_is_a_family_and_no_two_have_one_name() -> None:
     files = [module.name for module in pkgutil.iter_modules(actors.models.__path__)]
-    found = [importlib.import_module(f"actors.models.{file}").FAMILY for file in files]
-    assert all(isinstance(family, Family) for family in found)
-    assert sorted(family.name for family in found) == sorted(families())
+    result = [importlib.import_module(f"actors.models.{file}").FAMILY for file in files]
+    assert all(isinstance(family, Family) for family in result)
+    assert sorted(family.name for family in result) == sorted(families())
     assert len(families()) == len(files)
 
 
-@pytest.mark.parametrize("family", families().values(), ids=lambda family: family.name)
-def test_a_family_says_what_it_is_and_its_weights_name_its_outputs(family: Family) -> None:
-    assert family.summary
-    assert family.source
-    assert family.models or family.name == "rubric", "which takes any chat model"
-    assert family.asked
-    assert family.read_at
-    assert family.range
-    assert family.outputs()
-    assert set(family.card_weights()) <= set(family.outputs())
-    assert family.weights(None) == family.card_weights()
+def test_a_family_says_what_it_is_and_its_weights_name_its_outputs() -> None:
+    for family in families().values():
+        assert family.summary
+        assert family.source
+        assert family.models or family.name == "rubric", "which takes any chat model"
+        assert family.asked
+        assert family.read_at
+        assert family.range
+        assert family.outputs()
+        assert set(family.card_weights()) <= set(family.outputs())
+        assert family.weights(None) == family.card_weights()
 
 
-@pytest.mark.parametrize("family", [one for one in families().values() if one.task.pools], ids=lambda family: family.name)
-def test_each_response_is_asked_about_with_its_context(family: Family) -> None:
-    asked = request(user("Hi"), to=["A", "B"])
-    questions = list(family.questions(asked, range(2)))
-    assert [question.judges for question in questions] == [(0,), (1,)]
-    assert [question.messages[:-1] for question in questions] == [asked.context] * 2
-    assert [question.messages[-1].content for question in questions] == ["A", "B"]
+def test_each_response_is_asked_about_with_its_context() -> None:
+    cases: list[Family] = [family for family in families().values() if family.task.pools]
+    for family in cases:
+        query = request(user("Hi"), to=["A", "B"])
+        questions = list(family.questions(query, range(2)))
+        assert [question.judges for question in questions] == [(0,), (1,)]
+        assert [question.messages[:-1] for question in questions] == [query.context] * 2
+        assert [question.messages[-1].content for question in questions] == ["A", "B"]
 
 
 # How the outputs are read.
@@ -105,17 +106,17 @@ def test_the_reward_is_that_of_the_documentation_of_nvidia() -> None:
     assert attributes().reading([[values]], attributes().weights(None)).reward == pytest.approx(3.32, abs=0.005)
 
 
-@pytest.mark.parametrize("at", range(8))
-def test_attributes_in_another_order_give_another_reward(at: int) -> None:
-    swapped = [*NINE[:at], NINE[at + 1], NINE[at], *NINE[at + 2 :]]
-    weights = attributes().weights(None)
-    right, wrong = attributes().reading([[NINE]], weights), attributes().reading([[swapped]], weights)
-    assert (right == wrong) == (at + 1 < 4)  # among the untrained ones it doesn't matter
+def test_attributes_in_another_order_give_another_reward() -> None:
+    for index in range(8):
+        swapped = [*NINE[:index], NINE[index + 1], NINE[index], *NINE[index + 2 :]]
+        weights = attributes().weights(None)
+        right, wrong = attributes().reading([[NINE]], weights), attributes().reading([[swapped]], weights)
+        assert (right == wrong) == (index + 1 < 4)  # among the untrained ones it doesn't matter
 
 
 def test_weights_of_ones_own_replace_the_cards() -> None:
-    own = attributes().weights({"correctness": 2.0, "verbosity": -1.0})
-    reading = attributes().reading([[NINE]], own)
+    values = attributes().weights({"correctness": 2.0, "verbosity": -1.0})
+    reading = attributes().reading([[NINE]], values)
     assert close(reading) == 2.0 * 0.1 - 0.0001
     assert set(reading.scores) == set(attributes().outputs())
 
@@ -150,13 +151,22 @@ def test_all_nine_are_read_on_request() -> None:
     assert nine.reading([[NINE]], nine.weights(None)).reward == attributes().reading([[NINE]], nine.weights(None)).reward
 
 
-@pytest.mark.parametrize(
-    ("raw", "rounded"), [(-0.7, 0), (0.5, 0), (0.51, 1), (1.5, 2), (2.5, 2), (3.5, 4), (4.4, 4), (9.0, 4), (math.inf, 4)]
-)
-def test_steerlm_rounds_half_to_even_within_its_labels(raw: float, rounded: int) -> None:
-    family = attributes().reading_by(ReadSettings(steerlm_rounding=True))
-    assert set(family.read((raw,) * 9).values()) == {float(rounded)}
-    assert family.reading([[(raw,) * 9]], {"helpfulness": 0.3}).reward == pytest.approx(0.3 * rounded)
+def test_steerlm_rounds_half_to_even_within_its_labels() -> None:
+    cases: list[tuple[float, int]] = [
+        (-0.7, 0),
+        (0.5, 0),
+        (0.51, 1),
+        (1.5, 2),
+        (2.5, 2),
+        (3.5, 4),
+        (4.4, 4),
+        (9.0, 4),
+        (math.inf, 4),
+    ]
+    for raw, rounded in cases:
+        family = attributes().reading_by(ReadSettings(steerlm_rounding=True))
+        assert set(family.read((raw,) * 9).values()) == {float(rounded)}
+        assert family.reading([[(raw,) * 9]], {"helpfulness": 0.3}).reward == pytest.approx(0.3 * rounded)
 
 
 def test_rounding_leaves_no_number_where_there_was_none() -> None:
@@ -192,10 +202,10 @@ def test_settings_win_over_the_checkpoint(tmp_path: Path) -> None:
     path = str(write_model(tmp_path / "model"))
     as_it_is = resolve_model(ModelSettings(model=path), RenderSettings())
     assert (as_it_is.dtype, as_it_is.max_model_len) == ("bfloat16", 8192)
-    own = resolve_model(
+    reward_model = resolve_model(
         ModelSettings(model=path, dtype=Dtype.FLOAT32, weights={"score": -1.0}), RenderSettings(max_model_len=100)
     )
-    assert (own.dtype, own.max_model_len, own.weights) == ("float32", 100, {"score": -1.0})
+    assert (reward_model.dtype, reward_model.max_model_len, reward_model.weights) == ("float32", 100, {"score": -1.0})
 
 
 @pytest.mark.parametrize(
@@ -282,13 +292,13 @@ def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) 
     ("name", "family"), [("internlm2", "internlm2"), ("math-rm", "math-reward"), ("math-prm", "math-process")]
 )
 def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, name: str, family: str) -> None:
-    foreign, known = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
-    for folder in (foreign, known):
+    foreign, names = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
+    for folder in (foreign, names):
         shutil.copytree(BUILT_IN / name, folder)
     with pytest.raises(ModelError, match=rf"nor how it is read: if it is one, say which with --family: {family}: "):
         reward_model(foreign)
     assert resolve_model(ModelSettings(model=str(foreign), family=family), RenderSettings()).family_name == family
-    assert reward_model(known).family_name == reward_model(f"tiny-{name}").family_name == family
+    assert reward_model(names).family_name == reward_model(f"tiny-{name}").family_name == family
 
 
 def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
@@ -300,9 +310,8 @@ def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
     assert resolve_model(ModelSettings(model=SCALAR, family="scalar"), RenderSettings()).family_name == "scalar"
 
 
-@pytest.mark.parametrize(
-    ("model", "family"),
-    [
+def test_published_models_are_known_by_their_id() -> None:
+    cases: list[tuple[str, str]] = [
         ("nvidia/Nemotron-4-340B-Reward", "attributes"),
         ("nvidia/Llama-3.1-Nemotron-70B-Reward-HF", "first-logit"),
         ("nvidia/llama-3.3-nemotron-70b-reward", "first-logit"),
@@ -320,10 +329,9 @@ def test_a_family_that_is_named_must_be_there_and_fit(tmp_path: Path) -> None:
         ("Qwen/Qwen2.5-Math-PRM-7B", "math-process"),
         ("Llama-3.1-Nemotron-70B-Reward", "first-logit"),
         ("Skywork-Reward-Gemma-2-27B", "scalar"),
-    ],
-)
-def test_published_models_are_known_by_their_id(model: str, family: str) -> None:
-    assert [found.name for found in families().values() if found.knows(model)] == [family]
+    ]
+    for model, family in cases:
+        assert [family.name for family in families().values() if family.knows(model)] == [family]
 
 
 def test_no_id_is_known_to_two_families() -> None:
@@ -373,8 +381,8 @@ def test_a_published_model_isnt_read_as_another_family() -> None:
 def test_a_copy_in_a_folder_of_its_name_is_known(tmp_path: Path) -> None:
     for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"):
         write_model(tmp_path / name)
-    known, unknown = (reward_model(tmp_path / name) for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"))
-    assert scalar().knows(known.known_as) == scalar().knows("Skywork/Skywork-Reward-V2-Llama-3.1-8B")
+    names, unknown = (reward_model(tmp_path / name) for name in ("Skywork-Reward-V2-Llama-3.1-8B", "my-own-model"))
+    assert scalar().knows(names.known_as) == scalar().knows("Skywork/Skywork-Reward-V2-Llama-3.1-8B")
     assert scalar().knows(unknown.known_as) is None
     assert scalar().knows("somebody/Skywork-Reward-V2-Llama-3.1-8B") is None, "another owner's may be another model"
 
@@ -394,20 +402,20 @@ def test_what_an_index_names_is_there_even_if_its_file_isnt_yet(tmp_path: Path) 
 
 
 def test_another_config_is_another_model(tmp_path: Path) -> None:
-    one = reward_model(write_model(tmp_path / "a", config=SCALAR_CONFIG))
+    item = reward_model(write_model(tmp_path / "a", config=SCALAR_CONFIG))
     other = reward_model(write_model(tmp_path / "b", config={**SCALAR_CONFIG, "rope_theta": 123.0}))
-    assert one.hashes["config"] != other.hashes["config"]
+    assert item.hashes["config"] != other.hashes["config"]
 
 
 def test_prompts_are_as_long_as_the_model_was_trained_on_unless_one_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(write_model(tmp_path / "model"))
-    known = KnownModel(path, "", context=4096)
-    monkeypatch.setattr(type(scalar()), "models", (known,))
+    names = KnownModel(path, "", context=4096)
+    monkeypatch.setattr(type(scalar()), "models", (names,))
     assert reward_model(path).max_model_len == 4096
     assert reward_model(path, max_model_len=8192).max_model_len == 8192
-    monkeypatch.setattr(type(scalar()), "models", (replace(known, context=16384),))
+    monkeypatch.setattr(type(scalar()), "models", (replace(names, context=16384),))
     assert reward_model(path).max_model_len == 8192, "never more than the checkpoint takes"
 
 

@@ -60,7 +60,7 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def _spec(crd: Path) -> dict[str, Any]:
-    versions = {one["name"]: one for one in yaml.safe_load(crd.read_text())["spec"]["versions"]}
+    versions = {version["name"]: version for version in yaml.safe_load(crd.read_text())["spec"]["versions"]}
     return _kept(versions["v1"]["schema"]["openAPIV3Schema"]["properties"]["spec"], "spec")
 
 
@@ -73,7 +73,7 @@ def _kept(schema: dict[str, Any], path: str) -> dict[str, Any]:
     kept: dict[str, Any] = {key: schema[key] for key in ("type", "enum", "minimum", "minItems", "required") if key in schema}
     if "properties" in schema:
         kept["additionalProperties"] = False
-        kept["properties"] = {name: _kept(one, f"{path}.{name}") for name, one in schema["properties"].items()}
+        kept["properties"] = {name: _kept(item, f"{path}.{name}") for name, item in schema["properties"].items()}
     elif "additionalProperties" in schema:
         kept["additionalProperties"] = _kept(schema["additionalProperties"], path)
     if "items" in schema:

@@ -30,8 +30,8 @@ from tests.support.local_ray import end_ray
 
 @pytest.fixture(scope="module")
 def config() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((REPOSITORY / "cluster.yaml").read_text())
-    return found
+    document: dict[str, Any] = yaml.safe_load((REPOSITORY / "cluster.yaml").read_text())
+    return document
 
 
 def test_ray_takes_it(config: dict[str, Any]) -> None:
@@ -47,8 +47,8 @@ def test_the_head_runs_no_tasks_and_workers_are_as_many_as_may_be(config: dict[s
     types = config["available_node_types"]
     head = types.pop(config["head_node_type"])
     assert head["resources"] == {"CPU": 0, "GPU": 0}
-    assert sum(own["max_workers"] for own in types.values()) == config["max_workers"]
-    assert all(own["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"} for own in types.values())
+    assert sum(item["max_workers"] for item in types.values()) == config["max_workers"]
+    assert all(item["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"} for item in types.values())
 
 
 def test_nothing_is_open(config: dict[str, Any]) -> None:
@@ -90,10 +90,10 @@ def test_a_node_installs_the_images_versions_and_again_when_the_checkout_changes
     def set_up() -> tuple[int, list[str]]:
         log.write_text("")
         done = [
-            subprocess.run(["bash", "-c", own], env={**os.environ, "HOME": str(tmp_path)}, check=False)
-            for own in config["setup_commands"]
+            subprocess.run(["bash", "-c", setup_command], env={**os.environ, "HOME": str(tmp_path)}, check=False)
+            for setup_command in config["setup_commands"]
         ]
-        return max(one.returncode for one in done), log.read_text().splitlines()
+        return max(item.returncode for item in done), log.read_text().splitlines()
 
     installed = f"install -q --constraint {tmp_path}/constraints.txt {checkout}[gpu]"
     (tmp_path / "broken").touch()
@@ -154,10 +154,10 @@ class Metadata:
 
 @pytest.fixture
 def metadata() -> Iterator[Metadata]:
-    own = Metadata()
-    yield own
-    own.server.shutdown()
-    own.server.server_close()
+    item = Metadata()
+    yield item
+    item.server.shutdown()
+    item.server.server_close()
 
 
 def test_a_notice_is_read_and_nothing_else_is_one(metadata: Metadata) -> None:
@@ -171,12 +171,12 @@ def test_a_notice_is_read_and_nothing_else_is_one(metadata: Metadata) -> None:
 def cluster() -> Iterator[Any]:
     """Two nodes."""
     end_ray()
-    own: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NO_DASHBOARD})
-    own.add_node(num_cpus=1)
-    ray.init(address=own.address, log_to_driver=False)
-    yield own
+    item: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, **NO_DASHBOARD})
+    item.add_node(num_cpus=1)
+    ray.init(address=item.address, log_to_driver=False)
+    yield item
     ray.shutdown()
-    own.shutdown()
+    item.shutdown()
 
 
 @pytest.mark.long
@@ -207,4 +207,4 @@ def test_a_spot_worker_that_is_taken_gets_no_more_work(cluster: Any, metadata: M
 
 def _alive(node: str) -> bool:
     nodes: Any = ray.nodes
-    return any(own["Alive"] for own in nodes() if own["NodeID"] == node)
+    return any(item["Alive"] for item in nodes() if item["NodeID"] == node)

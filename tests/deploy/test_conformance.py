@@ -49,8 +49,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, psut
     folder = tmp_path_factory.mktemp("endpoint")
     (folder / "endpoint.yaml").write_text(ENDPOINT)
     settings = {"RAY_enable_metrics_collection": "1"}
-    with serving("--file", folder / "endpoint.yaml", log=folder / "log", **settings) as found:
-        yield found
+    with serving("--file", folder / "endpoint.yaml", log=folder / "log", **settings) as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,8 @@ def process(served: tuple[str, psutil.Process]) -> psutil.Process:
 
 @pytest.fixture(scope="module")
 def client(endpoint: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{endpoint}/v1", api_key="none", timeout=120) as one:
-        yield one
+    with openai.OpenAI(base_url=f"{endpoint}/v1", api_key="none", timeout=120) as http:
+        yield http
 
 
 def answered(text: str) -> list[Any]:
@@ -81,9 +81,9 @@ def post(endpoint: str, path: str, body: Any) -> Any:
 
 def truth(endpoint: str, text: str = "7") -> dict[str, Any]:
     body = post(endpoint, "/v1/rewards", {"model": HEAD, "conversations": [{"messages": answered(text)}]})
-    found: dict[str, Any] = body["data"][0]["responses"][0]
-    assert found["status"] == "scored"
-    return found
+    response: dict[str, Any] = body["data"][0]["responses"][0]
+    assert response["status"] == "scored"
+    return response
 
 
 # One number everywhere.
@@ -108,7 +108,7 @@ def test_every_route_gives_the_same_number(endpoint: str) -> None:
     messages = {"model": HEAD, "messages": answered("7")}
 
     chat = post(endpoint, "/v1/chat/completions", messages)
-    attributes = {one["token"]: one["logprob"] for one in chat["choices"][0]["logprobs"]["content"]}
+    attributes = {item["token"]: item["logprob"] for item in chat["choices"][0]["logprobs"]["content"]}
     by_route["chat"] = sum(model.weights.get(name, 0) * value for name, value in attributes.items())
     for path, body in (("messages", messages), ("input", {"model": HEAD, "input": text})):
         (pooled,) = post(endpoint, "/pooling", body)["data"]
@@ -121,7 +121,7 @@ def test_every_route_gives_the_same_number(endpoint: str) -> None:
     by_route["/score"] = post(endpoint, "/score", {"model": HEAD, **pair})["data"][0]["score"]
     ranked = {"query": QUESTION[0]["content"], "documents": ["9", "7"]}
     results = post(endpoint, "/rerank", {"model": HEAD, **ranked})["results"]
-    by_route["/rerank"] = next(one["relevance_score"] for one in results if one["index"] == 1)
+    by_route["/rerank"] = next(result["relevance_score"] for result in results if result["index"] == 1)
     queries = {"query": [text], "prompts": [None]}
     by_route["/get_reward"] = post(endpoint, f"/get_reward?model={HEAD}", queries)["rewards"][0]
     compared = {"conversation_history": QUESTION, "response_objs": [output("7"), output("9")], "model": HEAD}
@@ -137,23 +137,23 @@ def output(text: str) -> dict[str, Any]:
 
 def test_right_answers_have_the_higher_reward(endpoint: str) -> None:
     held_out = list(pairs(seed=77, n=200, split="held-out"))
-    conversations = [{"messages": one.context, "responses": [one.chosen, one.rejected]} for one in held_out]
+    conversations = [{"messages": item.context, "responses": [item.chosen, item.rejected]} for item in held_out]
     data = post(endpoint, "/v1/rewards", {"model": HEAD, "conversations": conversations})["data"]
-    assert sum(own["ranking"][0] == 0 for own in data) >= 0.9 * len(held_out)
+    assert sum(entry["ranking"][0] == 0 for entry in data) >= 0.9 * len(held_out)
     data = post(endpoint, "/v1/rewards", {"model": JUDGE, "conversations": sums(40)})["data"]
-    assert sum(own["ranking"][0] == 0 for own in data) >= 0.95 * 40
+    assert sum(entry["ranking"][0] == 0 for entry in data) >= 0.95 * 40
 
 
 def sums(count: int) -> list[dict[str, Any]]:
     """Questions that the judge knows, with a right and a wrong answer."""
-    found = [(one, other) for one in range(1, 8) for other in range(1, 8) if one + other < 10][:count]
+    result = [(index, other) for index in range(1, 8) for other in range(1, 8) if index + other < 10][:count]
     return [
         {
-            "messages": [{"role": "user", "content": f"What is {one} + {other}?"}],
-            "responses": [str(one + other), str(one + other - 1)],
+            "messages": [{"role": "user", "content": f"What is {item} + {other}?"}],
+            "responses": [str(item + other), str(item + other - 1)],
             "principles": ["correctness"],
         }
-        for one, other in (found * 2)[:count]
+        for item, other in (result * 2)[:count]
     ]
 
 
@@ -164,7 +164,7 @@ def test_openais_client_lists_and_asks(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [HEAD, HOSTED, JUDGE]
     answer = client.chat.completions.create(model=HEAD, messages=answered("7"))
     assert answer.choices[0].logprobs is not None
-    assert [one.token for one in answer.choices[0].logprobs.content or []] == NAMES
+    assert [item.token for item in answer.choices[0].logprobs.content or []] == NAMES
     with pytest.raises(openai.NotFoundError, match=r"tiny-attributes"):
         client.chat.completions.create(model="gpt", messages=answered("7"))
     with pytest.raises(openai.BadRequestError, match="no_final_assistant"):
@@ -190,21 +190,21 @@ def test_openais_client_streams_what_it_would_get_whole(client: openai.OpenAI, e
 
     # On a machine that is busy elsewhere, an answer may be whole before its first piece is sent.
     pieces = next(pieces for _ in range(20) if len(pieces := stream()) > 3)
-    said = "".join(choice.delta.content or "" for piece in pieces for choice in piece.choices)
+    words = "".join(choice.delta.content or "" for piece in pieces for choice in piece.choices)
     thought = "".join(getattr(choice.delta, "reasoning_content", "") or "" for piece in pieces for choice in piece.choices)
-    assert said == text
+    assert words == text
     assert thought == getattr(whole.choices[0].message, "reasoning_content", None)
 
-    async def asked() -> tuple[str, str]:
-        async with openai.AsyncOpenAI(base_url=f"{endpoint}/v1", api_key="none") as own:
-            one = await own.chat.completions.create(model=JUDGE, messages=judged(), temperature=0)
-            stream: AsyncIterator[Any] = await own.chat.completions.create(
+    async def ask_asynchronously() -> tuple[str, str]:
+        async with openai.AsyncOpenAI(base_url=f"{endpoint}/v1", api_key="none") as async_client:
+            answer = await async_client.chat.completions.create(model=JUDGE, messages=judged(), temperature=0)
+            stream: AsyncIterator[Any] = await async_client.chat.completions.create(
                 model=JUDGE, messages=judged(), temperature=0, stream=True
             )
             parts = [choice.delta.content or "" async for piece in stream for choice in piece.choices]
-            return one.choices[0].message.content or "", "".join(parts)
+            return answer.choices[0].message.content or "", "".join(parts)
 
-    assert asyncio.run(asked()) == (text, text)
+    assert asyncio.run(ask_asynchronously()) == (text, text)
 
 
 # NVIDIA's reward models, as they are asked.
@@ -259,9 +259,9 @@ def test_nemo_rl_reads_a_judges_verdict(client: openai.OpenAI) -> None:
         model=JUDGE, messages=judged(), temperature=0.6, top_p=0.95, max_tokens=512, seed=3
     )
     text = response.choices[0].message.content or ""
-    found = re.search(r"\{.*\}", text.rpartition("</think>")[2], re.DOTALL)
-    assert found is not None
-    verdict = json.loads(found[0])
+    result = re.search(r"\{.*\}", text.rpartition("</think>")[2], re.DOTALL)
+    assert result is not None
+    verdict = json.loads(result[0])
     assert verdict["score_1"] > verdict["score_2"]
     assert 1 <= verdict["ranking"] <= 3
 
@@ -276,12 +276,15 @@ def test_nemo_gym_compares(endpoint: str) -> None:
     rewards = answer["rewards"]
     assert all(isinstance(reward, float) and math.isfinite(reward) for reward in rewards)
     assert max(range(3), key=rewards.__getitem__) == 1
-    compared = {(one["response_i"], one["response_j"]): one for one in answer["comparison_results"]}
+    compared = {
+        (comparison_result["response_i"], comparison_result["response_j"]): comparison_result
+        for comparison_result in answer["comparison_results"]
+    }
     assert compared.keys() == {(0, 1), (1, 2), (2, 0)}
-    for (first, second), one in compared.items():
+    for (first, second), item in compared.items():
         if 1 in {first, second}:  # wherever the right one stands
-            assert (one["score_1"] > one["score_2"]) == (first == 1)
-            assert (one["ranking"] < 3.5) == (first == 1)
+            assert (item["score_1"] > item["score_2"]) == (first == 1)
+            assert (item["ranking"] < 3.5) == (first == 1)
 
 
 # About the endpoint itself.
@@ -312,9 +315,9 @@ def exported(endpoint: str, pattern: str) -> bool:
 def cores_of_head(process: psutil.Process) -> list[psutil.Process]:
     """vLLM's engine cores of the head: they carry the mark of the tether that the first deployment's replica holds."""
     replicas = [below for below in family(process) if "model-0" in title(below)]
-    arguments = [own.cmdline()[-1] for replica in replicas for own in replica.children() if VARIABLE in title(own)]
+    arguments = [item.cmdline()[-1] for replica in replicas for item in replica.children() if VARIABLE in title(item)]
     marked = [psutil.Process(int(entry.name)) for argument in arguments for entry in _find_marked(os.fsencode(argument))]
-    return [own for own in marked if "EngineCore" in title(own)]
+    return [item for item in marked if "EngineCore" in title(item)]
 
 
 @pytest.mark.long
@@ -326,10 +329,10 @@ def test_an_engine_that_is_killed_comes_back_by_itself(endpoint: str, process: p
     assert len(engines) == 1
 
     async def load() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=endpoint, timeout=240) as own:
+        async with httpx.AsyncClient(base_url=endpoint, timeout=240) as client:
 
             async def ask(count: int) -> list[httpx.Response]:
-                return [await own.post("/v1/rewards", json=body) for _ in range(count)]
+                return [await client.post("/v1/rewards", json=body) for _ in range(count)]
 
             asking = [asyncio.create_task(ask(20)) for _ in range(16)]
             await ask(2)

@@ -35,9 +35,9 @@ def _steps() -> list[Step]:
     lines = re.sub(r"\\\n\s*", "", text).splitlines()
     steps, stage = [], ""
     for line in filter(None, lines):
-        name, _, rest = line.partition(" ")
-        stage = rest.partition(" AS ")[2] if name == "FROM" else stage
-        steps.append(Step(stage, name, rest))
+        name, _, others = line.partition(" ")
+        stage = others.partition(" AS ")[2] if name == "FROM" else stage
+        steps.append(Step(stage, name, others))
     return steps
 
 
@@ -50,7 +50,7 @@ def lint(file: Path) -> list[str]:
     hadolint = Path(sys.executable).parent / "hadolint"
     done = subprocess.run([hadolint, "--format", "json", file], capture_output=True, text=True, check=False)
     assert not done.stderr
-    return [found["code"] for found in json.loads(done.stdout)]
+    return [result["code"] for result in json.loads(done.stdout)]
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -92,8 +92,8 @@ def test_there_are_two_targets_on_one_base_and_neither_runs_as_root() -> None:
 
 def _security(document: Any) -> list[Any]:
     below = document.values() if isinstance(document, dict) else document if isinstance(document, list) else ()
-    found = [document] if isinstance(document, dict) and "runAsUser" in document else []
-    return found + [one for value in below for one in _security(value)]
+    documents = [document] if isinstance(document, dict) and "runAsUser" in document else []
+    return documents + [item for value in below for item in _security(value)]
 
 
 def test_what_kuberay_and_the_engines_need_is_there() -> None:
@@ -113,7 +113,7 @@ def in_context(path: str) -> bool:
         if not pattern or pattern.startswith("#"):
             continue
         above = [path, *map(str, Path(path).parents)]
-        if any(fnmatch.fnmatch(f"/{own}", f"/{pattern}".replace("/**/", "*/")) for own in above):
+        if any(fnmatch.fnmatch(f"/{item}", f"/{pattern}".replace("/**/", "*/")) for item in above):
             kept = line.startswith("!")
     return kept
 
@@ -136,9 +136,9 @@ def test_every_file_that_it_takes_is_there_and_not_ignored() -> None:
 def test_the_context_is_the_packages_and_nothing_else() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, check=True).stdout.decode()
     folders = {name.partition("*")[0] for name in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]}
-    left = {path for path in listed.split("\0") if path and in_context(path)}
-    assert {path.partition("/")[0] for path in left if "/" in path} == folders
-    assert {path for path in left if "/" not in path} == {"LICENSE", "pyproject.toml", "requirements-cpu.txt"}
+    paths = {path for path in listed.split("\0") if path and in_context(path)}
+    assert {path.partition("/")[0] for path in paths if "/" in path} == folders
+    assert {path for path in paths if "/" not in path} == {"LICENSE", "pyproject.toml", "requirements-cpu.txt"}
     assert not in_context(".git/config")
     assert not in_context("store.env")
     assert not in_context("actors/models/__pycache__/judges.cpython-311.pyc")
@@ -150,8 +150,8 @@ def test_the_context_is_the_packages_and_nothing_else() -> None:
 
 def _pinned() -> dict[str, str]:
     lines = (REPOSITORY / "requirements-cpu.txt").read_text().splitlines()
-    own = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    return {requirement.name.lower(): str(requirement.specifier) for requirement in own}
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {requirement.name.lower(): str(requirement.specifier) for requirement in requirements}
 
 
 def _runs(stage: str) -> list[str]:
@@ -188,8 +188,8 @@ def test_the_gpu_image_asks_for_what_pyproject_says_in_the_versions_that_are_tes
     )
     path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     subprocess.run(["bash", "-eo", "pipefail", "-c", before], cwd=tmp_path, env=path, check=True, timeout=60)
-    asked = (tmp_path / "requirements.txt").read_text().splitlines()
-    assert asked == PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["gpu"]
+    lines = (tmp_path / "requirements.txt").read_text().splitlines()
+    assert lines == PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["gpu"]
 
     constraints = (tmp_path / "constraints.txt").read_text().splitlines()
     assert len(constraints) == len((REPOSITORY / "requirements-cpu.txt").read_text().splitlines()) - 3

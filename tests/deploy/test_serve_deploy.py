@@ -22,8 +22,8 @@ GUARDED = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "ASSAY_API_KEYS": 
 
 @pytest.fixture(scope="module")
 def dashboard() -> Iterator[str]:
-    with ray_head(**GUARDED) as own:
-        yield own
+    with ray_head(**GUARDED) as cluster:
+        yield cluster
 
 
 @pytest.mark.long
@@ -44,9 +44,9 @@ def test_the_file_that_ships_is_deployed(tmp_path: Path, dashboard: str) -> None
     wait(lambda: ready(address))
     assert httpx.post(f"{address}/v1/rewards", json=BODY, timeout=60).status_code == 401
     answer = httpx.post(f"{address}/v1/rewards", json=BODY, timeout=60, headers={"Authorization": f"Bearer {KEY}"})
-    one = scorer(model["model"])
-    assert rewards(answer) == rewards(post(application([one]), "/v1/rewards", BODY))
-    one.close()
+    online_scorer = scorer(model["model"])
+    assert rewards(answer) == rewards(post(application([online_scorer]), "/v1/rewards", BODY))
+    online_scorer.close()
 
 
 def serve_deploy(file: Path, dashboard: str, **environment: str) -> subprocess.CompletedProcess[str]:

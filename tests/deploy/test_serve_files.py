@@ -26,8 +26,8 @@ def test_serve_yaml_is_what_serve_and_we_take() -> None:
     written = yaml.safe_load((DEPLOY / "serve.yaml").read_text())
     schema = ServeDeploySchema.model_validate(written)
     # Serve passes over what it doesn't know: so every key must come out again.
-    known = schema.model_dump(exclude_unset=True, mode="json")
-    assert _keys(written) <= _keys(known)
+    names = schema.model_dump(exclude_unset=True, mode="json")
+    assert _keys(written) <= _keys(names)
     (application,) = schema.applications
     settings = validate(EndpointSettings, application.args)
     assert application.import_path == "deploy.app:app"
@@ -37,9 +37,9 @@ def test_serve_yaml_is_what_serve_and_we_take() -> None:
 
 def _keys(value: Any, place: str = "") -> set[str]:
     if isinstance(value, dict):
-        return {place} | {key for name, one in value.items() for key in _keys(one, f"{place}.{name}")}
+        return {place} | {key for name, item in value.items() for key in _keys(item, f"{place}.{name}")}
     if isinstance(value, list):
-        return {key for one in value for key in _keys(one, f"{place}[]")}
+        return {key for item in value for key in _keys(item, f"{place}[]")}
     return {place}
 
 
@@ -90,9 +90,9 @@ def test_the_policy_travels_to_a_process_without_our_code() -> None:
 
 
 def test_metrics_of_several_nodes_become_one_text() -> None:
-    one = '# HELP ray_assay_x about\n# TYPE ray_assay_x counter\nray_assay_x{node="a"} 1\nprocess_cpu 3\n'
-    other = one.replace('"a"} 1', '"b"} 2') + "# HELP ray_serve_y about\n# TYPE ray_serve_y gauge\nray_serve_y 1\n"
-    assert merged([one, "", other]).splitlines() == [
+    text = '# HELP ray_assay_x about\n# TYPE ray_assay_x counter\nray_assay_x{node="a"} 1\nprocess_cpu 3\n'
+    other = text.replace('"a"} 1', '"b"} 2') + "# HELP ray_serve_y about\n# TYPE ray_serve_y gauge\nray_serve_y 1\n"
+    assert merged([text, "", other]).splitlines() == [
         "# HELP ray_assay_x about",
         "# TYPE ray_assay_x counter",
         'ray_assay_x{node="a"} 1',

@@ -45,7 +45,7 @@ def test_the_site_builds_in_strict_mode_and_loads_nothing_from_elsewhere(checkou
     assert "reference/command-line/score.html" in pages
     assert not [name for name in pages if name.startswith("generate")]
     loaded = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?(?:https?:)?//|<link\b[^>]*\bhref=\"?(?:https?:)?//")
-    assert not {name: found for name, page in pages.items() if (found := loaded.findall(page))}
+    assert not {name: pieces for name, page in pages.items() if (pieces := loaded.findall(page))}
     assert "class=mermaid" not in "".join(pages.values()).replace('"', "")
 
 

@@ -49,7 +49,7 @@ def vllm_server(log: Path) -> Iterator[str]:
 
 
 def rows() -> list[dict[str, Any]]:
-    return [{"prompt": f"What is {at} + 4?", "chosen": f"{at + 4}", "rejected": f"{at + 6}"} for at in range(12)]
+    return [{"prompt": f"What is {index} + 4?", "chosen": f"{index + 4}", "rejected": f"{index + 6}"} for index in range(12)]
 
 
 def local_rewards() -> list[float | None]:

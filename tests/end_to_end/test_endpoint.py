@@ -18,8 +18,8 @@ CLIENTS = 32
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with ray_serve() as own:
-        yield own
+    with ray_serve() as cluster:
+        yield cluster
 
 
 def body(number: int) -> dict[str, Any]:
@@ -29,14 +29,14 @@ def body(number: int) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def expected() -> Callable[[int], list[float]]:
     """The rewards that belong to a body, from the core in this process."""
-    one = scorer(MODEL)
-    app = application([one])
-    known: dict[int, list[float]] = {}
+    online_scorer = scorer(MODEL)
+    app = application([online_scorer])
+    values: dict[int, list[float]] = {}
 
     def those(number: int) -> list[float]:
-        if number not in known:
-            known[number] = rewards(post(app, "/v1/rewards", body(number)))
-        return known[number]
+        if number not in values:
+            values[number] = rewards(post(app, "/v1/rewards", body(number)))
+        return values[number]
 
     return those
 
@@ -62,8 +62,8 @@ class Load:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         limits = httpx.Limits(max_connections=CLIENTS)
-        async with httpx.AsyncClient(base_url=self._address, timeout=120, limits=limits) as own:
-            clients = [asyncio.create_task(self._client(own, first)) for first in range(CLIENTS)]
+        async with httpx.AsyncClient(base_url=self._address, timeout=120, limits=limits) as client:
+            clients = [asyncio.create_task(self._client(client, first)) for first in range(CLIENTS)]
             try:
                 yield
             finally:
@@ -94,8 +94,8 @@ def replicas(name: str = "model-0") -> int:
 
 
 def tokens_under_way() -> float:
-    found = serve.get_deployment_handle("model-0", "assay").record_autoscaling_stats.remote().result(timeout_s=60)
-    return float(found["tokens"])
+    result = serve.get_deployment_handle("model-0", "assay").record_autoscaling_stats.remote().result(timeout_s=60)
+    return float(result["tokens"])
 
 
 @pytest.mark.long
@@ -156,8 +156,8 @@ def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
     deploy(MODEL, engine={"engine_args": {"latency_s": 0.2}}, limits=limits)
 
     async def many() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=address, timeout=60) as own:
-            return await asyncio.gather(*(own.post("/v1/rewards", json=body(number)) for number in range(64)))
+        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+            return await asyncio.gather(*(client.post("/v1/rewards", json=body(number)) for number in range(64)))
 
     answers = asyncio.run(many())
     statuses = Counter(answer.status_code for answer in answers)

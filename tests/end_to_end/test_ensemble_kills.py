@@ -53,20 +53,20 @@ def test_a_killed_ensemble_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     expected = rows_of(tmp_path / "calm")
     assert len(expected) == PROMPTS * RESPONSES
 
-    asked = settings(corpus, output, engine_args={"latency_s": 0.05}, max_in_flight=2)
+    text = settings(corpus, output, engine_args={"latency_s": 0.05}, max_in_flight=2)
     stages = [output / "models" / "tiny_attributes", output]
     kept: dict[Path, int] = {}
     for stage in stages:
-        with running(asked, program=("-c", ENSEMBLE)) as driver:
+        with running(text, program=("-c", ENSEMBLE)) as driver:
             wait_until(lambda stage=stage: len(parts_of(stage)) >= 10, driver)  # type: ignore[misc]
             kill(driver)
-        found = parts_of(stage)
-        assert 10 <= len(found) < PROMPTS, f"{stage.name} was done before it could be killed"
-        kept |= {path: path.stat().st_ino for path in found}
+        paths = parts_of(stage)
+        assert 10 <= len(paths) < PROMPTS, f"{stage.name} was done before it could be killed"
+        kept |= {path: path.stat().st_ino for path in paths}
 
     for name in ("_GROUP_BYTES", "_WAVE"):
         monkeypatch.setattr(score_ensemble, name, 1)
-    ensemble(build(EnsembleSettings, json.loads(asked)))
+    ensemble(build(EnsembleSettings, json.loads(text)))
     assert rows_of(output) == expected
     assert json.loads((output / "manifest.json").read_text())["summary"] is not None
     assert {path: path.stat().st_ino for path in kept} == kept, "what was done is not done again"

@@ -56,8 +56,8 @@ def test_a_killed_filter_goes_on(tmp_path: Path, asked: dict[str, Any]) -> None:
     assert kept_as_it_was
     assert all(after[name] == written[name] for name in kept_as_it_was), "what was done is not written again"
     assert not done.exists()
-    left = {path.name for path in (tmp_path / "out").iterdir()} - after.keys()
-    assert left == {"README.md", "_responses", "filter.json", "recipe.yaml"}, (
+    names = {path.name for path in (tmp_path / "out").iterdir()} - after.keys()
+    assert names == {"README.md", "_responses", "filter.json", "recipe.yaml"}, (
         "what a killed worker left half written is gone"
     )
 

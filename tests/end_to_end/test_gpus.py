@@ -62,11 +62,11 @@ def test_a_policy_and_a_judge_share_the_gpus(two_gpus: None, tmp_path: Path) -> 
     wait(lambda: gpus_free() == 2)
     prompts = [{"messages": [{"role": "user", "content": f"What is {number} + 4?"}]} for number in range(6)]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
-    found = pipelines.sample(
+    result = pipelines.sample(
         str(corpus), str(tmp_path / "out"), policy="tiny-policy", judge=MODEL, n=2, policy_max_tokens=48
     )
-    assert (found.scored.responses, found.scored.failed) == (12, 0)
-    assert found.scored.scored >= 10  # it may draw one that doesn't end
+    assert (result.scored.responses, result.scored.failed) == (12, 0)
+    assert result.scored.scored >= 10  # it may draw one that doesn't end
 
 
 @pytest.mark.long
@@ -74,12 +74,12 @@ def test_a_model_that_cant_fit_is_refused_before_anything_starts(
     corpus: Path, two_gpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(placement, "size_of_model", lambda name: SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"])
-    own = settings(corpus, tmp_path / "out", model=MODEL, engine="vllm")
+    score_settings = settings(corpus, tmp_path / "out", model=MODEL, engine="vllm")
     arithmetic = (
         r"tiny-attributes can't fit. TP 1: 263.0 weights .* of 71.7 GiB a GPU. This does: TP 2 x PP 3: .* of 71.7 GiB a GPU"
     )
     with pytest.raises(SettingsError, match=arithmetic):
-        score(own)
+        score(score_settings)
     assert gpus_free() == 2
 
 
@@ -92,10 +92,10 @@ def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
     holding = other.remote()
     ray.get(holding.planned.remote(""))
     two = {"tensor_parallel": 2, "replicas": 1, "placement_timeout_s": 2.0}
-    own = settings(corpus, tmp_path / "out", model=MODEL, engine="vllm", **two)
+    score_settings = settings(corpus, tmp_path / "out", model=MODEL, engine="vllm", **two)
     notes = Notes()
     with pytest.raises(EngineError, match="TP 2 waited 2 s for 2 GPUs of one node; free are 1 node with 1"):
-        score(own, notes)
+        score(score_settings, notes)
     assert notes.all == ["waiting up to 2 s for 2 GPUs of one node; free are 1 node with 1"]
 
     class Leaves(Silent):
@@ -104,10 +104,12 @@ def test_gpus_that_others_have_are_waited_for_up_to_a_limit(
         def noted(self, text: str) -> None:
             ray.kill(holding)
 
-    longer = own.model_copy(update={"engine": own.engine.model_copy(update={"placement_timeout_s": 60.0})})
+    longer = score_settings.model_copy(
+        update={"engine": score_settings.engine.model_copy(update={"placement_timeout_s": 60.0})}
+    )
     start = time.monotonic()
-    found = score(longer, Leaves())
-    assert found.scored == ROWS
-    assert time.monotonic() - start - found.work["seconds"] > placement._QUIET_S, "waiting is no work"
-    assert found.work["gpu_hours"] == pytest.approx(found.work["seconds"] * 2 / 3600)
+    result = score(longer, Leaves())
+    assert result.scored == ROWS
+    assert time.monotonic() - start - result.work["seconds"] > placement._QUIET_S, "waiting is no work"
+    assert result.work["gpu_hours"] == pytest.approx(result.work["seconds"] * 2 / 3600)
     assert [row["reward"] for row in scored(tmp_path / "out")] == pytest.approx(expected, abs=1e-5)

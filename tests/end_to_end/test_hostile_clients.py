@@ -36,18 +36,18 @@ LONG = 100 * MIB
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with ray_serve() as own:
+    with ray_serve() as cluster:
         deploy(MODEL, limits=LIMITS, keys=[KEY])
-        yield own
+        yield cluster
 
 
 @pytest.fixture(scope="module")
 def expected() -> list[float]:
     """What the neighbour should be told, from the core in this process."""
-    one = scorer(MODEL)
-    found = rewards(post(application([one]), "/v1/rewards", BODY))
-    one.close()
-    return found
+    online_scorer = scorer(MODEL)
+    actual_rewards = rewards(post(application([online_scorer]), "/v1/rewards", BODY))
+    online_scorer.close()
+    return actual_rewards
 
 
 class Neighbour:
@@ -61,10 +61,10 @@ class Neighbour:
         self.slowest_s = 0.0
 
     def _ask(self) -> None:
-        with httpx.Client(base_url=self._address, headers=KEYED, timeout=60) as own:
+        with httpx.Client(base_url=self._address, headers=KEYED, timeout=60) as client:
             while not self._stop.is_set():
                 began = time.monotonic()
-                self.answers.append(own.post("/v1/rewards", json=BODY))
+                self.answers.append(client.post("/v1/rewards", json=BODY))
                 self.slowest_s = max(self.slowest_s, time.monotonic() - began)
 
     def __enter__(self) -> "Neighbour":
@@ -80,13 +80,13 @@ class Neighbour:
 @pytest.fixture
 def neighbour(address: str, expected: list[float]) -> Iterator[Neighbour]:
     """Asks while the test goes on, and once more after it."""
-    with Neighbour(address) as own:
-        yield own
-        after = len(own.answers) + 1
-        wait(lambda: len(own.answers) > after or not own._thread.is_alive())
-    print(f"the neighbour: {len(own.answers)} answers, the slowest after {own.slowest_s:.2f} s")
-    assert {answer.status_code for answer in own.answers} == {200}
-    assert all(rewards(answer) == expected for answer in own.answers)
+    with Neighbour(address) as item:
+        yield item
+        after = len(item.answers) + 1
+        wait(lambda: len(item.answers) > after or not item._thread.is_alive())
+    print(f"the neighbour: {len(item.answers)} answers, the slowest after {item.slowest_s:.2f} s")
+    assert {answer.status_code for answer in item.answers} == {200}
+    assert all(rewards(answer) == expected for answer in item.answers)
 
 
 def status(answer: bytes) -> int:
@@ -105,19 +105,19 @@ def dribble(one: socket.socket, content: bytes, pause_s: float) -> int:
 
 def stalled(address: str) -> tuple[int, float]:
     """Half a body, and then nothing: what it is told, and after how long."""
-    with raw(address) as one:
+    with raw(address) as item:
         began = time.monotonic()
-        one.sendall(head(50, **KEYED) + b'{"conversations": [')
-        return status(one.recv(4096)), time.monotonic() - began
+        item.sendall(head(50, **KEYED) + b'{"conversations": [')
+        return status(item.recv(4096)), time.monotonic() - began
 
 
 def never_done(address: str) -> tuple[int, float]:
     """A byte now and then, of which each might be the last."""
-    with raw(address) as one:
+    with raw(address) as item:
         began = time.monotonic()
-        one.sendall(head(1000, **KEYED))
-        assert dribble(one, b" " * 600, 0.05) < 600, "half a minute, and nobody has stopped it"
-        return status(one.recv(4096)), time.monotonic() - began
+        item.sendall(head(1000, **KEYED))
+        assert dribble(item, b" " * 600, 0.05) < 600, "half a minute, and nobody has stopped it"
+        return status(item.recv(4096)), time.monotonic() - began
 
 
 # Slow ones.
@@ -125,10 +125,10 @@ def never_done(address: str) -> tuple[int, float]:
 
 def test_a_body_that_comes_byte_by_byte_is_read(address: str, neighbour: Neighbour, expected: list[float]) -> None:
     content = json.dumps(BODY).encode()
-    with raw(address) as one:
-        one.sendall(head(len(content), **KEYED, Connection="close"))
-        assert dribble(one, content, 0.005) == len(content)
-        answer = b"".join(iter(lambda: one.recv(4096), b""))
+    with raw(address) as item:
+        item.sendall(head(len(content), **KEYED, Connection="close"))
+        assert dribble(item, content, 0.005) == len(content)
+        answer = b"".join(iter(lambda: item.recv(4096), b""))
     assert status(answer) == 200
     (judged,) = json.loads(answer.partition(b"\r\n\r\n")[2])["data"]
     assert [response["reward"] for response in judged["responses"]] == expected
@@ -137,14 +137,14 @@ def test_a_body_that_comes_byte_by_byte_is_read(address: str, neighbour: Neighbo
 def test_bodies_that_never_end_are_given_up(address: str, neighbour: Neighbour) -> None:
     """Beside clients that say nothing at all, or half of what they want."""
     with contextlib.ExitStack() as several, ThreadPoolExecutor(16) as threads:
-        for said in (b"", b"POST /v1/rewards HTTP/1.1\r\nHost"):
+        for text in (b"", b"POST /v1/rewards HTTP/1.1\r\nHost"):
             for _ in range(25):
-                several.enter_context(raw(address)).sendall(said)
-        clients = [threads.submit(one, address) for one in (stalled, never_done) for _ in range(8)]
-        told = [client.result() for client in clients]
-    print(told)
-    assert {answered for answered, _ in told} == {408}
-    assert min(after for _, after in told) >= BODY_TIMEOUT_S
+                several.enter_context(raw(address)).sendall(text)
+        clients = [threads.submit(item, address) for item in (stalled, never_done) for _ in range(8)]
+        message = [client.result() for client in clients]
+    print(message)
+    assert {answered for answered, _ in message} == {408}
+    assert min(after for _, after in message) >= BODY_TIMEOUT_S
 
 
 def test_places_that_half_bodies_took_are_free_again(address: str) -> None:
@@ -152,10 +152,10 @@ def test_places_that_half_bodies_took_are_free_again(address: str) -> None:
         clients = [threads.submit(stalled, address) for _ in range(PLACES + 4)]
         wait(lambda: asked(address).status_code == 429)
         full = asked(address)
-        told = Counter(client.result()[0] for client in clients)
+        counts = Counter(client.result()[0] for client in clients)
     assert (full.status_code, full.headers["Retry-After"]) == (429, "1")
-    assert set(told) <= {408, 429}
-    assert told[408] > PLACES / 2
+    assert set(counts) <= {408, 429}
+    assert counts[408] > PLACES / 2
     wait(lambda: asked(address).status_code == 200)
 
 
@@ -171,14 +171,16 @@ class Peaks:
 
     def __init__(self, processes: Sequence[psutil.Process]) -> None:
         self._processes = processes
-        self._before = [own.memory_info().rss for own in processes]
+        self._before = [process.memory_info().rss for process in processes]
         self._peaks = list(self._before)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look)
 
     def _look(self) -> None:
         while not self._stop.wait(0.002):
-            self._peaks = [max(peak, own.memory_info().rss) for peak, own in zip(self._peaks, self._processes, strict=True)]
+            self._peaks = [
+                max(peak, process.memory_info().rss) for peak, process in zip(self._peaks, self._processes, strict=True)
+            ]
 
     def __enter__(self) -> "Peaks":
         self._thread.start()
@@ -199,24 +201,24 @@ def processes(address: str) -> list[psutil.Process]:
     """The proxy, the ingress, and the model's replica."""
     wanted = ("ray::ProxyActor", "ray::ServeReplica:assay:ingress", "ray::ServeReplica:assay:model-0")
 
-    def found() -> list[list[psutil.Process]]:
-        running = [(own, title(own)) for own in family(psutil.Process())]
-        return [[own for own, name in running if name.startswith(asked)] for asked in wanted]
+    def handler() -> list[list[psutil.Process]]:
+        running = [(item, title(item)) for item in family(psutil.Process())]
+        return [[item for item, name in running if name.startswith(request)] for request in wanted]
 
     # Those of an earlier Ray of this process may need a moment to end.
-    wait(lambda: [len(own) for own in found()] == [1, 1, 1])
-    return [own for (own,) in found()]
+    wait(lambda: [len(item) for item in handler()] == [1, 1, 1])
+    return [item for (item,) in handler()]
 
 
 def flood(address: str, length: int | None) -> int:
     """100 MB, whatever the server says; the status that it said then."""
     piece = b" " * 2**16
-    with raw(address) as one:
-        one.sendall(head(length, **KEYED))
+    with raw(address) as item:
+        item.sendall(head(length, **KEYED))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who isn't listened to any more
             for _ in range(LONG // len(piece)):
-                one.sendall(piece if length else b"10000\r\n%s\r\n" % piece)
-        return status(one.recv(4096))
+                item.sendall(piece if length else b"10000\r\n%s\r\n" % piece)
+        return status(item.recv(4096))
 
 
 @pytest.mark.parametrize("length", [LONG, None], ids=["told", "in chunks"])
@@ -224,22 +226,22 @@ def test_a_body_of_100_mb_is_refused_and_not_held(
     address: str, neighbour: Neighbour, processes: Any, length: int | None
 ) -> None:
     with Peaks(processes) as peaks, ThreadPoolExecutor(4) as threads:
-        told = list(threads.map(flood, [address] * 4, [length] * 4))
+        message = list(threads.map(flood, [address] * 4, [length] * 4))
     print(f"grown by {peaks.grown} MiB")
-    assert told == [413] * 4
+    assert message == [413] * 4
     assert max(peaks.grown) < 128  # 45 at the most in 20 runs; without limits it was 200 to 1,000
 
 
 def test_a_head_that_never_ends_is_refused(address: str, neighbour: Neighbour, processes: Any) -> None:
     """By the proxy itself, in time, too: `tests/deploy/ray_serve/test_proxy.py`."""
     piece = b"a" * 2**16
-    with Peaks(processes) as peaks, raw(address) as one:
-        one.sendall(b"GET /health HTTP/1.1\r\nX: ")
+    with Peaks(processes) as peaks, raw(address) as item:
+        item.sendall(b"GET /health HTTP/1.1\r\nX: ")
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for _ in range(LONG // len(piece)):
-                one.sendall(piece)
+                item.sendall(piece)
         with contextlib.suppress(ConnectionResetError):
-            assert one.recv(4096)[:12] in {b"HTTP/1.1 431", b""}
+            assert item.recv(4096)[:12] in {b"HTTP/1.1 431", b""}
     assert max(peaks.grown) < 128
 
 
@@ -268,6 +270,6 @@ def test_without_a_key_nobody_is_listened_to(address: str, neighbour: Neighbour)
         answer = asked(address, Authorization=header)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
     for headers in ({}, {"Authorization": f"Bearer {KEY}x"}):
-        with raw(address) as one:
-            one.sendall(head(LONG, **headers))
-            assert status(one.recv(4096)) == 401, "before any of its body"
+        with raw(address) as item:
+            item.sendall(head(LONG, **headers))
+            assert status(item.recv(4096)) == 401, "before any of its body"

@@ -38,8 +38,8 @@ SLOW = {"engine": "fake", "engine_args": {"latency_s": 0.4}, "max_in_flight": 16
 
 def environment(**more: str) -> dict[str, str]:
     """As in an activated .venv, with nothing of this test run's own Ray, and a home without a token of Ray's."""
-    own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS" and not name.startswith("RAY_AUTH")}
-    return own | {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": "/nonexistent"} | more
+    values = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS" and not name.startswith("RAY_AUTH")}
+    return values | {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": "/nonexistent"} | more
 
 
 def trusted(**more: str) -> dict[str, str]:
@@ -162,8 +162,8 @@ def test_rays_line_of_the_guide(tmp_path: Path) -> None:
     done = command(*shlex.split(line))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "succeeded" in done.stdout
-    found = json.loads((tmp_path / "scored" / "manifest.json").read_text())["summary"]
-    assert (found["rows"], found["scored"]) == (50, 50)
+    summary = json.loads((tmp_path / "scored" / "manifest.json").read_text())["summary"]
+    assert (summary["rows"], summary["scored"]) == (50, 50)
 
 
 @pytest.mark.long
@@ -265,10 +265,10 @@ def test_rays_command_tells_the_exit_code_and_paths_that_would_be_lost_are_refus
     assert done.returncode == 1
     assert "failed with exit code 2" in done.stdout
     (name,) = re.findall("Job '(.+)' submitted", done.stdout)
-    told = job(name, "/logs")["logs"]
-    assert len(re.findall("lies in the folder that Ray unpacked for this job", told)) == len(paths)
-    assert "\nscored\n" not in told
-    assert "\npipelines\n" in told
+    logs = job(name, "/logs")["logs"]
+    assert len(re.findall("lies in the folder that Ray unpacked for this job", logs)) == len(paths)
+    assert "\nscored\n" not in logs
+    assert "\npipelines\n" in logs
     assert not (tmp_path / "scored").exists()
 
 
@@ -318,10 +318,10 @@ def test_a_stopped_job_leaves_what_the_same_command_goes_on_with(tmp_path: Path)
     assert submitted.out.endswith("assay: interrupted; what is written stays, and submit the same job again to resume\n")
     before = stamps(tmp_path / "scored")
     assert sum(int(name.split("-")[3]) for name in before) < ROWS
-    told = submitted.err.splitlines()
-    assert told[-2].startswith(f"assay: the job {submitted.job} was stopped")
+    lines = submitted.err.splitlines()
+    assert lines[-2].startswith(f"assay: the job {submitted.job} was stopped")
     recipe(tmp_path, {"engine": "fake"})
-    again = command(*shlex.split(told[-1]), cwd=tmp_path, env=trusted())
+    again = command(*shlex.split(lines[-1]), cwd=tmp_path, env=trusted())
     assert again.returncode == 0, again.stdout + again.stderr
     after = stamps(tmp_path / "scored")
     assert {name: after[name] for name in before} == before, "a committed part was written again"

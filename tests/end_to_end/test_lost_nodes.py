@@ -28,8 +28,8 @@ NODE = {"num_cpus": 2, "num_gpus": 1}
 @pytest.fixture
 def head() -> Iterator[Any]:
     """A cluster whose head has no GPUs."""
-    with cluster({"num_cpus": 1}) as own:
-        yield own
+    with cluster({"num_cpus": 1}) as item:
+        yield item
 
 
 def meanwhile(condition: Callable[[], bool], do: Callable[[], None]) -> threading.Thread:
@@ -59,9 +59,9 @@ def test_what_a_lost_engine_held_is_done_where_another_makes_room(head: Any, tmp
     # On a busy machine one engine is at work long before the other, which must hold some, too: few parts at a time, and a
     # third of them done.
     thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 40, leave)
-    found = score(settings(corpus, out, engine="vllm", part_rows=50, max_in_flight=64), notes)
+    result = score(settings(corpus, out, engine="vllm", part_rows=50, max_in_flight=64), notes)
     thread.join()
-    assert (found.rows, found.scored) == (ROWS, ROWS)
+    assert (result.rows, result.scored) == (ROWS, ROWS)
     assert len(before) < ROWS / 50, "the run was over before the node went"
     assert {part.name for part in parts.listing()} >= set(before)
     assert notes.losses == ["engines died and were started again, 1 so far; the last one: its node went away"]
@@ -78,10 +78,10 @@ def test_what_a_lost_judge_held_is_begun_again_by_the_others(
     parts = Parts(str(out))
     thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: head.remove_node(leaving))
     with listening(Endpoint().app) as address:
-        own = told(corpus, out, policy=f"{address}/v1", engine="vllm", replicas=2, n=2, part_rows=8)
-        found = sample(own, notes)
+        item = told(corpus, out, policy=f"{address}/v1", engine="vllm", replicas=2, n=2, part_rows=8)
+        result = sample(item, notes)
     thread.join()
-    assert (found.prompts, found.drawn, found.scored.failed) == (PROMPTS, 2 * PROMPTS, 0)
+    assert (result.prompts, result.drawn, result.scored.failed) == (PROMPTS, 2 * PROMPTS, 0)
     # Whether a part was committed just before its node went, and its work was then done again, is a matter of milliseconds.
     losses = [note for note in notes.losses if "overlapped an older part" not in note]
     assert losses == ["an engine went with its node, and found no other place; the others go on"]
@@ -101,8 +101,8 @@ def test_a_cluster_without_any_gpu_left_stops_the_run(head: Any, tmp_path: Path,
     kept = {part.name for part in parts.listing()}
     add(head, NODE)
     wait(lambda: placement.cluster_gpus() == 1)
-    found = score(settings(corpus, out, engine="vllm", part_rows=50))
-    assert found.scored == count
+    result = score(settings(corpus, out, engine="vllm", part_rows=50))
+    assert result.scored == count
     assert {part.name for part in parts.listing()} >= kept
 
 
@@ -115,9 +115,9 @@ def test_a_node_without_gpus_that_goes_costs_no_engine(head: Any, tmp_path: Path
     corpus, out, notes = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out", Notes()
     parts = Parts(str(out))
     thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: head.remove_node(leaving))
-    found = score(settings(corpus, out, engine="vllm", pipeline_parallel=2, part_rows=50), notes)
+    result = score(settings(corpus, out, engine="vllm", pipeline_parallel=2, part_rows=50), notes)
     thread.join()
     assert len(parts.listing()) > 5
-    assert (found.rows, found.scored) == (ROWS, ROWS)
+    assert (result.rows, result.scored) == (ROWS, ROWS)
     assert notes.losses == []
     assert len({row["row"] for row in scored(out)}) == ROWS

@@ -18,8 +18,8 @@ ACTIVATE = ". .venv/bin/activate\n"
 
 
 def block_with(page: Path, text: str) -> Block:
-    (found,) = [block for block in blocks() if block.page == page and text in block.text]
-    return found
+    (actual_block,) = [block for block in blocks() if block.page == page and text in block.text]
+    return actual_block
 
 
 @pytest.mark.long
@@ -39,13 +39,14 @@ def test_readme_scores_and_filters_as_the_quickstart_shows(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout + done.stderr
+    stdout = done.stdout + done.stderr
     quickstart = DOCS / "quickstart.md"
     for line in block_with(quickstart, "$ assay score").text.splitlines():
         if re.match(r"messages: |loading |.* 19,344$|Scored corpus: ", line):
-            assert line in said
+            assert line in stdout
     kept, expected = (
-        re.findall(r"Kept (\d+) of 300 responses", text)[0] for text in (said, block_with(quickstart, "$ assay filter").text)
+        re.findall(r"Kept (\d+) of 300 responses", text)[0]
+        for text in (stdout, block_with(quickstart, "$ assay filter").text)
     )
     assert abs(int(kept) - int(expected)) <= 3, "on other cards the last bits differ"
     assert list((tmp_path / "demo" / "best").glob("kept-*.jsonl"))

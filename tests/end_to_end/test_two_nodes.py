@@ -51,8 +51,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_nodes() -> Iterator[Any]:
     """Two raylets with two logical GPUs each, and one with more CPUs and no GPU."""
     node = {"num_cpus": 3, "num_gpus": 2}
-    with cluster(node, node, {"num_cpus": 8, "num_gpus": 0}, ray_executor=True) as own:
-        yield own
+    with cluster(node, node, {"num_cpus": 8, "num_gpus": 0}, ray_executor=True) as item:
+        yield item
 
 
 def nodes_with_gpus() -> set[str]:
@@ -63,7 +63,7 @@ def nodes_with_gpus() -> set[str]:
 def actors_nodes(name: str) -> set[str]:
     """The nodes of all actors of a class that there have been in this Ray."""
     tables = ray_state.actor_table(None, None, None).values()
-    return {own["Address"]["NodeID"] for own in tables if own["ActorClassName"] == name}
+    return {table["Address"]["NodeID"] for table in tables if table["ActorClassName"] == name}
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +82,8 @@ def test_a_run_over_two_nodes_gives_the_numbers_of_one_process(
     corpus: Path, expected: list[float], two_nodes: Any, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    found = score(settings(corpus, out, model=MODEL, engine="vllm", tensor_parallel=2, pipeline_parallel=2))
-    assert found.scored == len(expected) == 60
+    result = score(settings(corpus, out, model=MODEL, engine="vllm", tensor_parallel=2, pipeline_parallel=2))
+    assert result.scored == len(expected) == 60
     rewards = [row["reward"] for row in scored(out)]
     assert rewards == pytest.approx(expected, abs=1e-4)
     assert len(set(rewards)) > 30
@@ -114,7 +114,7 @@ def test_a_replica_over_two_nodes_gives_the_same_numbers(corpus: Path, expected:
         body = {"model": MODEL, "conversations": conversations}
         answer = httpx.post(f"http://127.0.0.1:{port}/v1/rewards", json=body, timeout=300)
         assert answer.status_code == 200, answer.text
-        rewards = [one["reward"] for own in answer.json()["data"] for one in own["responses"]]
+        rewards = [response["reward"] for entry in answer.json()["data"] for response in entry["responses"]]
         assert rewards == pytest.approx(expected, abs=1e-4)
     finally:
         stop: Any = serve.shutdown
@@ -137,8 +137,8 @@ def test_an_engines_actor_is_on_a_node_with_gpus(two_nodes: Any) -> None:
     with pool(Finder, (), size=8, options=actor_options(engine)) as actors:
         assert set(ray.get([actor.here.remote() for actor in actors.actors])) <= nodes_with_gpus()
     step = engine_pool(engine, PoolSettings(replicas=4), 4)
-    found = ray.data.range(16, override_num_blocks=4).map_batches(Finder, batch_size=4, **step).take_all()
-    assert {row["node"] for row in found} <= nodes_with_gpus()
+    result = ray.data.range(16, override_num_blocks=4).map_batches(Finder, batch_size=4, **step).take_all()
+    assert {row["node"] for row in result} <= nodes_with_gpus()
     assert actors_nodes("MapWorker(MapBatches(Finder))") <= nodes_with_gpus()
 
 
@@ -146,8 +146,8 @@ class Holder:
     """An actor that gets the GPUs of an engine, and has no engine."""
 
     def hold(self, timeout_s: float) -> bool:
-        own = EngineSettings(tensor_parallel=2, pipeline_parallel=2, placement_timeout_s=timeout_s)
-        self.placement = place(own)
+        engine_settings = EngineSettings(tensor_parallel=2, pipeline_parallel=2, placement_timeout_s=timeout_s)
+        self.placement = place(engine_settings)
         return self.placement is not None
 
     def release(self) -> None:
@@ -156,9 +156,9 @@ class Holder:
 
 
 def holder() -> Any:
-    own = actor_options(EngineSettings(tensor_parallel=2, pipeline_parallel=2))
+    item = actor_options(EngineSettings(tensor_parallel=2, pipeline_parallel=2))
     actor: Any = ray.remote(Holder)
-    return actor.options(num_cpus=0, max_concurrency=2, **own).remote()
+    return actor.options(num_cpus=0, max_concurrency=2, **item).remote()
 
 
 def test_gpus_that_others_have_are_waited_for_up_to_a_limit(two_nodes: Any) -> None:

@@ -258,7 +258,7 @@ def _resolved(contract: type[Contract]) -> RewardModel:
 def _numbers(score: Score) -> Numbers:
     assert score.reason is None
     assert score.reward is not None
-    steps = {f"step[{at}]": step for at, step in enumerate(score.steps)}
+    steps = {f"step[{index}]": step for index, step in enumerate(score.steps)}
     return {**score.scores, **steps, "reward": score.reward}
 
 

@@ -11,11 +11,11 @@ from pipelines.storage.local_files import LocalFolder
 
 def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:
     """Make `output_folder.start` raise KeyboardInterrupt, as if killed, at its deletion number `deletions` + 1."""
-    left, start = iter(range(deletions)), output_folder.start
+    remaining, start = iter(range(deletions)), output_folder.start
 
     def dying(delete: Callable[..., None]) -> Callable[..., None]:
         def delete_or_die(*arguments: Any) -> None:
-            if next(left, None) is None:
+            if next(remaining, None) is None:
                 raise KeyboardInterrupt
             delete(*arguments)
 

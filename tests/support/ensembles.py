@@ -35,7 +35,7 @@ Row = Sequence[Response]
 
 def scored(*rewards: float) -> tuple[Score, ...]:
     """Scores of members that all give a reward."""
-    return tuple(Score.scored(Reading(reward, {"reward": reward}), 7 + at) for at, reward in enumerate(rewards))
+    return tuple(Score.scored(Reading(reward, {"reward": reward}), 7 + index) for index, reward in enumerate(rewards))
 
 
 def to_prompt(prompt: str, *rewards: tuple[float, ...]) -> list[Row]:
@@ -74,8 +74,8 @@ def _commit(parts: Parts, file: int, start: int, rows: Sequence[Row], before: in
 
 def members(output: str | Path, rows: Sequence[Row], names: Sequence[str], files: Sequence[int] = ()) -> None:
     """Write the runs of all members, each with another size of parts."""
-    for at, name in enumerate(names):
-        member(output, name, rows, at, part_rows=10 - 3 * at, files=files)
+    for index, name in enumerate(names):
+        member(output, name, rows, index, part_rows=10 - 3 * index, files=files)
 
 
 def combined(output: str | Path, names: Sequence[str], **options: Any) -> Any:
@@ -98,7 +98,8 @@ def some_rows(count: int, seed: int, members: int) -> list[Row]:
 
     prompts = [f"prompt {luck.randrange(max(1, count // 4))}" for _ in range(count)]
     return [
-        [Response(prompt, tuple(score(at) for at in range(members))) for _ in range(luck.randrange(4))] for prompt in prompts
+        [Response(prompt, tuple(score(index) for index in range(members))) for _ in range(luck.randrange(4))]
+        for prompt in prompts
     ]
 
 
@@ -118,15 +119,17 @@ def expected(
     z_of_u: dict[int, float] = {}
     for prompt in {response.prompt for response in responses}:
         positions = [
-            at
-            for at, (of, scores) in enumerate(responses)
+            position
+            for position, (of, scores) in enumerate(responses)
             if of == prompt and all(member_score.reward is not None for member_score in scores)
         ]
-        by_member = [z_scores([_reward(responses[at].scores[place]) for at in positions]) for place in range(len(names))]
-        z |= {at: [column[number] for column in by_member] for number, at in enumerate(positions)}
-        z_of_u |= dict(zip(positions, z_scores([float(np.std(z[at], ddof=1)) for at in positions]), strict=True))
+        by_member = [
+            z_scores([_reward(responses[position].scores[place]) for position in positions]) for place in range(len(names))
+        ]
+        z |= {position: [column[number] for column in by_member] for number, position in enumerate(positions)}
+        z_of_u |= dict(zip(positions, z_scores([float(np.std(z[position], ddof=1)) for position in positions]), strict=True))
     outcomes = []
-    for at, response in enumerate(responses):
+    for index, response in enumerate(responses):
         bad = [score for score in response.scores if score.reward is None]
         token_counts = [score.prompt_tokens for score in response.scores if score.prompt_tokens is not None]
         row: dict[str, Any] = {
@@ -141,10 +144,10 @@ def expected(
         if not bad:
             raw = [_reward(score) for score in response.scores]
             scores = dict(zip(names, raw, strict=True)) | _statistics(raw, "")
-            scores |= {f"z_{name}": value for name, value in zip(names, z[at], strict=True)} | _statistics(z[at], "z_")
-            scores |= {"disagreement": float(np.std(z[at], ddof=1)), "z_disagreement": z_of_u[at]}
+            scores |= {f"z_{name}": value for name, value in zip(names, z[index], strict=True)} | _statistics(z[index], "z_")
+            scores |= {"disagreement": float(np.std(z[index], ddof=1)), "z_disagreement": z_of_u[index]}
             if not math.isnan(scores["z_mean"]):
-                row["suspect"] = bool(scores["z_mean"] > suspect_reward and z_of_u[at] > suspect_disagreement)
+                row["suspect"] = bool(scores["z_mean"] > suspect_reward and z_of_u[index] > suspect_disagreement)
             reward = scores[combine.value.replace("-", "_")]
             if math.isnan(reward):
                 row |= {"status": "rejected", "reason": "no_baseline"}

@@ -9,14 +9,14 @@ from pipelines.evaluation.statistics.intervals import mean_cells
 
 def item(rewards: Mapping[str, float | None], row: str = "f:0", **fields: object) -> Item:
     """An item; a response without a reward has failed without a verdict."""
-    given = {name: reward for name, reward in rewards.items() if reward is not None}
-    return Item(row, fields, given, dict.fromkeys(rewards.keys() - given.keys(), "failed: no_verdict"))
+    value = {name: reward for name, reward in rewards.items() if reward is not None}
+    return Item(row, fields, value, dict.fromkeys(rewards.keys() - value.keys(), "failed: no_verdict"))
 
 
 def sides(chosen: Sequence[float], rejected: Sequence[float]) -> dict[str, float]:
     """Rewards by the names of list shapes."""
-    named = {f"chosen[{at}]": reward for at, reward in enumerate(chosen)}
-    return named | {f"rejected[{at}]": reward for at, reward in enumerate(rejected)}
+    named = {f"chosen[{index}]": reward for index, reward in enumerate(chosen)}
+    return named | {f"rejected[{index}]": reward for index, reward in enumerate(rejected)}
 
 
 def grades_of(benchmark: Benchmark, items: Iterable[Item]) -> Grades:

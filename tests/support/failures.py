@@ -31,9 +31,9 @@ def fail(folder: Path, failures: Mapping[int, str], prefix: str = "") -> None:
         responses = table.to_pylist()
         wanted = {number - first: reason for number, reason in failures.items() if 0 <= number - first < len(responses)}
         first += len(responses)
-        for at, reason in wanted.items():
+        for index, reason in wanted.items():
             failed = {"status": "failed", "reason": reason, "reward": None, "scores": None}
-            responses[at] |= {prefix + name: value for name, value in failed.items()}
+            responses[index] |= {prefix + name: value for name, value in failed.items()}
         if wanted:
             rows, scored, rejected, failed_before = part.counts
             counts = Counts(rows, scored - len(wanted), rejected, failed_before + len(wanted))

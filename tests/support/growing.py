@@ -88,11 +88,11 @@ def growing(folder: Path, most: int, node: dict[str, int]) -> Iterator[Growing]:
         ray.shutdown()
         head.kill()  # told to end, it takes half a minute
         head.wait()
-        left = list(_processes(folder))  # the head's, and the provider's raylets, which are nobody's children
-        for process in left:
+        remaining = list(_processes(folder))  # the head's, and the provider's raylets, which are nobody's children
+        for process in remaining:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(left, timeout=60)
+        psutil.wait_procs(remaining, timeout=60)
 
 
 def _joined(address: str) -> bool:

@@ -73,15 +73,15 @@ class _Handler(BaseHTTPRequestHandler):
         elif path == "/api/validate-yaml":
             self._answer(200, {"errors": [], "warnings": []})
         else:
-            owner, name, *rest = path.removeprefix("/api/datasets/").split("/")
-            self._of_dataset(f"{owner}/{name}", rest, body)
+            owner, name, *other_pieces = path.removeprefix("/api/datasets/").split("/")
+            self._of_dataset(f"{owner}/{name}", other_pieces, body)
 
     def _create(self, wanted: dict[str, Any]) -> None:
         name = f"{wanted['organization']}/{wanted['name']}"
-        known = name in self.hub.datasets
-        if not known:
+        names = name in self.hub.datasets
+        if not names:
             self.hub.datasets[name] = HubDataset(wanted.get("visibility") == "private" or wanted.get("private", False))
-        self._answer(409 if known else 200, {"url": f"{self.hub.url}/datasets/{name}", "error": "exists"})
+        self._answer(409 if names else 200, {"url": f"{self.hub.url}/datasets/{name}", "error": "exists"})
 
     def _of_dataset(self, name: str, rest: list[str], body: bytes) -> None:
         dataset = self.hub.datasets.get(name)

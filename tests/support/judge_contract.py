@@ -106,7 +106,7 @@ class JudgeContract:
         right = []
         for result in results:
             answer = result.scores[0].trace[0]
-            shown = [result.rendered.responses[at].name for at in range(len(result.scores))]
+            shown = [result.rendered.responses[index].name for index in range(len(result.scores))]
             try:
                 verdict = self.family.verdict(Generation(change(answer), (), "stop", (), 0, 1), len(answer.shown))
             except Unreadable:
@@ -192,6 +192,6 @@ def request_of(judgement: Judgement) -> ScoreRequest:
     case = judgement.case
     return ScoreRequest(
         tuple(Message(Role(turn["role"]), turn["content"]) for turn in case.context),
-        tuple(Response(f"r[{at}]", answer.text) for at, answer in enumerate(case.answers)),
+        tuple(Response(f"r[{index}]", answer.text) for index, answer in enumerate(case.answers)),
         (str(judgement.principle),) if judgement.principle else (),
     )

@@ -63,7 +63,7 @@ def tool(content: str) -> Message:
 def request(*context: Message, to: str | Sequence[str] = "Fine.") -> ScoreRequest:
     """A request to judge one response, or several, to a context."""
     texts = [to] if isinstance(to, str) else to
-    return ScoreRequest(context, tuple(Response(f"r[{at}]", text) for at, text in enumerate(texts)))
+    return ScoreRequest(context, tuple(Response(f"r[{index}]", text) for index, text in enumerate(texts)))
 
 
 def as_dicts(request: ScoreRequest) -> list[dict[str, str]]:

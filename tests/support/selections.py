@@ -26,8 +26,8 @@ def corpus(folder: Path, rewards: Sequence[float | None], prompts: Sequence[str]
     for start in range(0, total, part_rows):
         chunk = rewards[start : start + part_rows]
         scores = [_score(reward) for reward in chunk]
-        names = prompts[start : start + part_rows] if prompts else [str(at) for at in range(start, start + len(chunk))]
-        rows = [(f"c:{start + at}", "final", names[at], score) for at, score in enumerate(scores)]
+        names = prompts[start : start + part_rows] if prompts else [str(index) for index in range(start, start + len(chunk))]
+        rows = [(f"c:{start + index}", "final", names[index], score) for index, score in enumerate(scores)]
         carried = pa.table({"n": pa.array(range(start, start + len(chunk)), pa.int64())})
         part = Part(0, Range(start, start + len(chunk)), Counts.of(len(chunk), scores))
         parts.commit(part, COLUMNS.table(carried, rows), {})

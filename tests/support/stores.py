@@ -34,10 +34,10 @@ class CountingScorer:
     def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score requests."""
         with self._lock:
-            self.prompts += [tuple(prompt.ids) for asked in requests for prompt in asked.prompts]
+            self.prompts += [tuple(prompt.ids) for request in requests for prompt in request.prompts]
         return [
-            tuple(response.refusal or self._score(asked, position) for position, response in enumerate(asked.responses))
-            for asked in requests
+            tuple(response.refusal or self._score(request, position) for position, response in enumerate(request.responses))
+            for request in requests
         ]
 
     def _score(self, asked: RenderedRequest, position: int) -> Score:

@@ -18,15 +18,15 @@ SIMPLE = Size(10e9, 10, 1000, 4000, 16, 4, 64, "made up")
 
 
 def test_the_arithmetic_by_hand() -> None:
-    found = need(SIMPLE, Layout(2, 5), 1000, parameter_bytes=2.0, gpu_bytes=100e9)
-    assert found.weights == 10e9 * 2 / 10  # ten GPUs, ten layers: each has a tenth
-    assert found.cached_tokens == 65_536
-    assert found.cache == 65_536 * 2 * 2 * 2 * 2 * 64  # tokens, keys and values, bytes, two layers, two heads of 64
-    assert found.activations == 16_384 * 2 * (4 * 1000 + 2 * 4000 / 2)
-    assert found.room == pytest.approx(90e9)
-    assert found.total == found.weights + found.cache + found.activations + 3 * GIB
-    assert str(found).startswith("TP 2 x PP 5: 1.9 weights + 0.1 cache of 65,536 tokens + ")
-    assert str(found).endswith(f" of {90e9 / GIB:.1f} GiB a GPU")
+    actual_need = need(SIMPLE, Layout(2, 5), 1000, parameter_bytes=2.0, gpu_bytes=100e9)
+    assert actual_need.weights == 10e9 * 2 / 10  # ten GPUs, ten layers: each has a tenth
+    assert actual_need.cached_tokens == 65_536
+    assert actual_need.cache == 65_536 * 2 * 2 * 2 * 2 * 64  # tokens, keys and values, bytes, two layers, two heads of 64
+    assert actual_need.activations == 16_384 * 2 * (4 * 1000 + 2 * 4000 / 2)
+    assert actual_need.room == pytest.approx(90e9)
+    assert actual_need.total == actual_need.weights + actual_need.cache + actual_need.activations + 3 * GIB
+    assert str(actual_need).startswith("TP 2 x PP 5: 1.9 weights + 0.1 cache of 65,536 tokens + ")
+    assert str(actual_need).endswith(f" of {90e9 / GIB:.1f} GiB a GPU")
 
 
 @pytest.mark.parametrize(("precision", "value_bytes"), [("float32", 4), ("bfloat16", 2), ("fp8", 2)])
@@ -53,8 +53,8 @@ def test_the_fullest_stage_and_the_longest_contexts_count() -> None:
     ],
 )
 def test_the_layouts_of_340b(precision: str, gpu: int, expected: Layout) -> None:
-    found = smallest_layout(LARGE, 4096, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
-    assert found.layout == expected
+    need = smallest_layout(LARGE, 4096, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
+    assert need.layout == expected
 
 
 def test_a_70b_takes_four_cards_and_an_8b_one() -> None:
@@ -107,15 +107,15 @@ def test_the_smallest_fits_and_nothing_smaller_that_was_looked_at_does(
     size = Size(parameters, layers, 4096, 16384, heads, kv_heads, 128, "drawn")
     limits = {"parameter_bytes": 2.0, "gpu_bytes": float(gpu)}
     try:
-        found = smallest_layout(size, context, **limits, per_node=per_node)
+        actual_need = smallest_layout(size, context, **limits, per_node=per_node)
     except SettingsError:
         assert not need(size, Layout(per_node, layers), context, **limits).fits, "the most that there could be"
         return
-    tensor, pipeline = found.layout
-    assert found.fits
+    tensor, pipeline = actual_need.layout
+    assert actual_need.fits
     assert tensor <= per_node
     assert heads % tensor == 0
-    assert check_layout(size, found.layout, context, **limits, per_node=per_node) == found
+    assert check_layout(size, actual_need.layout, context, **limits, per_node=per_node) == actual_need
     if pipeline > 1:
         assert not need(size, Layout(tensor, pipeline - 1), context, **limits).fits
     elif tensor > 1 and kv_heads % (tensor // 2) == 0:
@@ -124,18 +124,18 @@ def test_the_smallest_fits_and_nothing_smaller_that_was_looked_at_does(
 
 def test_every_published_model_of_the_registry_has_a_size() -> None:
     missing = [
-        known.id
+        model.id
         for family in families().values()
-        for known in family.models
-        if "/" in known.id and not any(known.matches(name) for name in SIZES)
+        for model in family.models
+        if "/" in model.id and not any(model.matches(name) for name in SIZES)
     ]
     assert missing == ["nvidia/*Nemotron-3-*GenRM*"], "which has no published config that we could read"
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in BUILT_IN.glob("*/config.json")))
-def test_the_size_of_a_checkpoint_is_that_of_its_weights(name: str) -> None:
-    checkpoint = Checkpoint.find(f"tiny-{name.replace('_', '-')}", None)
-    size = size_of(checkpoint)
-    assert size.parameters == sum(math.prod(shape) for shape in checkpoint.tensors.values() if shape is not None)
-    assert size.layers == checkpoint.config["num_hidden_layers"]
-    assert smallest_layout(size, 1024, parameter_bytes=4.0, gpu_bytes=SMALL).layout == Layout(1)
+def test_the_size_of_a_checkpoint_is_that_of_its_weights() -> None:
+    for name in sorted(path.parent.name for path in BUILT_IN.glob("*/config.json")):
+        checkpoint = Checkpoint.find(f"tiny-{name.replace('_', '-')}", None)
+        size = size_of(checkpoint)
+        assert size.parameters == sum(math.prod(shape) for shape in checkpoint.tensors.values() if shape is not None)
+        assert size.layers == checkpoint.config["num_hidden_layers"]
+        assert smallest_layout(size, 1024, parameter_bytes=4.0, gpu_bytes=SMALL).layout == Layout(1)

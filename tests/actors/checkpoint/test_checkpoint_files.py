@@ -23,21 +23,19 @@ def folder(tmp_path: Path) -> Path:
 # Finding a model.
 
 
-@pytest.mark.parametrize(
-    ("model", "advice"),
-    [
+def test_what_isnt_there_is_refused_with_advice() -> None:
+    cases: list[tuple[str, str]] = [
         ("./missing", "give a folder, a hub id"),
         ("/no/such/folder", "give a folder, a hub id"),
         ("missing", "give a folder, a hub id"),
         ("a/b/c", "give a folder, a hub id"),
         ("tiny-nothing", "there are tiny-attributes, .*, tiny-principle, .*, tiny-scalar"),
         ("nobody/no-such-model", "Check the id, the network, and HF_TOKEN"),
-    ],
-)
-def test_what_isnt_there_is_refused_with_advice(model: str, advice: str) -> None:
-    with pytest.raises(ModelError, match=advice) as refused:
-        Checkpoint.find(model, None)
-    assert model in str(refused.value)
+    ]
+    for model, advice in cases:
+        with pytest.raises(ModelError, match=advice) as refused:
+            Checkpoint.find(model, None)
+        assert model in str(refused.value)
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:

@@ -72,13 +72,13 @@ def test_a_prompt_gets_one_number_per_output(pooling_engine: Engine) -> None:
 
 
 def test_many_at_a_time_answer_as_one_by_one_and_in_order(pooling_engine: Engine) -> None:
-    asked = prompts(40)
-    alone = [ask(pooling_engine, pooling_engine.pool(ids, "alone")) for ids in asked]
-    together = pool_all(pooling_engine, asked)
-    for one, other in zip(alone, together, strict=True):
+    sent_prompts = prompts(40)
+    alone = [ask(pooling_engine, pooling_engine.pool(ids, "alone")) for ids in sent_prompts]
+    together = pool_all(pooling_engine, sent_prompts)
+    for item, other in zip(alone, together, strict=True):
         assert isinstance(other, Pooled)
-        assert other.values == pytest.approx(one.values, abs=1e-5)
-    assert len({pooled.values for pooled in alone}) == len(asked)
+        assert other.values == pytest.approx(item.values, abs=1e-5)
+    assert len({pooled.values for pooled in alone}) == len(sent_prompts)
 
 
 def test_an_engine_for_the_last_token_reads_nothing_else(pooling_engine: Engine) -> None:
@@ -94,8 +94,8 @@ def test_an_engine_for_the_last_token_reads_nothing_else(pooling_engine: Engine)
 
 
 def test_tuples_are_prompts_too(pooling_engine: Engine) -> None:
-    one, other = (ask(pooling_engine, pooling_engine.pool(ids, "kind")) for ids in ([8, 9], (8, 9)))
-    assert one.values == pytest.approx(other.values, abs=1e-5)
+    item, other = (ask(pooling_engine, pooling_engine.pool(ids, "kind")) for ids in ([8, 9], (8, 9)))
+    assert item.values == pytest.approx(other.values, abs=1e-5)
 
 
 def test_the_longest_prompt_is_taken(pooling_engine: Engine) -> None:
@@ -200,19 +200,19 @@ def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
 
 def test_an_aborted_request_fails_alone(generating_engine: Engine) -> None:
     ask(generating_engine, generating_engine.abort("nobody"))
-    asked = generating_engine.submit(generating_engine.generate([1], ENDLESS, "unwanted"))
+    future = generating_engine.submit(generating_engine.generate([1], ENDLESS, "unwanted"))
     until(lambda: request_count(generating_engine) == 1)
     other = generating_engine.submit(generating_engine.generate([1], Sampling(max_tokens=2), "wanted"))
     ask(generating_engine, generating_engine.abort("unwanted"))
     with pytest.raises(EngineError, match="unwanted was aborted"):
-        asked.result(SECONDS)
+        future.result(SECONDS)
     assert other.result(SECONDS)[0].finish_reason == "length"
 
 
 def test_a_cancelled_request_is_given_up(generating_engine: Engine) -> None:
-    asked = generating_engine.submit(generating_engine.generate([1], ENDLESS, "cancelled"))
+    future = generating_engine.submit(generating_engine.generate([1], ENDLESS, "cancelled"))
     until(lambda: request_count(generating_engine) == 1)
-    asked.cancel()
+    future.cancel()
     until(lambda: request_count(generating_engine) == 0)
     ask(generating_engine, generating_engine.health())
 
@@ -255,14 +255,14 @@ def test_a_closed_engine_refuses_everything(start_fake: Start) -> None:
 
 def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
     engine = start_fake(faults=Faults(at={7: FakeFault.HANG}))
-    asked = engine.submit(engine.pool([7], "hangs"))
+    future = engine.submit(engine.pool([7], "hangs"))
     closers = [threading.Thread(target=engine.close) for _ in range(2)]
     for closer in closers:
         closer.start()
     for closer in closers:
         closer.join(SECONDS)
     with pytest.raises(EngineDead):
-        asked.result(SECONDS)
+        future.result(SECONDS)
 
 
 def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
@@ -381,7 +381,7 @@ def test_a_request_that_waits_its_turn_inside_has_its_time_afterwards() -> None:
 def test_an_engine_that_answers_nobody_fails_all_within_a_deadline() -> None:
     async def hang() -> tuple[list[object], float]:
         admission = Admission(32, 600.0)
-        outcomes = await asyncio.gather(*(stay(admission, f"{at}", 1e9) for at in range(32)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(stay(admission, f"{index}", 1e9) for index in range(32)), return_exceptions=True)
         return list(outcomes), asyncio.get_running_loop().time()
 
     with asyncio.Runner(loop_factory=Clock) as runner:

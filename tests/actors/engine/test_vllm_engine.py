@@ -159,15 +159,17 @@ def test_candidates_of_a_prompt_pay_for_it_once(classify_engine: "VllmEngine") -
     rng = random.Random(7)
     requests = []
     for number in range(10):
-        asked = [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(400)]
-        ids = [asked + [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(40)] for _ in range(16)]
-        prompts = tuple(Prompt(one, (at,)) for at, one in enumerate(ids))
+        request = [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(400)]
+        ids = [request + [rng.randrange(1, CLASSIFIER_VOCABULARY) for _ in range(40)] for _ in range(16)]
+        prompts = tuple(Prompt(item, (index,)) for index, item in enumerate(ids))
         requests.append(
-            RenderedRequest(f"{number}", tuple(RenderedResponse(f"candidate[{at}]") for at in range(16)), prompts)
+            RenderedRequest(f"{number}", tuple(RenderedResponse(f"candidate[{index}]") for index in range(16)), prompts)
         )
-    scores = [one for own in HeadScorer(family, family.card_weights(), classify_engine).score_block(requests) for one in own]
-    tokens = sum(one.prompt_tokens or 0 for one in scores)
-    cached = sum(one.cached_tokens or 0 for one in scores)
+    scores = [
+        item for score in HeadScorer(family, family.card_weights(), classify_engine).score_block(requests) for item in score
+    ]
+    tokens = sum(score.prompt_tokens or 0 for score in scores)
+    cached = sum(score.cached_tokens or 0 for score in scores)
     assert tokens == 10 * 16 * 440
     assert tokens - cached <= 0.2 * tokens
     block = classify_engine._engine.vllm_config.cache_config.block_size
@@ -202,13 +204,13 @@ def test_verdicts_outside_the_vocabulary_are_refused(judge_engine: "VllmEngine")
 
 def test_prompts_with_seeds_dont_end_the_engine_when_there_are_many(judge_engine: "VllmEngine") -> None:
     """Read in pieces, as vLLM would read some of them on a CPU to fill its batches, they would."""
-    asked = [
-        judge_engine.generate([at % 200 + 1] * 400, Sampling(max_tokens=2, temperature=1.0, seed=at), f"many-{at}")
-        for at in range(64)
+    request = [
+        judge_engine.generate([index % 200 + 1] * 400, Sampling(max_tokens=2, temperature=1.0, seed=index), f"many-{index}")
+        for index in range(64)
     ]
 
     async def all_of_them() -> list[Any]:
-        return await asyncio.gather(*asked)
+        return await asyncio.gather(*request)
 
     assert len(ask(judge_engine, all_of_them())) == 64
 
@@ -218,8 +220,8 @@ def test_a_seed_holds_in_any_company(judge_engine: "VllmEngine") -> None:
 
     async def in_company() -> list[tuple[Generation, ...]]:
         others = (Sampling(max_tokens=20, temperature=1.0, seed=seed) for seed in range(100, 106))
-        asked = [judge_engine.generate([9, 9], sampling, f"{n}") for n, sampling in enumerate((*others, seeded))]
-        return await asyncio.gather(*asked)
+        request = [judge_engine.generate([9, 9], sampling, f"{n}") for n, sampling in enumerate((*others, seeded))]
+        return await asyncio.gather(*request)
 
     (alone,) = ask(judge_engine, judge_engine.generate([9, 9], seeded, "alone"))
     texts = [sample.text for (sample,) in ask(judge_engine, in_company())]
@@ -263,8 +265,8 @@ def test_an_adapter_changes_the_model_for_its_request(judge_engine: "VllmEngine"
     plain, adapted = Sampling(max_tokens=8), Sampling(max_tokens=8, adapter=str(adapter))
 
     async def together() -> list[tuple[Generation, ...]]:
-        asked = [judge_engine.generate(prompt, sampling, f"{n}") for n, sampling in enumerate((plain, adapted) * 2)]
-        return await asyncio.gather(*asked)
+        request = [judge_engine.generate(prompt, sampling, f"{n}") for n, sampling in enumerate((plain, adapted) * 2)]
+        return await asyncio.gather(*request)
 
     without, _ = greedy(judge, prompt, 8)
     with_adapter, _ = greedy(judge, prompt, 8, merged=adapter)
@@ -334,20 +336,18 @@ def test_an_engine_argument_is_refused_before_vllm_is_imported() -> None:
         check_installed(EngineSettings(engine_args={"max_num_seq": 3}))
 
 
-@pytest.mark.parametrize(
-    ("engine", "arguments", "message"),
-    [
+def test_a_wrong_value_is_named_before_an_engine_starts() -> None:
+    cases: list[tuple[Any, dict[str, Any], str]] = [
         ("vllm", {"max_num_seqs": "many"}, "max_num_seqs = 'many' must be a whole number or null"),
         ("vllm", {"gpu_memory_utilization": "0,9"}, "gpu_memory_utilization = '0,9' must be a number"),
         ("vllm", {"enforce_eager": 1}, "enforce_eager = 1 must be true or false"),
         ("vllm", {"max_num_seqs": True}, "max_num_seqs = True must be a whole number"),
         ("fake", {"latency": 1}, "'latency', and the fake engine takes at, die_after, latency_s"),
         ("fake", {"latency_s": "slow"}, "latency_s = 'slow' must be a number"),
-    ],
-)
-def test_a_wrong_value_is_named_before_an_engine_starts(engine: Any, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        check_installed(EngineSettings(engine=engine, engine_args=arguments))
+    ]
+    for engine, arguments, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            check_installed(EngineSettings(engine=engine, engine_args=arguments))
 
 
 def test_values_that_vllm_takes_pass() -> None:
@@ -360,10 +360,10 @@ def test_the_fake_engine_takes_what_is_named() -> None:
     assert parameters[2:] == list(FAKE_ARGUMENTS)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_arguments_that_assay_sets_are_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match=name):
-        check_arguments({name: None}, {*OURS, "other"})
+def test_arguments_that_assay_sets_are_refused() -> None:
+    for name in OURS:
+        with pytest.raises(SettingsError, match=name):
+            check_arguments({name: None}, {*OURS, "other"})
 
 
 @pytest.mark.parametrize(
@@ -658,10 +658,10 @@ def test_death_with_requests_inside(start: Start, victim: str, tensor_parallel: 
     engine = start(Task.GENERATE, max_in_flight=2, tensor_parallel=tensor_parallel)
     core = core_of(engine)
     workers = children(core)
-    asked = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(4)]
+    futures = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(4)]
     until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 2)
     os.kill(core if victim == "engine core" else workers[-1], signal.SIGKILL)
-    for request in asked:
+    for request in futures:
         with pytest.raises(EngineDead):
             request.result(30)
     assert_gone(engine, [core, *workers])
@@ -671,10 +671,10 @@ def test_an_engine_core_told_to_end_does_not_answer_for_its_requests(start: Star
     """vLLM answers what it holds with nothing, which mustn't pass for the model's words."""
     engine = start(Task.GENERATE)
     core = core_of(engine)
-    asked = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(2)]
+    futures = [engine.submit(engine.generate([n], ENDLESS, f"{n}")) for n in range(2)]
     until(lambda: engine._engine.output_processor.get_num_unfinished_requests() == 2)
     os.kill(core, signal.SIGTERM)
-    for request in asked:
+    for request in futures:
         with pytest.raises(EngineDead):
             request.result(30)
     assert_gone(engine, [core])

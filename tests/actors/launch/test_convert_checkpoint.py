@@ -30,9 +30,9 @@ from tests.support.models import (
 
 
 def converted(model: str, folder: Path, family: str | None = None) -> Path:
-    told: list[str] = []
-    convert(model, str(folder), None, family, told.append)
-    assert len(told) == 1
+    texts: list[str] = []
+    convert(model, str(folder), None, family, texts.append)
+    assert len(texts) == 1
     return folder
 
 
@@ -71,13 +71,13 @@ class Converted(test_principle.TestTinyPrinciple):
 def test_its_numbers_are_those_of_the_language_model(tmp_path: Path) -> None:
     judge = Converted()
     judge.folder = str(converted(PRINCIPLE, tmp_path / "converted"))
-    expected = [judge.authors(judge.ids(one)) for one in judge.asked()[:20]]
+    expected = [judge.authors(judge.ids(score_request)) for score_request in judge.asked()[:20]]
     passed: list[str] = []
     with engine_of(judge.resolved(), EngineSettings(tensor_parallel=2)) as engine:
-        found = judge.scored(engine, judge.asked()[:20])
+        result = judge.scored(engine, judge.asked()[:20])
         self_test(judge.resolved(), engine, passed.append)
-    for one, other in zip(expected, found, strict=True):
-        assert other == pytest.approx(one, abs=1e-4)
+    for item, other in zip(expected, result, strict=True):
+        assert other == pytest.approx(item, abs=1e-4)
     assert [check.split(":")[0] for check in passed[-2:]] == ["conversation 1", "conversation 2"], "known by what it was"
 
 
@@ -96,9 +96,9 @@ def test_a_checkpoint_in_several_files_is_converted_too(tmp_path: Path) -> None:
     folder = converted(str(sharded(tmp_path / "old")), tmp_path / "converted", "principle")
     whole = converted(PRINCIPLE, tmp_path / "whole")
     kind = AutoModelForSequenceClassification
-    one, other = (kind.from_pretrained(each, dtype=torch.float32).state_dict() for each in (folder, whole))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    item, other = (kind.from_pretrained(each, dtype=torch.float32).state_dict() for each in (folder, whole))
+    assert item.keys() == other.keys()
+    assert all(torch.equal(item[name], other[name]) for name in item)
 
 
 @pytest.mark.parametrize(

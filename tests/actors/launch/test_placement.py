@@ -18,9 +18,8 @@ from actors.reward_model import RewardModel, resolve_model
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 
 
-@pytest.mark.parametrize(
-    ("layout", "gpus", "expected"),
-    [
+def test_a_tensor_parallel_group_is_on_one_node() -> None:
+    cases: list[tuple[Layout, dict[str, float], list[str] | None]] = [
         (Layout(8, 2), {"a": 8, "b": 8}, ["b", "a"]),
         (Layout(8, 2), {"a": 10, "b": 6}, None),  # sixteen, and no two groups of eight
         (Layout(8, 2), {"a": 8, "b": 7, "c": 8}, ["c", "a"]),
@@ -28,10 +27,9 @@ from actors.settings.replica import EngineSettings, ModelSettings, RenderSetting
         (Layout(2, 3), {"a": 3, "b": 5}, ["b", "b", "a"]),
         (Layout(1), {"a": 0.5}, None),
         (Layout(1), {}, None),
-    ],
-)
-def test_a_tensor_parallel_group_is_on_one_node(layout: Layout, gpus: dict[str, float], expected: list[str] | None) -> None:
-    assert nodes_for(layout, gpus) == expected
+    ]
+    for layout, gpus, expected in cases:
+        assert nodes_for(layout, gpus) == expected
 
 
 @pytest.mark.parametrize(
@@ -57,12 +55,12 @@ def model(monkeypatch: pytest.MonkeyPatch) -> RewardModel:
     """A small checkpoint that passes for one of 70 billion parameters in 16 bits: too large for a card."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: settings.tensor_parallel)
     monkeypatch.setattr(placement, "size_of_model", lambda name: LARGE)
-    found = resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
-    return replace(found, dtype="bfloat16")
+    reward_model = resolve_model(ModelSettings(model="tiny-attributes"), RenderSettings())
+    return replace(reward_model, dtype="bfloat16")
 
 
 def on(monkeypatch: pytest.MonkeyPatch, *nodes: dict[str, float]) -> None:
-    monkeypatch.setattr(placement, "_node_resources", lambda: {str(at): node for at, node in enumerate(nodes)})
+    monkeypatch.setattr(placement, "_node_resources", lambda: {str(index): node for index, node in enumerate(nodes)})
 
 
 def test_weights_that_cant_fit_are_refused_with_the_arithmetic(model: RewardModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def swapped(at: int) -> Wrong:
 WRONG = {
     "a softmax": reading(lambda outputs: outputs.softmax(dim=-1)),
     "no bias": reading(lambda outputs: outputs - bias()),
-    **{f"{OUTPUTS[at]} and {OUTPUTS[at + 1]} swapped": swapped(at) for at in range(3, 8)},
+    **{f"{OUTPUTS[index]} and {OUTPUTS[index + 1]} swapped": swapped(index) for index in range(3, 8)},
 }
 
 

@@ -43,7 +43,7 @@ class TestTinyFiveClass(Contract):
 def test_ratings_begin_with_zero() -> None:
     family = families()["five-class"]
     sure = [0.0, 0.0, 0.0, 100.0, 0.0]
-    found = family.reading([[sure]], {"mean": 1.0})
-    assert (found.reward, found.scores["reward_std"]) == pytest.approx((3.0, 0.0), abs=1e-9)
-    found = family.reading([[[50.0, 0.0, 0.0, 0.0, 50.0]]], {"mean": 1.0})
-    assert (found.reward, found.scores["reward_std"]) == pytest.approx((2.0, 2.0), abs=1e-9)
+    reading = family.reading([[sure]], {"mean": 1.0})
+    assert (reading.reward, reading.scores["reward_std"]) == pytest.approx((3.0, 0.0), abs=1e-9)
+    reading = family.reading([[[50.0, 0.0, 0.0, 0.0, 50.0]]], {"mean": 1.0})
+    assert (reading.reward, reading.scores["reward_std"]) == pytest.approx((2.0, 2.0), abs=1e-9)

@@ -36,17 +36,17 @@ class TestTinyGenrmPrinciple(JudgeContract):
 
     def differences(self, logprobs: list[torch.Tensor], at: int, yes: str, no: str) -> list[float]:
         ids = tokenizer("genrm-principle").convert_tokens_to_ids
-        return [float(own[at, ids(yes)] - own[at, ids(no)]) for own in logprobs]
+        return [float(logprob[at, ids(yes)] - logprob[at, ids(no)]) for logprob in logprobs]
 
     def test_the_reward_is_transformers_difference_of_log_probabilities(
         self, judged: list[Judged], logprobs: list[torch.Tensor]
     ) -> None:
         expected = self.differences(logprobs, -1, "ĠYes", "ĠNo")
-        found = [one.scores[0].reward or 0.0 for one in judged[: len(expected)]]
-        largest = max(abs(one - other) for one, other in zip(expected, found, strict=True))
-        print(f"{self.model}: largest difference over {len(found)} judgements: {largest:.1e}")
+        result = [item.scores[0].reward or 0.0 for item in judged[: len(expected)]]
+        largest = max(abs(item - other) for item, other in zip(expected, result, strict=True))
+        print(f"{self.model}: largest difference over {len(result)} judgements: {largest:.1e}")
         assert largest <= TOLERANCE
-        assert max(found) - min(found) > 5
+        assert max(result) - min(result) > 5
 
     @pytest.mark.parametrize(("at", "yes", "no"), [(-1, "ĠNo", "ĠYes"), (-2, "ĠYes", "ĠNo"), (0, "ĠYes", "ĠNo")])
     def test_other_tokens_and_other_places_would_be_noticed(
@@ -55,52 +55,52 @@ class TestTinyGenrmPrinciple(JudgeContract):
         """No less Yes, a position early, and the text's first token."""
         wrong = self.differences(logprobs, at, yes, no)
         right = [
-            (reward > 0) == one.judgement.case.answers[0].fulfils(one.judgement.principle)
-            for reward, one in zip(wrong, judged, strict=False)
-            if one.judgement.principle is not None
+            (reward > 0) == item.judgement.case.answers[0].fulfils(item.judgement.principle)
+            for reward, item in zip(wrong, judged, strict=False)
+            if item.judgement.principle is not None
         ]
-        off = [abs(reward - (one.scores[0].reward or 0.0)) for reward, one in zip(wrong, judged, strict=False)]
+        off = [abs(reward - (item.scores[0].reward or 0.0)) for reward, item in zip(wrong, judged, strict=False)]
         assert min(max(off), 1.0) > 100 * TOLERANCE
         assert sum(right) / len(right) < 0.8
 
     def test_reading_what_it_thought_would_be_noticed(self, judged: list[Judged]) -> None:
         """The first of its judgements is a draft, always the same, in its thinking."""
-        own = tokenizer("genrm-principle")
-        yes, no = own.convert_tokens_to_ids(["ĠYes", "ĠNo"])
+        entry = tokenizer("genrm-principle")
+        yes, no = entry.convert_tokens_to_ids(["ĠYes", "ĠNo"])
         drafts = []
-        for one, its in zip(judged, by_transformers(judged[:80]), strict=False):
-            said = own(one.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
-            first = next(at for at, token in enumerate(said) if token in (yes, no))
-            assert first < len(said) - 1, "there are two"
-            drafts.append(float(its[first, yes] - its[first, no]))
+        for item, tensor in zip(judged, by_transformers(judged[:80]), strict=False):
+            input_ids = entry(item.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
+            first = next(index for index, token in enumerate(input_ids) if token in (yes, no))
+            assert first < len(input_ids) - 1, "there are two"
+            drafts.append(float(tensor[first, yes] - tensor[first, no]))
         right = [
-            (draft > 0) == one.judgement.case.answers[0].fulfils(one.judgement.principle)
-            for draft, one in zip(drafts, judged, strict=False)
-            if one.judgement.principle is not None
+            (draft > 0) == member.judgement.case.answers[0].fulfils(member.judgement.principle)
+            for draft, member in zip(drafts, judged, strict=False)
+            if member.judgement.principle is not None
         ]
         assert sum(right) / len(right) < 0.8
 
     def test_several_principles_are_asked_about_each_response(self, engine: Engine, judged: list[Judged]) -> None:
-        asked = [one.judgement for one in judged[:100]]
-        found = _by_two(self, engine, asked)
+        judgements = [item.judgement for item in judged[:100]]
+        result = _by_two(self, engine, judgements)
         right = [
-            (one.scores[0].scores[name] > 0) == answer.fulfils(Principle(principle))
-            for one in found
-            for answer in one.judgement.case.answers
+            (item.scores[0].scores[name] > 0) == answer.fulfils(Principle(principle))
+            for item in result
+            for answer in item.judgement.case.answers
             for name, principle in (("right", "correctness"), ("short", "brevity"))
-            if one.scores[0].reason is None
+            if item.scores[0].reason is None
         ]
         assert len(right) >= 180
         assert sum(right) / len(right) >= RIGHT
 
     def test_the_principles_share_a_prefix(self, engine: Engine) -> None:
         """The principle is last, so that the conversation is paid once: blocks on CPU have 128 tokens."""
-        long = next(one for one in self.held_out())
+        long = next(entry for entry in self.held_out())
         rendered = _by_two_rendered(self, [long])
-        one, other = rendered[0].prompts
-        shared = next(at for at, (a, b) in enumerate(zip(one.ids, other.ids, strict=False)) if a != b)
+        item, other = rendered[0].prompts
+        shared = next(index for index, (a, b) in enumerate(zip(item.ids, other.ids, strict=False)) if a != b)
         words = len(tokenizer("genrm-principle")("correctness brevity", add_special_tokens=False)["input_ids"])
-        assert shared >= min(len(one.ids), len(other.ids)) - words - 6
+        assert shared >= min(len(item.ids), len(other.ids)) - words - 6
 
 
 def _by_two_model(contract: JudgeContract) -> RewardModel:
@@ -108,23 +108,23 @@ def _by_two_model(contract: JudgeContract) -> RewardModel:
 
 
 def _by_two_rendered(contract: JudgeContract, asked: Sequence[Judgement]) -> list[RenderedRequest]:
-    return Renderer(_by_two_model(contract), RenderSettings()).render([request_of(one) for one in asked])
+    return Renderer(_by_two_model(contract), RenderSettings()).render([request_of(item) for item in asked])
 
 
 def _by_two(contract: JudgeContract, engine: Engine, asked: Sequence[Judgement]) -> list[Judged]:
     rendered = _by_two_rendered(contract, asked)
     scores = scorer_of(_by_two_model(contract), engine).score_block(rendered)
-    return [Judged(*found) for found in zip(asked, rendered, scores, strict=True)]
+    return [Judged(*result) for result in zip(asked, rendered, scores, strict=True)]
 
 
 def by_transformers(judged: Sequence[Judged]) -> list[torch.Tensor]:
     """In float32: log-probabilities of all tokens at each place of the texts that vLLM wrote, [tokens, vocabulary]."""
-    own, model = tokenizer("genrm-principle"), transformers_model("genrm-principle", "AutoModelForCausalLM")
-    found = []
+    entry, model = tokenizer("genrm-principle"), transformers_model("genrm-principle", "AutoModelForCausalLM")
+    result = []
     with torch.inference_mode():
-        for one in judged:
-            asked = list(one.rendered.prompts[0].ids)
-            said = own(one.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
-            logits = model(torch.tensor([[*asked, *said]])).logits[0, len(asked) - 1 : -1]
-            found.append(logits.log_softmax(dim=-1))
-    return found
+        for item in judged:
+            ids = list(item.rendered.prompts[0].ids)
+            input_ids = entry(item.scores[0].trace[0].text, add_special_tokens=False)["input_ids"]
+            logits = model(torch.tensor([[*ids, *input_ids]])).logits[0, len(ids) - 1 : -1]
+            result.append(logits.log_softmax(dim=-1))
+    return result

@@ -44,13 +44,13 @@ def test_a_response_cant_bring_the_reward_token() -> None:
 
 
 def test_the_reward_token_counts_as_part_of_the_prompt() -> None:
-    one = request(user("What is 3 + 4?"), to="7")
-    (whole,) = renderer(MODEL).render([one])
+    item = request(user("What is 3 + 4?"), to="7")
+    (whole,) = renderer(MODEL).render([item])
     length = len(whole.prompts[0].ids)
     assert whole.prompts[0].ids[-1] == REWARD_TOKEN
-    (fits,) = renderer(MODEL, max_model_len=length).render([one])
+    (fits,) = renderer(MODEL, max_model_len=length).render([item])
     assert fits == whole
-    (cut,) = renderer(MODEL, max_model_len=length - 1).render([one])
+    (cut,) = renderer(MODEL, max_model_len=length - 1).render([item])
     assert reason_of(cut) is Reason.TOO_LONG
 
 
@@ -58,8 +58,8 @@ WRITES_IT = "{% if not add_generation_prompt %}<|reward|>{% endif %}"
 
 
 def test_a_reward_token_that_the_template_has_written_is_not_appended_again(tmp_path: Path) -> None:
-    one = request(user("What is 3 + 4?"), to="7")
-    assert ids_of(renderer(templated(tmp_path, WRITES_IT)).render([one])[0]) == ids_of(renderer(MODEL).render([one])[0])
+    item = request(user("What is 3 + 4?"), to="7")
+    assert ids_of(renderer(templated(tmp_path, WRITES_IT)).render([item])[0]) == ids_of(renderer(MODEL).render([item])[0])
 
 
 @pytest.mark.parametrize("ending", [WRITES_IT + "{{ '\\n' }}", WRITES_IT * 2])
@@ -69,20 +69,20 @@ def test_a_template_that_writes_the_reward_token_elsewhere_is_refused(tmp_path: 
 
 
 def test_a_conversation_that_the_template_gives_two_reward_tokens_is_rejected(tmp_path: Path) -> None:
-    own = renderer(
+    item = renderer(
         templated(tmp_path, "{% for m in messages %}{% if m.role == 'assistant' %}<|reward|>{% endif %}{% endfor %}")
     )
     talk = request(user("Hello"), assistant("Hi"), user("What is 3 + 4?"), to="7")
-    assert [reason_of(one) for one in own.render([talk, request(user("What is 3 + 4?"), to="7")])] == [
+    assert [reason_of(entry) for entry in item.render([talk, request(user("What is 3 + 4?"), to="7")])] == [
         Reason.TEMPLATE_REFUSED, None
     ]  # fmt: skip
 
 
 def test_a_prompt_that_somebody_else_has_rendered_is_read_at_the_reward_token_too() -> None:
-    own = renderer(MODEL)
-    ids = ids_of(own.render([request(user("What is 3 + 4?"), to="7")])[0])
-    assert ids_of(own.from_rendered(ids)) == ids_of(own.from_rendered(ids[:-1])) == ids
-    assert reason_of(own.from_rendered([*ids[:-1], REWARD_TOKEN, 7])) is Reason.TEMPLATE_REFUSED
+    item = renderer(MODEL)
+    ids = ids_of(item.render([request(user("What is 3 + 4?"), to="7")])[0])
+    assert ids_of(item.from_rendered(ids)) == ids_of(item.from_rendered(ids[:-1])) == ids
+    assert reason_of(item.from_rendered([*ids[:-1], REWARD_TOKEN, 7])) is Reason.TEMPLATE_REFUSED
 
 
 @pytest.mark.parametrize(

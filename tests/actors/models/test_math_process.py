@@ -26,12 +26,12 @@ def outputs() -> Reference:
 def at_steps(contract: Contract, ids: Sequence[int], outputs: Any) -> Any:
     """The rows at each step's token, [steps, 2]."""
     step = contract.tokenizer.convert_tokens_to_ids(STEP)
-    return outputs[[at for at, token in enumerate(ids) if token == step]]
+    return outputs[[index for index, token in enumerate(ids) if token == step]]
 
 
 def whole(steps: Sequence[float]) -> Numbers:
     return {
-        **{f"step[{at}]": step for at, step in enumerate(steps)},
+        **{f"step[{index}]": step for index, step in enumerate(steps)},
         "product": math.prod(steps), "min": min(steps), "last": steps[-1], "reward": math.prod(steps),
     }  # fmt: skip
 
@@ -70,28 +70,28 @@ class TestTinyMathPRM(Contract):
     def asked(self) -> list[ScoreRequest]:
         short = [solution_request(solution.context, solution.steps) for solution in solutions(41, 60, "held-out")]
         long = [
-            request(user("What is 1 + 1?"), to="\n\n".join(f"{at} + {at} = {2 * at}" for at in range(count)))
+            request(user("What is 1 + 1?"), to="\n\n".join(f"{index} + {index} = {2 * index}" for index in range(count)))
             for count in range(5, 105, 10)
         ]
         return short + long
 
     def held_out(self) -> Iterator[tuple[ScoreRequest, ScoreRequest]]:
         made = list(solutions(43, 400, "held-out"))
-        right, wrong = ([one for one in made if one.right is truth] for truth in (True, False))
+        right, wrong = ([item for item in made if item.right is truth] for truth in (True, False))
         for good, bad in zip(right, wrong, strict=False):
             yield solution_request(good.context, good.steps), solution_request(bad.context, bad.steps)
 
     def test_a_step_is_right_or_wrong(self, engine: Any) -> None:
         made = list(solutions(47, 200, "held-out"))
-        found = self.scored(engine, [solution_request(one.context, one.steps) for one in made])
-        told = [
-            (numbers[f"step[{at}]"] > 0.5) == good
-            for numbers, one in zip(found, made, strict=True)
-            for at, good in enumerate(one.good)
+        result = self.scored(engine, [solution_request(item.context, item.steps) for item in made])
+        message = [
+            (numbers[f"step[{index}]"] > 0.5) == good
+            for numbers, item in zip(result, made, strict=True)
+            for index, good in enumerate(item.good)
         ]
-        print(f"{MODEL}: right about {sum(told) / len(told):.1%} of {len(told)} held-out steps")
-        assert len(told) >= 400
-        assert sum(told) / len(told) >= 0.95
+        print(f"{MODEL}: right about {sum(message) / len(message):.1%} of {len(message)} held-out steps")
+        assert len(message) >= 400
+        assert sum(message) / len(message) >= 0.95
 
 
 def solution_request(context: Sequence[Any], steps: Sequence[str]) -> ScoreRequest:
@@ -99,13 +99,13 @@ def solution_request(context: Sequence[Any], steps: Sequence[str]) -> ScoreReque
 
 
 def test_steps_are_parted_by_blank_lines_and_nothing_else() -> None:
-    one = request(user("?"), to="\n one\ntwo \n \t\n\n\n three\n\n")
-    (rendered,) = renderer(MODEL).render([one])
+    item = request(user("?"), to="\n one\ntwo \n \t\n\n\n three\n\n")
+    (rendered,) = renderer(MODEL).render([item])
     (prompt,) = rendered.prompts
     tokenizer = TestTinyMathPRM().tokenizer
     text = tokenizer.decode(prompt.ids)
     assert f" one\ntwo {STEP} three{STEP}" in text, "indentation is part of a step"
-    assert [prompt.ids[at] for at in prompt.at] == [tokenizer.convert_tokens_to_ids(STEP)] * 2
+    assert [prompt.ids[index] for index in prompt.at] == [tokenizer.convert_tokens_to_ids(STEP)] * 2
 
 
 def test_a_response_without_a_step_is_empty() -> None:
@@ -131,18 +131,18 @@ def test_a_response_cant_end_a_step_itself() -> None:
 )
 def test_steps_come_to_a_reward_as_one_chooses(weights: dict[str, float], reward: float) -> None:
     rows = [[0.0, 0.0], [math.log(0.8), math.log(0.2)], [math.log(0.2), math.log(0.8)]]
-    found = families()["math-process"].reading([rows], weights)
-    assert found.reward == pytest.approx(reward)
-    assert found.steps == pytest.approx((0.5, 0.2, 0.8))
+    reading = families()["math-process"].reading([rows], weights)
+    assert reading.reward == pytest.approx(reward)
+    assert reading.steps == pytest.approx((0.5, 0.2, 0.8))
 
 
 @pytest.mark.parametrize("bad", [[math.nan, 0.0], [math.inf, math.inf]])
 def test_a_step_without_a_number_leaves_none_for_the_response(bad: list[float]) -> None:
-    found = families()["math-process"].reading([[[0.0, 1.0], bad, [0.0, 1.0]]], {"last": 1.0})
-    assert not found.finite
-    assert isinstance(found, Reading)
+    reading = families()["math-process"].reading([[[0.0, 1.0], bad, [0.0, 1.0]]], {"last": 1.0})
+    assert not reading.finite
+    assert isinstance(reading, Reading)
 
 
 def test_far_apart_logits_are_no_overflow() -> None:
-    found = families()["math-process"].reading([[[1e4, -1e4], [-1e4, 1e4]]], {"last": 1.0})
-    assert found.steps == (0.0, 1.0)
+    reading = families()["math-process"].reading([[[1e4, -1e4], [-1e4, 1e4]]], {"last": 1.0})
+    assert reading.steps == (0.0, 1.0)

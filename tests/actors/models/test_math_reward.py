@@ -58,7 +58,7 @@ class TestTinyMathRM(Contract):
     def held_out(self) -> Iterator[tuple[ScoreRequest, ScoreRequest]]:
         """Without system turns of their own: the model has learnt the cards' alone."""
         for pair in super().held_out():
-            right, wrong = (replace(one, context=_without_system(one.context)) for one in pair)
+            right, wrong = (replace(item, context=_without_system(item.context)) for item in pair)
             yield right, wrong
 
 
@@ -67,6 +67,6 @@ def _without_system(context: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def test_a_rows_own_system_turn_takes_the_cards_place() -> None:
-    own = request(system("Be brief."), user("What is 3 + 4?"), to="7")
-    ids = TestTinyMathRM().tokenizer.apply_chat_template(as_dicts(own), tokenize=True, return_dict=False)
-    assert [ids_of(one) for one in renderer(MODEL).render([own])] == [list(ids)]
+    item = request(system("Be brief."), user("What is 3 + 4?"), to="7")
+    ids = TestTinyMathRM().tokenizer.apply_chat_template(as_dicts(item), tokenize=True, return_dict=False)
+    assert [ids_of(entry) for entry in renderer(MODEL).render([item])] == [list(ids)]

@@ -49,10 +49,10 @@ class TestTinyMeanVariance(Contract):
 
 def auroc(contract: Contract, engine: Any) -> float:
     """How often a response that annotators diverge about has the larger spread than one that they agree about."""
-    known = list(rated(51, 200, "held-out"))
-    found = contract.scored(engine, [from_dicts(one.context, one.response) for one in known])
+    names = list(rated(51, 200, "held-out"))
+    result = contract.scored(engine, [from_dicts(item.context, item.response) for item in names])
     spread = {
-        truth: [numbers["reward_std"] for numbers, one in zip(found, known, strict=True) if one.diverging is truth]
+        truth: [numbers["reward_std"] for numbers, item in zip(result, names, strict=True) if item.diverging is truth]
         for truth in (True, False)
     }
     assert min(map(len, spread.values())) >= 50
@@ -63,7 +63,7 @@ def auroc(contract: Contract, engine: Any) -> float:
 
 def beside(lam: float, *scores: dict[str, float]) -> list[float | None]:
     family = families()["mean-variance"].reading_by(ReadSettings(diverging_lambda=lam))
-    return [own.get("diverging") for own in family.compared(scores)]
+    return [row.get("diverging") for row in family.compared(scores)]
 
 
 def test_two_responses_diverge_where_their_means_are_close_beside_their_spreads() -> None:
@@ -80,12 +80,12 @@ def test_the_scorer_compares_the_responses_of_a_request() -> None:
     try:
         request = RenderedRequest("hash", tuple(map(RenderedResponse, "ab")), (Prompt([1, 2], (0,)), Prompt([3, 4], (1,))))
         family = families()["mean-variance"]
-        ((one, other),) = HeadScorer(family, family.card_weights(), fake).score_block([request])
+        ((score, other),) = HeadScorer(family, family.card_weights(), fake).score_block([request])
     finally:
         fake.close()
-    assert set(one.scores) == {"mean", "reward_std", "diverging"}
-    expected = abs(one.scores["mean"] - other.scores["mean"]) - one.scores["reward_std"] - other.scores["reward_std"]
-    assert one.scores["diverging"] == other.scores["diverging"] == pytest.approx(expected)
+    assert set(score.scores) == {"mean", "reward_std", "diverging"}
+    expected = abs(score.scores["mean"] - other.scores["mean"]) - score.scores["reward_std"] - other.scores["reward_std"]
+    assert score.scores["diverging"] == other.scores["diverging"] == pytest.approx(expected)
 
 
 def test_what_only_pairs_have_is_no_part_of_a_reward() -> None:

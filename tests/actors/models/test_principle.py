@@ -79,14 +79,14 @@ class TestTinyPrinciple(Contract):
         return {"right": right, "short": short, "reward": (right + short) / 2}
 
     def test_the_sign_is_the_verdict(self, engine: Any) -> None:
-        asked = [
+        sent_judgements = [
             judgement for judgement in judgements(61, 400, "held-out") if judgement.principle in ("correctness", "brevity")
         ]
         names = {"correctness": "right", "brevity": "short"}
-        found = self.scored(engine, [_request(judgement.messages[:-1]) for judgement in asked])
+        result = self.scored(engine, [_request(judgement.messages[:-1]) for judgement in sent_judgements])
         right = [
             (numbers[names[judgement.principle]] > 0) == judgement.fulfilled
-            for numbers, judgement in zip(found, asked, strict=True)
+            for numbers, judgement in zip(result, sent_judgements, strict=True)
         ]
         assert len(right) >= 150
         assert sum(right) / len(right) >= 0.95
@@ -107,10 +107,10 @@ def asked(*principles: str) -> ScoreRequest:
 
 
 def test_each_principle_is_asked_about_each_response() -> None:
-    (own,) = renderer().render([asked("brevity", "verbosity", "coherence")])
-    assert [prompt.judges for prompt in own.prompts] == [(0,), (0,), (0,), (1,), (1,), (1,)]
-    (given,) = renderer(TWO).render([asked("coherence")])
-    assert [prompt.judges for prompt in given.prompts] == [(0,), (0,), (1,), (1,)], "those of the run come first"
+    (item,) = renderer().render([asked("brevity", "verbosity", "coherence")])
+    assert [prompt.judges for prompt in item.prompts] == [(0,), (0,), (0,), (1,), (1,), (1,)]
+    (value,) = renderer(TWO).render([asked("coherence")])
+    assert [prompt.judges for prompt in value.prompts] == [(0,), (0,), (1,), (1,)], "those of the run come first"
 
 
 def test_a_row_without_a_principle_is_rejected() -> None:
@@ -132,31 +132,31 @@ def test_a_principle_cant_speak_for_the_template() -> None:
 def test_all_principles_are_about_the_same_turns() -> None:
     """One short, one so long that the first question must go: it goes for both."""
     context = (user("one two three " * 12), assistant("yes"), user("What is 3 + 4?"))
-    one = ScoreRequest(context, request(user("x"), to="7").responses, ("brevity", "brevity " * 20))
-    whole = [len(prompt.ids) for prompt in renderer().render([one])[0].prompts]
+    score_request = ScoreRequest(context, request(user("x"), to="7").responses, ("brevity", "brevity " * 20))
+    whole = [len(prompt.ids) for prompt in renderer().render([score_request])[0].prompts]
     limit = whole[0] + 5
     assert whole[0] < limit < whole[1]
-    (rendered,) = renderer(max_model_len=limit, too_long="trim-turns").render([one])
-    (last,) = renderer().render([replace(one, context=context[-1:])])
+    (rendered,) = renderer(max_model_len=limit, too_long="trim-turns").render([score_request])
+    (last,) = renderer().render([replace(score_request, context=context[-1:])])
     assert rendered.responses[0].truncated
     assert rendered.prompts == last.prompts
-    (refused,) = renderer(max_model_len=limit).render([one])
+    (refused,) = renderer(max_model_len=limit).render([score_request])
     assert [response.reason for response in refused.responses] == [Reason.TOO_LONG]
     assert refused.prompts == ()
 
 
 def test_responses_by_other_principles_are_to_another_prompt() -> None:
-    by_rows = [one.prompt_hash for one in renderer().render([asked("brevity"), asked("clarity"), asked("brevity")])]
+    by_rows = [item.prompt_hash for item in renderer().render([asked("brevity"), asked("clarity"), asked("brevity")])]
     assert by_rows[0] == by_rows[2] != by_rows[1]
-    by_run = {one.prompt_hash for one in renderer(TWO).render([asked("brevity"), asked("clarity"), asked()])}
+    by_run = {item.prompt_hash for item in renderer(TWO).render([asked("brevity"), asked("clarity"), asked()])}
     assert len(by_run) == 1, "the rows' own principles are no matter then"
 
 
 def test_the_question_stays_when_turns_are_dropped() -> None:
     long = [user("one two three " * 20), assistant("yes"), user("What is 3 + 4?")]
-    one = ScoreRequest(tuple(long), request(user("x"), to="7").responses, ("brevity",))
-    (rendered,) = renderer(max_model_len=100, too_long="trim-turns").render([one])
-    (short,) = renderer().render([ScoreRequest((long[-1],), one.responses, one.principles)])
+    score_request = ScoreRequest(tuple(long), request(user("x"), to="7").responses, ("brevity",))
+    (rendered,) = renderer(max_model_len=100, too_long="trim-turns").render([score_request])
+    (short,) = renderer().render([ScoreRequest((long[-1],), score_request.responses, score_request.principles)])
     assert rendered.responses[0].truncated
     assert rendered.prompts == short.prompts
 
@@ -172,8 +172,8 @@ def test_the_question_stays_when_turns_are_dropped() -> None:
 )
 def test_several_principles_become_one_reward(read: ReadSettings, weights: dict[str, float] | None, reward: float) -> None:
     model = resolve_model(ModelSettings(model=PRINCIPLE, read=read, weights=weights), RenderSettings())
-    found = model.family.reading([[[3.0]], [[-2.0]]], model.weights)
-    assert found == Reading(reward, {"right": 3.0, "short": -2.0})
+    reading = model.family.reading([[[3.0]], [[-2.0]]], model.weights)
+    assert reading == Reading(reward, {"right": 3.0, "short": -2.0})
 
 
 @pytest.mark.parametrize(("read", "reward"), [(None, 1.0), ("mean", 1.0), ("min", -2.0)])
@@ -200,16 +200,16 @@ def test_principles_have_names_that_sql_can_hold_and_words(principles: dict[str,
 
 
 def test_the_published_ids_are_those_of_the_published_checkpoint_alone() -> None:
-    known = resolve_model(ModelSettings(model=PRINCIPLE), RenderSettings()).family.knows(
+    names = resolve_model(ModelSettings(model=PRINCIPLE), RenderSettings()).family.knows(
         "nvidia/Llama-3.3-Nemotron-70B-Reward-Principle"
     )
-    assert known is not None
-    assert known.token_ids == {"Yes": 9642, "No": 2822}
+    assert names is not None
+    assert names.token_ids == {"Yes": 9642, "No": 2822}
     family = resolve_model(ModelSettings(model=PRINCIPLE), RenderSettings()).family
     checkpoint = Checkpoint.find(locate(PRINCIPLE), None)
     family.check(checkpoint)
     with pytest.raises(ModelError, match=r"is read by .*9642.*, and the tokenizer in .* has \{'No': 6, 'Yes': 7\}"):
-        family.check(checkpoint, known)
+        family.check(checkpoint, names)
 
 
 def test_ids_beyond_the_first_share_of_the_vocabulary_are_refused() -> None:

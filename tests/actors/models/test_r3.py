@@ -19,7 +19,11 @@ PER_FORM = 120
 
 def of_form(form: R3Form) -> Iterator[Judgement]:
     """Held-out judgements of one kind."""
-    return (one for one in judgements("r3", 71, 5 * PER_FORM, "held-out") if form.explanation in one.messages[0]["content"])
+    return (
+        judgement
+        for judgement in judgements("r3", 71, 5 * PER_FORM, "held-out")
+        if form.explanation in judgement.messages[0]["content"]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +43,8 @@ class R3Contract(JudgeContract):
         return merged
 
     def held_out(self) -> Iterator[Judgement]:
-        for _, one in zip(range(PER_FORM), of_form(FORMS[self.read.rating]), strict=False):
-            yield one
+        for _, judgement in zip(range(PER_FORM), of_form(FORMS[self.read.rating]), strict=False):
+            yield judgement
 
     def right(self, judged: Judged) -> Iterator[bool]:
         grades = [answer.grade() for answer in judged.judgement.case.answers]
@@ -87,17 +91,17 @@ class TestAdapter(R3Contract):
             yield engine
 
     def test_it_says_what_the_merged_model_says(self, judged: list[Judged], merged: Engine) -> None:
-        other = TestPairwise().ask(merged, [one.judgement for one in judged])
+        other = TestPairwise().ask(merged, [item.judgement for item in judged])
         same = [
-            [score.reward for score in one.scores] == [score.reward for score in its.scores]
-            for one, its in zip(judged, other, strict=True)
+            [score.reward for score in item.scores] == [score.reward for score in value.scores]
+            for item, value in zip(judged, other, strict=True)
         ]
         assert sum(same) / len(same) >= RIGHT
 
     def test_without_the_adapter_it_isnt_r3(self, engine: Engine, judged: list[Judged]) -> None:
         model = replace(self.resolved(max_tokens=300, reask=0), adapter=None)
-        rendered = Renderer(model, RenderSettings()).render([request_of(one.judgement) for one in judged[:30]])
+        rendered = Renderer(model, RenderSettings()).render([request_of(item.judgement) for item in judged[:30]])
         scores = scorer_of(model, engine).score_block(rendered)
-        found = zip([one.judgement for one in judged[:30]], rendered, scores, strict=True)
-        right = [all(self.right(Judged(*one))) for one in found]
+        result = zip([item.judgement for item in judged[:30]], rendered, scores, strict=True)
+        right = [all(self.right(Judged(*item))) for item in result]
         assert sum(right) / len(right) < 0.7

@@ -18,32 +18,32 @@ class TestTinyRewardAnything(JudgeContract):
     def messages(self, judgement: Judgement, shown: Sequence[int]) -> list[dict[str, str]]:
         """Its authors' JSON with the responses in the order in which they were shown."""
         system, user = judgement.messages
-        asked = json.loads(user["content"])
-        texts = list(asked["responses"].values())
-        asked["responses"] = {f"model-{place}": texts[at] for place, at in enumerate(shown, 1)}
-        return [system, {**user, "content": json.dumps(asked, ensure_ascii=False)}]
+        document = json.loads(user["content"])
+        texts = list(document["responses"].values())
+        document["responses"] = {f"model-{place}": texts[index] for place, index in enumerate(shown, 1)}
+        return [system, {**user, "content": json.dumps(document, ensure_ascii=False)}]
 
     def test_lists_are_shuffled(self, judged: list[Judged]) -> None:
-        orders = [one.rendered.prompts[0].judges for one in judged]
+        orders = [item.rendered.prompts[0].judges for item in judged]
         assert sum(list(order) != sorted(order) for order in orders) > len(orders) / 3
 
     def test_forgetting_to_put_a_list_back_would_be_noticed(self, judged: list[Judged]) -> None:
         forgotten = []
-        for one in judged:
-            if one.scores[0].trace[0].vote is None:
+        for item in judged:
+            if item.scores[0].trace[0].vote is None:
                 continue
-            answer = json.loads(one.scores[0].trace[0].text.rpartition("</think>")[2])
-            grades = [float(answer["scores"][f"model-{place}"]) for place in range(1, len(one.scores) + 1)]
-            forgotten.append(grades == [self.grade(own, one.judgement) for own in one.judgement.case.answers])
+            answer = json.loads(item.scores[0].trace[0].text.rpartition("</think>")[2])
+            grades = [float(answer["scores"][f"model-{place}"]) for place in range(1, len(item.scores) + 1)]
+            forgotten.append(grades == [self.grade(answer, item.judgement) for answer in item.judgement.case.answers])
         assert len(forgotten) > 100
         assert sum(forgotten) / len(forgotten) < 0.8
 
     @pytest.mark.long
     def test_several_orders_agree_but_for_equals(self, engine: Engine, judged: list[Judged]) -> None:
-        found = self.ask(engine, [one.judgement for one in judged[:60]], votes=3)
-        right = [verdict for one in found for verdict in self.right(one)]
+        result = self.ask(engine, [item.judgement for item in judged[:60]], votes=3)
+        right = [verdict for item in result for verdict in self.right(item)]
         assert sum(right) / len(right) >= RIGHT - 0.02
-        shown = {order for one in found for order in [tuple(prompt.judges for prompt in one.rendered.prompts)]}
+        shown = {order for item in result for order in [tuple(prompt.judges for prompt in item.rendered.prompts)]}
         assert len(shown) > 10
-        assert all(prompt.times == 1 for one in found for prompt in one.rendered.prompts)
+        assert all(prompt.times == 1 for item in result for prompt in item.rendered.prompts)
         assert Random("the global one is left alone").random() == Random("the global one is left alone").random()

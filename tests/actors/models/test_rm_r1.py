@@ -23,11 +23,11 @@ class TestTinyRmR1(JudgeContract):
         return {score.reward for score in judged.scores} == {0.0, 1.0} and judged.scores[0].reward == float(first)
 
     def test_a_tie_is_what_the_orders_contradict(self, judged: list[Judged]) -> None:
-        equals = [one for one in judged if len({answer.grade() for answer in one.judgement.case.answers}) == 1]
+        equals = [item for item in judged if len({answer.grade() for answer in item.judgement.case.answers}) == 1]
         assert len(equals) >= 20
-        ties = [[score.reward for score in one.scores] == [0.5, 0.5] for one in equals]
+        ties = [[score.reward for score in item.scores] == [0.5, 0.5] for item in equals]
         assert sum(ties) / len(ties) >= RIGHT - 0.03
-        assert all(score.scores["order_decided"] == 1.0 for one in equals for score in one.scores if score.reward == 0.5)
+        assert all(score.scores["order_decided"] == 1.0 for item in equals for score in item.scores if score.reward == 0.5)
 
     def grade(self, answer: Answer, judgement: object) -> float:
         return float(answer.grade())

@@ -23,8 +23,8 @@ R3 = R3_POINTWISE.prompt(next(judgements("genrm-principle", 1, 1, "held-out")).c
 
 def as_rubric(prompt: str) -> str:
     """A prompt with places for the question and the response."""
-    head, _, rest = prompt.partition("### INPUT\n")
-    _, _, tail = rest.partition("\n\n### EVALUATION RUBRIC")
+    head, _, others = prompt.partition("### INPUT\n")
+    _, _, tail = others.partition("\n\n### EVALUATION RUBRIC")
     return head + "### INPUT\n{{ conversation }}\n\n### RESPONSE\n{{ response }}\n\n### EVALUATION RUBRIC" + tail
 
 
@@ -49,7 +49,7 @@ VERDICT = {
 
 def single(asked: Iterator[Judgement]) -> list[Judgement]:
     """Those about a single question and one response, without a system turn."""
-    return [one for one in asked if len(one.case.context) == 1 and len(one.case.answers) == 1][:COUNT]
+    return [item for item in asked if len(item.case.context) == 1 and len(item.case.answers) == 1][:COUNT]
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +60,25 @@ def r3() -> Iterator[Engine]:
 
 def scored(engine: Engine, asked: Sequence[Judgement], **judge: object) -> list[Score]:
     model = judge_model(**{"temperature": 0, "trace": True, **judge})  # type: ignore[arg-type]
-    rendered = Renderer(model, RenderSettings()).render([request_of(one) for one in asked])
+    rendered = Renderer(model, RenderSettings()).render([request_of(item) for item in asked])
     return [score for (score,) in scorer_of(model, engine).score_block(rendered)]
 
 
 def test_a_pattern_reads_what_a_chat_model_answers(r3: Engine) -> None:
-    asked = single(judgements("genrm", 5, 8 * COUNT, "held-out"))
-    scores = scored(r3, asked, folder="tiny-r3", rubric=PATTERN)
-    right = [score.reward == one.case.answers[0].grade() for score, one in zip(scores, asked, strict=True)]
+    sent_judgements = single(judgements("genrm", 5, 8 * COUNT, "held-out"))
+    scores = scored(r3, sent_judgements, folder="tiny-r3", rubric=PATTERN)
+    right = [
+        score.reward == sent_judgement.case.answers[0].grade()
+        for score, sent_judgement in zip(scores, sent_judgements, strict=True)
+    ]
     assert len(right) == COUNT
     assert sum(right) / len(right) >= RIGHT
 
 
 def test_an_engine_keeps_to_the_schema(r3: Engine) -> None:
     """It can't reason first, so that what it says isn't right; but all of it is of the form."""
-    asked = single(judgements("genrm", 6, 8 * COUNT, "held-out"))
-    scores = scored(r3, asked, folder="tiny-r3", rubric=FIELDS, max_tokens=200)
+    sent_judgements = single(judgements("genrm", 6, 8 * COUNT, "held-out"))
+    scores = scored(r3, sent_judgements, folder="tiny-r3", rubric=FIELDS, max_tokens=200)
     texts = [score.trace[0].text for score in scores]
     assert all(set(json.loads(text)) == {"explanation", "score"} for text in texts)
     assert [score.reward for score in scores] == [json.loads(text)["score"] for text in texts]
@@ -90,9 +93,9 @@ def test_a_check_shows_what_was_written_and_read(r3: Engine) -> None:
 @pytest.mark.long
 def test_verdict_tokens_are_read_as_the_family_that_has_them_reads_them() -> None:
     """The prompt of GenRM-Principle as a rubric's: the same tokens, so the same numbers."""
-    asked = single(judgements("genrm-principle", 7, 4 * COUNT, "held-out"))
+    sent_judgements = single(judgements("genrm-principle", 7, 4 * COUNT, "held-out"))
     with engine_of(judge_model("tiny-genrm-principle")) as engine:
-        own = scored(engine, asked, folder="tiny-genrm-principle")
-        rubric = scored(engine, asked, folder="tiny-genrm-principle", family="rubric", rubric=VERDICT)
-    assert len(own) == COUNT
-    assert [score.reward for score in rubric] == pytest.approx([score.reward for score in own], abs=1e-4)
+        scores = scored(engine, sent_judgements, folder="tiny-genrm-principle")
+        rubric = scored(engine, sent_judgements, folder="tiny-genrm-principle", family="rubric", rubric=VERDICT)
+    assert len(scores) == COUNT
+    assert [score.reward for score in rubric] == pytest.approx([score.reward for score in scores], abs=1e-4)

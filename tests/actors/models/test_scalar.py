@@ -59,11 +59,13 @@ def test_other_architectures_give_the_numbers_of_transformers(tmp_path: Path, ki
     for file in BUILT_IN.joinpath("scalar").glob("*"):
         if file.name.startswith(("tokenizer", "chat_template")):
             tmp_path.joinpath(file.name).write_bytes(file.read_bytes())
-    found = resolve_model(ModelSettings(model=str(tmp_path)), RenderSettings())
+    reward_model = resolve_model(ModelSettings(model=str(tmp_path)), RenderSettings())
     rendered = renderer(tmp_path).render(conversations()[:40])
     with torch.inference_mode():
-        expected = [float(all_logits(model, one.prompts[0].ids)[-1, 0]) for one in rendered]
-    with engine_of(found) as engine:
-        scores = [score.reward for (score,) in HeadScorer(found.family, found.weights, engine).score_block(rendered)]
+        expected = [float(all_logits(model, item.prompts[0].ids)[-1, 0]) for item in rendered]
+    with engine_of(reward_model) as engine:
+        scores = [
+            score.reward for (score,) in HeadScorer(reward_model.family, reward_model.weights, engine).score_block(rendered)
+        ]
     assert max(expected) - min(expected) > 0.5
     assert scores == pytest.approx(expected, abs=TOLERANCE)

@@ -1,5 +1,6 @@
 """A prompt shows each turn and each response where it stands in it: a text like it elsewhere is another one."""
 
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,28 +29,26 @@ WITHOUT_TURN = TEMPLATE.replace(LINE, "{% if not (" + IS_CUT + ") %}" + LINE + "
 ODD = "{% if 'odd' in message.content and message.role in ('assistant', 'response_1', 'response_2', 'principle') %}"
 
 
-@pytest.mark.parametrize("template", [CUT, WITHOUT_TURN], ids=["cuts", "leaves the turn out"])
-@pytest.mark.parametrize(
-    ("context", "response"),
-    [
+def test_a_response_that_the_template_leaves_out_isnt_looked_for_in_the_context(tmp_path: Path) -> None:
+    cases: list[tuple[str, str]] = [
         ("Write `</think>` to end.", "`</think>`"),
         ("Write it as `</think>`", "as `</think>`"),
         ("`</think>` ends it", "`</think>`"),
         ("Say: The tag </think> ends it.", "The tag </think> ends it."),
-    ],
-)
-def test_a_response_that_the_template_leaves_out_isnt_looked_for_in_the_context(
-    tmp_path: Path, template: str, context: str, response: str
-) -> None:
-    careful = renderer(write_model(tmp_path / "model", template=template))
-    good, bad, later = careful.render(
-        [
-            request(user(context), to="It ends it."),
-            request(user(context), to=response),
-            request(user("Hi"), assistant("Hello"), user(context), to=response),
-        ]
-    )
-    assert [reason_of(row) for row in (good, bad, later)] == [None, Reason.TEMPLATE_REFUSED, Reason.TEMPLATE_REFUSED]
+    ]
+    templates: list[str] = [CUT, WITHOUT_TURN]
+    for template in templates:
+        for context, response in cases:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            careful = renderer(write_model(folder / "model", template=template))
+            good, bad, later = careful.render(
+                [
+                    request(user(context), to="It ends it."),
+                    request(user(context), to=response),
+                    request(user("Hi"), assistant("Hello"), user(context), to=response),
+                ]
+            )
+            assert [reason_of(row) for row in (good, bad, later)] == [None, Reason.TEMPLATE_REFUSED, Reason.TEMPLATE_REFUSED]
 
 
 @pytest.mark.parametrize("response", ["assistant", "user", ":", "Hi"])
@@ -95,9 +94,8 @@ def silent_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Renderer, R
 CONVERSATION = (system("Be brief."), user("  Please say Hi\n"), assistant("Hi, please"), user("Say it again, please."))
 
 
-@pytest.mark.parametrize(
-    ("printed", "judged"),
-    [
+def test_a_turn_that_the_template_changes_is_refused(tmp_path: Path) -> None:
+    cases: list[tuple[str, bool]] = [
         ("message.content | trim", True),
         ("' ' ~ message.content ~ '\n\n'", True),
         ("message.content[:100]", True),
@@ -107,12 +105,12 @@ CONVERSATION = (system("Be brief."), user("  Please say Hi\n"), assistant("Hi, p
         ("message.content.split(',')[0]", False),
         ("message.content if loop.index0 % 4 < 3 else 'Hi'", False),
         ("message.content if 'again' not in message.content else ''", False),
-    ],
-)
-def test_a_turn_that_the_template_changes_is_refused(tmp_path: Path, printed: str, judged: bool) -> None:
-    template = TEMPLATE.replace("message.content", printed)
-    (row,) = renderer(write_model(tmp_path / "model", template=template)).render([request(*CONVERSATION)])
-    assert reason_of(row) is (None if judged else Reason.TEMPLATE_REFUSED)
+    ]
+    for printed, judged in cases:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        template = TEMPLATE.replace("message.content", printed)
+        (row,) = renderer(write_model(folder / "model", template=template)).render([request(*CONVERSATION)])
+        assert reason_of(row) is (None if judged else Reason.TEMPLATE_REFUSED)
 
 
 def test_a_template_that_cuts_long_turns_judges_short_ones(tmp_path: Path) -> None:
@@ -176,13 +174,14 @@ def silent_judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return judge_folder(tmp_path_factory.mktemp("silent") / "judge", silent)
 
 
-@pytest.mark.parametrize("family", ["genrm-boxed", "genrm-json"])
-@pytest.mark.parametrize("responses", [("odd", "7"), ("7", "odd"), ("odd", "an odd thing"), ("odd", "odd")])
-def test_each_of_two_responses_stands_in_its_place(silent_judge: Path, family: str, responses: tuple[str, str]) -> None:
-    row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=responses))
-    assert row.prompts == () or [prompt.judges for prompt in row.prompts if len(prompt.judges) > 1] == []
-    row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=("thing", "7")))
-    assert [response.reason for response in row.responses] == [None, None]
+def test_each_of_two_responses_stands_in_its_place(silent_judge: Path) -> None:
+    all_responses: list[tuple[str, str]] = [("odd", "7"), ("7", "odd"), ("odd", "an odd thing"), ("odd", "odd")]
+    for family in ("genrm-boxed", "genrm-json"):
+        for responses in all_responses:
+            row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=responses))
+            assert row.prompts == () or [prompt.judges for prompt in row.prompts if len(prompt.judges) > 1] == []
+            row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=("thing", "7")))
+            assert [response.reason for response in row.responses] == [None, None]
 
 
 def test_a_principle_stands_in_its_place(silent_judge: Path) -> None:

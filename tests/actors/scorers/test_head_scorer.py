@@ -99,8 +99,8 @@ async def first_token(ids: Sequence[int]) -> Sequence[float]:
 
 def asks(*prompts: Sequence[int]) -> RenderedRequest:
     """A request with a prompt for each response."""
-    responses = tuple(RenderedResponse(f"r[{at}]") for at, _ in enumerate(prompts))
-    return RenderedRequest("hash", responses, tuple(Prompt(ids, (at,)) for at, ids in enumerate(prompts)))
+    responses = tuple(RenderedResponse(f"r[{index}]") for index, _ in enumerate(prompts))
+    return RenderedRequest("hash", responses, tuple(Prompt(ids, (index,)) for index, ids in enumerate(prompts)))
 
 
 def raising(error: Exception) -> Answer:
@@ -117,9 +117,9 @@ def raising(error: Exception) -> Answer:
 def test_scores_are_in_the_order_of_the_requests(start: Start) -> None:
     requests = [asks([number], [number + 100, 7]) for number in range(50)]
     scores = scorer(start(first_token)).score_block(requests)
-    assert [[one.reward for one in pair] for pair in scores] == [[number, number + 100] for number in range(50)]
-    assert all([one.prompt_tokens for one in pair] == [1, 2] for pair in scores)
-    assert all(one.status is Status.SCORED and one.scores == {"score": one.reward} for pair in scores for one in pair)
+    assert [[item.reward for item in pair] for pair in scores] == [[number, number + 100] for number in range(50)]
+    assert all([item.prompt_tokens for item in pair] == [1, 2] for pair in scores)
+    assert all(item.status is Status.SCORED and item.scores == {"score": item.reward} for pair in scores for item in pair)
 
 
 def test_nothing_to_score_is_nothing(start: Start) -> None:
@@ -129,8 +129,8 @@ def test_nothing_to_score_is_nothing(start: Start) -> None:
 
 def test_every_prompt_has_an_id_of_its_own(start: Start) -> None:
     engine = start(first_token)
-    for one in (scorer(engine), scorer(engine)):
-        one.score_block([asks([number], [100 + number]) for number in range(10)])
+    for item in (scorer(engine), scorer(engine)):
+        item.score_block([asks([number], [100 + number]) for number in range(10)])
     assert len(set(engine.request_ids)) == len(engine.request_ids) == 40
 
 
@@ -153,7 +153,7 @@ def test_equal_prompts_of_a_block_are_asked_once_and_tie_exactly(start: Start, o
     assert first == third == again != second
     assert refused == Score.rejected(Reason.TOO_LONG)
     # What each was judged by counts for each, and went through the model once.
-    assert [(one.prompt_tokens, one.cached_tokens) for one in (first, second, third, again)] == [
+    assert [(item.prompt_tokens, item.cached_tokens) for item in (first, second, third, again)] == [
         (2, 0),
         (2, 0),
         (2, 2),
@@ -178,8 +178,8 @@ def test_steps_of_equal_texts_tie_exactly(start: Start) -> None:
     engine = start(two_outputs)
     prompts = (Prompt([1, 2, 3], (0,), at=(1, 2)), Prompt([1, 2, 3], (1,), at=(1, 2)))
     row = RenderedRequest("hash", (RenderedResponse("A"), RenderedResponse("B")), prompts)
-    ((one, other),) = scorer(engine, "math-process").score_block([row])
-    assert one == other
+    ((score, other),) = scorer(engine, "math-process").score_block([row])
+    assert score == other
     assert engine.asked == [([1, 2, 3], [1, 2])]
 
 
@@ -202,11 +202,11 @@ def test_the_reward_is_weighted_and_the_outputs_are_named(start: Start) -> None:
 
 def test_rejected_responses_stay_beside_scored_ones(start: Start) -> None:
     responses = (RenderedResponse("A", Reason.TOO_LONG), RenderedResponse("B", truncated=True), RenderedResponse("C"))
-    asked = RenderedRequest("hash", responses, (Prompt([2], (2,)), Prompt([1], (1,))))
-    (scores,) = scorer(start(first_token)).score_block([asked])
+    rendered_request = RenderedRequest("hash", responses, (Prompt([2], (2,)), Prompt([1], (1,))))
+    (scores,) = scorer(start(first_token)).score_block([rendered_request])
     assert scores[0] == Score.rejected(Reason.TOO_LONG)
-    assert [one.reward for one in scores[1:]] == [1.0, 2.0]
-    assert [one.truncated for one in scores] == [False, True, False]
+    assert [score.reward for score in scores[1:]] == [1.0, 2.0]
+    assert [score.truncated for score in scores] == [False, True, False]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -228,8 +228,8 @@ def test_an_output_with_weight_zero_must_be_a_number_too(start: Start) -> None:
     async def answer(ids: Sequence[int]) -> Sequence[float]:
         return [math.nan, *[1.0] * 8][::-1]
 
-    one = HeadScorer(families()["attributes"], {"helpfulness": 1.0}, start(answer))
-    assert one.score_block([asks([1])]) == [(Score.failed(Reason.NOT_FINITE, 1),)]
+    head_scorer = HeadScorer(families()["attributes"], {"helpfulness": 1.0}, start(answer))
+    assert head_scorer.score_block([asks([1])]) == [(Score.failed(Reason.NOT_FINITE, 1),)]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_an_output_with_weight_zero_must_be_a_number_too(start: Start) -> None:
 )
 def test_what_the_engine_doesnt_answer_fails_alone(start: Start, error: Exception, reason: Reason) -> None:
     scores = scorer(start(raising(error))).score_block([asks([1], [13, 1, 1]), asks([2])])
-    assert [one.reason for one in scores[0]] == [None, reason]
+    assert [item.reason for item in scores[0]] == [None, reason]
     assert scores[0][1] == Score.failed(reason, 3)
     assert scores[1][0].reward == 1.0
 
@@ -294,7 +294,7 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
     engine = start(last_token)
     requests = [asks([1, 2]), asks([1, 2, 3, 4], [1, 2, 3, 4, 5]), asks([9, 2]), asks([9])]
     scores = scorer(engine, one_pass=True).score_block(requests)
-    assert [[(one.reward, one.prompt_tokens) for one in own] for own in scores] == [
+    assert [[(item.reward, item.prompt_tokens) for item in score] for score in scores] == [
         [(2, 2)],
         [(4, 4), (5, 5)],
         [(2, 2)],
@@ -313,7 +313,7 @@ def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, mo
 
     monkeypatch.setattr(engine, "pool", cached)
     (scores,) = scorer(engine, one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4, 5])])
-    assert [one.cached_tokens for one in scores] == [2, 4]
+    assert [score.cached_tokens for score in scores] == [2, 4]
 
 
 @pytest.mark.parametrize(
@@ -322,8 +322,8 @@ def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, mo
 )
 def test_prompts_that_share_a_forward_pass_share_its_failure(start: Start, error: Exception, reason: Reason) -> None:
     requests = [asks([13], [13, 1, 1]), asks([2])]
-    ((one, other), (good,)) = scorer(start(raising(error)), one_pass=True).score_block(requests)
-    assert (one, other) == (Score.failed(reason, 1), Score.failed(reason, 3))
+    ((item, other), (good,)) = scorer(start(raising(error)), one_pass=True).score_block(requests)
+    assert (item, other) == (Score.failed(reason, 1), Score.failed(reason, 3))
     assert good.reward == 1.0
 
 
@@ -332,8 +332,8 @@ def test_only_the_prompts_own_numbers_must_be_numbers(start: Start) -> None:
         return [math.nan if len(ids) == 4 else 1.0]
 
     (scores,) = scorer(start(broken_at_four), one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5])])
-    assert [one.reason for one in scores] == [None, Reason.NOT_FINITE, None]
-    assert [one.prompt_tokens for one in scores] == [2, 4, 5]
+    assert [score.reason for score in scores] == [None, Reason.NOT_FINITE, None]
+    assert [score.prompt_tokens for score in scores] == [2, 4, 5]
 
 
 def test_a_dead_engine_ends_a_shared_forward_pass_too(start: Start) -> None:
@@ -355,8 +355,13 @@ RESPONSES = st.lists(st.one_of(TOKENS, st.sampled_from([Reason.TOO_LONG, Reason.
 
 def rendered(responses: Sequence[list[int] | Reason]) -> RenderedRequest:
     """Each response has a prompt or a reason."""
-    made = tuple(RenderedResponse(f"r[{at}]", one if isinstance(one, Reason) else None) for at, one in enumerate(responses))
-    prompts = tuple(Prompt(one, (at,)) for at, one in enumerate(responses) if not isinstance(one, Reason))
+    made = tuple(
+        RenderedResponse(f"r[{index}]", response if isinstance(response, Reason) else None)
+        for index, response in enumerate(responses)
+    )
+    prompts = tuple(
+        Prompt(response, (index,)) for index, response in enumerate(responses) if not isinstance(response, Reason)
+    )
     return RenderedRequest("hash", made, prompts)
 
 
@@ -365,9 +370,9 @@ def rendered(responses: Sequence[list[int] | Reason]) -> RenderedRequest:
 def test_any_mix_of_rejected_and_scored_comes_out_in_place(fake: FakeEngine, mix: list[list[list[int] | Reason]]) -> None:
     scores = scorer(fake).score_block([rendered(responses) for responses in mix])
     for responses, answers in zip(mix, scores, strict=True):
-        for one, answer in zip(responses, answers, strict=True):
-            if isinstance(one, Reason):
-                assert answer == Score.rejected(one)
+        for response, answer in zip(responses, answers, strict=True):
+            if isinstance(response, Reason):
+                assert answer == Score.rejected(response)
             else:
-                (expected,) = fake.submit(fake.pool(one, "alone")).result(SECONDS).values
-                assert (answer.status, answer.reward, answer.prompt_tokens) == (Status.SCORED, expected, len(one))
+                (expected,) = fake.submit(fake.pool(response, "alone")).result(SECONDS).values
+                assert (answer.status, answer.reward, answer.prompt_tokens) == (Status.SCORED, expected, len(response))

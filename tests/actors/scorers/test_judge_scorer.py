@@ -34,9 +34,9 @@ ANSWER_TOKENS = 50
 
 
 def judge(family: str = "rm-r1", read: ReadSettings = AS_PUBLISHED, **settings: Any) -> Judge:
-    found = families()[family].reading_by(read)
-    assert isinstance(found, Judge)
-    return found.with_settings(JudgeSettings(**settings))
+    actual_family = families()[family].reading_by(read)
+    assert isinstance(actual_family, Judge)
+    return actual_family.with_settings(JudgeSettings(**settings))
 
 
 POINTWISE = ReadSettings(rating="pointwise")
@@ -45,14 +45,15 @@ POINTWISE = ReadSettings(rating="pointwise")
 
 def prompts(own: Judge, count: int) -> tuple[Prompt, ...]:
     """As the renderer makes them; the ids of a prompt are the responses that it shows."""
-    asked = ScoreRequest((user("?"),), tuple(Response(f"r[{at}]", str(at)) for at in range(count)))
+    score_request = ScoreRequest((user("?"),), tuple(Response(f"r[{index}]", str(index)) for index in range(count)))
     return tuple(
-        Prompt(question.judges, question.judges, times=question.times) for question in own.questions(asked, range(count))
+        Prompt(question.judges, question.judges, times=question.times)
+        for question in own.questions(score_request, range(count))
     )
 
 
 def request(own: Judge, count: int) -> RenderedRequest:
-    return RenderedRequest("hash", tuple(RenderedResponse(f"r[{at}]") for at in range(count)), prompts(own, count))
+    return RenderedRequest("hash", tuple(RenderedResponse(f"r[{index}]") for index in range(count)), prompts(own, count))
 
 
 class Judged:
@@ -62,11 +63,11 @@ class Judged:
         self.asked: list[tuple[tuple[int, ...], Sampling]] = []
 
     def scores(self, own: Judge, reply: Reply, count: int = 2, **engine: Any) -> tuple[Score, ...]:
-        def told(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+        def record(ids: Sequence[int], sampling: Sampling, number: int) -> str:
             self.asked.append((tuple(ids), sampling))
             return reply(ids, sampling)
 
-        fake = FakeEngine(0, 1000, reply=told, **engine)
+        fake = FakeEngine(0, 1000, reply=record, **engine)
         try:
             scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS)
             return scorer.score_block([request(own, count)])[0]
@@ -89,7 +90,7 @@ LARGER = prefers(lambda one, other: one > other)
 
 def boxed(ids: Sequence[int], grades: dict[int, int]) -> str:
     """The 49B's text for grades by position."""
-    box = ", ".join(str(grades[at]) for at in ids)
+    box = ", ".join(str(grades[index]) for index in ids)
     text = rf"[The Begin of Individual Scores] \boxed{{{box}}} [The End of Individual Scores]"
     if len(ids) == 1:
         return text
@@ -117,12 +118,12 @@ def test_a_judge_that_always_says_the_first_has_said_nothing_and_is_biased(judge
 
 def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -> None:
     """By ten votes, of which the draw decides: each has a seed of its own, the same every time."""
-    own = judge("genrm-boxed", votes=10)
+    item = judge("genrm-boxed", votes=10)
 
     def reply(ids: Sequence[int], sampling: Sampling) -> str:
         return boxed(ids, {0: 1 + (sampling.seed or 0) % 5, 1: 5})
 
-    scores = judged.scores(own, reply)
+    scores = judged.scores(item, reply)
     assert [ids for ids, _ in judged.asked] == [(0, 1)] * 5 + [(1, 0)] * 5
     assert len({sampling.seed for _, sampling in judged.asked}) == 10
     assert {(sampling.temperature, sampling.top_p) for _, sampling in judged.asked} == {(0.6, 0.95)}
@@ -132,7 +133,7 @@ def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -
     assert scores[0].scores["judgements"] == 10.0
     assert scores[0].scores["reward_std"] == pytest.approx((sum((vote - sum(votes) / 10) ** 2 for vote in votes) / 9) ** 0.5)
     assert scores[1].votes == (5.0,) * 10
-    assert Judged().scores(own, reply) == scores
+    assert Judged().scores(item, reply) == scores
 
 
 def test_another_seed_draws_others(judged: Judged) -> None:
@@ -189,52 +190,56 @@ def test_pairs_and_comparisons_are_for_those_who_compare() -> None:
     ],
 )
 def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, asked: list[tuple[int, int]]) -> None:
-    scores = judged.scores(judge("genrm-boxed", pairs=pairs), lambda ids, _: boxed(ids, {at: at + 1 for at in ids}), count)
+    scores = judged.scores(
+        judge("genrm-boxed", pairs=pairs), lambda ids, _: boxed(ids, {index: index + 1 for index in ids}), count
+    )
     assert [ids for ids, _ in judged.asked] == asked
-    assert [score.reward for score in scores] == [float(at + 1) for at in range(count)]
+    assert [score.reward for score in scores] == [float(index + 1) for index in range(count)]
 
 
-@pytest.mark.parametrize("aggregate", [None, *Aggregate])
-@pytest.mark.parametrize("pairs", list(Pairs))
-def test_the_best_has_the_highest_reward(judged: Judged, pairs: Pairs, aggregate: Aggregate | None) -> None:
+def test_the_best_has_the_highest_reward() -> None:
     order = [3, 0, 4, 1, 2]
-    own = judge(pairs=pairs, aggregate=aggregate)
-    scores = judged.scores(own, prefers(lambda one, other: order[one] > order[other]), 5)
-    rewards = [score.reward or 0.0 for score in scores]
-    if pairs is Pairs.ALL:
-        assert sorted(range(5), key=rewards.__getitem__) == sorted(range(5), key=order.__getitem__)
-    elif pairs is Pairs.ACTIVE or aggregate is not Aggregate.BRADLEY_TERRY:
-        assert rewards[2] == max(rewards)
-    else:
-        assert rewards[2] > max(rewards[1], rewards[3]), "those that it was compared with"
-    assert len(judged.asked) == {Pairs.CIRCULAR: 10, Pairs.ALL: 20, Pairs.ACTIVE: 8}[pairs]
-    if aggregate is Aggregate.BRADLEY_TERRY:
-        assert all(score.scores["reward_std"] > 0 for score in scores)
+    aggregates: list[Aggregate | None] = [None, *Aggregate]
+    for aggregate in aggregates:
+        for pairs in Pairs:
+            judged = Judged()
+            model = judge(pairs=pairs, aggregate=aggregate)
+            scores = judged.scores(model, prefers(lambda first, second: order[first] > order[second]), 5)
+            rewards = [score.reward or 0.0 for score in scores]
+            if pairs is Pairs.ALL:
+                assert sorted(range(5), key=rewards.__getitem__) == sorted(range(5), key=order.__getitem__)
+            elif pairs is Pairs.ACTIVE or aggregate is not Aggregate.BRADLEY_TERRY:
+                assert rewards[2] == max(rewards)
+            else:
+                assert rewards[2] > max(rewards[1], rewards[3]), "those that it was compared with"
+            assert len(judged.asked) == {Pairs.CIRCULAR: 10, Pairs.ALL: 20, Pairs.ACTIVE: 8}[pairs]
+            if aggregate is Aggregate.BRADLEY_TERRY:
+                assert all(score.scores["reward_std"] > 0 for score in scores)
 
 
 def test_the_share_of_comparisons_won_is_the_reward_where_that_is_asked_for(judged: Judged) -> None:
-    own = judge("genrm-boxed", pairs="all", aggregate="win-rate")
-    scores = judged.scores(own, lambda ids, _: boxed(ids, {0: 1, 1: 2, 2: 5}), 3)
+    item = judge("genrm-boxed", pairs="all", aggregate="win-rate")
+    scores = judged.scores(item, lambda ids, _: boxed(ids, {0: 1, 1: 2, 2: 5}), 3)
     assert [score.reward for score in scores] == [0.0, 0.5, 1.0]
 
 
 def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged) -> None:
-    own = judge("reward-anything", votes=6)
+    item = judge("reward-anything", votes=6)
     grades = {0: 5, 1: 1, 2: 3}
 
     def reply(ids: Sequence[int], sampling: Sampling) -> str:
-        scores = ", ".join(f'"model-{place}": {grades[at]}' for place, at in enumerate(ids, 1))
+        scores = ", ".join(f'"model-{place}": {grades[index]}' for place, index in enumerate(ids, 1))
         order = sorted(range(len(ids)), key=lambda place: -grades[ids[place]])
         return f'{{"scores": {{{scores}}}, "best-to-worst": [{", ".join(f""" "model-{place + 1}" """ for place in order)}]}}'
 
-    scores = judged.scores(own, reply, 3)
+    scores = judged.scores(item, reply, 3)
     assert [score.reward for score in scores] == [5.0, 1.0, 3.0]
     assert [score.scores["rank"] for score in scores] == [1.0, 3.0, 2.0]
     assert [score.scores["win_rate"] for score in scores] == [1.0, 0.0, 0.5]
     orders = [ids for ids, _ in judged.asked]
     assert len(set(orders)) > 1
     again = Judged()
-    again.scores(own, reply, 3)
+    again.scores(item, reply, 3)
     assert [ids for ids, _ in again.asked] == orders
 
 
@@ -245,44 +250,44 @@ def test_another_seed_shows_lists_in_another_order() -> None:
 
 def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
     """Of two responses there are two orders: what is asked again in one of them is drawn, or isn't asked."""
-    asked = prompts(judge("reward-anything", votes=8), 2)
-    assert sorted(one.judges for one in asked) == [(0, 1), (1, 0)]
-    assert sum(one.times for one in asked) == 8
-    assert [one.times for one in prompts(judge("reward-anything", votes=8, temperature=0), 2)] == [1, 1]
-    assert [one.times for one in prompts(judge("reward-anything", votes=8), 1)] == [8]
+    sent_prompts = prompts(judge("reward-anything", votes=8), 2)
+    assert sorted(sent_prompt.judges for sent_prompt in sent_prompts) == [(0, 1), (1, 0)]
+    assert sum(sent_prompt.times for sent_prompt in sent_prompts) == 8
+    assert [prompt.times for prompt in prompts(judge("reward-anything", votes=8, temperature=0), 2)] == [1, 1]
+    assert [prompt.times for prompt in prompts(judge("reward-anything", votes=8), 1)] == [8]
 
 
-@pytest.mark.parametrize("votes", [1, 2, 3, 8])
-@pytest.mark.parametrize("family", ["genrm-boxed", "genrm-principle", "reward-anything", "rm-r1"])
-def test_all_votes_of_a_run_are_drawn_alike_as_it_is_recorded(family: str, votes: int) -> None:
-    own = judge(family, votes=votes)
-    recorded = own.recorded(ANSWER_TOKENS)
-    for count in (1, 2, 3):
-        found = {own.sampling(prompt, 0, 0, ANSWER_TOKENS) for prompt in prompts(own, count)}
-        assert {sampling.temperature for sampling in found} <= {recorded["temperature"]}
-        assert {sampling.top_p for sampling in found} <= {recorded["top_p"]}
+def test_all_votes_of_a_run_are_drawn_alike_as_it_is_recorded() -> None:
+    for votes in (1, 2, 3, 8):
+        for family in ("genrm-boxed", "genrm-principle", "reward-anything", "rm-r1"):
+            item = judge(family, votes=votes)
+            recorded = item.recorded(ANSWER_TOKENS)
+            for count in (1, 2, 3):
+                result = {item.sampling(prompt, 0, 0, ANSWER_TOKENS) for prompt in prompts(item, count)}
+                assert {sampling.temperature for sampling in result} <= {recorded["temperature"]}
+                assert {sampling.top_p for sampling in result} <= {recorded["top_p"]}
 
 
-@pytest.mark.parametrize("question", ["a", "b", "c", "d", "e"])
-@pytest.mark.parametrize("votes", [2, 4, 8])
-def test_a_list_is_shown_as_often_in_one_order_as_turned_round(question: str, votes: int) -> None:
-    asked = ScoreRequest((user(question),), tuple(Response(f"r[{at}]", str(at)) for at in range(3)))
-    for among in ((0, 1), (0, 1, 2)):
-        shown = Counter[tuple[int, ...]]()
-        for showing in judge("reward-anything", votes=votes).questions(asked, among):
-            shown[showing.judges] += showing.times
-        assert shown.total() == votes
-        assert all(shown[order] == shown[order[::-1]] for order in shown)
+def test_a_list_is_shown_as_often_in_one_order_as_turned_round() -> None:
+    for question in ("a", "b", "c", "d", "e"):
+        for votes in (2, 4, 8):
+            score_request = ScoreRequest((user(question),), tuple(Response(f"r[{index}]", str(index)) for index in range(3)))
+            for among in ((0, 1), (0, 1, 2)):
+                shown = Counter[tuple[int, ...]]()
+                for showing in judge("reward-anything", votes=votes).questions(score_request, among):
+                    shown[showing.judges] += showing.times
+                assert shown.total() == votes
+                assert all(shown[order] == shown[order[::-1]] for order in shown)
 
 
 def test_a_comparison_that_is_asked_for_is_no_grade(judged: Judged) -> None:
     """A response alone has no share of wins, and no margin: its grade would be on another scale."""
     assert prompts(judge("genrm-boxed", aggregate="win-rate"), 1) == ()
-    own = judge("genrm-boxed")
+    item = judge("genrm-boxed")
     fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {0: 4}))
     try:
-        scorer = JudgeScorer(own, {"score": 1.0, "margin": 0.1}, fake, ANSWER_TOKENS)
-        ((score,),) = scorer.score_block([request(own, 1)])
+        scorer = JudgeScorer(item, {"score": 1.0, "margin": 0.1}, fake, ANSWER_TOKENS)
+        ((score,),) = scorer.score_block([request(item, 1)])
     finally:
         fake.close()
     assert (score.status, score.reason) == (Status.FAILED, Reason.NO_OPPONENT)
@@ -304,32 +309,32 @@ def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
 
 
 def test_equal_responses_are_judged_by_the_same_texts() -> None:
-    own = judge("r3", POINTWISE, votes=3)
-    asked, scores = changing(own, [7, 8, 7], lambda number: f'{{"score": {number % 5 + 1}}}')
-    assert asked == [(7,)] * 3 + [(8,)] * 3
+    item = judge("r3", POINTWISE, votes=3)
+    request, scores = changing(item, [7, 8, 7], lambda number: f'{{"score": {number % 5 + 1}}}')
+    assert request == [(7,)] * 3 + [(8,)] * 3
     assert scores[0] == scores[2]
     assert scores[0].votes == (2.0, 3.0, 4.0)
 
 
-@pytest.mark.parametrize("aggregate", list(Aggregate))
-@pytest.mark.parametrize("pairs", list(Pairs))
-def test_equal_responses_that_meet_the_same_others_tie_exactly(pairs: Pairs, aggregate: Aggregate) -> None:
-    own = judge("genrm-boxed", votes=6, pairs=pairs, aggregate=aggregate)
-    texts = [7, 7] if pairs is not Pairs.ALL else [7, 8, 9, 7, 5]
+def test_equal_responses_that_meet_the_same_others_tie_exactly() -> None:
+    for aggregate in list(Aggregate):
+        for pairs in list(Pairs):
+            item = judge("genrm-boxed", votes=6, pairs=pairs, aggregate=aggregate)
+            texts = [7, 7] if pairs is not Pairs.ALL else [7, 8, 9, 7, 5]
 
-    def grades(number: int) -> str:
-        return boxed([1, 2], {1: 1 + number * 7 % 5, 2: 1 + number * 11 % 5})
+            def grades(number: int) -> str:
+                return boxed([1, 2], {1: 1 + number * 7 % 5, 2: 1 + number * 11 % 5})
 
-    asked, scores = changing(own, texts, grades)
-    assert scores[0].reward == scores[texts.index(7, 1)].reward is not None
-    assert asked.count((7, 7)) == 3, "both orders show the same"
+            request, scores = changing(item, texts, grades)
+            assert scores[0].reward == scores[texts.index(7, 1)].reward is not None
+            assert request.count((7, 7)) == 3, "both orders show the same"
 
 
 def test_equal_prompts_that_fail_are_asked_for_again_once() -> None:
-    asked, scores = changing(
+    request, scores = changing(
         judge("r3", POINTWISE, reask=2), [7, 7], lambda number: "well" if number < 3 else '{"score": 4}'
     )
-    assert asked == [(7,)] * 3
+    assert request == [(7,)] * 3
     assert [score.reward for score in scores] == [4.0, 4.0]
     assert scores[0].completion_tokens == scores[1].completion_tokens
 
@@ -346,18 +351,18 @@ def changing(
 
     The token ids of a prompt are the texts that it shows; `text` makes an answer from its number.
     """
-    asked: list[tuple[int, ...]] = []
+    numbers: list[tuple[int, ...]] = []
 
     def reply(ids: Sequence[int], sampling: Sampling, number: int) -> str:
-        asked.append(tuple(ids))
-        return text(len(asked))
+        numbers.append(tuple(ids))
+        return text(len(numbers))
 
     rendered = request(own, len(texts))
-    shown = tuple(replace(prompt, ids=tuple(texts[at] for at in prompt.judges)) for prompt in rendered.prompts)
+    shown = tuple(replace(prompt, ids=tuple(texts[judge] for judge in prompt.judges)) for prompt in rendered.prompts)
     fake = FakeEngine(0, 1000, reply=reply, **engine)
     try:
         scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS)
-        return asked, scorer.score_block([replace(rendered, prompts=shown)])[0]
+        return numbers, scorer.score_block([replace(rendered, prompts=shown)])[0]
     finally:
         fake.close()
 
@@ -376,10 +381,10 @@ def test_a_text_without_a_verdict_is_asked_for_again_and_sampled(judged: Judged)
     assert [sampling.temperature for _, sampling in judged.asked] == [0.0, 0.6, 0.6]
     assert len({sampling.seed for _, sampling in judged.asked}) == 3
     assert [score.reward for score in scores] == [1.0, 5.0]
-    assert [(said.vote, said.reason) for said in scores[1].trace] == [
+    assert [(text.vote, text.reason) for text in scores[1].trace] == [
         (None, Reason.NO_VERDICT), (None, Reason.NO_VERDICT), (5.0, None)
     ]  # fmt: skip
-    assert {said.shown for said in scores[1].trace} == {("r[0]", "r[1]")}
+    assert {text.shown for text in scores[1].trace} == {("r[0]", "r[1]")}
 
 
 def test_what_never_has_a_verdict_fails_and_keeps_the_text(judged: Judged) -> None:
@@ -387,7 +392,7 @@ def test_what_never_has_a_verdict_fails_and_keeps_the_text(judged: Judged) -> No
     assert len(judged.asked) == 2
     for score in scores:
         assert (score.status, score.reason, score.reward, score.scores) == (Status.FAILED, Reason.NO_VERDICT, None, {})
-        assert [said.text for said in score.trace] == [r"perhaps \boxed{3, 3}"] * 2
+        assert [text.text for text in score.trace] == [r"perhaps \boxed{3, 3}"] * 2
 
 
 def test_reasoning_that_the_template_opened_ends_at_its_own_mark() -> None:
@@ -421,17 +426,17 @@ def test_half_of_the_votes_must_be_readable(judged: Judged) -> None:
     def reply(readable: int) -> Reply:
         count = {(0, 1): 0, (1, 0): 0}
 
-        def told(ids: Sequence[int], sampling: Sampling) -> str:
-            one, other = ids
-            count[one, other] += 1
-            return boxed(ids, {0: 1, 1: 5}) if count[one, other] <= readable else "?"
+        def record(ids: Sequence[int], sampling: Sampling) -> str:
+            entry, other = ids
+            count[entry, other] += 1
+            return boxed(ids, {0: 1, 1: 5}) if count[entry, other] <= readable else "?"
 
-        return told
+        return record
 
-    own = judge("genrm-boxed", votes=8, reask=0)
-    enough = judged.scores(own, reply(2))
+    item = judge("genrm-boxed", votes=8, reask=0)
+    enough = judged.scores(item, reply(2))
     assert [(score.reward, score.scores["judgements"]) for score in enough] == [(1.0, 4.0), (5.0, 4.0)]
-    assert [score.reason for score in judged.scores(own, reply(1))] == [Reason.NO_VERDICT] * 2
+    assert [score.reason for score in judged.scores(item, reply(1))] == [Reason.NO_VERDICT] * 2
 
 
 def test_one_order_alone_is_no_judgement_of_a_pair(judged: Judged) -> None:
@@ -442,7 +447,7 @@ def test_one_order_alone_is_no_judgement_of_a_pair(judged: Judged) -> None:
 def test_an_unreadable_pair_fails_only_those_in_it(judged: Judged) -> None:
     scores = judged.scores(
         judge("genrm-boxed", pairs="all", reask=0),
-        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {at: at + 1 for at in ids}),
+        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {index: index + 1 for index in ids}),
         4,
     )
     assert [score.reason for score in scores] == [Reason.NO_VERDICT, Reason.NO_VERDICT, None, None]
@@ -452,18 +457,18 @@ def test_an_unreadable_pair_fails_only_those_in_it(judged: Judged) -> None:
 def test_a_knock_out_goes_on_past_an_unreadable_pair(judged: Judged) -> None:
     scores = judged.scores(
         judge("genrm-boxed", pairs="active", reask=0),
-        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {at: at + 1 for at in ids}),
+        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {index: index + 1 for index in ids}),
         3,
     )
     assert [score.reason for score in scores] == [Reason.NO_VERDICT, Reason.NO_VERDICT, None]
 
 
 def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> None:
-    own = judge("genrm-boxed", pairs="active")
-    asked = replace(request(own, 3), prompts=tuple(one for one in prompts(own, 3) if one.judges != (0, 1)))
-    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {at: at + 1 for at in ids}))
+    item = judge("genrm-boxed", pairs="active")
+    question = replace(request(item, 3), prompts=tuple(prompt for prompt in prompts(item, 3) if prompt.judges != (0, 1)))
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {index: index + 1 for index in ids}))
     try:
-        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+        (scores,) = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS).score_block([question])
     finally:
         fake.close()
     assert [score.reward for score in scores] == [1.0, 2.0, 3.0]
@@ -471,12 +476,14 @@ def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> N
 
 
 def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: Judged) -> None:
-    own = judge("genrm-boxed", pairs="active")
-    responses = tuple(RenderedResponse(f"r[{at}]", reasoned=True) for at in range(3))
-    asked = RenderedRequest("hash", responses, tuple(one for one in prompts(own, 3) if one.judges != (0, 2)))
-    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {at: 3 - at for at in ids}))
+    item = judge("genrm-boxed", pairs="active")
+    responses = tuple(RenderedResponse(f"r[{index}]", reasoned=True) for index in range(3))
+    rendered_request = RenderedRequest(
+        "hash", responses, tuple(prompt for prompt in prompts(item, 3) if prompt.judges != (0, 2))
+    )
+    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {index: 3 - index for index in ids}))
     try:
-        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+        (scores,) = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS).score_block([rendered_request])
     finally:
         fake.close()
     assert [(score.status, score.reason, score.reward) for score in scores] == [
@@ -487,7 +494,7 @@ def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: J
 
 def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: Judged) -> None:
     def reply(ids: Sequence[int], sampling: Sampling) -> str:
-        scores = ", ".join(f'"model-{place}": {at + 1}' for place, at in enumerate(ids, 1))
+        scores = ", ".join(f'"model-{place}": {index + 1}' for place, index in enumerate(ids, 1))
         return "?" if tuple(ids) == judged.asked[0][0] else f'{{"scores": {{{scores}}}}}'
 
     scores = judged.scores(judge("reward-anything", votes=6, reask=0), reply, 3)
@@ -535,15 +542,15 @@ def scores_without(
     return scores
 
 
-@pytest.mark.parametrize("error", [TIMEOUT, EngineError("it won't"), PromptRefused("it won't", Reason.ENDPOINT_FAILED)])
-@pytest.mark.parametrize("lost", [(0,), (3,), (1, 2), (0, 1, 2, 3)])
-def test_a_response_with_a_vote_that_nobody_heard_has_failed_as_the_engine_did(
-    lost: tuple[int, ...], error: EngineError
-) -> None:
+def test_a_response_with_a_vote_that_nobody_heard_has_failed_as_the_engine_did() -> None:
     """Asked again by `retry`, and never stored: the mean of the other votes would be another number."""
-    (score,) = scores_without(judge("r3", POINTWISE, votes=4), lost, lambda _: '{"score": 4}', error)
-    assert (score.status, score.reason, score.reward, score.votes) == (Status.FAILED, error.reason, None, ())
-    assert not is_lasting((score,))
+    losts: list[tuple[int, ...]] = [(0,), (3,), (1, 2), (0, 1, 2, 3)]
+    errors: list[EngineError] = [TIMEOUT, EngineError("it won't"), PromptRefused("it won't", Reason.ENDPOINT_FAILED)]
+    for error in errors:
+        for lost in losts:
+            (score,) = scores_without(judge("r3", POINTWISE, votes=4), lost, lambda _: '{"score": 4}', error)
+            assert (score.status, score.reason, score.reward, score.votes) == (Status.FAILED, error.reason, None, ())
+            assert not is_lasting((score,))
 
 
 def test_what_retry_looks_at_by_itself_is_what_an_engine_fails_by() -> None:
@@ -575,7 +582,9 @@ def test_a_dead_engine_is_no_failed_judgement(judged: Judged) -> None:
 
 
 def test_tokens_are_shared_among_those_that_are_shown_together(judged: Judged) -> None:
-    scores = judged.scores(judge("genrm-boxed", pairs="all"), lambda ids, _: boxed(ids, {at: at + 1 for at in ids}), 3)
+    scores = judged.scores(
+        judge("genrm-boxed", pairs="all"), lambda ids, _: boxed(ids, {index: index + 1 for index in ids}), 3
+    )
     words = len(re.findall(r"\S+", boxed([0, 1], {0: 1, 1: 2})))
     assert sum(score.prompt_tokens or 0 for score in scores) == 3 * 2
     assert sum(score.completion_tokens or 0 for score in scores) == 3 * words
@@ -585,27 +594,27 @@ def test_a_rehearsal_has_verdicts_whatever_the_engine_says() -> None:
     for family in families().values():
         if not isinstance(family, Judge) or family.name == "rubric":
             continue
-        own = family.with_settings(JudgeSettings(), (1, 2))
+        item = family.with_settings(JudgeSettings(), (1, 2))
         fake = FakeEngine(0, 1000)
         try:
-            scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS, rehearsal=True)
-            (scores,) = scorer.score_block([request(own, 2)])
+            scorer = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS, rehearsal=True)
+            (scores,) = scorer.score_block([request(item, 2)])
         finally:
             fake.close()
         assert [score.status for score in scores] == [Status.SCORED] * 2, family.name
-        assert all(set(score.scores) <= set(own.outputs()) for score in scores)
+        assert all(set(score.scores) <= set(item.outputs()) for score in scores)
 
 
 def test_a_rejected_response_stays_rejected_beside_the_judged(judged: Judged) -> None:
-    own = judge("genrm-boxed")
-    asked = RenderedRequest(
+    item = judge("genrm-boxed")
+    rendered_request = RenderedRequest(
         "hash",
         (RenderedResponse("r[0]", Reason.CONTROL_TOKEN), RenderedResponse("r[1]"), RenderedResponse("r[2]", truncated=True)),
         (Prompt((1, 2), (1, 2)),),
     )
     fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {1: 2, 2: 4}))
     try:
-        (scores,) = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS).score_block([asked])
+        (scores,) = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS).score_block([rendered_request])
     finally:
         fake.close()
     assert [(score.reason, score.reward, score.truncated) for score in scores] == [
@@ -614,7 +623,7 @@ def test_a_rejected_response_stays_rejected_beside_the_judged(judged: Judged) ->
 
 
 def test_weights_make_the_ranking_break_ties() -> None:
-    own = judge("genrm-boxed")
-    assert own.weights({"score": 1.0, "margin": 0.1}) == {"score": 1.0, "margin": 0.1}
+    item = judge("genrm-boxed")
+    assert item.weights({"score": 1.0, "margin": 0.1}) == {"score": 1.0, "margin": 0.1}
     with pytest.raises(SettingsError, match="weights name win_rate, which genrm-boxed doesn't give; it gives score, margin"):
-        own.weights({"win_rate": 1.0})
+        item.weights({"win_rate": 1.0})

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import pytest
 from tokenizers import AddedToken
 from transformers import AutoTokenizer
 
@@ -64,12 +63,13 @@ def drawn(
     return found
 
 
-@pytest.mark.parametrize(("begin", "end"), [(mark.begin, mark.end) for mark in MARKS if not mark.paired])
-def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text(begin: str, end: str) -> None:
-    found = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
-    assert found.reason is None
-    assert split_reasoning(found.text) == SplitText(True, "The answer.")
-    assert "<|other|>" not in found.text
+def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text() -> None:
+    cases: list[tuple[str, str]] = [(mark.begin, mark.end) for mark in MARKS if not mark.paired]
+    for begin, end in cases:
+        found = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
+        assert found.reason is None
+        assert split_reasoning(found.text) == SplitText(True, "The answer.")
+        assert "<|other|>" not in found.text
 
 
 def test_characters_that_spell_a_special_token_stay_in_the_text() -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +36,8 @@ class Reading(FakeEngine):
     async def pool(
         self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        found = await super().pool(ids, request_id, at, activated=activated and not self.ignores_activation)
-        return Pooled(tuple(map(self.change, found.rows)), found.cached_tokens, found.computed_tokens)
+        result = await super().pool(ids, request_id, at, activated=activated and not self.ignores_activation)
+        return Pooled(tuple(map(self.change, result.rows)), result.cached_tokens, result.computed_tokens)
 
 
 @pytest.fixture(params=[ATTRIBUTES, SCALAR])
@@ -150,26 +151,26 @@ def activating(folder: Path, name: str, config: dict[str, Any], function: Change
     return model, engine
 
 
-@pytest.mark.parametrize("name", ["scalar", "attributes"])
-@pytest.mark.parametrize("activation", OTHERS)
-def test_the_activation_that_a_config_names_is_expected(tmp_path: Path, name: str, activation: str) -> None:
-    model, engine = activating(tmp_path / "model", name, *OTHERS[activation])
-    passed: list[str] = []
-    self_test(model, engine, passed.append)
-    engine.close()
-    (outputs,) = (check for check in passed if check.startswith("outputs: "))
-    assert ("isn't known here" in outputs) == (activation == "another")
+def test_the_activation_that_a_config_names_is_expected(tmp_path: Path) -> None:
+    for name in ("scalar", "attributes"):
+        for activation, parts in OTHERS.items():
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            model, engine = activating(folder / "model", name, *parts)
+            passed: list[str] = []
+            self_test(model, engine, passed.append)
+            engine.close()
+            (outputs,) = (check for check in passed if check.startswith("outputs: "))
+            assert ("isn't known here" in outputs) == (activation == "another")
 
 
-@pytest.mark.parametrize("activation", OTHERS)
-def test_the_activations_are_those_of_vllm(activation: str) -> None:
+def test_the_activations_are_those_of_vllm() -> None:
     import torch
     from vllm.model_executor.layers.pooler.activations import get_act_fn
 
-    config, function = OTHERS[activation]
-    for values in ((1.5,), (1.5, -0.25, 3.0)):
-        theirs = get_act_fn(SimpleNamespace(num_labels=len(values), **config))(torch.tensor([values]))
-        assert theirs[0].tolist() == pytest.approx(function(values))
+    for config, function in OTHERS.values():
+        for values in ((1.5,), (1.5, -0.25, 3.0)):
+            theirs = get_act_fn(SimpleNamespace(num_labels=len(values), **config))(torch.tensor([values]))
+            assert theirs[0].tolist() == pytest.approx(function(values))
 
 
 @pytest.mark.parametrize(
@@ -203,8 +204,8 @@ def test_a_conversation_with_a_known_reward_must_have_it(
     engine: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     golden = Golden.answer("What is 1+1?", "1+1=2", 50.0, tolerance)
-    known = (KnownModel(engine.model.model, "", golden=(golden,)),)
-    monkeypatch.setattr(type(engine.model.family), "models", known)
+    names = (KnownModel(engine.model.model, "", golden=(golden,)),)
+    monkeypatch.setattr(type(engine.model.family), "models", names)
     passed: list[str] = []
     if tolerance == 100.0:
         self_test(engine.model, engine, passed.append)
@@ -287,8 +288,8 @@ def test_what_a_card_publishes_is_asked_of_that_model_alone(
 
 
 def golden_of(model: str) -> Sequence[Golden]:
-    (known,) = filter(None, (family.knows(model) for family in families().values()))
-    return known.golden
+    (names,) = filter(None, (family.knows(model) for family in families().values()))
+    return names.golden
 
 
 def test_a_judge_of_whom_nothing_can_be_read_passes_where_it_neednt_be() -> None:

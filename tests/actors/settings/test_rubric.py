@@ -39,14 +39,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def judge(rubric: Mapping[str, Any]) -> Rubric:
-    found = families()["rubric"]
-    assert isinstance(found, Rubric)
-    return found.with_settings(JudgeSettings(rubric=RubricSettings(**rubric)))
+    actual_rubric = families()["rubric"]
+    assert isinstance(actual_rubric, Rubric)
+    return actual_rubric.with_settings(JudgeSettings(rubric=RubricSettings(**rubric)))
 
 
 def read(rubric: Mapping[str, Any], text: str) -> Any:
-    found = judge(rubric)
-    return found.verdict(Generation(text, (), "stop", (), 0, 1), 1 if found.rubric.shows == "one" else 2)
+    actual_rubric = judge(rubric)
+    return actual_rubric.verdict(Generation(text, (), "stop", (), 0, 1), 1 if actual_rubric.rubric.shows == "one" else 2)
 
 
 def reason(rubric: Mapping[str, Any], text: str) -> Reason:
@@ -58,9 +58,8 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
 # What it may hold.
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_a_rubric_lacks_is_told() -> None:
+    cases: list[tuple[Mapping[str, Any], str]] = [
         ({"pattern": None}, "needs one of pattern, json_schema and verdict, and has none"),
         ({"json_schema": SCHEMA}, "and has pattern and json_schema"),
         ({"pattern": "("}, "not a valid regular expression"),
@@ -126,11 +125,10 @@ def reason(rubric: Mapping[str, Any], text: str) -> Reason:
             "positive and negative are both",
         ),
         ({"colour": "red"}, "colour isn't a setting"),
-    ],
-)
-def test_what_a_rubric_lacks_is_told(change: Mapping[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        validate(RubricSettings, {**GRADE, **change})
+    ]
+    for change, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            validate(RubricSettings, {**GRADE, **change})
 
 
 def test_a_rubric_comes_from_a_file(tmp_path: Path) -> None:
@@ -160,20 +158,20 @@ def test_the_prompt_is_a_user_turn_with_the_conversation_in_its_places(folder: P
         "prompt": "{{ conversation }}|{{ turns[0].content }}|{{ response }}|{{ principle }}",
     }
     context = (user("Hi"), assistant("Hello"), user("What is 3 + 4?"))
-    asked = request(*context, to=("7",), principles=("brevity",))
-    found, (text,) = rendered(judge_model(folder, rubric=rubric), asked)
-    assert [response.reason for response in found.responses] == [None]
+    question = request(*context, to=("7",), principles=("brevity",))
+    result, (text,) = rendered(judge_model(folder, rubric=rubric), question)
+    assert [response.reason for response in result.responses] == [None]
     assert text == (
         "<s><|start|>system\n\nYou are strict about brevity.<|end|><|start|>user\n\n"
         "user: Hi\nassistant: Hello\nuser: What is 3 + 4?|Hi|7|brevity<|end|><|start|>assistant\n\n"
     )
-    found, _ = rendered(judge_model(folder, rubric=rubric), request(*context, to=("7",)))
-    assert [response.reason for response in found.responses] == [Reason.NO_PRINCIPLE]
+    result, _ = rendered(judge_model(folder, rubric=rubric), request(*context, to=("7",)))
+    assert [response.reason for response in result.responses] == [Reason.NO_PRINCIPLE]
 
 
 def test_two_responses_are_asked_in_both_orders_if_there_are_two_votes(folder: Path) -> None:
-    found, texts = rendered(judge_model(folder, rubric=BETTER, votes=2), request(user("Q"), to=("a", "b")))
-    assert [one.judges for one in found.prompts] == [(0, 1), (1, 0)]
+    result, texts = rendered(judge_model(folder, rubric=BETTER, votes=2), request(user("Q"), to=("a", "b")))
+    assert [prompt.judges for prompt in result.prompts] == [(0, 1), (1, 0)]
     assert "Q\n1: a\n2: b" in texts[0]
     assert "Q\n1: b\n2: a" in texts[1]
 
@@ -198,10 +196,10 @@ def test_a_prompt_that_leaves_the_response_out_is_refused(folder: Path) -> None:
 
 def test_the_engine_holds_the_answer_to_the_schema(folder: Path) -> None:
     model = judge_model(folder, rubric=FIELDS)
-    found, _ = rendered(model, request(user("Q"), to=("a",)))
+    result, _ = rendered(model, request(user("Q"), to=("a",)))
     judge_of = model.family
     assert isinstance(judge_of, Rubric)
-    assert '"accuracy"' in (judge_of.sampling(found.prompts[0], 0, 0, 10).schema or "")
+    assert '"accuracy"' in (judge_of.sampling(result.prompts[0], 0, 0, 10).schema or "")
 
 
 def test_the_family_and_the_file_go_together(folder: Path) -> None:
@@ -289,6 +287,6 @@ def test_whatever_an_expression_comes_to_rejects_the_row_alone(folder: Path) -> 
 
 def test_an_answer_that_is_held_to_a_schema_is_no_reasoning(folder: Path) -> None:
     opens = judge_folder(folder.parent / "opens", ANY_ROLE.replace("assistant\\n\\n' }}", "assistant\\n\\n<think>\\n' }}"))
-    asked = request(user("Q"), to=("a",))
-    assert rendered(judge_model(opens, rubric=FIELDS), asked)[0].prompts[0].opening == ""
-    assert rendered(judge_model(opens, rubric=GRADE), asked)[0].prompts[0].opening == "<think>"
+    question = request(user("Q"), to=("a",))
+    assert rendered(judge_model(opens, rubric=FIELDS), question)[0].prompts[0].opening == ""
+    assert rendered(judge_model(opens, rubric=GRADE), question)[0].prompts[0].opening == "<think>"

@@ -88,8 +88,8 @@ PATTERNS = (
 def test_ends_are_those_of_python(pattern: str) -> None:
     @given(st.text("$]a7A\n", max_size=8))
     def check(text: str) -> None:
-        found = [match.span(1) for match in linear(pattern).finditer(text)]
-        assert found == [match.span(1) for match in re.finditer(pattern, text)]
+        result = [match.span(1) for match in linear(pattern).finditer(text)]
+        assert result == [match.span(1) for match in re.finditer(pattern, text)]
 
     check()
 
@@ -108,10 +108,10 @@ def test_our_own_readers_take_linear_time() -> None:
             verdict(rm_r1.FAMILY, f"<answer>{text}")
     assert objects('{"' + "a\\n" * LONG, "score") == []
     assert objects('{"a" ' * LONG, "score") == []
-    said = Generation("Yes " + " " * LONG + "x", (5,), "stop", (), 0, 0)
+    generation = Generation("Yes " + " " * LONG + "x", (5,), "stop", (), 0, 0)
     for after in (" ", ":", "Yes"):
         with pytest.raises(Unreadable):
-            difference(said, after, (" Yes", " No"), (5, 6))
+            difference(generation, after, (" Yes", " No"), (5, 6))
 
 
 MARKS = (" Yes", " No")
@@ -128,12 +128,12 @@ def test_a_verdict_token_is_found_as_its_pattern_says(parts: list[str]) -> None:
         stem = re.escape(after.rstrip(" \t") or after)
         differs = ending is not None and len(set(re.findall(rf"{stem}[ \t]*(Yes|No)(?!\w)", text))) == 2
         # The token stands as far from the end as there are characters after it.
-        for left in range(len(text) + 2):
-            ids = (5, *(9,) * left)
-            said = Generation(text, ids, "stop", ({5: -1.0, 6: -3.0},) * len(ids), 0, 0)
-            if ending is not None and not differs and left <= len(ending["rest"]) + 1:
-                assert difference(said, after, MARKS, (5, 6)) == 2.0
+        for index in range(len(text) + 2):
+            ids = (5, *(9,) * index)
+            generation = Generation(text, ids, "stop", ({5: -1.0, 6: -3.0},) * len(ids), 0, 0)
+            if ending is not None and not differs and index <= len(ending["rest"]) + 1:
+                assert difference(generation, after, MARKS, (5, 6)) == 2.0
             else:
                 with pytest.raises(Unreadable) as unreadable:
-                    difference(said, after, MARKS, (5, 6))
+                    difference(generation, after, MARKS, (5, 6))
                 assert unreadable.value.reason is (Reason.TWO_VERDICTS if differs else Reason.NO_VERDICT)

@@ -76,33 +76,35 @@ TEXT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "answer"), HELD)
-def test_reasoning_stands_at_the_beginning_up_to_its_end(text: str, answer: str | None) -> None:
-    assert split_reasoning(text) == SplitText(True, answer)
+def test_reasoning_stands_at_the_beginning_up_to_its_end() -> None:
+    for text, answer in HELD:
+        assert split_reasoning(text) == SplitText(True, answer)
 
 
-@pytest.mark.parametrize("text", TEXT)
-def test_a_mark_that_is_only_mentioned_is_text(text: str) -> None:
-    found = split_reasoning(text)
-    assert (found.reasoned, found.answer) == (False, text)
+def test_a_mark_that_is_only_mentioned_is_text() -> None:
+    for text in TEXT:
+        result = split_reasoning(text)
+        assert (result.reasoned, result.answer) == (False, text)
 
 
-@pytest.mark.parametrize("mark", MARKS)
-def test_every_mark_is_known(mark: tuple[str, str]) -> None:
-    found = split_reasoning(f"{mark[0]} hm {mark[1]}yes")
-    assert (found.reasoned, found.answer) == (True, "yes")
+def test_every_mark_is_known() -> None:
+    for mark in MARKS:
+        result = split_reasoning(f"{mark[0]} hm {mark[1]}yes")
+        assert (result.reasoned, result.answer) == (True, "yes")
 
 
-@pytest.mark.parametrize(("text", "answer"), HELD)
-def test_a_text_is_cut_at_the_marks_of_its_reasoning(text: str, answer: str | None) -> None:
-    pieces = cut_at_marks(text)
-    assert "".join(pieces) == text
-    if answer is None:
-        assert pieces == [text]
-    else:
-        assert pieces[-1].strip().startswith(answer.strip())
-        assert {piece.lower() for piece in pieces[1::2]} <= {end.lower() for mark in MARKS for end in (mark.begin, mark.end)}
-        assert len(pieces) > 1
+def test_a_text_is_cut_at_the_marks_of_its_reasoning() -> None:
+    for text, answer in HELD:
+        pieces = cut_at_marks(text)
+        assert "".join(pieces) == text
+        if answer is None:
+            assert pieces == [text]
+        else:
+            assert pieces[-1].strip().startswith(answer.strip())
+            assert {piece.lower() for piece in pieces[1::2]} <= {
+                end.lower() for mark in MARKS for end in (mark.begin, mark.end)
+            }
+            assert len(pieces) > 1
 
 
 @pytest.mark.parametrize(
@@ -115,10 +117,12 @@ def test_looking_for_it_is_linear_in_the_text(text: str) -> None:
 
 def test_turns_before_a_response_are_treated_as_it_is() -> None:
     thought = assistant("<think>hm</think>7")
-    asked = ScoreRequest((user("3+4?"), thought, user("sure?")), (Response("final", "yes"), Response("b", "<think>no")))
-    assert without_reasoning(asked, Reasoning.REJECT).refused == {0, 1}
-    assert without_reasoning(asked, Reasoning.KEEP).request == asked
-    stripped = without_reasoning(asked, Reasoning.STRIP)
+    score_request = ScoreRequest(
+        (user("3+4?"), thought, user("sure?")), (Response("final", "yes"), Response("b", "<think>no"))
+    )
+    assert without_reasoning(score_request, Reasoning.REJECT).refused == {0, 1}
+    assert without_reasoning(score_request, Reasoning.KEEP).request == score_request
+    stripped = without_reasoning(score_request, Reasoning.STRIP)
     assert stripped.request.context[1] == assistant("7")
     assert [set(stripped.reasoned), set(stripped.refused)] == [{0, 1}, {1}]
     open_ended = ScoreRequest((user("3+4?"), assistant("<think>hm"), user("sure?")), (Response("final", "yes"),))
@@ -126,8 +130,8 @@ def test_turns_before_a_response_are_treated_as_it_is() -> None:
 
 
 def test_what_the_user_writes_is_no_reasoning_of_the_assistants() -> None:
-    asked = ScoreRequest((user("<think>hm</think>?"),), (Response("final", "yes"),))
-    assert without_reasoning(asked, Reasoning.STRIP).reasoned == set()
+    score_request = ScoreRequest((user("<think>hm</think>?"),), (Response("final", "yes"),))
+    assert without_reasoning(score_request, Reasoning.STRIP).reasoned == set()
 
 
 def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:
@@ -137,22 +141,23 @@ def test_reasoning_in_a_field_of_its_own_is_reasoning_too() -> None:
     assert with_reasoning("<think>hm</think>yes", {"reasoning": "hm"}) == "<think>hm</think>yes"
 
 
-@pytest.mark.parametrize("dress", [str.upper, str.lower, str.title, str.swapcase])
-@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: mark.begin)
-def test_marks_are_known_in_any_case_wherever_they_are_looked_for(mark: Mark, dress: Callable[[str], str]) -> None:
-    begin, end = dress(mark.begin), dress(mark.end)
-    text = f"{begin} Hm {end}YES"
-    assert split_reasoning(text) == SplitText(True, "YES")
-    assert final_answer(text) == possible_answers(text)[-1] == "YES"
-    assert cut_at_marks(text) == ["", begin, " Hm ", end, "YES"]
-    assert count_reasoning([request(user("3+4?"), to=text)]) == 1
-    assert with_reasoning(text, {"reasoning": "hm"}) == text
-    assert is_in_marks(begin)
-    if not mark.paired:
-        assert opened_by(f"Judge it.\n{begin}\n").endswith(begin)
-        assert mark_in(f"{{{{ messages }}}} {end}") is not None
-        assert possible_answers(text) == ["YES"]
-        assert possible_answers(f"{begin} YES") == []
+def test_marks_are_known_in_any_case_wherever_they_are_looked_for() -> None:
+    all_dress: list[Callable[[str], str]] = [str.upper, str.lower, str.title, str.swapcase]
+    for dress in all_dress:
+        for mark in MARKS:
+            begin, end = dress(mark.begin), dress(mark.end)
+            text = f"{begin} Hm {end}YES"
+            assert split_reasoning(text) == SplitText(True, "YES")
+            assert final_answer(text) == possible_answers(text)[-1] == "YES"
+            assert cut_at_marks(text) == ["", begin, " Hm ", end, "YES"]
+            assert count_reasoning([request(user("3+4?"), to=text)]) == 1
+            assert with_reasoning(text, {"reasoning": "hm"}) == text
+            assert is_in_marks(begin)
+            if not mark.paired:
+                assert opened_by(f"Judge it.\n{begin}\n").endswith(begin)
+                assert mark_in(f"{{{{ messages }}}} {end}") is not None
+                assert possible_answers(text) == ["YES"]
+                assert possible_answers(f"{begin} YES") == []
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
@@ -166,17 +171,17 @@ def test_every_character_keeps_its_place() -> None:
     assert possible_answers(f"<THINK>{characters}</THINK>.") == ["."]
 
 
-@pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
-def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text(mark: Mark) -> None:
-    for text in (f"It writes {mark.begin} first. 4", f'{{"why": "{mark.begin}"}}', f"4\n{mark.begin}"):
-        assert possible_answers(text) == [text]
-        assert possible_answers(f"{mark.begin}Hm.{mark.end}{text}") == [text]
-    assert possible_answers(f"{mark.begin}Hm.{mark.end}\n {mark.begin}4") == []
+def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text() -> None:
+    marks: list[Mark] = [mark for mark in MARKS if not mark.paired]
+    for mark in marks:
+        for text in (f"It writes {mark.begin} first. 4", f'{{"why": "{mark.begin}"}}', f"4\n{mark.begin}"):
+            assert possible_answers(text) == [text]
+            assert possible_answers(f"{mark.begin}Hm.{mark.end}{text}") == [text]
+        assert possible_answers(f"{mark.begin}Hm.{mark.end}\n {mark.begin}4") == []
 
 
-@pytest.mark.parametrize(
-    ("text", "answers"),
-    [
+def test_a_judge_has_one_mark_and_where_it_may_end_twice_two_answers() -> None:
+    cases: list[tuple[str, list[str]]] = [
         ("Hm.</think>4", ["Hm.</think>4", "4"]),
         ("Hm.\n</Think>\n4</think>5", ["Hm.\n</Think>\n4</think>5", "5"]),
         ("<think>Hm.</think>4</think>5", ["4</think>5", "5"]),
@@ -187,10 +192,9 @@ def test_a_begin_mark_in_the_middle_of_a_judges_answer_is_text(mark: Mark) -> No
         ("Hm.</think><think>4", []),
         ("Analysis: 4.assistantfinal5", ["Analysis: 4.assistantfinal5", "5"]),
         ("Analysis: 4", ["Analysis: 4"]),
-    ],
-)
-def test_a_judge_has_one_mark_and_where_it_may_end_twice_two_answers(text: str, answers: list[str]) -> None:
-    assert possible_answers(text) == answers
+    ]
+    for text, answers in cases:
+        assert possible_answers(text) == answers
 
 
 def test_a_template_tells_that_its_model_reasons() -> None:
@@ -207,8 +211,8 @@ def test_what_is_rendered_is_the_answer_alone_or_all_of_it() -> None:
     thought, plain = request(user("3+4?"), to="<think>hm</think>\n\n7"), request(user("3+4?"), to="7")
     (wanted,) = rendering(None).render([plain])
     for reasoning in (None, Reasoning.REJECT):
-        (found,) = rendering(reasoning).render([thought])
-        assert (found.responses[0].reason, found.responses[0].reasoned, found.prompts) == (Reason.REASONING, True, ())
+        (result,) = rendering(reasoning).render([thought])
+        assert (result.responses[0].reason, result.responses[0].reasoned, result.prompts) == (Reason.REASONING, True, ())
     stripped, kept = (rendering(how).render([thought])[0] for how in (Reasoning.STRIP, Reasoning.KEEP))
     assert stripped.prompts == wanted.prompts
     assert stripped.prompt_hash == kept.prompt_hash == wanted.prompt_hash
@@ -217,16 +221,16 @@ def test_what_is_rendered_is_the_answer_alone_or_all_of_it() -> None:
 
 
 def test_a_request_may_say_it_itself() -> None:
-    asked = ScoreRequest((user("3+4?"),), (Response("final", "<think>hm</think>7"),), reasoning=Reasoning.STRIP)
-    (found,) = rendering(None).render([asked])
-    assert found.responses[0].reason is None
+    score_request = ScoreRequest((user("3+4?"),), (Response("final", "<think>hm</think>7"),), reasoning=Reasoning.STRIP)
+    (result,) = rendering(None).render([score_request])
+    assert result.responses[0].reason is None
 
 
 def test_a_judge_whose_authors_strip_it_does_without_being_told() -> None:
-    asked = ScoreRequest(
+    score_request = ScoreRequest(
         (Message(Role.USER, "What is 3 + 4?"),),
         (Response("a", "<think>hm</think>7"), Response("b", "<think>hm"), Response("c", "9")),
     )
-    (found,) = rendering(None, "tiny-genrm").render([asked])
-    assert [response.reason for response in found.responses] == [None, Reason.REASONING, None]
-    assert {at for prompt in found.prompts for at in prompt.judges} == {0, 2}
+    (result,) = rendering(None, "tiny-genrm").render([score_request])
+    assert [response.reason for response in result.responses] == [None, Reason.REASONING, None]
+    assert {judge for prompt in result.prompts for judge in prompt.judges} == {0, 2}

@@ -18,28 +18,28 @@ def play(strengths: list[float]) -> tuple[list[Pair], int, list[int]]:
         assert not set(pairs) & set(shares), "no pair is asked twice"
         assert len({player for pair in pairs for player in pair}) == 2 * len(pairs), "nobody meets two at once"
         rounds += 1
-        for one, other in pairs:
-            ahead = strengths[one] - strengths[other]
-            shares[one, other] = 1.0 if ahead > 0 else 0.0 if ahead < 0 else 0.5
-    lost = {one if share < 0.5 else other for (one, other), share in shares.items() if share != 0.5}
+        for item, other in pairs:
+            ahead = strengths[item] - strengths[other]
+            shares[item, other] = 1.0 if ahead > 0 else 0.0 if ahead < 0 else 0.5
+    lost = {entry if share < 0.5 else other for (entry, other), share in shares.items() if share != 0.5}
     return list(shares), rounds, [player for player in players if player not in lost]
 
 
 @given(st.permutations([float(number) for number in range(9)]))
 def test_the_best_of_n_is_found_in_n_less_one_comparisons(strengths: list[float]) -> None:
-    asked, rounds, left = play(strengths)
-    assert left == [strengths.index(8.0)]
-    assert len(asked) == 8
+    request, rounds, remaining = play(strengths)
+    assert remaining == [strengths.index(8.0)]
+    assert len(request) == 8
     assert rounds == math.ceil(math.log2(9))
 
 
 @given(st.lists(st.integers(0, 2).map(float), min_size=1, max_size=9))
 def test_with_ties_all_of_the_best_are_left(strengths: list[float]) -> None:
-    asked, _, left = play(strengths)
-    assert left == [at for at, strength in enumerate(strengths) if strength == max(strengths)]
-    assert len(asked) <= len(strengths) * (len(strengths) - 1) / 2
+    request, _, remaining = play(strengths)
+    assert remaining == [index for index, strength in enumerate(strengths) if strength == max(strengths)]
+    assert len(request) <= len(strengths) * (len(strengths) - 1) / 2
     if len(strengths) > 1:
-        assert {player for pair in asked for player in pair} == set(range(len(strengths))), "everybody is judged"
+        assert {player for pair in request for player in pair} == set(range(len(strengths))), "everybody is judged"
 
 
 @pytest.mark.parametrize("players", [[], [3]])

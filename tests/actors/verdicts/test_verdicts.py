@@ -30,15 +30,15 @@ def said(text: str) -> Generation:
 
 
 def judge(name: str) -> Judge:
-    found = families()[name]
-    assert isinstance(found, Judge)
-    return found
+    family = families()[name]
+    assert isinstance(family, Judge)
+    return family
 
 
 def rating(how: str) -> Judge:
-    found = judge("r3").reading_by(ReadSettings.model_validate({"rating": how}))
-    assert isinstance(found, Judge)
-    return found
+    family = judge("r3").reading_by(ReadSettings.model_validate({"rating": how}))
+    assert isinstance(family, Judge)
+    return family
 
 
 def rubric(name: str) -> Judge:
@@ -75,25 +75,26 @@ ALL = [(name, case) for name, cases in CASES.items() for case in cases]
 GOOD = [(name, text, shown, read) for name, (_, text, shown, read) in ALL if isinstance(read, Verdict)]
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_what_is_read_is_what_was_given_or_nothing(name: str) -> None:
-    expected = {what: verdict for what, _, _, verdict in CASES[name]}
-    assert len(expected) == len(CASES[name]), "two cases have the same name"
-    assert {what: outcome(JUDGES[name], said(text), shown) for what, text, shown, _ in CASES[name]} == expected
+def test_what_is_read_is_what_was_given_or_nothing() -> None:
+    for name in JUDGES:
+        expected = {what: verdict for what, _, _, verdict in CASES[name]}
+        assert len(expected) == len(CASES[name]), "two cases have the same name"
+        assert {what: outcome(JUDGES[name], said(text), shown) for what, text, shown, _ in CASES[name]} == expected
 
 
 REASONED = [(name, case) for name, case in ALL if case[1].startswith("<think>")]
 
 
-@pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
-def test_reasoning_between_any_marks_is_read_alike(mark: Mark) -> None:
+def test_reasoning_between_any_marks_is_read_alike() -> None:
     """Each text that begins with `<think>` is read alike with any other family's marks."""
-    expected = {f"{name}: {case[0]}": case[3] for name, case in REASONED}
-    readings = {}
-    for name, (what, text, shown, _) in REASONED:
-        other = re.sub("</think>", mark.end, text.replace("<think>", mark.begin), flags=re.IGNORECASE)
-        readings[f"{name}: {what}"] = outcome(JUDGES[name], said(other), shown)
-    assert {what: reading for what, reading in readings.items() if reading != expected[what]} == {}
+    table: list[Mark] = [mark for mark in MARKS if not mark.paired]
+    for mark in table:
+        expected = {f"{name}: {case[0]}": case[3] for name, case in REASONED}
+        readings = {}
+        for name, (what, text, shown, _) in REASONED:
+            other = re.sub("</think>", mark.end, text.replace("<think>", mark.begin), flags=re.IGNORECASE)
+            readings[f"{name}: {what}"] = outcome(JUDGES[name], said(other), shown)
+        assert {what: reading for what, reading in readings.items() if reading != expected[what]} == {}
 
 
 def test_reasoning_between_words_ends_at_them() -> None:
@@ -122,25 +123,26 @@ def by_principle() -> Judge:
 
 
 def by_a_users_token() -> Judge:
-    own = RubricSettings.model_validate({"prompt": "{{ response }}", "verdict": {"after": "".join(MARK)}})
-    return judge("rubric").with_settings(JudgeSettings(rubric=own), (YES, NO))
+    item = RubricSettings.model_validate({"prompt": "{{ response }}", "verdict": {"after": "".join(MARK)}})
+    return judge("rubric").with_settings(JudgeSettings(rubric=item), (YES, NO))
 
 
-@pytest.mark.parametrize("judge", [by_principle(), by_a_users_token()], ids=["genrm-principle", "rubric"])
-@pytest.mark.parametrize("case", final_judgement.CASES, ids=lambda case: case.name)
-def test_a_verdict_is_read_at_its_token_or_nowhere(judge: Judge, case: final_judgement.Case) -> None:
-    read = outcome(judge, case.said, 1)
-    if isinstance(case.expected, Reason):
-        assert read == case.expected
-    else:
-        assert isinstance(read, Verdict)
-        assert list(read.scores[0].values()) == [case.expected]
+def test_a_verdict_is_read_at_its_token_or_nowhere() -> None:
+    judges: list[Judge] = [by_principle(), by_a_users_token()]
+    for judge in judges:
+        for case in final_judgement.CASES:
+            read = outcome(judge, case.said, 1)
+            if isinstance(case.expected, Reason):
+                assert read == case.expected
+            else:
+                assert isinstance(read, Verdict)
+                assert list(read.scores[0].values()) == [case.expected]
 
 
 def digits() -> Judge:
     """Whose answers are part of other numbers."""
-    own = {"prompt": "{{ response }}", "verdict": {"after": "Score:", "positive": "1", "negative": "0"}}
-    return judge("rubric").with_settings(JudgeSettings(rubric=RubricSettings.model_validate(own)), (1001, 1002))
+    item = {"prompt": "{{ response }}", "verdict": {"after": "Score:", "positive": "1", "negative": "0"}}
+    return judge("rubric").with_settings(JudgeSettings(rubric=RubricSettings.model_validate(item)), (1001, 1002))
 
 
 @pytest.mark.parametrize(("word", "last"), [(" 10", 1002), (" 0.1", 1001), (" -1", 1001), ("01", 1001), (" 11", 1001)])
@@ -165,16 +167,16 @@ WORDS = st.lists(st.sampled_from((" Yes", " No", *MARK, "\n", " well", ".", "<en
 def test_swapping_yes_and_no_negates(before: list[str], yes: float, no: float) -> None:
     tokens = (*before, *MARK, " Yes", "<end>")
     generation = made(tokens, {-2: (yes, no)})
-    found = difference(generation, "".join(MARK), (" Yes", " No"), (YES, NO))
-    assert found == -difference(generation, "".join(MARK), (" No", " Yes"), (NO, YES))
-    assert found == max(yes, -50) - max(no, -50)
-    assert -50 <= found <= 50
+    result = difference(generation, "".join(MARK), (" Yes", " No"), (YES, NO))
+    assert result == -difference(generation, "".join(MARK), (" No", " Yes"), (NO, YES))
+    assert result == max(yes, -50) - max(no, -50)
+    assert -50 <= result <= 50
 
 
 @pytest.mark.parametrize("after", [(), ("\n",), ("\n", "\n")])
 def test_no_other_position_says_the_same(after: tuple[str, ...]) -> None:
     generation = made(("Hm", *MARK, " Yes", *after, "<end>"), {})
-    numbers = [found[YES] - found[NO] for found in generation.logprobs]
+    numbers = [logprob[YES] - logprob[NO] for logprob in generation.logprobs]
     assert len(set(numbers)) == len(numbers), "so that a neighbour's would show"
     assert difference(generation, "".join(MARK), (" Yes", " No"), (YES, NO)) == numbers[5]
 
@@ -185,7 +187,7 @@ def test_a_text_in_tokens_has_a_finite_verdict_or_none(tokens: list[str]) -> Non
     if isinstance(read, Verdict):
         text = "".join(tokens).replace("<end>", "").rstrip()
         assert text.endswith(("Final Judgement: Yes", "Final Judgement: No"))
-        places = [at for at, token in enumerate(tokens) if token in (" Yes", " No")]
+        places = [index for index, token in enumerate(tokens) if token in (" Yes", " No")]
         assert read.scores[0]["difference"] == 2 + places[-1] * (1 / 2 - 1 / 8)
 
 
@@ -308,9 +310,9 @@ BENT = st.tuples(
 
 
 def bent(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
-    for at, length, fragment in changes:
-        at %= len(text) + 1
-        text = text[:at] + fragment + text[at + length :]
+    for index, length, fragment in changes:
+        index %= len(text) + 1
+        text = text[:index] + fragment + text[index + length :]
     return text
 
 
@@ -319,7 +321,7 @@ LITERAL = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 def literals(answer: str) -> set[float]:
     """The numbers that stand in a text, each of them whole."""
-    return {float(found) for found in LITERAL.findall(answer)}
+    return {float(piece) for piece in LITERAL.findall(answer)}
 
 
 def numbers(verdict: Verdict, name: str) -> Iterator[float]:
@@ -355,7 +357,7 @@ def account(name: str, verdict: Verdict, text: str, shown: int) -> None:
         assert margins == [margins[0], -margins[0]] == list(verdict.merits)
         assert 3.5 - margins[0] in there
     if ranks := list(numbers(verdict, "rank")):
-        assert ranks == [1 + sum(its > own for its in verdict.merits) for own in verdict.merits or (0,)]
+        assert ranks == [1 + sum(merit > item for merit in verdict.merits) for item in verdict.merits or (0,)]
     for won in numbers(verdict, "win"):
         assert won in (0, 0.5, 1)
     for check in ("polite", "right"):
@@ -388,13 +390,13 @@ def test_a_good_text_that_is_bent_has_a_verdict_that_stands_in_it_or_none(
         account(name, read, text, shown)
 
 
-@pytest.mark.parametrize("name", JUDGES)
-def test_every_beginning_of_a_text_has_a_verdict_that_stands_in_it_or_none(name: str) -> None:
-    for _, text, shown, _ in CASES[name]:
-        for end in range(min(len(text), 400)):
-            read = outcome(JUDGES[name], said(text[:end]), shown)
-            if isinstance(read, Verdict):
-                account(name, read, text[:end], shown)
+def test_every_beginning_of_a_text_has_a_verdict_that_stands_in_it_or_none() -> None:
+    for name in JUDGES:
+        for _, text, shown, _ in CASES[name]:
+            for end in range(min(len(text), 400)):
+                read = outcome(JUDGES[name], said(text[:end]), shown)
+                if isinstance(read, Verdict):
+                    account(name, read, text[:end], shown)
 
 
 @pytest.mark.timeout(5)
@@ -478,14 +480,14 @@ def test_in_another_order_of_a_list_each_keeps_its_grade_and_rank(grades: list[f
 
     def read(shown_at: Sequence[int]) -> Verdict:
         scores = ", ".join(f'"model-{place + 1}": {grade}' for place, grade in zip(shown_at, grades, strict=True))
-        order = ", ".join(f'"model-{shown_at[at] + 1}"' for at in best)
+        order = ", ".join(f'"model-{shown_at[position] + 1}"' for position in best)
         text = f'{{"scores": {{{scores}}}' + (f', "best-to-worst": [{order}]}}' if ranked else "}")
         return JUDGES["reward-anything"].verdict(said(text), count)
 
     there, back = read(range(count)), read(places)
     assert [scores["score"] for scores in there.scores] == grades
-    for at, place in enumerate(places):
-        assert there.scores[at] == back.scores[place]
-        assert there.merits[at] == back.merits[place]
+    for index, place in enumerate(places):
+        assert there.scores[index] == back.scores[place]
+        assert there.merits[index] == back.merits[place]
     if ranked:
-        assert [int(there.scores[at]["rank"]) for at in best] == list(range(1, count + 1))
+        assert [int(there.scores[position]["rank"]) for position in best] == list(range(1, count + 1))

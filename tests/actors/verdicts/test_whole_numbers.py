@@ -207,30 +207,27 @@ def test_a_whole_number_is_read_whatever_stands_around_it(kind: str) -> None:
     assert numbers == dict.fromkeys(WHOLE[kind], 4.0)
 
 
-@pytest.mark.parametrize("kind", PARTS)
-def test_a_part_of_a_number_is_no_verdict(kind: str) -> None:
-    numbers = {text: read(f"It is right. Score: {text}") for text in PARTS[kind] if text != "4.5"}
-    assert {text: number for text, number in numbers.items() if number is not None} == {}
+def test_a_part_of_a_number_is_no_verdict() -> None:
+    for parts in PARTS.values():
+        numbers = {text: read(f"It is right. Score: {text}") for text in parts if text != "4.5"}
+        assert {text: number for text, number in numbers.items() if number is not None} == {}
 
 
 DIGIT = "(?P<score>[0-9])"
 
 
-@pytest.mark.parametrize("kind", PARTS)
-def test_nor_is_a_digit_of_it(kind: str) -> None:
-    assert [text for text in PARTS[kind] if read(f"Score: {text}", rf".*?Score:\D*?{DIGIT}") is not None] == []
+def test_nor_is_a_digit_of_it() -> None:
+    for parts in PARTS.values():
+        assert [text for text in parts if read(f"Score: {text}", rf".*?Score:\D*?{DIGIT}") is not None] == []
 
 
-@pytest.mark.parametrize(
-    "text", ["4/5", "4 of 5", "4 out of 5", "3 to 4", "3-4", "3–4", "4 or 5", "3.4", "14", "-4", "1..4"]
-)
-def test_the_end_of_a_number_is_none_either(text: str) -> None:
-    assert read(f"Score: {text}", f".*{DIGIT}") is None
+def test_the_end_of_a_number_is_none_either() -> None:
+    for text in ("4/5", "4 of 5", "4 out of 5", "3 to 4", "3-4", "3–4", "4 or 5", "3.4", "14", "-4", "1..4"):
+        assert read(f"Score: {text}", f".*{DIGIT}") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "high", "number"),
-    [
+def test_a_number_may_say_the_scale_that_the_rubric_has() -> None:
+    cases: list[tuple[str, float, float | None]] = [
         ("85%", 100, 85),
         ("85 percent", 100, 85),
         ("85/100", 100, 85),
@@ -241,15 +238,13 @@ def test_the_end_of_a_number_is_none_either(text: str) -> None:
         ("8%", 10, None),
         ("0.8%", 1, None),
         ("0.8/1", 1, 0.8),
-    ],
-)
-def test_a_number_may_say_the_scale_that_the_rubric_has(text: str, high: float, number: float | None) -> None:
-    assert read(f"Score: {text}", low=0, high=high) == number
+    ]
+    for text, high, number in cases:
+        assert read(f"Score: {text}", low=0, high=high) == number
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_nor_is_a_number_whose_scale_stands_before_it() -> None:
+    befores: list[str] = [
         *(
             "Score (1-10):",
             "Score (0 to 10) =",
@@ -259,25 +254,24 @@ def test_a_number_may_say_the_scale_that_the_rubric_has(text: str, high: float, 
             "Score on a scale of 1 to 10:",
         ),
         *("Score [max 10]:", "Score (maximum 10):", "**Score (/10)**:", "Score on a scale from 0 - 100:", "Score, 1–10:"),
-    ],
-)
-def test_nor_is_a_number_whose_scale_stands_before_it(before: str) -> None:
-    assert read(f"{before} 4", r"Score.*?[:=]\D*([0-9])") is None
-    assert read(f"{before} 4", r"Score.*?[:=]\D*([0-9])", high=100 if "100" in before else 10) == 4
-    assert read("3 out of 10 facts are wrong. Score: 4 as 2 are fine", r"Score.*?[:=]\D*([0-9])") == 4
+    ]
+    for before in befores:
+        assert read(f"{before} 4", r"Score.*?[:=]\D*([0-9])") is None
+        assert read(f"{before} 4", r"Score.*?[:=]\D*([0-9])", high=100 if "100" in before else 10) == 4
+        assert read("3 out of 10 facts are wrong. Score: 4 as 2 are fine", r"Score.*?[:=]\D*([0-9])") == 4
 
 
 TWO = {"prompt": "{{ response_1 }} {{ response_2 }}", "shows": "two", "low": 1, "high": 5}
 
 
-@pytest.mark.parametrize("between", [", ", " to ", "/", " and ", " - ", " vs ", "/5, ", " or ", " 2: "])
-def test_two_numbers_that_are_both_asked_for_are_two(between: str) -> None:
-    pattern = f"Scores: (?P<score_1>[0-9]){between}(?P<score_2>[0-9])"
-    judge = FAMILY.with_settings(JudgeSettings(rubric=RubricSettings.model_validate(TWO | {"pattern": pattern})))
-    verdict = judge.verdict(Generation(f"Scores: 4{between}2", (), "stop", (), 0, 0), 2)
-    assert verdict.scores == ({"score": 4.0}, {"score": 2.0})
-    with pytest.raises(Unreadable):
-        judge.verdict(Generation(f"Scores: 4{between}2/10", (), "stop", (), 0, 0), 2)
+def test_two_numbers_that_are_both_asked_for_are_two() -> None:
+    for between in (", ", " to ", "/", " and ", " - ", " vs ", "/5, ", " or ", " 2: "):
+        pattern = f"Scores: (?P<score_1>[0-9]){between}(?P<score_2>[0-9])"
+        judge = FAMILY.with_settings(JudgeSettings(rubric=RubricSettings.model_validate(TWO | {"pattern": pattern})))
+        verdict = judge.verdict(Generation(f"Scores: 4{between}2", (), "stop", (), 0, 0), 2)
+        assert verdict.scores == ({"score": 4.0}, {"score": 2.0})
+        with pytest.raises(Unreadable):
+            judge.verdict(Generation(f"Scores: 4{between}2/10", (), "stop", (), 0, 0), 2)
 
 
 MARKS = st.sampled_from([("", ""), ("**", "**"), ("(", ")"), ("`", "`"), ("[[", "]]"), ('"', '"'), ("<b>", "</b>")])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.contracts.judge import Judge, Verdict
+from actors.contracts.judge import Verdict
 from actors.records import Reason
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
@@ -43,15 +43,18 @@ def pairs(name: str) -> list[tuple[str, str, int, Verdict]]:
     ][:40]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: mark.begin)
-def test_a_verdict_behind_a_quoted_mark_isnt_read_in_place_of_the_judges(name: str, mark: Mark) -> None:
-    for text, other_text, shown, verdict in pairs(name):
-        for quote in (mark.begin, mark.end):
-            for whole in (f"{text}\n{QUOTED.format(quote, other_text)}", f"{QUOTED.format(quote, other_text)}\n{text}"):
-                for reasoning in ("", "<think>Hm.</think>", "<thinking>Hm.</thinking>"):
-                    reading = outcome(JUDGES[name], said(reasoning + whole), shown)
-                    assert isinstance(reading, Reason), (reasoning + whole, verdict, reading)
+def test_a_verdict_behind_a_quoted_mark_isnt_read_in_place_of_the_judges() -> None:
+    for name in NAMES:
+        for mark in MARKS:
+            for text, other_text, shown, verdict in pairs(name):
+                for quote in (mark.begin, mark.end):
+                    for whole in (
+                        f"{text}\n{QUOTED.format(quote, other_text)}",
+                        f"{QUOTED.format(quote, other_text)}\n{text}",
+                    ):
+                        for reasoning in ("", "<think>Hm.</think>", "<thinking>Hm.</thinking>"):
+                            reading = outcome(JUDGES[name], said(reasoning + whole), shown)
+                            assert isinstance(reading, Reason), (reasoning + whole, verdict, reading)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,27 +101,28 @@ def test_a_mark_that_is_quoted_inside_of_the_verdict_changes_nothing(name: str) 
 # A verdict that is one token.
 
 
-@pytest.mark.parametrize("judge", [by_principle(), by_a_users_token()], ids=["genrm-principle", "rubric"])
-@pytest.mark.parametrize("mark", MARKS, ids=lambda mark: mark.begin)
-def test_a_token_that_contradicts_an_earlier_one_is_no_verdict(judge: Judge, mark: Mark) -> None:
-    for before in ((), ("<think>", "Hm.", "</think>")):
-        text = (*before, *MARKER, " No", ".\n", "It is 7. ", mark.end, "\n", *MARKER, " Yes", "<end>")
-        assert outcome(judge, made(text, {}), 1) is Reason.TWO_VERDICTS
-        quote = (*before, "It says ", mark.end, " here.\n", *MARKER, " Yes", "<end>")
-        assert isinstance(outcome(judge, made(quote, {}), 1), Verdict)
+def test_a_token_that_contradicts_an_earlier_one_is_no_verdict() -> None:
+    for judge_of_a_token in (by_principle(), by_a_users_token()):
+        for mark in MARKS:
+            for before in ((), ("<think>", "Hm.", "</think>")):
+                text = (*before, *MARKER, " No", ".\n", "It is 7. ", mark.end, "\n", *MARKER, " Yes", "<end>")
+                assert outcome(judge_of_a_token, made(text, {}), 1) is Reason.TWO_VERDICTS
+                quote = (*before, "It says ", mark.end, " here.\n", *MARKER, " Yes", "<end>")
+                assert isinstance(outcome(judge_of_a_token, made(quote, {}), 1), Verdict)
 
 
 # What is certain: where reasoning begins, and where it ends.
 
 
-@pytest.mark.parametrize("mark", [mark for mark in MARKS if not mark.paired], ids=lambda mark: mark.begin)
-def test_reasoning_ends_at_its_own_mark_alone(mark: Mark) -> None:
-    a, b = answer_tag.A, answer_tag.B
-    other = next(other for other in MARKS if other.end != mark.end)
-    assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}So {a}. {other.end}\n{mark.end}{b}"), 2) == answer_tag.SECOND
-    assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}So {other.end} {a}"), 2) is Reason.NO_VERDICT
-    assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}'{mark.end}{a}'. So:{mark.end}{b}"), 2) is Reason.TWO_VERDICTS
-    assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}'{mark.end}{a}'.\n{mark.end}Neither."), 2) is Reason.NO_VERDICT
+def test_reasoning_ends_at_its_own_mark_alone() -> None:
+    marks: list[Mark] = [mark for mark in MARKS if not mark.paired]
+    for mark in marks:
+        a, b = answer_tag.A, answer_tag.B
+        other = next(other for other in MARKS if other.end != mark.end)
+        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}So {a}. {other.end}\n{mark.end}{b}"), 2) == answer_tag.SECOND
+        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}So {other.end} {a}"), 2) is Reason.NO_VERDICT
+        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}'{mark.end}{a}'. So:{mark.end}{b}"), 2) is Reason.TWO_VERDICTS
+        assert outcome(JUDGES["rm-r1"], said(f"{mark.begin}'{mark.end}{a}'.\n{mark.end}Neither."), 2) is Reason.NO_VERDICT
 
 
 def test_an_ordinary_word_at_the_beginning_hides_no_verdict() -> None:
@@ -212,37 +216,34 @@ SPELLINGS = (
 )
 
 
-@pytest.mark.parametrize("kind", PATTERNS)
-def test_a_quoted_match_isnt_read_where_the_judges_own_is_spelled_otherwise(kind: str) -> None:
-    pattern, form = PATTERNS[kind]
-    texts = {
-        text
-        for own in SPELLINGS
-        for quote in (f'The response says "{form.format(5)}" in it.', f"It ends with:\n{form.format(5)}")
-        for text in (f"{quote}\n{own}\n", f"{own}\n{quote}")
-    }
-    wrong = {
-        text: read
-        for text in texts
-        if isinstance(read := reading(pattern, text), Verdict) and read.scores != ({"score": 1.0},)
-    }
-    assert wrong == {}
+def test_a_quoted_match_isnt_read_where_the_judges_own_is_spelled_otherwise() -> None:
+    for pattern, form in PATTERNS.values():
+        texts = {
+            text
+            for own in SPELLINGS
+            for quote in (f'The response says "{form.format(5)}" in it.', f"It ends with:\n{form.format(5)}")
+            for text in (f"{quote}\n{own}\n", f"{own}\n{quote}")
+        }
+        wrong = {
+            text: read
+            for text in texts
+            if isinstance(read := reading(pattern, text), Verdict) and read.scores != ({"score": 1.0},)
+        }
+        assert wrong == {}
 
 
-@pytest.mark.parametrize("kind", PATTERNS)
-def test_the_same_number_in_another_spelling_changes_nothing(kind: str) -> None:
-    pattern, form = PATTERNS[kind]
-    readings = {
-        own: reading(pattern, f"{own.replace('1', '5').replace('one', 'five').replace('05', '5')}\n\n{form.format(5)}")
-        for own in SPELLINGS
-        if "(" not in own
-    }
-    assert {own: read for own, read in readings.items() if read != Verdict(({"score": 5.0},))} == {}
+def test_the_same_number_in_another_spelling_changes_nothing() -> None:
+    for pattern, form in PATTERNS.values():
+        readings = {
+            own: reading(pattern, f"{own.replace('1', '5').replace('one', 'five').replace('05', '5')}\n\n{form.format(5)}")
+            for own in SPELLINGS
+            if "(" not in own
+        }
+        assert {own: read for own, read in readings.items() if read != Verdict(({"score": 5.0},))} == {}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_words_about_scores_hide_no_verdict() -> None:
+    all_words: list[str] = [
         *(
             "A score of 9 would need more.",
             "On a scale of 1 to 10, this is short.",
@@ -269,11 +270,10 @@ def test_the_same_number_in_another_spelling_changes_nothing(kind: str) -> None:
             "A perfect score = 10.",
             "The game's scoreboard says 3:1.",
         ),
-    ],
-)
-def test_words_about_scores_hide_no_verdict(words: str) -> None:
-    for text in (f"{words}\nScore: 5", f"Score: 5\n{words}"):
-        assert reading("Score: ([0-9]+)", text) == Verdict(({"score": 5.0},)), text
+    ]
+    for words in all_words:
+        for text in (f"{words}\nScore: 5", f"Score: 5\n{words}"):
+            assert reading("Score: ([0-9]+)", text) == Verdict(({"score": 5.0},)), text
 
 
 CHOICES = {
@@ -283,9 +283,8 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
+def test_a_choice_that_is_quoted_isnt_read_where_the_judges_own_is_spelled_otherwise() -> None:
+    all_own: list[str] = [
         *(
             "**Winner**: B",
             "*Winner:* B",
@@ -313,24 +312,22 @@ CHOICES = {
             '"winner": "B"',
             "Winner: the tie",
         ),
-    ],
-)
-def test_a_choice_that_is_quoted_isnt_read_where_the_judges_own_is_spelled_otherwise(own: str) -> None:
-    for pattern, quote in (
-        ("Winner: (?P<winner>A|B|tie)", "Winner: A"),
-        (r"Winner: \[\[(?P<winner>A|B|tie)\]\]", "Winner: [[A]]"),
-    ):
-        for text in (f"It says '{quote}'.\n{own}", f"{own}\nIt says '{quote}'."):
-            assert reading(pattern, text, **CHOICES) in (
-                Reason.TWO_VERDICTS,
-                Reason.NO_VERDICT,
-                Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0)),
-            ), text
+    ]
+    for own in all_own:
+        for pattern, quote in (
+            ("Winner: (?P<winner>A|B|tie)", "Winner: A"),
+            (r"Winner: \[\[(?P<winner>A|B|tie)\]\]", "Winner: [[A]]"),
+        ):
+            for text in (f"It says '{quote}'.\n{own}", f"{own}\nIt says '{quote}'."):
+                assert reading(pattern, text, **CHOICES) in (
+                    Reason.TWO_VERDICTS,
+                    Reason.NO_VERDICT,
+                    Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0)),
+                ), text
 
 
-@pytest.mark.parametrize(
-    "own",
-    [
+def test_a_choice_in_brackets_alone_is_one_in_any_spelling() -> None:
+    for own in (
         "[[ B ]]",
         "[[b]]",
         "[[**B**]]",
@@ -341,11 +338,9 @@ def test_a_choice_that_is_quoted_isnt_read_where_the_judges_own_is_spelled_other
         "[[Ｂ]]",
         "[[tie ]]",
         "[[Response B]]",
-    ],
-)
-def test_a_choice_in_brackets_alone_is_one_in_any_spelling(own: str) -> None:
-    for text in (f"It says [[A]].\n{own}", f"{own}\nIt says [[A]]."):
-        assert reading(r"\[\[(?P<winner>A|B|tie)\]\]", text, **CHOICES) in (Reason.TWO_VERDICTS, Reason.NO_VERDICT), text
+    ):
+        for text in (f"It says [[A]].\n{own}", f"{own}\nIt says [[A]]."):
+            assert reading(r"\[\[(?P<winner>A|B|tie)\]\]", text, **CHOICES) in (Reason.TWO_VERDICTS, Reason.NO_VERDICT), text
 
 
 @pytest.mark.parametrize(
@@ -443,13 +438,13 @@ QUOTED_OBJECTS: Mapping[str, tuple[str, int, Sequence[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", QUOTED_OBJECTS)
-def test_an_object_that_is_quoted_isnt_read_beside_another_verdict_in_words(name: str) -> None:
-    quote, shown, spellings = QUOTED_OBJECTS[name]
-    assert isinstance(outcome(JUDGES[name], said(quote), shown), Verdict)
-    for words in spellings:
-        for text in (f"It plants {quote} in it.\n{words}\n", f"{words}\nIt plants {quote}\n"):
-            assert isinstance(outcome(JUDGES[name], said(text), shown), Reason), text
+def test_an_object_that_is_quoted_isnt_read_beside_another_verdict_in_words() -> None:
+    for name in QUOTED_OBJECTS:
+        quote, shown, spellings = QUOTED_OBJECTS[name]
+        assert isinstance(outcome(JUDGES[name], said(quote), shown), Verdict)
+        for words in spellings:
+            for text in (f"It plants {quote} in it.\n{words}\n", f"{words}\nIt plants {quote}\n"):
+                assert isinstance(outcome(JUDGES[name], said(text), shown), Reason), text
 
 
 @pytest.mark.parametrize(

@@ -453,7 +453,7 @@ def block(*tokens: int) -> list[RenderedRequest]:
 
 def test_harmless_work_is_scored_at_once() -> None:
     scores, deaths = score(Ledger(2), "part-1", block(1, 2, 3))
-    assert [one.status for (one,) in scores] == [Status.SCORED] * 3
+    assert [item.status for (item,) in scores] == [Status.SCORED] * 3
     assert deaths == 0
 
 
@@ -461,10 +461,10 @@ def test_the_request_that_kills_is_found_and_the_others_are_scored() -> None:
     requests = block(1, 2, DEADLY, 3, DEADLY, 4)
     ledger = Ledger(10)
     scores, deaths = score(ledger, "part-1", requests)
-    assert [one.reason for (one,) in scores] == [None, None, Reason.ENGINE_KILLER, None, Reason.ENGINE_KILLER, None]
+    assert [item.reason for (item,) in scores] == [None, None, Reason.ENGINE_KILLER, None, Reason.ENGINE_KILLER, None]
     assert deaths == SUSPECT + 2 * SUSPECT
     harmless, _ = score(Ledger(2), "part-1", block(1, 2, 3, 3, 4, 4))
-    assert [one for one in scores if one[0].reason is None] == [harmless[at] for at in (0, 1, 2, 4)]
+    assert [score for score in scores if score[0].reason is None] == [harmless[index] for index in (0, 1, 2, 4)]
     assert ledger.deaths("part-2") == 0
 
 
@@ -480,22 +480,22 @@ def test_what_was_found_about_a_suspect_outlives_engines_so_that_none_is_blamed_
 def test_killers_apart_from_each_other_dont_end_the_run() -> None:
     requests = block(*[token for number in range(8) for token in (DEADLY, 20 + number)])
     scores, deaths = score(Ledger(5), "part-1", requests)
-    assert [one.reason for (one,) in scores] == [Reason.ENGINE_KILLER, None] * 8
+    assert [item.reason for (item,) in scores] == [Reason.ENGINE_KILLER, None] * 8
     assert deaths == SUSPECT + 8 * SUSPECT
 
 
 def test_the_responses_of_a_killer_that_were_rejected_before_stay_so() -> None:
     responses = (RenderedResponse("A", Reason.CONTROL_TOKEN), RenderedResponse("B"))
     scores, _ = score(Ledger(10), "part-1", [RenderedRequest("hash", responses, (Prompt([DEADLY], (1,)),))])
-    assert [one.reason for one in scores[0]] == [Reason.CONTROL_TOKEN, Reason.ENGINE_KILLER]
-    assert [one.status for one in scores[0]] == [Status.REJECTED, Status.FAILED]
+    assert [item.reason for item in scores[0]] == [Reason.CONTROL_TOKEN, Reason.ENGINE_KILLER]
+    assert [item.status for item in scores[0]] == [Status.REJECTED, Status.FAILED]
 
 
 def test_what_a_response_was_before_it_killed_an_engine_is_kept() -> None:
     refused = RenderedResponse("reasons", Reason.REASONING, reasoned=True)
     killer = RenderedResponse("kills", truncated=True, reasoned=True)
-    found = _fail_killer(RenderedRequest("hash", (refused, killer), ()))
-    assert [(one.reason, one.truncated, one.reasoned) for one in found] == [
+    result = _fail_killer(RenderedRequest("hash", (refused, killer), ()))
+    assert [(item.reason, item.truncated, item.reasoned) for item in result] == [
         (Reason.REASONING, False, True),
         (Reason.ENGINE_KILLER, True, True),
     ]
@@ -518,9 +518,8 @@ def block_with_killers(*killers: int) -> list[RenderedRequest]:
     return block(*[DEADLY if number in killers else 20 + number for number in range(8)])
 
 
-@pytest.mark.parametrize(
-    ("killers", "expected_deaths"),
-    [
+def test_killers_that_are_neighbours_are_all_found() -> None:
+    cases: list[tuple[list[int], int]] = [
         ([3], 4),
         ([3, 4], 6),
         ([1, 3, 5, 7], 10),
@@ -530,12 +529,11 @@ def block_with_killers(*killers: int) -> list[RenderedRequest]:
         ([5, 6, 7], 8),
         ([1, 2, 3, 4, 5, 6, 7], 16),
         ([0, 1, 2, 3, 4, 5, 6], 16),
-    ],
-)
-def test_killers_that_are_neighbours_are_all_found(killers: list[int], expected_deaths: int) -> None:
-    scores, deaths = score(Ledger(MAX_DEATHS), "part-1", block_with_killers(*killers))
-    assert reasons(scores) == [Reason.ENGINE_KILLER if number in killers else None for number in range(8)]
-    assert deaths == expected_deaths, "two of the block, and two of each killer"
+    ]
+    for killers, expected_deaths in cases:
+        scores, deaths = score(Ledger(MAX_DEATHS), "part-1", block_with_killers(*killers))
+        assert reasons(scores) == [Reason.ENGINE_KILLER if number in killers else None for number in range(8)]
+        assert deaths == expected_deaths, "two of the block, and two of each killer"
 
 
 def test_blocks_full_of_killers_are_found_after_one_that_was_scored() -> None:
@@ -628,7 +626,9 @@ class Memory:
             keys = [repr(request.prompts) for request in requests]
             new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._scores}
             fresh = dict(zip(new, score_block(list(new.values())), strict=True)) if new else {}
-            self._scores |= {key: tuple(replace(one, from_store=True) for one in scores) for key, scores in fresh.items()}
+            self._scores |= {
+                key: tuple(replace(score, from_store=True) for score in scores) for key, scores in fresh.items()
+            }
             return [fresh.get(key, self._scores[key]) for key in keys]
 
         return compute
@@ -661,9 +661,8 @@ def test_what_a_store_answers_shows_nothing_of_the_engine() -> None:
 SCORED, REFUSED = Score.scored(Reading(1.0, {}), 3), Score.rejected(Reason.TOO_LONG)
 
 
-@pytest.mark.parametrize(
-    ("scores", "is_answer"),
-    [
+def test_only_what_the_engine_did_is_an_answer() -> None:
+    cases: list[tuple[Scores, bool]] = [
         ((SCORED,), True),
         ((REFUSED, SCORED), True),
         ((Score.failed(Reason.NO_VERDICT),), True),
@@ -671,10 +670,9 @@ SCORED, REFUSED = Score.scored(Reading(1.0, {}), 3), Score.rejected(Reason.TOO_L
         ((Score.failed(Reason.ENGINE_TIMEOUT), Score.failed(Reason.ENGINE_REFUSED)), False),
         ((replace(SCORED, from_store=True),), False),
         ((), False),
-    ],
-)
-def test_only_what_the_engine_did_is_an_answer(scores: Scores, is_answer: bool) -> None:
-    assert _is_answer(scores) is is_answer
+    ]
+    for scores, is_answer in cases:
+        assert _is_answer(scores) is is_answer
 
 
 # A policy.
@@ -740,7 +738,7 @@ def test_one_in_so_many_requests_is_asked_again_and_the_largest_difference_noted
         requests = block(*range(100 + first, 200 + first))
         actor.measure_noise(f"part-{first}", requests, actor.score(f"part-{first}", requests))
     actor.stop()
-    assert actor.asked == [[100 + at] for at in range(0, among, batch_actor._ONE_IN)]
+    assert actor.asked == [[100 + index] for index in range(0, among, batch_actor._ONE_IN)]
     noise = ledger.engine_starts().noise
     assert noise is not None
     assert noise.responses == len(actor.asked)

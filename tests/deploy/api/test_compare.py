@@ -59,8 +59,8 @@ def compared(app: Any, *texts: str, status: int = 200, **more: Any) -> Any:
 def scorers() -> Iterator[dict[str, OnlineScorer]]:
     made = {HEAD: scorer(HEAD, reasoning="strip"), **{name: scorer(name) for name in (JUDGE, BOXED)}}
     yield made
-    for one in made.values():
-        one.close()
+    for item in made.values():
+        item.close()
 
 
 @pytest.fixture(scope="module")
@@ -70,25 +70,25 @@ def app(scorers: dict[str, OnlineScorer]) -> Any:
 
 def test_each_response_has_the_reward_of_our_own_format_where_no_grades_are_equal(app: Any) -> None:
     """As those aren't that the fake engine makes up."""
-    own = {"messages": QUESTION, "responses": ["7", "9", "11"]}
+    item = {"messages": QUESTION, "responses": ["7", "9", "11"]}
     for model in (HEAD, JUDGE, BOXED):
-        truth = post(app, "/v1/rewards", {"model": model, "conversations": [own]}).json()["data"][0]["responses"]
+        truth = post(app, "/v1/rewards", {"model": model, "conversations": [item]}).json()["data"][0]["responses"]
         body = compared(app, "7", "9", "11", model=model)
-        assert GymResponse(**body).rewards == [one["reward"] for one in truth]
+        assert GymResponse(**body).rewards == [entry["reward"] for entry in truth]
         assert body["mask"] == [True] * 3
         assert body["reasons"] == [None] * 3
 
 
 def test_a_judge_of_two_tells_every_comparison(app: Any) -> None:
     body = compared(app, "7", "9", "11", model=JUDGE)
-    shown = [(one["response_i"], one["response_j"], one["judge_idx"]) for one in body["comparison_results"]]
+    shown = [(item["response_i"], item["response_j"], item["judge_idx"]) for item in body["comparison_results"]]
     assert shown == [(0, 1, 0), (1, 2, 0), (2, 0, 0)], "each with the next, once"
-    for one in body["comparison_results"]:
-        assert one.keys() == {"response_i", "response_j", "judge_idx", "score_1", "score_2", "ranking"}
-        assert all(isinstance(one[name], float) for name in ("score_1", "score_2"))
-    for at, reward in enumerate(body["rewards"]):
-        votes = [one["score_1" if one["response_i"] == at else "score_2"] for one in body["comparison_results"]
-                 if at in (one["response_i"], one["response_j"])]  # fmt: skip
+    for comparison_result in body["comparison_results"]:
+        assert comparison_result.keys() == {"response_i", "response_j", "judge_idx", "score_1", "score_2", "ranking"}
+        assert all(isinstance(comparison_result[name], float) for name in ("score_1", "score_2"))
+    for index, reward in enumerate(body["rewards"]):
+        votes = [item["score_1" if item["response_i"] == index else "score_2"] for item in body["comparison_results"]
+                 if index in (item["response_i"], item["response_j"])]  # fmt: skip
         assert reward == pytest.approx(sum(votes) / len(votes))
     assert body["metrics"] == {
         "responses": 3.0,
@@ -103,7 +103,10 @@ def test_a_judge_of_two_tells_every_comparison(app: Any) -> None:
 def test_two_are_compared_in_both_orders(app: Any) -> None:
     for model in (JUDGE, BOXED):
         body = compared(app, "7", "9", model=model)
-        assert [(one["response_i"], one["response_j"]) for one in body["comparison_results"]] == [(0, 1), (1, 0)]
+        assert [
+            (comparison_result["response_i"], comparison_result["response_j"])
+            for comparison_result in body["comparison_results"]
+        ] == [(0, 1), (1, 0)]
         assert body["rewards"] == pytest.approx(gyms_rewards(body))
 
 
@@ -118,7 +121,10 @@ def test_what_cannot_be_judged_is_masked_and_the_others_are_not(app: Any) -> Non
     assert body["mask"] == [True, False, True, False]
     assert [reward is None for reward in body["rewards"]] == [False, True, False, True]
     assert body["reasons"] == [None, "empty_content", None, "control_token"]
-    assert {(one["response_i"], one["response_j"]) for one in body["comparison_results"]} == {(0, 2)}
+    assert {
+        (comparison_result["response_i"], comparison_result["response_j"])
+        for comparison_result in body["comparison_results"]
+    } == {(0, 2)}
     assert (body["metrics"]["scored"], body["metrics"]["rejected"]) == (2.0, 2.0)
     with pytest.raises(ValidationError):
         GymResponse(**body)
@@ -146,7 +152,7 @@ def test_the_text_of_messages_is_judged_after_their_reasoning(scorers: dict[str,
     assert response.json()["mask"] == [True, True]
     (request,) = recording.asked
     assert request.context == (user("What is 3 + 4?"),)
-    assert [one.content for one in request.responses] == ["<think>\nhm\n</think>\n\n3 + 4 = 7", "7"]
+    assert [response.content for response in request.responses] == ["<think>\nhm\n</think>\n\n3 + 4 = 7", "7"]
 
 
 @pytest.mark.parametrize(
@@ -195,18 +201,20 @@ class Recording:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         self.asked += requests
         swapped = tuple(replace(score, trace=()) for score in self._scores[::-1])
-        given = [RequestScores("", scores) for scores in (self._scores, swapped)]
-        return given[: len(requests)] if self._scores else await self._own.score(requests)
+        request_scores = [RequestScores("", scores) for scores in (self._scores, swapped)]
+        return request_scores[: len(requests)] if self._scores else await self._own.score(requests)
 
 
 def gyms_rewards(body: Any) -> list[float]:
     """As NeMo-Gym's `aggregate_scores` makes them of the comparisons, without bonuses."""
     grades: dict[int, list[float]] = {}
-    for one in body["comparison_results"]:
-        tie_break = 3.5 - one["ranking"] if one["score_1"] == one["score_2"] else 0.0
-        grades.setdefault(one["response_i"], []).append(one["score_1"] + tie_break)
-        grades.setdefault(one["response_j"], []).append(one["score_2"] - tie_break)
-    return [sum(grades[at]) / len(grades[at]) for at in sorted(grades)]
+    for comparison_result in body["comparison_results"]:
+        tie_break = (
+            3.5 - comparison_result["ranking"] if comparison_result["score_1"] == comparison_result["score_2"] else 0.0
+        )
+        grades.setdefault(comparison_result["response_i"], []).append(comparison_result["score_1"] + tie_break)
+        grades.setdefault(comparison_result["response_j"], []).append(comparison_result["score_2"] - tie_break)
+    return [sum(grades[grade]) / len(grades[grade]) for grade in sorted(grades)]
 
 
 def recorded(*recordings: Any) -> Any:
@@ -216,7 +224,7 @@ def recorded(*recordings: Any) -> Any:
 def said(
     text: str, vote: float | None, *shown: int, reason: Reason | None = None, principle: str | None = None
 ) -> JudgeAnswer:
-    return JudgeAnswer(tuple(f"response[{at}]" for at in shown), principle, text, "stop", vote, reason)
+    return JudgeAnswer(tuple(f"response[{index}]" for index in shown), principle, text, "stop", vote, reason)
 
 
 def told(own: OnlineScorer, *scores: Score) -> Any:
@@ -238,14 +246,16 @@ def test_a_ranking_is_what_the_judge_wrote(scorers: dict[str, OnlineScorer]) -> 
         scored(4.5, said(text, 5.0, 0, 1), said(back, 4.0, 1, 0)),
         scored(2.5, said(text, 2.0, 0, 1), said(back, 3.0, 1, 0)),
     )
-    rows = [tuple(one.values()) for one in body["comparison_results"]]
+    rows = [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]]
     assert rows == [(0, 1, 0, 5.0, 2.0, 1.0), (1, 0, 0, 3.0, 4.0, 5.0)]
     boxed = (
         "[The Begin of Individual Scores]\n\\boxed{4, 3}\n[The End of Individual Scores]\n"
         "[The Begin of Ranking Score]\n\\boxed{2}\n[The End of Ranking Score]"
     )
     body = told(scorers[BOXED], scored(4.0, said(boxed, 4.0, 0, 1)), scored(3.0, said(boxed, 3.0, 0, 1)))
-    assert [tuple(one.values()) for one in body["comparison_results"]] == [(0, 1, 0, 4.0, 3.0, 2.0)]
+    assert [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]] == [
+        (0, 1, 0, 4.0, 3.0, 2.0)
+    ]
 
 
 def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScorer]) -> None:
@@ -265,15 +275,18 @@ def test_between_equal_grades_the_ranking_decides(scorers: dict[str, OnlineScore
 
 def test_weights_of_ones_own_are_left_to_break_ties() -> None:
     model = ModelSettings(model=JUDGE, weights={"score": 1.0, "margin": 0.1})
-    own = OnlineScorer(resolve_model(model, RenderSettings()), RenderSettings(), EngineSettings(engine="fake"))
+    online_scorer = OnlineScorer(resolve_model(model, RenderSettings()), RenderSettings(), EngineSettings(engine="fake"))
     try:
-        recording, text = Recording(own), said(verdict(3, 3, 2), 3.15, 0, 1)
+        recording, text = Recording(online_scorer), said(verdict(3, 3, 2), 3.15, 0, 1)
         body = compared(recorded(recording), "7", "9")
         assert len(recording.asked) == 1
-        assert [(one["response_i"], one["response_j"]) for one in body["comparison_results"]] == [(0, 1)]
-        assert told(own, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [3.15, 2.85]
+        assert [
+            (comparison_result["response_i"], comparison_result["response_j"])
+            for comparison_result in body["comparison_results"]
+        ] == [(0, 1)]
+        assert told(online_scorer, scored(3.15, text), scored(2.85, replace(text, vote=2.85)))["rewards"] == [3.15, 2.85]
     finally:
-        own.close()
+        online_scorer.close()
 
 
 def test_what_one_order_leaves_open_has_no_reward(scorers: dict[str, OnlineScorer]) -> None:
@@ -285,7 +298,10 @@ def test_what_one_order_leaves_open_has_no_reward(scorers: dict[str, OnlineScore
     text = verdict(5, 2, 1)
     body = compared(recorded(Half(scorers[JUDGE], scored(5.0, said(text, 5.0, 0, 1)), scored(2.0))), "7", "9")
     assert (body["rewards"], body["reasons"]) == ([None, None], ["no_verdict"] * 2)
-    assert [(one["response_i"], one["response_j"]) for one in body["comparison_results"]] == [(0, 1)]
+    assert [
+        (comparison_result["response_i"], comparison_result["response_j"])
+        for comparison_result in body["comparison_results"]
+    ] == [(0, 1)]
 
 
 def test_what_cannot_be_read_is_null_and_counted_once_it_is_given_up(scorers: dict[str, OnlineScorer]) -> None:
@@ -301,7 +317,7 @@ def test_what_cannot_be_read_is_null_and_counted_once_it_is_given_up(scorers: di
     ]
     assert scorers[JUDGE].model.judge.reask == 2
     body = told(scorers[JUDGE], scored(4.5, *traces[0]), replace(Score.failed(no, 9), trace=tuple(traces[1])))
-    rows = [tuple(one.values()) for one in body["comparison_results"]]
+    rows = [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]]
     assert rows == [(0, 1, 0, 5.0, 2.0, 1.0), (0, 1, 1, 4.0, 2.0, 2.0), (0, 1, 2, None, None, None)]
     assert (body["rewards"], body["mask"], body["reasons"]) == ([4.5, None], [True, False], [None, "no_verdict"])
     assert body["metrics"]["unreadable"] == pytest.approx(4 / 6)
@@ -309,8 +325,8 @@ def test_what_cannot_be_read_is_null_and_counted_once_it_is_given_up(scorers: di
 
 def test_votes_by_several_principles_are_counted_on(scorers: dict[str, OnlineScorer]) -> None:
     texts = [said(verdict(5, 2, 1), 5.0, 0, 1, principle=principle) for principle in ("a", "b")]
-    body = told(scorers[JUDGE], scored(5.0, *texts), scored(2.0, *(replace(one, vote=2.0) for one in texts)))
-    assert [one["judge_idx"] for one in body["comparison_results"]] == [0, 1]
+    body = told(scorers[JUDGE], scored(5.0, *texts), scored(2.0, *(replace(text, vote=2.0) for text in texts)))
+    assert [comparison_result["judge_idx"] for comparison_result in body["comparison_results"]] == [0, 1]
 
 
 def test_a_response_that_was_rejected_after_all_has_no_score_beside_one_that_was_not(
@@ -318,21 +334,23 @@ def test_a_response_that_was_rejected_after_all_has_no_score_beside_one_that_was
 ) -> None:
     text = said(verdict(5, 2, 1), 5.0, 0, 1)
     body = told(scorers[JUDGE], scored(5.0, text), Score.rejected(Reason.TOO_LONG))
-    assert [tuple(one.values()) for one in body["comparison_results"]] == [(0, 1, 0, 5.0, None, 1.0)]
+    assert [tuple(comparison_result.values()) for comparison_result in body["comparison_results"]] == [
+        (0, 1, 0, 5.0, None, 1.0)
+    ]
 
 
 def test_a_response_that_is_left_without_an_opponent_is_no_error_of_ours() -> None:
     """The first and the last are too long for each other; where the first wins, nobody is left for the last."""
-    own = scorer(JUDGE, judge=JudgeSettings(pairs="active"), max_model_len=100)
-    found = set()
+    online_scorer = scorer(JUDGE, judge=JudgeSettings(pairs="active"), max_model_len=100)
+    result = set()
     try:
         for number in range(10):
             texts = [f"{number} " + "seven " * 12, "9", "eight " * 12]
             conversation = {"messages": QUESTION, "responses": texts}
-            answer = post(application([own]), "/v1/rewards", {"model": JUDGE, "conversations": [conversation]})
+            answer = post(application([online_scorer]), "/v1/rewards", {"model": JUDGE, "conversations": [conversation]})
             assert answer.status_code == 200, answer.text
             responses = answer.json()["data"][0]["responses"]
-            found.add(tuple(one["reason"] for one in responses))
+            result.add(tuple(response["reason"] for response in responses))
     finally:
-        own.close()
-    assert found == {(None, None, None), (None, None, "no_opponent")}
+        online_scorer.close()
+    assert result == {(None, None, None), (None, None, "no_opponent")}

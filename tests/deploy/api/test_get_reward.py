@@ -35,8 +35,8 @@ def app(head: OnlineScorer) -> Any:
 def seven(app: Any) -> dict[str, Any]:
     """What our own format says of the same conversation."""
     answer = post(app, "/v1/rewards", {"conversations": [{"messages": ANSWERED}]}).json()
-    found: dict[str, Any] = answer["data"][0]["responses"][0]
-    return found
+    response: dict[str, Any] = answer["data"][0]["responses"][0]
+    return response
 
 
 class OpenRlhf:
@@ -47,11 +47,11 @@ class OpenRlhf:
         self.tries = 0
 
     async def request(self, data: dict[str, Any]) -> dict[str, Any] | None:
-        async with client(self._app) as own:
+        async with client(self._app) as http:
             for _ in range(5):
                 self.tries += 1
                 try:
-                    response = await own.post(self._path, json=data, timeout=180)
+                    response = await http.post(self._path, json=data, timeout=180)
                     response.raise_for_status()
                     answer: dict[str, Any] = response.json()
                     return answer
@@ -78,9 +78,9 @@ def tensor(values: list[Any]) -> list[float]:
 
 
 def test_the_client_has_the_reward_that_our_own_format_gives(app: Any, seven: dict[str, Any]) -> None:
-    found = OpenRlhf(app).rewards([QUERY], [PROMPT], ["7"])
-    assert found is not None
-    rewards, scores, logs = found
+    result = OpenRlhf(app).rewards([QUERY], [PROMPT], ["7"])
+    assert result is not None
+    rewards, scores, logs = result
     assert rewards == scores == [seven["reward"]]
     assert logs == {name: [value] for name, value in seven["scores"].items()}
     assert list(logs) == NAMES
@@ -110,13 +110,13 @@ def test_nothing_asked_is_nothing_answered(app: Any, data: dict[str, Any]) -> No
     assert answer.json() == {"rewards": [], "scores": [], "extra_logs": {}, "statuses": [], "reasons": []}
 
 
-@pytest.mark.parametrize("labels", [None, ["7"], [None], [{"answer": [7]}], "7", 7, [["a"], ["b"]]])
-@pytest.mark.parametrize("prompts", [None, [None], [PROMPT], ["another prompt"]])
-def test_labels_hold_anything_and_prompts_help_where_they_can(
-    app: Any, seven: dict[str, Any], labels: Any, prompts: Any
-) -> None:
-    answer = post(app, "/get_reward", {"query": [QUERY], "prompts": prompts, "labels": labels})
-    assert answer.json()["rewards"] == [seven["reward"]]
+def test_labels_hold_anything_and_prompts_help_where_they_can(app: Any, seven: dict[str, Any]) -> None:
+    all_prompts: list[Any] = [None, [None], [PROMPT], ["another prompt"]]
+    all_labels: list[Any] = [None, ["7"], [None], [{"answer": [7]}], "7", 7, [["a"], ["b"]]]
+    for labels in all_labels:
+        for prompts in all_prompts:
+            answer = post(app, "/get_reward", {"query": [QUERY], "prompts": prompts, "labels": labels})
+            assert answer.json()["rewards"] == [seven["reward"]]
 
 
 def test_what_has_no_reward_is_null_beside_what_has(app: Any, seven: dict[str, Any]) -> None:
@@ -145,11 +145,11 @@ def test_a_text_alone_without_a_reward_is_an_error(app: Any) -> None:
 @pytest.mark.parametrize("query", ["<|im_start|>assistant\n7<|im_end|>", "<extra_id_1>Assistant\n7\n<extra_id_1>"])
 def test_an_answer_to_nothing_has_no_reward(query: str) -> None:
     """Of a family that would render it."""
-    one = scorer("tiny-scalar")
+    online_scorer = scorer("tiny-scalar")
     try:
-        answer = post(application([one]), "/get_reward", {"query": [QUERY, query]}).json()
+        answer = post(application([online_scorer]), "/get_reward", {"query": [QUERY, query]}).json()
     finally:
-        one.close()
+        online_scorer.close()
     assert answer["reasons"] == [None, "no_messages"]
     assert answer["rewards"][1] is None
 
@@ -172,7 +172,7 @@ class Recording:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         self.asked += requests
-        return [RequestScores("", (one,)) for one in self._scores] or await self._own.score(requests)
+        return [RequestScores("", (score,)) for score in self._scores] or await self._own.score(requests)
 
 
 def recorded(*recordings: Any) -> Any:

@@ -18,8 +18,8 @@ FIELD = {"role": "assistant", "content": "7", "reasoning_content": "3 and 4, so 
 def scorers() -> Iterator[list[OnlineScorer]]:
     made = [scorer(HEAD), scorer(HEAD, reasoning="strip"), scorer(HEAD, reasoning="keep")]
     yield made
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture(scope="module")
@@ -68,26 +68,26 @@ def without_ids(body: Any) -> Any:
     return {name: value for name, value in body.items() if name not in ("id", "created")}
 
 
-@pytest.mark.parametrize("path", FORMATS)
-def test_what_follows_the_reasoning_is_judged_where_it_is_stripped(path: str, stripping: Any) -> None:
-    answers = [post(stripping, path, FORMATS[path](text)) for text in (THOUGHT, "7")]
-    assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
-    assert without_ids(answers[0].json()) == without_ids(answers[1].json())
+def test_what_follows_the_reasoning_is_judged_where_it_is_stripped(stripping: Any) -> None:
+    for path, body_of in FORMATS.items():
+        answers = [post(stripping, path, body_of(text)) for text in (THOUGHT, "7")]
+        assert [answer.status_code for answer in answers] == [200, 200], answers[0].text
+        assert without_ids(answers[0].json()) == without_ids(answers[1].json())
 
 
-@pytest.mark.parametrize("path", FORMATS)
-def test_nothing_with_reasoning_has_a_reward_where_nobody_says_what_becomes_of_it(path: str, unsaid: Any) -> None:
-    for text in (THOUGHT, "<think>3 and 4"):
-        answer = post(unsaid, path, FORMATS[path](text))
-        assert answer.status_code in (200, 400, 422)
-        assert '"reasoning"' in answer.text, answer.text
-        assert '"status":"scored"' not in answer.text
+def test_nothing_with_reasoning_has_a_reward_where_nobody_says_what_becomes_of_it(unsaid: Any) -> None:
+    for path, body_of in FORMATS.items():
+        for text in (THOUGHT, "<think>3 and 4"):
+            answer = post(unsaid, path, body_of(text))
+            assert answer.status_code in (200, 400, 422)
+            assert '"reasoning"' in answer.text, answer.text
+            assert '"status":"scored"' not in answer.text
 
 
 def test_reasoning_in_a_field_of_its_own_counts(unsaid: Any, stripping: Any) -> None:
-    asked = FORMATS["/v1/rewards"](FIELD)
-    assert post(unsaid, "/v1/rewards", asked).json()["data"][0]["responses"][0]["reason"] == "reasoning"
-    assert rewards(post(stripping, "/v1/rewards", asked)) == rewards(
+    request = FORMATS["/v1/rewards"](FIELD)
+    assert post(unsaid, "/v1/rewards", request).json()["data"][0]["responses"][0]["reason"] == "reasoning"
+    assert rewards(post(stripping, "/v1/rewards", request)) == rewards(
         post(stripping, "/v1/rewards", FORMATS["/v1/rewards"]("7"))
     )
 
@@ -119,12 +119,12 @@ def test_an_item_without_a_reasoning_that_can_be_read(kind: str, unsaid: Any) ->
 
 
 def test_a_request_in_our_own_format_may_say_it(unsaid: Any, stripping: Any) -> None:
-    def asked(app: Any, answer: str, reasoning: str | None) -> Any:
+    def handler(app: Any, answer: str, reasoning: str | None) -> Any:
         return rewards(post(app, "/v1/rewards", {**FORMATS["/v1/rewards"](answer), "reasoning": reasoning}))
 
-    assert asked(unsaid, THOUGHT, "strip") == asked(unsaid, "7", None)
-    assert asked(stripping, THOUGHT, "reject") == [None]
-    assert asked(stripping, THOUGHT, "keep") not in ([None], asked(unsaid, "7", None))
+    assert handler(unsaid, THOUGHT, "strip") == handler(unsaid, "7", None)
+    assert handler(stripping, THOUGHT, "reject") == [None]
+    assert handler(stripping, THOUGHT, "keep") not in ([None], handler(unsaid, "7", None))
 
 
 def test_it_can_be_kept_for_a_model_that_knows_its_marks() -> None:

@@ -37,8 +37,8 @@ COMPARED = [
 def scorers() -> Iterator[list[OnlineScorer]]:
     made = [scorer(HEAD), scorer(JUDGE)]
     yield made
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +49,15 @@ def app(scorers: list[OnlineScorer]) -> Any:
 @pytest.fixture(scope="module")
 def truth(app: Any) -> dict[str, Any]:
     """What our own format says of the conversation that all others are asked about, too."""
-    found: dict[str, Any] = asked(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
-    return found
+    response: dict[str, Any] = asked(app, conversations=[{"messages": ANSWERED}])["data"][0]["responses"][0]
+    return response
 
 
 def asked(app: Any, *, model: str = HEAD, **body: Any) -> dict[str, Any]:
     answer = post(app, "/v1/rewards", {"model": model, **body})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    actual_body: dict[str, Any] = answer.json()
+    return actual_body
 
 
 def error(answer: httpx.Response, status: int) -> dict[str, Any]:
@@ -66,9 +66,9 @@ def error(answer: httpx.Response, status: int) -> dict[str, Any]:
     assert answer.headers["content-type"] == "application/json"
     (kind,) = answer.json()
     assert kind == "error"
-    found: dict[str, Any] = answer.json()["error"]
-    assert found.keys() == {"message", "type", "param", "code"}
-    return found
+    actual_error: dict[str, Any] = answer.json()["error"]
+    assert actual_error.keys() == {"message", "type", "param", "code"}
+    return actual_error
 
 
 # Our own format.
@@ -84,7 +84,7 @@ def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
             {"messages": [{"role": "wizard", "content": "?"}], "responses": ["7"]},
         ],
     )
-    outcomes = [[(one["status"], one["reason"]) for one in own["responses"]] for own in body["data"]]
+    outcomes = [[(response["status"], response["reason"]) for response in entry["responses"]] for entry in body["data"]]
     scored = ("scored", None)
     assert outcomes == [
         [scored, ("rejected", "empty_content"), ("rejected", "control_token")],
@@ -92,8 +92,12 @@ def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
         [scored],
         [("rejected", "unknown_role")],
     ]
-    assert [own["ranking"] for own in body["data"]] == [[0], [], [0], []]
-    assert all((one["reward"] is None) == (one["status"] != "scored") for own in body["data"] for one in own["responses"])
+    assert [entry["ranking"] for entry in body["data"]] == [[0], [], [0], []]
+    assert all(
+        (response["reward"] is None) == (response["status"] != "scored")
+        for entry in body["data"]
+        for response in entry["responses"]
+    )
     assert body["data"][0]["responses"][0]["reward"] == body["data"][2]["responses"][0]["reward"], (
         "a candidate is a last turn"
     )
@@ -102,21 +106,21 @@ def test_each_response_has_its_reward_or_a_reason(app: Any) -> None:
 
 
 def test_a_ranking_has_the_best_first(app: Any) -> None:
-    (own,) = asked(app, conversations=[{"messages": QUESTION, "responses": [str(at) for at in range(9)]}])["data"]
-    rewards = [one["reward"] for one in own["responses"]]
-    assert own["ranking"] == sorted(range(9), key=lambda at: -rewards[at])
+    (entry,) = asked(app, conversations=[{"messages": QUESTION, "responses": [str(index) for index in range(9)]}])["data"]
+    rewards = [response["reward"] for response in entry["responses"]]
+    assert entry["ranking"] == sorted(range(9), key=lambda at: -rewards[at])
 
 
 def test_a_judge_compares_candidates_and_shows_its_text_if_asked(app: Any) -> None:
     conversations = [{"messages": QUESTION, "responses": ["7", "9"], "principles": ["correctness"]}]
-    (own,) = asked(app, model=JUDGE, conversations=conversations, trace=True)["data"]
-    said = own["responses"][0]["trace"][0]
-    assert said["shown"] == ["response[0]", "response[1]"]
-    assert said["principle"] == "correctness"
-    assert said["text"]
+    (entry,) = asked(app, model=JUDGE, conversations=conversations, trace=True)["data"]
+    text = entry["responses"][0]["trace"][0]
+    assert text["shown"] == ["response[0]", "response[1]"]
+    assert text["principle"] == "correctness"
+    assert text["text"]
     (quiet,) = asked(app, model=JUDGE, conversations=conversations)["data"]
     assert quiet["responses"][0]["trace"] is None
-    assert quiet["responses"][0]["reward"] == own["responses"][0]["reward"]
+    assert quiet["responses"][0]["reward"] == entry["responses"][0]["reward"]
     (alone,) = asked(app, model=JUDGE, conversations=[{"messages": QUESTION, "responses": ["7"]}])["data"]
     assert alone["responses"][0]["reason"] == "no_opponent"
 
@@ -165,16 +169,16 @@ def test_the_answers_to_several_principles_are_combined_or_refused() -> None:
 
 @pytest.mark.parametrize("principles", [["correctness", ""], [" "]])
 def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) -> None:
-    one = scorer("tiny-principle")
+    online_scorer = scorer("tiny-principle")
     blank, fine = ({"messages": QUESTION, "responses": ["7", "9"], "principles": by} for by in (principles, ["correctness"]))
     in_messages = {"messages": ANSWERED, "principles": principles}
     try:
-        data = asked(application([one]), model="tiny-principle", conversations=[blank, fine, in_messages])["data"]
+        data = asked(application([online_scorer]), model="tiny-principle", conversations=[blank, fine, in_messages])["data"]
     finally:
-        one.close()
-    reasons = [[response["reason"] for response in own["responses"]] for own in data]
+        online_scorer.close()
+    reasons = [[response["reason"] for response in entry["responses"]] for entry in data]
     assert reasons == [["empty_content"] * 2, [None] * 2, ["empty_content"]]
-    assert [[response["reward"] is None for response in own["responses"]] for own in data] == [
+    assert [[response["reward"] is None for response in entry["responses"]] for entry in data] == [
         [True] * 2,
         [False] * 2,
         [True],
@@ -184,9 +188,9 @@ def test_a_blank_principle_is_no_principle_to_judge_by(principles: list[str]) ->
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings"])
 def test_a_head_has_one_answer_for_one_response(app: Any, path: str) -> None:
     turns = [turn for turn in COMPARED if turn["role"] != "principle"]
-    found = error(post(app, path, {"model": HEAD, "messages": turns}), 400)
-    assert found["param"] == "messages"
-    assert "/v1/rewards" in found["message"]
+    result = error(post(app, path, {"model": HEAD, "messages": turns}), 400)
+    assert result["param"] == "messages"
+    assert "/v1/rewards" in result["message"]
 
 
 def test_responses_as_metadata_are_text_and_for_a_head_one(app: Any) -> None:
@@ -198,80 +202,78 @@ def test_responses_as_metadata_are_text_and_for_a_head_one(app: Any) -> None:
     for name in ("principle", "response_1", "response_2"):
         for value in (7, ["7"], {"content": "7"}, False):
             metadata = {"principle": "correctness", **two, name: value}
-            found = error(post(app, "/v1/chat/completions", {**body, "model": JUDGE, "metadata": metadata}), 400)
-            assert (found["param"], found["message"]) == ("metadata", f"metadata.{name} must be text")
+            result = error(post(app, "/v1/chat/completions", {**body, "model": JUDGE, "metadata": metadata}), 400)
+            assert (result["param"], result["message"]) == ("metadata", f"metadata.{name} must be text")
 
 
 def test_a_judge_that_draws_its_orders_writes_about_one_response_here() -> None:
     """Which of them is the first in its text would be told by nothing."""
     name = "tiny-reward-anything"
-    one = scorer(name)
-    app = application([one])
+    online_scorer = scorer(name)
+    app = application([online_scorer])
     try:
-        for at in range(8):
-            context = [{"role": "user", "content": f"What is {at} + 4?"}]
+        for index in range(8):
+            context = [{"role": "user", "content": f"What is {index} + 4?"}]
             for turns, status in ((COMPARED[1:], 400), (COMPARED[1:3], 200)):
                 answer = post(app, "/v1/chat/completions", {"model": name, "messages": [*context, *turns]})
                 assert answer.status_code == status, answer.text
                 assert status == 200 or "/v1/rewards" in error(answer, 400)["message"]
     finally:
-        one.close()
+        online_scorer.close()
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings"])
 def test_an_answer_to_nothing_has_no_number(path: str) -> None:
     """As in batch: no reward model was trained to judge one. Of a family that would render it."""
-    alone, one = ANSWERED[1:], scorer("tiny-scalar")
+    alone, online_scorer = ANSWERED[1:], scorer("tiny-scalar")
     try:
-        app = application([one])
+        app = application([online_scorer])
         assert error(post(app, path, {"model": "tiny-scalar", "messages": alone}), 400)["code"] == "no_messages"
-        (own,) = asked(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
+        (entry,) = asked(app, model="tiny-scalar", conversations=[{"messages": alone}])["data"]
     finally:
-        one.close()
-    assert [(one["reward"], one["reason"]) for one in own["responses"]] == [(None, "no_messages")]
+        online_scorer.close()
+    assert [(response["reward"], response["reason"]) for response in entry["responses"]] == [(None, "no_messages")]
 
 
 def test_nobody_is_judged_after_another_answer_to_the_prompt(app: Any) -> None:
     """As in batch, with a reason in place of each number."""
     turns = [{"role": "response_1", "content": "8"}, {"role": "response_2", "content": "9"}]
-    for own in ({"messages": ANSWERED, "responses": ["8", "9"]}, {"messages": [*ANSWERED, *turns]}):
-        (judged,) = asked(app, conversations=[own])["data"]
-        assert {(one["reward"], one["reason"]) for one in judged["responses"]} == {(None, "wrong_type")}
+    for item in ({"messages": ANSWERED, "responses": ["8", "9"]}, {"messages": [*ANSWERED, *turns]}):
+        (judged,) = asked(app, conversations=[item])["data"]
+        assert {(response["reward"], response["reason"]) for response in judged["responses"]} == {(None, "wrong_type")}
     items = [{"output": [{"type": "message", "content": [{"type": "output_text", "text": text}]}]} for text in "89"]
     compared = {"model": "tiny-attributes", "conversation_history": ANSWERED, "response_objs": items}
     assert error(post(app, "/compare", compared), 400)["code"] == "wrong_type"
 
 
 def test_responses_in_the_roles_of_judges_are_judged(app: Any) -> None:
-    (own,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
-    assert [one["name"] for one in own["responses"]] == ["response_1", "response_2"]
-    assert all(one["status"] == "scored" for one in own["responses"])
+    (entry,) = asked(app, model=JUDGE, conversations=[{"messages": COMPARED}])["data"]
+    assert [response["name"] for response in entry["responses"]] == ["response_1", "response_2"]
+    assert all(response["status"] == "scored" for response in entry["responses"])
 
 
 def test_the_model_must_be_one_that_is_there(app: Any, scorers: list[OnlineScorer]) -> None:
     body = {"conversations": [{"messages": ANSWERED}]}
     assert error(post(app, "/v1/rewards", body), 400)["param"] == "model"
-    found = error(post(app, "/v1/rewards", {**body, "model": "gpt"}), 404)
-    assert found["code"] == "model_not_found"
-    assert HEAD in found["message"]
+    result = error(post(app, "/v1/rewards", {**body, "model": "gpt"}), 404)
+    assert result["code"] == "model_not_found"
+    assert HEAD in result["message"]
     assert post(application(scorers[:1]), "/v1/rewards", body).status_code == 200, "the only one is meant"
 
 
-@pytest.mark.parametrize(
-    ("body", "place"),
-    [
+def test_what_isnt_understood_is_refused_with_its_place(app: Any) -> None:
+    cases: list[tuple[Any, str | None]] = [
         ({"conversations": [{"messages": ANSWERED}], "activation": True}, "activation"),
         ({"conversations": []}, "conversations"),
         ({"conversations": [{"messages": []}]}, "conversations.0.messages"),
         ({"conversations": [{"messages": [{"role": 7, "content": "x"}]}]}, "conversations.0.messages.0.role"),
         ({"conversations": [{"messages": QUESTION, "responses": []}]}, "conversations.0.responses"),
         ([], None),
-    ],
-)
-def test_what_isnt_understood_is_refused_with_its_place(app: Any, body: Any, place: str | None) -> None:
-    found = error(post(app, "/v1/rewards", body), 400)
-    assert found["param"] == place
-    assert found["code"] == "invalid_request"
+    ]
+    for body, place in cases:
+        result = error(post(app, "/v1/rewards", body), 400)
+        assert result["param"] == place
+        assert result["code"] == "invalid_request"
 
 
 def test_unknown_and_missing_fields_are_told_in_plain_words(app: Any) -> None:
@@ -280,9 +282,8 @@ def test_unknown_and_missing_fields_are_told_in_plain_words(app: Any) -> None:
     assert error(post(app, "/v1/rewards", {"conversations": [{}]}), 400)["message"] == "conversations.0.messages: is missing"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
+def test_broken_json_is_the_clients_mistake(app: Any) -> None:
+    contents: list[bytes] = [
         b"[" * 10_000,
         b'{"conversations": ' * 10_000,
         b'{"conversations": [{"messages": [{"role": "user", "content": "\xff"}]}]}',
@@ -297,14 +298,9 @@ def test_unknown_and_missing_fields_are_told_in_plain_words(app: Any) -> None:
         b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": %s1%s}]}]}' % (b"[" * 200, b"]" * 200),
         b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": %s}]}]}' % (b"1" * 5000),
         '{"conversations": [{"messages": [{"role": "user", "content": "a"}], "responses": ["a"]}]}'.encode("utf-16"),
-    ],
-    ids=[
-        "deep", "deep objects", "no UTF-8", "half a character", "nothing", "null", "cut off", "NaN", "infinity",
-        "more than a float", "deeper than anybody means", "many digits", "UTF-16",
-    ],
-)  # fmt: skip
-def test_broken_json_is_the_clients_mistake(app: Any, content: bytes) -> None:
-    assert error(post(app, "/v1/rewards", content), 400)["code"] == "invalid_request"
+    ]
+    for content in contents:
+        assert error(post(app, "/v1/rewards", content), 400)["code"] == "invalid_request"
 
 
 DEPTHS = [1, DEEPEST - 1, DEEPEST, *range(900, 1000)]
@@ -329,15 +325,15 @@ def test_a_conversation_that_cant_fit_is_too_large(app: Any) -> None:
     long = [{"role": "user", "content": "word " * 20_000}, {"role": "assistant", "content": "7"}]
     assert error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
     assert error(post(app, "/pooling", {"model": HEAD, "messages": long}), 413)["code"] == "too_long"
-    (own,) = asked(app, conversations=[{"messages": long}])["data"]
-    assert own["responses"][0]["reason"] == "too_long"
+    (entry,) = asked(app, conversations=[{"messages": long}])["data"]
+    assert entry["responses"][0]["reason"] == "too_long"
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_a_status(reason: Reason) -> None:
-    found = no_score_error(reason)
-    assert found.status in {400, 413, 500, 504}
-    assert reason.value in json.dumps(found.body)
+def test_every_reason_has_a_status() -> None:
+    for reason in Reason:
+        api_error = no_score_error(reason)
+        assert api_error.status in {400, 413, 500, 504}
+        assert reason.value in json.dumps(api_error.body)
 
 
 # Chat completions.
@@ -346,8 +342,8 @@ def test_every_reason_has_a_status(reason: Reason) -> None:
 def test_a_head_answers_as_nvidias_hosted_models(app: Any, truth: dict[str, Any]) -> None:
     body = post(app, "/v1/chat/completions", {"model": HEAD, "messages": ANSWERED}).json()
     (choice,) = body["choices"]
-    assert {one["token"]: one["logprob"] for one in choice["logprobs"]["content"]} == truth["scores"]
-    assert [one["token"] for one in choice["logprobs"]["content"]] == list(NAMES), "the order is part of the format"
+    assert {item["token"]: item["logprob"] for item in choice["logprobs"]["content"]} == truth["scores"]
+    assert [item["token"] for item in choice["logprobs"]["content"]] == list(NAMES), "the order is part of the format"
     pairs = [pair.split(":") for pair in choice["message"]["content"].split(",")]
     assert {name: float(value) for name, value in pairs} == truth["scores"]
     assert (choice["finish_reason"], body["usage"]["completion_tokens"], body["model"]) == ("length", 1, HEAD)
@@ -363,19 +359,19 @@ def test_openais_client_has_the_reward_itself(app: Any, truth: dict[str, Any]) -
 
 
 def test_a_head_refuses_a_conversation_without_an_answer(app: Any) -> None:
-    found = error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": QUESTION}), 400)
-    assert found["code"] == "no_final_assistant"
+    result = error(post(app, "/v1/chat/completions", {"model": HEAD, "messages": QUESTION}), 400)
+    assert result["code"] == "no_final_assistant"
 
 
 def test_one_output_is_called_reward() -> None:
-    one = scorer("tiny-scalar")
+    online_scorer = scorer("tiny-scalar")
     try:
-        body = post(application([one]), "/v1/chat/completions", {"messages": ANSWERED}).json()
+        body = post(application([online_scorer]), "/v1/chat/completions", {"messages": ANSWERED}).json()
     finally:
-        one.close()
-    (told,) = body["choices"][0]["logprobs"]["content"]
-    assert told["token"] == "reward"
-    assert body["choices"][0]["message"]["content"] == f"reward:{told['logprob']}"
+        online_scorer.close()
+    (message,) = body["choices"][0]["logprobs"]["content"]
+    assert message["token"] == "reward"
+    assert body["choices"][0]["message"]["content"] == f"reward:{message['logprob']}"
 
 
 def events(answer: httpx.Response) -> list[dict[str, Any]]:
@@ -390,8 +386,8 @@ def test_a_stream_says_what_the_whole_says(app: Any) -> None:
         whole = post(app, "/v1/chat/completions", body).json()["choices"][0]
         pieces = events(post(app, "/v1/chat/completions", {**body, "stream": True}))
         choices = [choice for piece in pieces for choice in piece["choices"]]
-        said = "".join(choice["delta"].get("content", "") for choice in choices)
-        assert said == whole["message"]["content"] != ""
+        text = "".join(choice["delta"].get("content", "") for choice in choices)
+        assert text == whole["message"]["content"] != ""
         assert choices[-1]["finish_reason"] == whole["finish_reason"]
         assert pieces[-1]["usage"]["total_tokens"] > 0
 
@@ -407,27 +403,27 @@ REASONED = [
 ]
 
 
-@pytest.mark.parametrize("text", REASONED)
-def test_a_stream_never_takes_back_what_it_has_sent(text: str) -> None:
-    grown = [chat.split_reasoning(text[:size], is_complete=False) for size in range(len(text) + 1)] + [
-        chat.split_reasoning(text, is_complete=True)
-    ]
-    for before, after in pairwise(grown):
-        assert (after[0] or "").startswith(before[0] or "")
-        assert after[1].startswith(before[1])
+def test_a_stream_never_takes_back_what_it_has_sent() -> None:
+    for text in REASONED:
+        grown = [chat.split_reasoning(text[:size], is_complete=False) for size in range(len(text) + 1)] + [
+            chat.split_reasoning(text, is_complete=True)
+        ]
+        for before, after in pairwise(grown):
+            assert (after[0] or "").startswith(before[0] or "")
+            assert after[1].startswith(before[1])
 
 
 def test_openais_client_reads_a_stream_as_it_usually_does(app: Any) -> None:
     """Every piece has a choice, unless the usage is asked for: then it comes last, and has none."""
-    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as own:
+    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as client:
         for model, messages in ((HEAD, ANSWERED), (JUDGE, COMPARED)):
             asked_: Any = {"model": model, "messages": messages, "temperature": 0}
-            whole = own.chat.completions.create(**asked_).choices[0].message.content
-            stream = own.chat.completions.create(**asked_, stream=True)
+            whole = client.chat.completions.create(**asked_).choices[0].message.content
+            stream = client.chat.completions.create(**asked_, stream=True)
             assert "".join(piece.choices[0].delta.content or "" for piece in stream) == whole
-            silent = own.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": False})
+            silent = client.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": False})
             assert all(piece.choices for piece in silent)
-            *pieces, last = own.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": True})
+            *pieces, last = client.chat.completions.create(**asked_, stream=True, stream_options={"include_usage": True})
             assert all(piece.choices for piece in pieces)
             assert last.choices == []
             assert last.usage.total_tokens > 0
@@ -459,23 +455,22 @@ NOTHING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", NOTHING)
-def test_a_field_that_asks_for_nothing_passes(app: Any, path: str) -> None:
-    body, nothing = cast(tuple[dict[str, Any], dict[str, Any]], NOTHING[path])
-    named = {} if "model=" in path else {"model": HEAD}
-    answers = [post(app, path, {**named, **body, **more}) for more in ({}, nothing)]
-    assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
-    without, with_ = (without_its_name(answer.json()) for answer in answers)
-    assert with_ == without
+def test_a_field_that_asks_for_nothing_passes(app: Any) -> None:
+    for path, bodies in NOTHING.items():
+        body, nothing = cast(tuple[dict[str, Any], dict[str, Any]], bodies)
+        named = {} if "model=" in path else {"model": HEAD}
+        answers = [post(app, path, {**named, **body, **more}) for more in ({}, nothing)]
+        assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
+        without, with_ = (without_its_name(answer.json()) for answer in answers)
+        assert with_ == without
 
 
 def without_its_name(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in {"id", "created"}}
 
 
-@pytest.mark.parametrize(
-    ("path", "name", "value"),
-    [
+def test_a_field_that_asks_for_what_isnt_done_is_refused(app: Any) -> None:
+    cases: list[tuple[str, str, Any]] = [
         ("/v1/chat/completions", "tool_choice", "required"),
         ("/v1/chat/completions", "logit_bias", {"5": 100}),
         ("/v1/chat/completions", "min_p", 0.1),
@@ -488,11 +483,10 @@ def without_its_name(answer: dict[str, Any]) -> dict[str, Any]:
         ("/pooling", "padding", True),
         ("/rerank", "max_tokens_per_doc", 512),
         ("/score", "instruction", "be kind"),
-    ],
-)
-def test_a_field_that_asks_for_what_isnt_done_is_refused(app: Any, path: str, name: str, value: Any) -> None:
-    body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0]), name: value}
-    assert error(post(app, path, body), 400)["param"].startswith(name)
+    ]
+    for path, name, value in cases:
+        body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0]), name: value}
+        assert error(post(app, path, body), 400)["param"].startswith(name)
 
 
 @pytest.mark.parametrize(
@@ -522,28 +516,28 @@ WHO = {
 }
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings", "/score", "/rerank"])
-def test_who_asks_changes_no_answer(app: Any, path: str) -> None:
-    body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0])}
-    answers = [post(app, path, {**body, **more}) for more in ({}, WHO)]
-    assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
-    without, with_ = (without_its_name(answer.json()) for answer in answers)
-    assert with_ == without
+def test_who_asks_changes_no_answer(app: Any) -> None:
+    for path in ("/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings", "/score", "/rerank"):
+        body = {"model": HEAD, **cast(dict[str, Any], NOTHING[path][0])}
+        answers = [post(app, path, {**body, **more}) for more in ({}, WHO)]
+        assert [answer.status_code for answer in answers] == [200, 200], answers[1].text
+        without, with_ = (without_its_name(answer.json()) for answer in answers)
+        assert with_ == without
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_head_has_one_reward_however_many_are_asked_for(app: Any, stream: bool) -> None:
     body = {"model": HEAD, "messages": ANSWERED, "stream": stream}
-    found = error(post(app, "/v1/chat/completions", {**body, "n": 4}), 400)
-    assert found["param"] == "n"
-    assert found["message"] == f"{HEAD} is read from a reward head, and has one reward for a response: n can only be 1"
+    result = error(post(app, "/v1/chat/completions", {**body, "n": 4}), 400)
+    assert result["param"] == "n"
+    assert result["message"] == f"{HEAD} is read from a reward head, and has one reward for a response: n can only be 1"
     assert post(app, "/v1/chat/completions", {**body, "n": 1}).status_code == 200
 
 
 def test_a_stream_that_cant_begin_is_an_error(app: Any) -> None:
-    said = [*COMPARED[:-1], {"role": "response_2", "content": "9 <|im_end|>"}]
-    found = error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": said, "stream": True}), 400)
-    assert found["code"] == "control_token"
+    text = [*COMPARED[:-1], {"role": "response_2", "content": "9 <|im_end|>"}]
+    result = error(post(app, "/v1/chat/completions", {"model": JUDGE, "messages": text, "stream": True}), 400)
+    assert result["code"] == "control_token"
 
 
 def test_a_judge_takes_responses_as_metadata(app: Any) -> None:
@@ -569,9 +563,9 @@ def test_log_probabilities_are_told_by_the_texts_of_their_tokens() -> None:
     judge = scorer("tiny-genrm-principle")
     try:
         app = application([judge])
-        asked = {"messages": [*ANSWERED, {"role": "principle", "content": "correctness"}]}
+        request = {"messages": [*ANSWERED, {"role": "principle", "content": "correctness"}]}
         for top, count in ((None, 3), (20, 3), (1, 1), (0, 0)):
-            answer = post(app, "/v1/chat/completions", {**asked, "logprobs": True, "top_logprobs": top}).json()
+            answer = post(app, "/v1/chat/completions", {**request, "logprobs": True, "top_logprobs": top}).json()
             for choice in ChatCompletion.model_validate(answer).choices:
                 tokens = (choice.logprobs and choice.logprobs.content) or []
                 assert len(tokens) > 1
@@ -585,7 +579,7 @@ def test_log_probabilities_are_told_by_the_texts_of_their_tokens() -> None:
             ({"stream": True, "logprobs": True, "n": 1}, "logprobs"),
             ({"top_logprobs": 2}, "top_logprobs"),
         ):
-            assert error(post(app, "/v1/chat/completions", asked | wrong), 400)["param"] == field
+            assert error(post(app, "/v1/chat/completions", request | wrong), 400)["param"] == field
     finally:
         judge.close()
 
@@ -614,19 +608,19 @@ def test_prompts_of_the_clients_own_are_read_as_they_are(app: Any, truth: dict[s
     asked_ = Question(context, ("7",), (0,))
     text = model.family.text(asked_, lambda *_, **__: "")
     assert "<extra_id_1>" in text, "control tokens, which are meant here"
-    found = post(app, "/pooling", {"model": HEAD, "input": [text, text + "x"]}).json()["data"]
-    assert found[0]["data"][4:] == list(truth["scores"].values())
-    assert found[1]["data"] != found[0]["data"]
+    data = post(app, "/pooling", {"model": HEAD, "input": [text, text + "x"]}).json()["data"]
+    assert data[0]["data"][4:] == list(truth["scores"].values())
+    assert data[1]["data"] != data[0]["data"]
 
 
 def test_a_beginning_is_there_once() -> None:
-    one = scorer("tiny-scalar")
-    app = application([one])
+    online_scorer = scorer("tiny-scalar")
+    app = application([online_scorer])
     try:
         with_begin, without = (post(app, "/pooling", {"input": text}).json() for text in ("<s>hello", "hello"))
         bare = post(app, "/pooling", {"input": "hello", "add_special_tokens": False}).json()
     finally:
-        one.close()
+        online_scorer.close()
     assert with_begin["data"] == without["data"]
     assert with_begin["usage"]["prompt_tokens"] == without["usage"]["prompt_tokens"]
     assert bare["data"] != without["data"] or bare["usage"] == without["usage"]
@@ -634,9 +628,9 @@ def test_a_beginning_is_there_once() -> None:
 
 def test_classify_gives_the_reward_unless_an_activation_is_asked_for(app: Any, truth: dict[str, Any]) -> None:
     body = {"model": HEAD, "messages": ANSWERED}
-    (own,) = post(app, "/classify", body).json()["data"]
-    assert own["probs"] == [truth["reward"]]
-    assert own["scores"] == truth["scores"]
+    (entry,) = post(app, "/classify", body).json()["data"]
+    assert entry["probs"] == [truth["reward"]]
+    assert entry["scores"] == truth["scores"]
     (activated,) = post(app, "/classify", {**body, "activation": True}).json()["data"]
     assert sum(activated["probs"]) == pytest.approx(1.0)
     assert activated["num_classes"] == 9
@@ -645,8 +639,8 @@ def test_classify_gives_the_reward_unless_an_activation_is_asked_for(app: Any, t
 def test_embeddings_are_the_reward_for_clients_that_read_the_last_number(app: Any, truth: dict[str, Any]) -> None:
     body = {"model": HEAD, "messages": ANSWERED}
     answer = post(app, "/v1/embeddings", body).json()
-    (own,) = answer["data"]
-    assert own == {"index": 0, "object": "embedding", "embedding": [truth["reward"]], "scores": truth["scores"]}
+    (entry,) = answer["data"]
+    assert entry == {"index": 0, "object": "embedding", "embedding": [truth["reward"]], "scores": truth["scores"]}
     assert answer["usage"]["prompt_tokens"] == truth["prompt_tokens"]
     (activated,) = post(app, "/v1/embeddings", {**body, "use_activation": True}).json()["data"]
     assert sum(activated["embedding"]) == pytest.approx(1.0)
@@ -656,15 +650,15 @@ def test_embeddings_are_the_reward_for_clients_that_read_the_last_number(app: An
 
 def test_openais_client_reads_rewards_as_embeddings(app: Any) -> None:
     """It asks for base64 unless it is told otherwise."""
-    expected = [one["data"][4:] for one in post(app, "/pooling", {"model": HEAD, "input": ["a", "b"]}).json()["data"]]
-    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as own:
+    expected = [item["data"][4:] for item in post(app, "/pooling", {"model": HEAD, "input": ["a", "b"]}).json()["data"]]
+    with listening(app) as address, openai.OpenAI(base_url=f"{address}/v1", api_key="none") as client:
         for how in ({}, {"encoding_format": "float"}):
-            found: Any = own.embeddings.create(model=HEAD, input=["a", "b"], **cast(Any, how)).data
-            assert [len(one.embedding) for one in found] == [1, 1]
+            data: Any = client.embeddings.create(model=HEAD, input=["a", "b"], **cast(Any, how)).data
+            assert [len(item.embedding) for item in data] == [1, 1]
             weights = resolve_model(ModelSettings(model=HEAD), RenderSettings()).weights
-            for one, outputs in zip(found, expected, strict=True):
+            for entry, outputs in zip(data, expected, strict=True):
                 reward = sum(weights.get(name, 0) * value for name, value in zip(NAMES, outputs, strict=True))
-                assert one.embedding[0] == pytest.approx(reward, abs=1e-5)
+                assert entry.embedding[0] == pytest.approx(reward, abs=1e-5)
 
 
 def test_sglangs_classify_is_told_by_its_body(app: Any) -> None:
@@ -672,24 +666,24 @@ def test_sglangs_classify_is_told_by_its_body(app: Any) -> None:
     several = post(app, "/classify", {"model": HEAD, "text": ["hello", "x"]}).json()
     assert alone["embedding"] == several[0]["embedding"] != several[1]["embedding"]
     ids = post(app, "/classify", {"model": HEAD, "input_ids": [[5, 6, 7], [8]]}).json()
-    assert [one["meta_info"]["prompt_tokens"] for one in ids] == [3, 1]
+    assert [item["meta_info"]["prompt_tokens"] for item in ids] == [3, 1]
     assert error(post(app, "/classify", {"model": HEAD, "text": "a", "input": "b"}), 400)["param"] == "input"
 
 
 def test_score_and_rerank_are_the_rewards_of_answers(app: Any) -> None:
     answers = ["7", "9", "seven"]
-    (own,) = asked(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
-    rewards = [one["reward"] for one in own["responses"]]
+    (entry,) = asked(app, conversations=[{"messages": QUESTION, "responses": answers}])["data"]
+    rewards = [response["reward"] for response in entry["responses"]]
     names = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
     for path, (query, document) in zip(("/score", "/v1/score") * 2, names, strict=True):
         body = post(app, path, {"model": HEAD, query: "What is 3 + 4?", document: answers}).json()
-        assert [one["score"] for one in body["data"]] == rewards
+        assert [item["score"] for item in body["data"]] == rewards
     for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
         body = {"model": HEAD, "query": "What is 3 + 4?", "documents": answers, "top_n": 2}
         results = post(app, path, body).json()["results"]
-        assert [one["index"] for one in results] == own["ranking"][:2]
-        assert [one["relevance_score"] for one in results] == [rewards[at] for at in own["ranking"][:2]]
-        assert [one["document"]["text"] for one in results] == [answers[at] for at in own["ranking"][:2]]
+        assert [result["index"] for result in results] == entry["ranking"][:2]
+        assert [result["relevance_score"] for result in results] == [rewards[index] for index in entry["ranking"][:2]]
+        assert [result["document"]["text"] for result in results] == [answers[index] for index in entry["ranking"][:2]]
     refused = post(app, "/score", {"model": HEAD, "queries": ["a", "b"], "documents": ["c"]})
     assert error(refused, 400)["param"] == "queries"
 
@@ -698,9 +692,8 @@ HALF = "half \ud83d"
 """Of a character of UTF-16: JSON can name it, and it is no text."""
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "place", "reason"),
-    [
+def test_what_cant_be_read_is_the_clients_mistake_and_told_by_its_place(app: Any) -> None:
+    cases: list[tuple[str, dict[str, Any], str, str]] = [
         ("/pooling", {"input": HALF}, "input", "lone_surrogate"),
         ("/pooling", {"input": ["a", HALF, "b"]}, "input[1]", "lone_surrogate"),
         ("/pooling", {"input": [5, 2_000_000]}, "input", "unknown_token"),
@@ -718,19 +711,16 @@ HALF = "half \ud83d"
         ("/rerank", {"query": "a", "documents": ["b", "c", " "]}, "documents[2]", "empty_content"),
         ("/rerank", {"query": "a", "documents": ["b", "9 <extra_id_1>"]}, "documents[1]", "control_token"),
         ("/rerank", {"query": HALF, "documents": ["b"]}, "query", "lone_surrogate"),
-    ],
-)
-def test_what_cant_be_read_is_the_clients_mistake_and_told_by_its_place(
-    app: Any, path: str, body: dict[str, Any], place: str, reason: str
-) -> None:
-    found = error(post(app, path, {"model": HEAD, **body}), 400)
-    assert (found["param"], found["code"]) == (place.partition("[")[0], reason)
-    assert found["message"].startswith(f"{place}: ") == ("[" in place)
+    ]
+    for path, body, place, reason in cases:
+        result = error(post(app, path, {"model": HEAD, **body}), 400)
+        assert (result["param"], result["code"]) == (place.partition("[")[0], reason)
+        assert result["message"].startswith(f"{place}: ") == ("[" in place)
 
 
 def test_an_item_that_is_too_long_is_told_by_its_place(app: Any) -> None:
-    found = error(post(app, "/rerank", {"model": HEAD, "query": "a", "documents": ["b", "word " * 20_000]}), 413)
-    assert found["message"].startswith("documents[1]: ")
+    result = error(post(app, "/rerank", {"model": HEAD, "query": "a", "documents": ["b", "word " * 20_000]}), 413)
+    assert result["message"].startswith("documents[1]: ")
 
 
 def test_the_last_token_of_the_vocabulary_is_one(app: Any) -> None:
@@ -745,10 +735,12 @@ def test_a_task_that_isnt_done_is_refused(app: Any, task: str) -> None:
 
 def test_models_and_probes_are_there(app: Any) -> None:
     async def got() -> list[httpx.Response]:
-        async with client(app) as own:
-            return [await own.get(path) for path in ("/v1/models", f"/v1/models/{HEAD}", "/health", "/ready", "/docs", "/")]
+        async with client(app) as entry:
+            return [
+                await entry.get(path) for path in ("/v1/models", f"/v1/models/{HEAD}", "/health", "/ready", "/docs", "/")
+            ]
 
-    listed, one, *others = asyncio.run(got())
+    listed, item, *others = asyncio.run(got())
     assert [model["id"] for model in listed.json()["data"]] == [HEAD, JUDGE]
-    assert one.json()["outputs"] == list(NAMES)
+    assert item.json()["outputs"] == list(NAMES)
     assert [answer.status_code for answer in others] == [200] * 4

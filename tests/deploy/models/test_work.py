@@ -22,11 +22,11 @@ LIMITS = LimitSettings(max_prompts=100, max_characters=1_000_000, max_characters
 @pytest.fixture(scope="module")
 def idle() -> Iterator[OnlineScorer]:
     """By principles; nothing that it is asked gets to its renderer."""
-    one = scorer("tiny-principle")
-    one._renderer.render = _never  # type: ignore[method-assign]
-    one._renderer.from_rendered = _never  # type: ignore[method-assign]
-    yield one
-    one.close()
+    online_scorer = scorer("tiny-principle")
+    online_scorer._renderer.render = _never  # type: ignore[method-assign]
+    online_scorer._renderer.from_rendered = _never  # type: ignore[method-assign]
+    yield online_scorer
+    online_scorer.close()
 
 
 def _never(*_: Any, **__: Any) -> Any:
@@ -39,8 +39,8 @@ def refused(app: Any, path: str, body: Any) -> tuple[int, str | None]:
 
 
 def asked(responses: int, principles: int = 1, context: Any = QUESTION) -> dict[str, Any]:
-    own = {"messages": context, "responses": ["7"] * responses, "principles": ["short"] * principles}
-    return {"conversations": [own]}
+    item = {"messages": context, "responses": ["7"] * responses, "principles": ["short"] * principles}
+    return {"conversations": [item]}
 
 
 def test_principles_and_responses_are_counted_before_any_work(idle: OnlineScorer) -> None:
@@ -85,10 +85,10 @@ def test_documents_are_counted_before_they_are_looked_at(idle: OnlineScorer) -> 
 @pytest.fixture(scope="module")
 def voting() -> Iterator[OnlineScorer]:
     """A judge of one response at a time that is asked four times; nothing gets to its renderer."""
-    one = scorer("tiny-r3", judge=JudgeSettings(votes=4))
-    one._renderer.render = _never  # type: ignore[method-assign]
-    yield one
-    one.close()
+    online_scorer = scorer("tiny-r3", judge=JudgeSettings(votes=4))
+    online_scorer._renderer.render = _never  # type: ignore[method-assign]
+    yield online_scorer
+    online_scorer.close()
 
 
 def test_votes_and_texts_count(voting: OnlineScorer) -> None:
@@ -105,8 +105,8 @@ def test_there_is_a_bound_to_the_prompts_of_all_requests_together() -> None:
     app = application([slow], LimitSettings(max_characters_under_way=20, answer_timeout_s=1.0))
 
     async def both() -> list[httpx.Response]:
-        async with client(app) as own:
-            return await asyncio.gather(*(own.post("/v1/rewards", json=asked(1, 0)) for _ in range(2)))
+        async with client(app) as http:
+            return await asyncio.gather(*(http.post("/v1/rewards", json=asked(1, 0)) for _ in range(2)))
 
     try:
         for _ in range(2):  # what the first one holds is free when it has been answered
@@ -118,30 +118,30 @@ def test_there_is_a_bound_to_the_prompts_of_all_requests_together() -> None:
 
 
 def test_rendering_ends_when_nobody_waits_any_more() -> None:
-    one = scorer("tiny-scalar")
-    begun, left, ended = threading.Event(), threading.Event(), threading.Event()
+    online_scorer = scorer("tiny-scalar")
+    begun, event, ended = threading.Event(), threading.Event(), threading.Event()
 
     def endless(requests: Sequence[ScoreRequest], go_on: GoOn) -> list[RenderedRequest]:
         begun.set()
-        left.wait(60)
+        event.wait(60)
         try:
             while True:
                 go_on()
         finally:
             ended.set()
 
-    one._renderer.render = endless  # type: ignore[method-assign, assignment]
+    online_scorer._renderer.render = endless  # type: ignore[method-assign, assignment]
 
     async def leaving() -> None:
-        asking = asyncio.create_task(one.score([]))
+        asking = asyncio.create_task(online_scorer.score([]))
         await asyncio.to_thread(begun.wait, 60)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        left.set()
+        event.set()
 
     try:
         asyncio.run(leaving())
         assert ended.wait(60)
     finally:
-        one.close()
+        online_scorer.close()

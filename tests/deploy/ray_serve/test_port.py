@@ -23,13 +23,13 @@ MODEL = "tiny-attributes"
 @contextmanager
 def listener(*, shared: bool) -> Iterator[int]:
     """Somebody who listens, as Serve's proxies do or alone; the port."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as item:
+        item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if shared:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        one.bind((HOST, 0))
-        one.listen()
-        yield one.getsockname()[1]
+            item.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        item.bind((HOST, 0))
+        item.listen()
+        yield item.getsockname()[1]
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["another endpoint", "another program"])

@@ -33,9 +33,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         waiting.set()
         left.append((await receive())["type"])
         return
-    told = b",".join(name for name, _ in scope["headers"])
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(told))]})
-    await send({"type": "http.response.body", "body": told})
+    text = b",".join(name for name, _ in scope["headers"])
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
+    await send({"type": "http.response.body", "body": text})
 
 
 written, waiting = threading.Event(), threading.Event()
@@ -46,8 +46,8 @@ left: list[str] = []
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(auto, "AutoHTTPProtocol", auto.AutoHTTPProtocol)
     (middleware,) = proxy.limit_heads()
-    with listening(middleware.cls(app), log_config=None, timeout_keep_alive=600) as own:
-        yield own
+    with listening(middleware.cls(app), log_config=None, timeout_keep_alive=600) as texts:
+        yield texts
 
 
 @pytest.fixture
@@ -70,32 +70,32 @@ def refused(answer: bytes) -> bool:
 
 @pytest.mark.parametrize("said", [b"G", WHOLE, b"\r\n", WHOLE + b"X: " + b"a" * 1000])
 def test_half_a_head_is_given_up(impatient: str, said: bytes) -> None:
-    with raw(impatient) as one:
-        one.sendall(said)
-        assert rest(one).startswith(b"HTTP/1.1 408 ")
+    with raw(impatient) as item:
+        item.sendall(said)
+        assert rest(item).startswith(b"HTTP/1.1 408 ")
 
 
 def test_who_says_nothing_is_let_go(impatient: str) -> None:
-    with raw(impatient) as one:
-        assert rest(one) == b""
+    with raw(impatient) as item:
+        assert rest(item) == b""
 
 
 def test_half_a_head_after_an_answer_is_given_up(impatient: str) -> None:
-    with raw(impatient) as one:
-        one.sendall(WHOLE + b"\r\n")
-        assert one.recv(4096).startswith(b"HTTP/1.1 200 ")
-        one.sendall(b"GET /hea")
-        assert b"HTTP/1.1 408 " in rest(one)
+    with raw(impatient) as item:
+        item.sendall(WHOLE + b"\r\n")
+        assert item.recv(4096).startswith(b"HTTP/1.1 200 ")
+        item.sendall(b"GET /hea")
+        assert b"HTTP/1.1 408 " in rest(item)
 
 
 def test_a_body_may_take_longer_than_a_head(impatient: str) -> None:
     """The ingress has a limit of its own for that."""
-    with raw(impatient) as one, raw(impatient) as half:
-        one.sendall(WHOLE + b"Content-Length: 2\r\n\r\na")
+    with raw(impatient) as item, raw(impatient) as half:
+        item.sendall(WHOLE + b"Content-Length: 2\r\n\r\na")
         half.sendall(WHOLE)
         assert rest(half).startswith(b"HTTP/1.1 408 "), "so long it has been by now"
-        one.sendall(b"b")
-        assert one.recv(4096).startswith(b"HTTP/1.1 200 ")
+        item.sendall(b"b")
+        assert item.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize(
@@ -108,23 +108,23 @@ def test_a_body_may_take_longer_than_a_head(impatient: str) -> None:
     ids=["a long field", "one that never ends", "many"],
 )
 def test_a_long_head_is_refused(address: str, lines: bytes) -> None:
-    with raw(address) as one:
+    with raw(address) as item:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who isn't listened to any more
-            one.sendall(WHOLE + lines)
-        assert refused(rest(one))
+            item.sendall(WHOLE + lines)
+        assert refused(rest(item))
 
 
 def test_a_long_address_is_refused(address: str) -> None:
-    with raw(address) as one:
-        one.sendall(b"GET /" + b"a" * 2 * proxy.LONGEST_HEAD + b" HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert refused(rest(one))
+    with raw(address) as item:
+        item.sendall(b"GET /" + b"a" * 2 * proxy.LONGEST_HEAD + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert refused(rest(item))
 
 
 def test_heads_that_are_long_enough_for_anybody_pass(address: str) -> None:
-    with raw(address) as one:
+    with raw(address) as item:
         for _ in range(3):  # on one connection, each with a body
-            one.sendall(WHOLE + b"X: " + b"a" * 32_000 + b"\r\nContent-Length: 100000\r\n\r\n" + b"b" * 100_000)
-            assert one.recv(4096).startswith(b"HTTP/1.1 200 ")
+            item.sendall(WHOLE + b"X: " + b"a" * 32_000 + b"\r\nContent-Length: 100000\r\n\r\n" + b"b" * 100_000)
+            assert item.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 # What comes after a head.
@@ -133,9 +133,9 @@ CHUNKED = WHOLE + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def test_trailers_are_read_and_left_out(address: str) -> None:
-    with raw(address) as one:
-        one.sendall(CHUNKED + b"1\r\na\r\n0\r\nX-Late: 1\r\n\r\n")
-        answer = one.recv(4096)
+    with raw(address) as item:
+        item.sendall(CHUNKED + b"1\r\na\r\n0\r\nX-Late: 1\r\n\r\n")
+        answer = item.recv(4096)
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert answer.endswith(b"host,transfer-encoding")
 
@@ -150,23 +150,23 @@ def test_trailers_are_read_and_left_out(address: str) -> None:
     ids=["a trailer that never ends", "many trailers", "a chunk's extension"],
 )
 def test_endless_trailers_are_refused(address: str, lines: bytes) -> None:
-    with raw(address) as one:
+    with raw(address) as item:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            one.sendall(CHUNKED + lines)
-        assert refused(rest(one))
+            item.sendall(CHUNKED + lines)
+        assert refused(rest(item))
 
 
 def test_a_body_in_many_small_chunks_passes(address: str) -> None:
-    with raw(address) as one:
-        one.sendall(CHUNKED + b"1\r\na\r\n" * 100_000 + b"0\r\n\r\n")
-        assert one.recv(4096).startswith(b"HTTP/1.1 200 ")
+    with raw(address) as item:
+        item.sendall(CHUNKED + b"1\r\na\r\n" * 100_000 + b"0\r\n\r\n")
+        assert item.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 def test_many_short_fields_count_what_they_take(address: str) -> None:
-    with raw(address) as one:
+    with raw(address) as item:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            one.sendall(WHOLE + b"a:\r\n" * 10_000 + b"\r\n")
-        assert refused(rest(one))
+            item.sendall(WHOLE + b"a:\r\n" * 10_000 + b"\r\n")
+        assert refused(rest(item))
 
 
 @pytest.mark.parametrize(
@@ -182,43 +182,43 @@ def test_many_short_fields_count_what_they_take(address: str) -> None:
     ],
 )
 def test_nobody_tells_serve_what_to_do(address: str, name: bytes) -> None:
-    with raw(address) as one:
-        one.sendall(WHOLE + name + b": ?1\r\nX-Timeout-Seconds: 1\r\n\r\n")
-        assert one.recv(4096).endswith(b"\r\n\r\nhost,x-timeout-seconds")
+    with raw(address) as item:
+        item.sendall(WHOLE + name + b": ?1\r\nX-Timeout-Seconds: 1\r\n\r\n")
+        assert item.recv(4096).endswith(b"\r\n\r\nhost,x-timeout-seconds")
 
 
 def test_nobody_speaks_another_protocol(address: str) -> None:
-    with raw(address) as one:
-        one.sendall(
+    with raw(address) as item:
+        item.sendall(
             WHOLE + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
             b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
         )
-        assert one.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert item.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 # Answers.
 
 
 def test_a_few_requests_may_wait_for_the_answer_before_them(address: str) -> None:
-    with raw(address) as one:
-        one.sendall((WHOLE + b"\r\n") * proxy.MOST_WAITING + WHOLE + b"Connection: close\r\n\r\n")
-        assert rest(one).count(b"HTTP/1.1 200 ") == proxy.MOST_WAITING + 1
+    with raw(address) as item:
+        item.sendall((WHOLE + b"\r\n") * proxy.MOST_WAITING + WHOLE + b"Connection: close\r\n\r\n")
+        assert rest(item).count(b"HTTP/1.1 200 ") == proxy.MOST_WAITING + 1
 
 
 def test_who_sends_requests_without_end_is_let_go(address: str) -> None:
     left.clear()
-    with raw(address) as one:
+    with raw(address) as item:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            one.sendall(WHOLE.replace(b"/health", b"/wait") + b"\r\n" + (WHOLE + b"\r\n") * 1000)
-        assert rest(one) == b""
+            item.sendall(WHOLE.replace(b"/health", b"/wait") + b"\r\n" + (WHOLE + b"\r\n") * 1000)
+        assert rest(item) == b""
     wait(lambda: left == ["http.disconnect"])
 
 
 def test_a_request_that_others_wait_for_is_told_when_the_client_leaves(address: str) -> None:
     left.clear()
     waiting.clear()
-    with raw(address) as one:
-        one.sendall(WHOLE.replace(b"/health", b"/wait") + b"\r\n" + (WHOLE + b"\r\n") * 2)
+    with raw(address) as item:
+        item.sendall(WHOLE.replace(b"/health", b"/wait") + b"\r\n" + (WHOLE + b"\r\n") * 2)
         assert waiting.wait(60)
     wait(lambda: left == ["http.disconnect"])
 
@@ -226,8 +226,8 @@ def test_a_request_that_others_wait_for_is_told_when_the_client_leaves(address: 
 def test_who_reads_no_answer_is_let_go(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(proxy, "UNREAD_TIMEOUT_S", SHORT_S)
     written.clear()
-    with raw(address) as one:
-        one.sendall(WHOLE.replace(b"/health", b"/long") + b"\r\n")
+    with raw(address) as item:
+        item.sendall(WHOLE.replace(b"/health", b"/long") + b"\r\n")
         assert written.wait(60), "nobody waits for the client any more"
 
 
@@ -245,17 +245,22 @@ class Unread:
         self.aborted = True
 
 
-@pytest.mark.parametrize(
-    ("sizes", "aborted"),
-    [((9, 9), True), ((9, 10), True), ((9, 8), False), ((0, 9), False), ((9, 0), False), ((0, 0), False)],
-)
-def test_who_reads_something_is_kept(sizes: tuple[int, ...], aborted: bool) -> None:
-    own: Any = object.__new__(proxy.LimitedHeads)
-    own.transport, own.loop = Unread(*sizes), asyncio.new_event_loop()
-    for _ in sizes:
-        own._check_reading()
-    own.loop.close()
-    assert own.transport.aborted is aborted
+def test_who_reads_something_is_kept() -> None:
+    cases: list[tuple[tuple[int, ...], bool]] = [
+        ((9, 9), True),
+        ((9, 10), True),
+        ((9, 8), False),
+        ((0, 9), False),
+        ((9, 0), False),
+        ((0, 0), False),
+    ]
+    for sizes, aborted in cases:
+        item: Any = object.__new__(proxy.LimitedHeads)
+        item.transport, item.loop = Unread(*sizes), asyncio.new_event_loop()
+        for _ in sizes:
+            item._check_reading()
+        item.loop.close()
+        assert item.transport.aborted is aborted
 
 
 # Connections.
@@ -265,12 +270,12 @@ def test_there_is_a_bound_to_connections(monkeypatch: pytest.MonkeyPatch, addres
     wait(lambda: proxy.LimitedHeads.open_connections == 0)
     monkeypatch.setattr(proxy, "MOST_CONNECTIONS", 2)
     for _ in range(2):  # who leaves makes room
-        with raw(address), raw(address) as one:
+        with raw(address), raw(address) as item:
             wait(lambda: proxy.LimitedHeads.open_connections == 2)
             with raw(address) as beyond:
                 assert rest(beyond) == b""
-            one.sendall(WHOLE + b"\r\n")
-            assert one.recv(4096).startswith(b"HTTP/1.1 200 ")
+            item.sendall(WHOLE + b"\r\n")
+            assert item.recv(4096).startswith(b"HTTP/1.1 200 ")
         wait(lambda: proxy.LimitedHeads.open_connections == 0)
 
 

@@ -26,10 +26,10 @@ ROUTES = [
 
 @pytest.fixture(scope="module", params=["tiny-attributes", "tiny-genrm-json"])
 def document(request: pytest.FixtureRequest) -> Iterator[Any]:
-    one = scorer(request.param)
-    with listening(application([one])) as url:
+    online_scorer = scorer(request.param)
+    with listening(application([online_scorer])) as url:
         yield schemathesis.openapi.from_url(f"{url}/openapi.json")
-    one.close()
+    online_scorer.close()
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,17 @@ LIMITS = LimitSettings(max_requests=4, max_body_bytes=100_000, max_items=8, body
 
 @pytest.fixture(scope="module")
 def quick() -> Iterator[OnlineScorer]:
-    one = scorer("tiny-attributes")
-    yield one
-    one.close()
+    online_scorer = scorer("tiny-attributes")
+    yield online_scorer
+    online_scorer.close()
 
 
 @pytest.fixture(scope="module")
 def slow() -> Iterator[OnlineScorer]:
     """Takes 30 s for each answer."""
-    one = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"latency_s": 30.0}))
-    yield one
-    one.close()
+    online_scorer = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"latency_s": 30.0}))
+    yield online_scorer
+    online_scorer.close()
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,9 @@ def works(address: str) -> bool:
 
 
 def test_a_body_that_says_it_is_too_long_isnt_read(address: str) -> None:
-    with raw(address) as one:
-        one.sendall(head(100 * 2**20))
-        assert one.recv(1000).startswith(b"HTTP/1.1 413")
+    with raw(address) as item:
+        item.sendall(head(100 * 2**20))
+        assert item.recv(1000).startswith(b"HTTP/1.1 413")
     assert works(address)
 
 
@@ -72,8 +72,8 @@ def test_a_length_of_many_digits_is_the_clients_mistake(quick: OnlineScorer, len
     headers = {"content-type": "application/json", "content-length": length}
 
     async def sent() -> httpx.Response:
-        async with client(application([quick], LIMITS)) as own:
-            return await own.post("/v1/rewards", content=b"", headers=headers)
+        async with client(application([quick], LIMITS)) as http:
+            return await http.post("/v1/rewards", content=b"", headers=headers)
 
     assert asyncio.run(sent()).status_code == status
 
@@ -84,10 +84,10 @@ def test_a_body_that_becomes_too_long_is_cut(address: str) -> None:
             yield b" " * 10_000
 
     async def sent() -> httpx.Response | None:
-        async with httpx.AsyncClient(timeout=20) as own:
+        async with httpx.AsyncClient(timeout=20) as client:
             # The server has answered and closed while we still send: some clients read that, others see a broken pipe.
             with contextlib.suppress(httpx.WriteError, httpx.RemoteProtocolError, httpx.ReadError):
-                return await own.post(f"{address}/v1/rewards", content=endless())
+                return await client.post(f"{address}/v1/rewards", content=endless())
         return None
 
     answer = asyncio.run(sent())
@@ -101,17 +101,17 @@ def test_a_body_without_a_length_may_be_as_long_as_the_limit_and_no_longer(quick
             yield json.dumps(BODY).encode()
             yield b" " * (length - len(json.dumps(BODY)))
 
-        async with client(application([quick], LIMITS)) as own:
-            return await own.post("/v1/rewards", content=pieces(), headers={"content-type": "application/json"})
+        async with client(application([quick], LIMITS)) as http:
+            return await http.post("/v1/rewards", content=pieces(), headers={"content-type": "application/json"})
 
     assert asyncio.run(padded(LIMITS.max_body_bytes)).status_code == 200
     assert code(asyncio.run(padded(LIMITS.max_body_bytes + 1))) == (413, "body_too_long")
 
 
 def test_a_client_that_doesnt_send_its_body_is_told_so(address: str) -> None:
-    with raw(address) as one:
-        one.sendall(head(50) + b'{"conv')
-        answer = one.recv(1000)
+    with raw(address) as item:
+        item.sendall(head(50) + b'{"conv')
+        answer = item.recv(1000)
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"body_timeout" in answer
 
@@ -184,15 +184,15 @@ def test_another_encoding_is_told_which_are_read(address: str, encoding: str) ->
     assert answer.json()["error"]["message"].endswith("send it as it is, or with gzip")
 
 
-@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "text/plain", "application/jsonl", "json", ""])
-@pytest.mark.parametrize("path", ["/v1/rewards", "/v1/chat/completions", "/classify"])
-def test_a_body_of_another_type_is_told_which_is_read(address: str, path: str, kind: str) -> None:
-    headers = {"Content-Type": kind} if kind else {}
-    answer = httpx.post(f"{address}{path}", content=json.dumps(BODY).encode(), headers=headers)
-    assert code(answer) == (415, "not_json")
-    message = answer.json()["error"]["message"]
-    assert "application/json" in message
-    assert kind in message
+def test_a_body_of_another_type_is_told_which_is_read(address: str) -> None:
+    for kind in ("application/x-www-form-urlencoded", "text/plain", "application/jsonl", "json", ""):
+        for path in ("/v1/rewards", "/v1/chat/completions", "/classify"):
+            headers = {"Content-Type": kind} if kind else {}
+            answer = httpx.post(f"{address}{path}", content=json.dumps(BODY).encode(), headers=headers)
+            assert code(answer) == (415, "not_json")
+            message = answer.json()["error"]["message"]
+            assert "application/json" in message
+            assert kind in message
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.assay+json"])
@@ -208,8 +208,8 @@ def test_more_requests_than_allowed_are_told_to_come_again(slow: OnlineScorer) -
     app = application([slow], LIMITS.model_copy(update={"answer_timeout_s": 2.0}))
 
     async def many() -> list[httpx.Response]:
-        async with client(app) as own:
-            return await asyncio.gather(*(own.post("/v1/rewards", json=BODY) for _ in range(10)))
+        async with client(app) as http:
+            return await asyncio.gather(*(http.post("/v1/rewards", json=BODY) for _ in range(10)))
 
     answers = asyncio.run(many())
     refused = [answer for answer in answers if answer.status_code == 429]
@@ -223,8 +223,8 @@ def test_more_requests_than_allowed_are_told_to_come_again(slow: OnlineScorer) -
 
 def test_a_client_may_wait_for_less_time_but_not_for_more(slow: OnlineScorer) -> None:
     # Of the client's time and the endpoint's only the shorter one is over before the answer is there.
-    for seconds, own in (("0.1", 600.0), ("3600", 0.1)):
-        app = application([slow], LIMITS.model_copy(update={"answer_timeout_s": own}))
+    for seconds, item in (("0.1", 600.0), ("3600", 0.1)):
+        app = application([slow], LIMITS.model_copy(update={"answer_timeout_s": item}))
         assert code(post(app, "/v1/rewards", BODY, **{"X-Timeout-Seconds": seconds})) == (504, "timeout")
     for wrong in ("soon", "-1", "nan", "inf"):
         assert post(app, "/v1/rewards", BODY, **{"X-Timeout-Seconds": wrong}).status_code == 400
@@ -234,11 +234,11 @@ def test_probes_answer_when_all_is_full(slow: OnlineScorer) -> None:
     app = application([slow], LIMITS.model_copy(update={"max_requests": 1, "answer_timeout_s": 2.0}))
 
     async def both() -> tuple[httpx.Response, httpx.Response]:
-        async with client(app) as own:
-            waiting = asyncio.create_task(own.post("/v1/rewards", json=BODY))
+        async with client(app) as http:
+            waiting = asyncio.create_task(http.post("/v1/rewards", json=BODY))
             while not app.under_way:  # noqa: ASYNC110  nothing tells of it
                 await asyncio.sleep(0)
-            return await own.get("/health"), await waiting
+            return await http.get("/health"), await waiting
 
     probe, waited = asyncio.run(both())
     assert probe.status_code == 200
@@ -246,12 +246,12 @@ def test_probes_answer_when_all_is_full(slow: OnlineScorer) -> None:
 
 
 def test_an_engine_that_is_gone_is_an_error_that_says_to_ask_again() -> None:
-    one = scorer("tiny-attributes")
-    one._engine.kill()  # type: ignore[attr-defined]
+    online_scorer = scorer("tiny-attributes")
+    online_scorer._engine.kill()  # type: ignore[attr-defined]
     try:
-        answer = post(application([one]), "/v1/rewards", BODY)
+        answer = post(application([online_scorer]), "/v1/rewards", BODY)
     finally:
-        one.close()
+        online_scorer.close()
     assert code(answer) == (503, "replica_gone")
     assert answer.headers["Retry-After"]
 
@@ -272,8 +272,8 @@ def test_a_key_lets_in_and_nothing_else_does(quick: OnlineScorer) -> None:
 
 
 async def got(app: Any, path: str) -> httpx.Response:
-    async with client(app) as own:
-        return await own.get(path)
+    async with client(app) as http:
+        return await http.get(path)
 
 
 def test_the_documentation_needs_no_other_host(quick: OnlineScorer) -> None:
@@ -286,43 +286,41 @@ def test_the_documentation_needs_no_other_host(quick: OnlineScorer) -> None:
 
 
 def test_a_wrong_key_is_refused_before_its_body_is_read(quick: OnlineScorer) -> None:
-    with listening(application([quick], LIMITS, keys=[KEY])) as url, raw(url) as one:
-        one.sendall(head(50))
-        assert one.recv(1000).startswith(b"HTTP/1.1 401")
+    with listening(application([quick], LIMITS, keys=[KEY])) as url, raw(url) as item:
+        item.sendall(head(50))
+        assert item.recv(1000).startswith(b"HTTP/1.1 401")
 
 
 def test_without_keys_only_this_machine_may_ask(quick: OnlineScorer) -> None:
     async def from_elsewhere(app: Any) -> httpx.Response:
         transport = httpx.ASGITransport(app, client=("192.0.2.7", 5000))
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as own:
-            return await own.post("/v1/rewards", json=BODY)
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return await client.post("/v1/rewards", json=BODY)
 
     assert code(asyncio.run(from_elsewhere(application([quick])))) == (403, "no_keys")
     with_keys = application([quick], keys=[KEY])
     assert code(asyncio.run(from_elsewhere(with_keys))) == (401, "invalid_api_key")
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
-        *((own, 200) for own in ("localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000")),
+def test_without_keys_only_this_machines_names_lead_here(quick: OnlineScorer) -> None:
+    cases: list[tuple[str, int]] = [
+        *((item, 200) for item in ("localhost", "LocalHost:8000", "127.0.0.1", "127.0.0.1:8000", "[::1]", "[::1]:8000")),
         *((named, 200) for named in ("judge.internal", "Judge.Internal:8000")),
         *(
             (other, 403)
             for other in ("evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example")
         ),
         *((odd, 403) for odd in ("localhost:8000.evil.example", "[::1]evil.example", "192.0.2.7", "[::1", "localhost@evil")),
-    ],
-)
-def test_without_keys_only_this_machines_names_lead_here(quick: OnlineScorer, host: str, status: int) -> None:
-    plain = application([quick])
-    app = create_app(plain._app.state.service, Keys([], hosts=["judge.internal"]), _none, _none)
-    answer = post(app, "/v1/rewards", BODY, Host=host)
-    assert answer.status_code == status
-    assert status == 200 or code(answer) == (403, "unknown_host")
-    for guarded in (Keys([KEY]), Keys([], everybody=True)):
-        app = create_app(plain._app.state.service, guarded, _none, _none)
-        assert post(app, "/v1/rewards", BODY, Host=host, Authorization=f"Bearer {KEY}").status_code == 200
+    ]
+    for host, status in cases:
+        plain = application([quick])
+        app = create_app(plain._app.state.service, Keys([], hosts=["judge.internal"]), _none, _none)
+        answer = post(app, "/v1/rewards", BODY, Host=host)
+        assert answer.status_code == status
+        assert status == 200 or code(answer) == (403, "unknown_host")
+        for guarded in (Keys([KEY]), Keys([], everybody=True)):
+            app = create_app(plain._app.state.service, guarded, _none, _none)
+            assert post(app, "/v1/rewards", BODY, Host=host, Authorization=f"Bearer {KEY}").status_code == 200
 
 
 async def _none() -> Any:
@@ -362,11 +360,11 @@ def test_an_address_that_others_reach_needs_keys() -> None:
 
 
 def test_no_page_of_another_site_may_ask(quick: OnlineScorer) -> None:
-    async def asked() -> httpx.Response:
-        async with client(application([quick]), Origin="https://example.org") as own:
-            return await own.options("/v1/rewards", headers={"Access-Control-Request-Method": "POST"})
+    async def handler() -> httpx.Response:
+        async with client(application([quick]), Origin="https://example.org") as http:
+            return await http.options("/v1/rewards", headers={"Access-Control-Request-Method": "POST"})
 
-    answer = asyncio.run(asked())
+    answer = asyncio.run(handler())
     assert answer.status_code == 204
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -381,33 +379,33 @@ def test_nobodys_text_is_logged(quick: OnlineScorer, capfd: pytest.CaptureFixtur
 def test_a_client_that_leaves_frees_its_place(slow: OnlineScorer) -> None:
     app = application([slow], LIMITS)
     with listening(app) as url:
-        with raw(url) as one:
+        with raw(url) as item:
             content = json.dumps(BODY).encode()
-            one.sendall(head(len(content)) + content[:-5])
+            item.sendall(head(len(content)) + content[:-5])
             wait(lambda: app.under_way == 1)
         wait(lambda: app.under_way == 0)
 
 
 def test_an_endpoint_that_stops_finishes_what_it_has_and_takes_nothing_more() -> None:
-    one = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"latency_s": 0.5}))
-    app = application([one], LIMITS)
+    online_scorer = scorer("tiny-attributes", engine=EngineSettings(engine="fake", engine_args={"latency_s": 0.5}))
+    app = application([online_scorer], LIMITS)
 
     async def stop() -> list[httpx.Response]:
-        async with client(app) as own:
-            asked = asyncio.create_task(own.post("/v1/rewards", json=BODY))
+        async with client(app) as http:
+            question = asyncio.create_task(http.post("/v1/rewards", json=BODY))
             await asyncio.to_thread(wait, lambda: app.under_way)
             drained = asyncio.create_task(app.drain())
             await asyncio.sleep(0)
-            late = await own.post("/v1/rewards", json=BODY)
+            late = await http.post("/v1/rewards", json=BODY)
             assert not drained.done()
-            answers = [late, await asked, await own.get("/health")]
+            answers = [late, await question, await http.get("/health")]
             await drained
             return answers
 
-    late, asked, health = asyncio.run(stop())
-    one.close()
+    late, request, health = asyncio.run(stop())
+    online_scorer.close()
     assert code(late) == (503, "stopping")
-    assert (asked.status_code, health.status_code) == (200, 200)
+    assert (request.status_code, health.status_code) == (200, 200)
 
 
 def test_an_idle_endpoint_stops_at_once(quick: OnlineScorer) -> None:

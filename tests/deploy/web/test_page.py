@@ -62,12 +62,12 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def scorers() -> Iterator[dict[str, OnlineScorer]]:
-    found = {
+    online_scorers = {
         name: OnlineScorer(resolve_model(ModelSettings(model=name), RENDER), RENDER, FAKE)
         for name in (HEAD, JUDGE, BY_PRINCIPLE)
     }
-    yield found
-    for scorer in found.values():
+    yield online_scorers
+    for scorer in online_scorers.values():
         scorer.close()
 
 
@@ -117,9 +117,9 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
         return visits[-1].page
 
     yield opened
-    for one in visits:
-        one.page.context.close()
-        assert not one.faults
+    for item in visits:
+        item.page.context.close()
+        assert not item.faults
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def posted(page: Page, address: str, model: str, conversation: dict[str, Any]) -
 
 def rewards(page: Page) -> list[float]:
     """As they are shown, in full."""
-    return [float(one.get_attribute("value") or "") for one in page.locator(".reward").all()]
+    return [float(item.get_attribute("value") or "") for item in page.locator(".reward").all()]
 
 
 def response(page: Page, letter: str) -> Locator:
@@ -162,12 +162,12 @@ def x_of(locator: Locator) -> tuple[float, float]:
 def test_the_example_is_scored_as_the_endpoint_says(page: Page, endpoint: str) -> None:
     score(page)
     direct = posted(page, endpoint, HEAD, EXAMPLE)
-    ranked = [direct["responses"][at] for at in direct["ranking"]]
-    assert rewards(page) == [one["reward"] for one in ranked]
-    assert page.locator(".said").all_text_contents() == [EXAMPLE["responses"][at] for at in direct["ranking"]]
+    ranked = [direct["responses"][index] for index in direct["ranking"]]
+    assert rewards(page) == [item["reward"] for item in ranked]
+    assert page.locator(".said").all_text_contents() == [EXAMPLE["responses"][index] for index in direct["ranking"]]
     assert page.locator(".rank").all_text_contents() == ["1.", "2.", "3."]
-    shown = [float(one.get_attribute("value") or "") for one in page.locator("tbody tr").first.locator("data").all()]
-    assert shown == [one["scores"]["helpfulness"] for one in ranked]
+    shown = [float(item.get_attribute("value") or "") for item in page.locator("tbody tr").first.locator("data").all()]
+    assert shown == [item["scores"]["helpfulness"] for item in ranked]
 
 
 def test_the_formula_makes_the_rewards_of_the_scores(page: Page, endpoint: str) -> None:
@@ -177,9 +177,9 @@ def test_the_formula_makes_the_rewards_of_the_scores(page: Page, endpoint: str) 
     terms = re.findall(r"([−+]?) ?([\d.]+)\u00a0× (\w+)", text.removeprefix("reward = "))
     assert len(terms) == 5
     weights = {name: float(weight) * (-1 if sign == "−" else 1) for sign, weight, name in terms}
-    for one in posted(page, endpoint, HEAD, EXAMPLE)["responses"]:
-        made = sum(weights[name] * value for name, value in one["scores"].items())
-        assert one["reward"] == pytest.approx(made, abs=1e-3)
+    for response in posted(page, endpoint, HEAD, EXAMPLE)["responses"]:
+        made = sum(weights[name] * value for name, value in response["scores"].items())
+        assert response["reward"] == pytest.approx(made, abs=1e-3)
 
 
 @pytest.mark.parametrize("model", [HEAD, JUDGE, BY_PRINCIPLE])
@@ -202,23 +202,23 @@ def test_a_judges_reward_is_the_mean_of_its_judgements(page: Page, endpoint: str
     page.get_by_label("Model").select_option(JUDGE)
     score(page)
     expect(page.locator(".formula")).to_have_text("reward = score, the mean of all judgements")
-    for one in posted(page, endpoint, JUDGE, EXAMPLE)["responses"]:
-        assert one["reward"] == pytest.approx(one["scores"]["score"])
-        assert one["reward"] == pytest.approx(sum(one["votes"]) / len(one["votes"]))
+    for response in posted(page, endpoint, JUDGE, EXAMPLE)["responses"]:
+        assert response["reward"] == pytest.approx(response["scores"]["score"])
+        assert response["reward"] == pytest.approx(sum(response["votes"]) / len(response["votes"]))
 
 
 def test_bars_begin_at_a_common_zero(visit: Callable[..., Page], endpoint: str) -> None:
     page = visit(endpoint, reduced_motion="reduce")  # or they are still growing
     results = score(page).all()
-    found = rewards(page)
-    assert min(found) < 0 < max(found)
-    zeros = [x_of(one.locator(".zero"))[0] for one in results]
+    actual_rewards = rewards(page)
+    assert min(actual_rewards) < 0 < max(actual_rewards)
+    zeros = [x_of(result.locator(".zero"))[0] for result in results]
     assert max(zeros) - min(zeros) < 0.1
     lengths = []
-    for reward, zero, result in zip(found, zeros, results, strict=True):
-        left, right = x_of(result.locator(".fill"))
-        assert abs((left if reward > 0 else right) - zero) < 1
-        lengths.append((right - left) / abs(reward))
+    for reward, zero, result in zip(actual_rewards, zeros, results, strict=True):
+        remaining, right = x_of(result.locator(".fill"))
+        assert abs((remaining if reward > 0 else right) - zero) < 1
+        lengths.append((right - remaining) / abs(reward))
     assert max(lengths) - min(lengths) < 0.5  # pixels for each unit
 
 
@@ -278,11 +278,11 @@ def test_a_judge_shows_what_it_wrote(page: Page, endpoint: str) -> None:
     score(page)
     direct = posted(page, endpoint, JUDGE, EXAMPLE)
     best = direct["responses"][direct["ranking"][0]]
-    told = page.locator(".result").first.locator("details")
-    expect(told).to_have_count(len(best["trace"]))
-    told.first.locator("summary").press("Enter")
-    expect(told.first.locator("pre")).to_have_text(best["trace"][0]["text"])
-    expect(told.first).to_contain_text("vote")
+    message = page.locator(".result").first.locator("details")
+    expect(message).to_have_count(len(best["trace"]))
+    message.first.locator("summary").press("Enter")
+    expect(message.first.locator("pre")).to_have_text(best["trace"][0]["text"])
+    expect(message.first).to_contain_text("vote")
 
 
 def test_principles_are_there_for_models_that_take_them(page: Page, endpoint: str) -> None:
@@ -298,7 +298,7 @@ def test_principles_are_there_for_models_that_take_them(page: Page, endpoint: st
     field.fill("brevity")
     score(page)
     direct = posted(page, endpoint, BY_PRINCIPLE, {**EXAMPLE, "principles": ["brevity"]})
-    assert rewards(page) == [direct["responses"][at]["reward"] for at in direct["ranking"]]
+    assert rewards(page) == [direct["responses"][index]["reward"] for index in direct["ranking"]]
     expect(page.locator("details").first).to_contain_text("Principle: brevity")
 
 
@@ -414,7 +414,7 @@ def test_the_same_request_is_copied_for_curl(page: Page, endpoint: str) -> None:
     answer = page.request.post(
         words[2], headers={"Content-Type": "application/json"}, data=words[words.index("-d") + 1]
     ).json()
-    assert rewards(page) == [answer["data"][0]["responses"][at]["reward"] for at in answer["data"][0]["ranking"]]
+    assert rewards(page) == [answer["data"][0]["responses"][index]["reward"] for index in answer["data"][0]["ranking"]]
 
 
 def test_a_key_isnt_copied(visit: Callable[..., Page], scorers: dict[str, OnlineScorer]) -> None:

@@ -30,8 +30,8 @@ def test_probes_are_answered_by_one_look_at_the_cluster() -> None:
     app = create_app(Service([], LimitSettings()), Keys([]), ready, metrics)
 
     async def many() -> list[Any]:
-        async with client(app) as own:
-            return await asyncio.gather(*(own.get("/ready") for _ in range(200)))
+        async with client(app) as http:
+            return await asyncio.gather(*(http.get("/ready") for _ in range(200)))
 
     assert {answer.status_code for answer in asyncio.run(many())} == {503}
     assert looks < 20, "one a second"
@@ -49,10 +49,10 @@ class Clock:
 def answering(answers: list[int | Exception]) -> Callable[[], Awaitable[int]]:
     async def ask() -> int:
         await asyncio.sleep(0)
-        found = answers.pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = answers.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     return ask
 
@@ -69,7 +69,7 @@ def test_an_answer_holds_for_its_time_and_an_error_for_none() -> None:
         assert await shared() == 2
         clock.now = 2.5
         failed = await asyncio.gather(shared(), shared(), return_exceptions=True)
-        assert [type(one) for one in failed] == [OSError, OSError]
+        assert [type(item) for item in failed] == [OSError, OSError]
         assert await shared() == 3
 
     asyncio.run(check())
@@ -99,8 +99,8 @@ def test_a_call_that_hangs_is_made_once_whoever_asks() -> None:
     async def check() -> None:
         blocking = Blocking(hanging, 0.01)
         for _ in range(3):
-            told = await asyncio.gather(*(blocking() for _ in range(50)), return_exceptions=True)
-            assert {type(one) for one in told} == {TimeoutError}
+            message = await asyncio.gather(*(blocking() for _ in range(50)), return_exceptions=True)
+            assert {type(item) for item in message} == {TimeoutError}
         assert calls == [1]
         assert not asyncio.get_running_loop()._default_executor, "no thread of those that bodies are read in"  # type: ignore[attr-defined]
         free.set()

@@ -97,7 +97,9 @@ def serving(chat: Chat) -> Iterator[str]:
 
 
 def pairs(count: int, *more: dict[str, Any]) -> bytes:
-    return lines([*({"prompt": f"{at}?", "chosen": f"{at} {'x' * 9}", "rejected": f"{at}"} for at in range(count)), *more])
+    return lines(
+        [*({"prompt": f"{index}?", "chosen": f"{index} {'x' * 9}", "rejected": f"{index}"} for index in range(count)), *more]
+    )
 
 
 def run(corpus: Path, address: str, output: Path, notes: Notes | None = None, **options: object) -> Results:
@@ -157,8 +159,8 @@ def test_what_cant_be_read_has_a_typed_reason_and_is_asked_again(tmp_path: Path)
     reasons = [row["reason"] for row in rows_of(tmp_path / "out") if row["response_name"] == "chosen"]
     assert reasons == [None, *UNREADABLE, "control_token"]
     assert evaluation.coverage == 1 / 7
-    asked = Counter(json.dumps(body["messages"]) for body in chat.bodies)
-    assert sorted(asked.values()) == [1, 2, 2, 2], "what can't be read is asked once more, what is refused isn't"
+    counts = Counter(json.dumps(body["messages"]) for body in chat.bodies)
+    assert sorted(counts.values()) == [1, 2, 2, 2], "what can't be read is asked once more, what is refused isn't"
     seeds = Counter(body["temperature"] == 0 for body in chat.bodies if "seed" not in body)
     assert seeds == {True: 4}, "greedy at first"
     assert len({body["seed"] for body in chat.bodies if "seed" in body}) == 3, "and sampled when it is asked again"
@@ -214,10 +216,10 @@ def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path
         with pytest.raises(RunStopped, match="endpoint-patience-s"):
             run(corpus, address, tmp_path / "out", endpoint_patience_s=0.2)
         dying._fault = lambda _: None
-        asked = len(dying.bodies)
+        count = len(dying.bodies)
         (evaluation,) = run(corpus, port, tmp_path / "out")
     assert evaluation.coverage == 1.0
-    assert len(dying.bodies) - asked < 150, "what was committed isn't asked for again"
+    assert len(dying.bodies) - count < 150, "what was committed isn't asked for again"
     assert [row["reward"] for row in rows_of(tmp_path / "out")] == [row["reward"] for row in rows_of(tmp_path / "calm")]
 
 
@@ -239,9 +241,9 @@ def test_what_is_known_of_the_model_is_said_and_decides_whether_a_run_goes_on(tm
         assert identity["listed"] == {"id": "judge", "root": "/weights/judge", "max_model_len": 4096}
         assert (identity["weights"], identity["template"], identity["tokenizer"]) == (None, None, None)
         assert identity["judge"]["rubric"]["pattern"] == RUBRIC["pattern"]
-        said = f"judge was asked at {address}; nothing is known of its weights"
-        assert said in (tmp_path / "out" / "table.md").read_text()
-        assert said in (tmp_path / "out" / "table.tex").read_text()
+        text = f"judge was asked at {address}; nothing is known of its weights"
+        assert text in (tmp_path / "out" / "table.md").read_text()
+        assert text in (tmp_path / "out" / "table.tex").read_text()
         chat.root = "/weights/another"
         with pytest.raises(OutputError, match=r"listed: .*another"):
             run(corpus, address, tmp_path / "out", overwrite=True)
@@ -259,7 +261,7 @@ def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Pat
     assert "0 xxxxxxxxx" in (tmp_path / "report.html").read_text(), "an example's text"
     make_pairs(build(PairSettings, {"scored": folder, "output": str(tmp_path / "pairs"), "per": "row"}))
     rows = rows_in(tmp_path / "pairs")
-    assert sorted(row["chosen"][0]["content"] for row in rows) == [f"{at} {'x' * 9}" for at in range(3)]
+    assert sorted(row["chosen"][0]["content"] for row in rows) == [f"{index} {'x' * 9}" for index in range(3)]
     with pytest.raises(SettingsError, match="was scored by an endpoint"):
         retry(build(RetrySettings, {"scored": folder}))
 
@@ -286,8 +288,8 @@ REASONED = "<think>A long, long chain of thought.</think>\n\n7"
 def test_the_text_of_a_response_is_what_was_judged(tmp_path: Path) -> None:
     """A report relates rewards to the lengths of these texts: with reasoning that nobody judged its figures are wrong."""
     chat = Chat()
-    said = "[The Begin of {0}]\n\\boxed{{{1}}}\n[The End of {0}]"
-    boxes = "\n".join((said.format("Individual Scores", "5, 2"), said.format("Ranking Score", "1")))
+    text = "[The Begin of {0}]\n\\boxed{{{1}}}\n[The End of {0}]"
+    boxes = "\n".join((text.format("Individual Scores", "5, 2"), text.format("Ranking Score", "1")))
     shown: list[str] = []
 
     async def complete(request: Request) -> Any:

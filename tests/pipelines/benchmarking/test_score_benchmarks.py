@@ -36,7 +36,10 @@ COLUMNS = ("row", "response_name", "prompt_hash", "reward", "scores", "status", 
 
 
 def pairs(count: int) -> bytes:
-    rows = [{"prompt": f"What is {at} + 1?", "chosen": f"It is {at + 1}.", "rejected": f"{at}"} for at in range(count)]
+    rows = [
+        {"prompt": f"What is {index} + 1?", "chosen": f"It is {index + 1}.", "rejected": f"{index}"}
+        for index in range(count)
+    ]
     return lines([*rows, {"prompt": "?", "chosen": None, "rejected": "x"}])
 
 
@@ -112,7 +115,7 @@ def test_a_file_without_all_subsets_is_refused_before_the_next_one_is_scored(tmp
         with pytest.raises(SourceError, match="has no items of reasoning, math, coding, which judgebench has; --partial"):
             run(corpus, address, tmp_path / "out", scored=files)
         assert not (tmp_path / "out" / "scored" / "pairs").exists()
-        assert [one.benchmark for one in run(corpus, address, tmp_path / "out", scored=files, partial=True)] == [
+        assert [result.benchmark for result in run(corpus, address, tmp_path / "out", scored=files, partial=True)] == [
             "judgebench",
             "pairs",
         ]
@@ -222,7 +225,9 @@ def as_published(corpus: Path, model: Path, output: Path, **options: object) -> 
 def judgebench_rows() -> bytes:
     sources = ["mmlu-pro-law", "livebench-reasoning", "livebench-math", "livecodebench"] * 10
     row = {"response_model": "gpt-4o", "response_A": "It is 4.", "response_B": "5", "label": "A>B"}
-    return lines([{**row, "pair_id": f"{at}", "question": f"What is {at}?", "source": sources[at]} for at in range(40)])
+    return lines(
+        [{**row, "pair_id": f"{index}", "question": f"What is {index}?", "source": sources[index]} for index in range(40)]
+    )
 
 
 @pytest.mark.long

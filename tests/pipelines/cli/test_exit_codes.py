@@ -28,6 +28,6 @@ def test_a_full_disk_is_no_wrong_command(
     with pytest.raises(SystemExit) as end:
         command._run()
     assert end.value.code == code
-    said = capsys.readouterr().err
-    assert os.strerror(number) in said
-    assert ("to resume" in said) is (code == 3)
+    text = capsys.readouterr().err
+    assert os.strerror(number) in text
+    assert ("to resume" in text) is (code == 3)

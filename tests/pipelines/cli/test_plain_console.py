@@ -42,7 +42,7 @@ EVIL = "x\n| forged | 100% |\x1b[2J\u202e\\end{tabular}<b>"
 
 def test_names_of_a_corpus_write_no_line_and_no_code_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "500")  # nothing wraps
-    rows = [{"prompt": f"p{at}", "chosen": "good", "rejected": "bad", "subset": EVIL} for at in range(3)]
+    rows = [{"prompt": f"p{index}", "chosen": "good", "rejected": "bad", "subset": EVIL} for index in range(3)]
     scored = judged_corpus(tmp_path / "s", rows, [[2.0, 1.0]] * 2 + [[2.0, None]], RowShape("preference"), model=EVIL)
     printed = run("evaluate", scored, "--out", tmp_path / "before", "--as", "pairs")
     worse = judged_corpus(tmp_path / "w", rows, [[1.0, 2.0]] * 3, RowShape("preference"), model=EVIL)

@@ -38,13 +38,13 @@ def test_a_recipe_must_lose_the_overwrite_of_its_run(
 ) -> None:
     if recipe is not None:
         (here / "r.yaml").write_text(recipe)
-    told = message(monkeypatch, "run", "--json", "r.yaml")
-    assert told == f"why\nWhat is written stays, and to resume{change}:\n  assay run --json r.yaml"
+    text = message(monkeypatch, "run", "--json", "r.yaml")
+    assert text == f"why\nWhat is written stays, and to resume{change}:\n  assay run --json r.yaml"
 
 
 def test_a_command_is_named_without_its_overwrite(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = message(monkeypatch, "score", "c.jsonl", "out", "--overwrite")
-    assert told.endswith(", and to resume, without --overwrite:\n  assay score c.jsonl out")
+    text = message(monkeypatch, "score", "c.jsonl", "out", "--overwrite")
+    assert text.endswith(", and to resume, without --overwrite:\n  assay score c.jsonl out")
     assert message(monkeypatch, "score", "c.jsonl", "out").endswith(", and to resume:\n  assay score c.jsonl out")
 
 
@@ -71,5 +71,5 @@ def test_a_job_isnt_submitted_again_as_it_is(
 def test_who_submits_a_recipe_reads_what_it_must_lose(recipe: str, change: str, here: Path) -> None:
     (here / "r.yaml").write_text(recipe)
     stopped = JobDetails(type="SUBMISSION", status=JobStatus.STOPPED, entrypoint="")
-    told = _how_it_ended("job", stopped, 130, ["assay", "submit", "r.yaml"], read_recipe("r.yaml").change_to_resume)
-    assert told == f"assay: the job job was stopped. What is written stays. To resume{change}:\n  assay submit r.yaml"
+    text = _how_it_ended("job", stopped, 130, ["assay", "submit", "r.yaml"], read_recipe("r.yaml").change_to_resume)
+    assert text == f"assay: the job job was stopped. What is written stays. To resume{change}:\n  assay submit r.yaml"

@@ -24,26 +24,26 @@ from tests.support.selections import corpus
 def test_a_run_that_works_on_tells_its_rate_and_what_is_left(tmp_path: Path) -> None:
     folder = corpus(tmp_path, [1.0] * 200)
     parts = Parts(folder).listing()
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         path = tmp_path / "parts" / part.name
-        os.utime(path, (1000 + 10 * at, 1000 + 10 * at))
-        if at >= 15:
+        os.utime(path, (1000 + 10 * index, 1000 + 10 * index))
+        if index >= 15:
             path.unlink()
-    found = status(folder)
-    assert (found.complete, found.parts, found.rows) == (False, 15, 150)
-    assert found.share == pytest.approx(0.75)
-    assert found.responses_per_s == pytest.approx(1.0)  # ten every ten seconds
-    assert found.eta == pytest.approx(50.0)
-    assert found.last_part_ago is not None
-    assert found.last_part_ago > 1e9
+    result = status(folder)
+    assert (result.complete, result.parts, result.rows) == (False, 15, 150)
+    assert result.share == pytest.approx(0.75)
+    assert result.responses_per_s == pytest.approx(1.0)  # ten every ten seconds
+    assert result.eta == pytest.approx(50.0)
+    assert result.last_part_ago is not None
+    assert result.last_part_ago > 1e9
 
 
 def test_a_run_with_nothing_done_tells_nothing_of_time(tmp_path: Path) -> None:
     folder = corpus(tmp_path, [1.0] * 20)
     for part in Parts(folder).listing():
         (tmp_path / "parts" / part.name).unlink()
-    found = status(folder)
-    assert (found.complete, found.share, found.last_part_ago, found.responses_per_s, found.eta) == (
+    result = status(folder)
+    assert (result.complete, result.share, result.last_part_ago, result.responses_per_s, result.eta) == (
         False,
         0,
         None,

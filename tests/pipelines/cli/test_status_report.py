@@ -44,8 +44,10 @@ def run(*arguments: object) -> Result:
 @pytest.fixture
 def scored(tmp_path: Path) -> str:
     """Three prompts with two responses each."""
-    rows = [{"prompt": f"p{at}", "responses": [f"good {at}", f"bad {at}"]} for at in range(3)]
-    return judged_corpus(tmp_path / "scored", rows, [[at + 2.0, float(at)] for at in range(3)], RowShape("prompt-responses"))
+    rows = [{"prompt": f"p{index}", "responses": [f"good {index}", f"bad {index}"]} for index in range(3)]
+    return judged_corpus(
+        tmp_path / "scored", rows, [[index + 2.0, float(index)] for index in range(3)], RowShape("prompt-responses")
+    )
 
 
 def made(command: str, scored: str, output: str) -> None:

@@ -37,5 +37,5 @@ def test_a_checkout_that_is_not_installed_says_so(monkeypatch: pytest.MonkeyPatc
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "version", missing)
-    told = CliRunner().invoke(cli, ["--version"])
-    assert (told.exit_code, told.output) == (0, "assay from a checkout that isn't installed\n")
+    message = CliRunner().invoke(cli, ["--version"])
+    assert (message.exit_code, message.output) == (0, "assay from a checkout that isn't installed\n")

@@ -58,6 +58,6 @@ def test_a_gate_ends_with_5_after_the_figures(tmp_path: Path) -> None:
 
 
 def test_another_folder_is_no_scored_corpus(tmp_path: Path) -> None:
-    said = refusal_of("diff", corpus(tmp_path / "a", [1.0]), tmp_path)
-    assert "isn't one itself" in said
-    assert "`diff` reads a scored corpus" in said
+    text = refusal_of("diff", corpus(tmp_path / "a", [1.0]), tmp_path)
+    assert "isn't one itself" in text
+    assert "`diff` reads a scored corpus" in text

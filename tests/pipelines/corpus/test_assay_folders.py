@@ -37,8 +37,8 @@ def folders(written: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _write_each(tmp_path: Path) -> Path:
-    rows = [{"prompt": f"p{at}", "response": "r"} for at in range(4)]
-    answered, rewards = RowShape("prompt-response"), [[float(at)] for at in range(4)]
+    rows = [{"prompt": f"p{index}", "response": "r"} for index in range(4)]
+    answered, rewards = RowShape("prompt-response"), [[float(index)] for index in range(4)]
     judged_corpus(tmp_path / "scored", rows, rewards, answered)
     drawn_corpus(tmp_path / "sampled", [{"prompt": "p"}], [[("a", 1.0), ("b", 2.0)]], prompts())
     judged_corpus(tmp_path / "both", rows, rewards, answered, ensemble=True)

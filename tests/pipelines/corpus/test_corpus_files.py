@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -72,9 +73,9 @@ def test_hidden_and_underscore_files_are_left_out_of_a_folder(tmp_path: Path) ->
 def test_what_has_no_known_ending_in_a_folder_is_named(tmp_path: Path) -> None:
     corpus(tmp_path, "in/a.jsonl", "in/x/b.json.gz", "in/c.csv", "in/_SUCCESS", "in/.c.crc", "elsewhere/d.jsonl")
     (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere")
-    found = find_corpus([str(tmp_path / "in")])
-    assert names(found.files) == ["a.jsonl"]
-    assert [path.removeprefix(f"{tmp_path}/in/") for path in found.left_out] == ["c.csv", "linked", "x/b.json.gz"]
+    actual_corpus = find_corpus([str(tmp_path / "in")])
+    assert names(actual_corpus.files) == ["a.jsonl"]
+    assert [path.removeprefix(f"{tmp_path}/in/") for path in actual_corpus.left_out] == ["c.csv", "linked", "x/b.json.gz"]
     assert names(find([str(tmp_path / "in" / "linked")])) == ["d.jsonl"]
 
 
@@ -103,8 +104,8 @@ def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -
     (tmp_path / "linked").symlink_to(tmp_path / "2024")
 
     def left_out(*inputs: str) -> list[str]:
-        found = find_corpus([str(tmp_path / text) for text in inputs])
-        return [path.removeprefix(f"{tmp_path}/") for path in found.left_out]
+        corpus = find_corpus([str(tmp_path / text) for text in inputs])
+        return [path.removeprefix(f"{tmp_path}/") for path in corpus.left_out]
 
     assert names(find([str(tmp_path / "*")])) == ["a.jsonl"]
     assert left_out("*") == ["2024", "2025", "linked", "notes"]
@@ -118,9 +119,9 @@ def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["of [2024]", "all*", "which?"])
 def test_a_folder_whose_name_looks_like_a_glob_is_a_folder(tmp_path: Path, name: str) -> None:
     corpus(tmp_path / name, "a.jsonl", "_c.jsonl", ".git/e.jsonl", "c.csv")
-    found = find_corpus([str(tmp_path / name)])
-    assert names(found.files) == ["a.jsonl"]
-    assert found.left_out == [str(tmp_path / name / "c.csv")]
+    actual_corpus = find_corpus([str(tmp_path / name)])
+    assert names(actual_corpus.files) == ["a.jsonl"]
+    assert actual_corpus.left_out == [str(tmp_path / name / "c.csv")]
 
 
 def test_a_name_that_looks_like_a_glob_is_a_name_first(tmp_path: Path) -> None:
@@ -178,9 +179,8 @@ def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: FileKind) ->
     assert file.extent == (len(LINES) if kind is FileKind.JSONL else None)
 
 
-@pytest.mark.parametrize(
-    ("data", "kind"),
-    [
+def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path) -> None:
+    cases: list[tuple[bytes, FileKind]] = [
         (b"[]", FileKind.ARRAY),
         (b'\xef\xbb\xbf \r\n\t[{"a": 1}]', FileKind.ARRAY),
         (b"", FileKind.JSONL),
@@ -193,12 +193,12 @@ def test_the_ending_tells_the_kind(tmp_path: Path, name: str, kind: FileKind) ->
         (b'{"a": 1},\n{"a": 2},\n', FileKind.ARRAY),
         (json.dumps({"a": "x" * 100_000}, indent=1).encode() * 2, FileKind.ARRAY),
         (json.dumps({"a": "x" * 100_000}).encode() + b"\n{}", FileKind.JSONL),
-    ],
-)
-def test_a_json_file_is_an_array_or_holds_lines(tmp_path: Path, data: bytes, kind: FileKind) -> None:
-    corpus(tmp_path, "x.json", data=data)
-    (file,) = find([str(tmp_path)])
-    assert (file.kind, file.extent) == (kind, None if kind is FileKind.ARRAY else len(data))
+    ]
+    for data, kind in cases:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        corpus(folder, "x.json", data=data)
+        (file,) = find([str(folder)])
+        assert (file.kind, file.extent) == (kind, None if kind is FileKind.ARRAY else len(data))
 
 
 ROW = {"prompt": "a", "response": "b"}
@@ -237,8 +237,8 @@ def test_a_row_in_a_file_by_itself_is_one_if_it_is_in_a_line(tmp_path: Path) -> 
         corpus(tmp_path, f"{number}.json", data=json.dumps(row).encode())
     assert [file.kind for file in find([str(tmp_path)])] == [FileKind.JSONL] * len(rows)
     corpus(tmp_path, "x.json", data=json.dumps(ROW, indent=1).encode())
-    told = r"x\.json is one object over several lines, with 'prompt', 'response': if it is a row, `jq -c \. .* writes it"
-    with pytest.raises(SourceError, match=told):
+    text = r"x\.json is one object over several lines, with 'prompt', 'response': if it is a row, `jq -c \. .* writes it"
+    with pytest.raises(SourceError, match=text):
         find([str(tmp_path / "x.json")])
 
 
@@ -254,12 +254,13 @@ TOLD = [
 ]
 
 
-@pytest.mark.parametrize(("data", "told"), TOLD)
-@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst"])
-def test_what_no_rows_can_be_read_of_is_told_as_what_it_is(tmp_path: Path, data: bytes, told: str, name: str) -> None:
-    corpus(tmp_path, name, data=data if data == POINTER else packed(name, data))
-    with pytest.raises(SourceError, match=f"(?s){re.escape(name)} {told}.*or leave it out"):
-        find([str(tmp_path)])
+def test_what_no_rows_can_be_read_of_is_told_as_what_it_is(tmp_path: Path) -> None:
+    for data, message in TOLD:
+        for name in ("x.json", "x.jsonl", "x.jsonl.gz", "x.jsonl.zst"):
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            corpus(folder, name, data=data if data == POINTER else packed(name, data))
+            with pytest.raises(SourceError, match=f"(?s){re.escape(name)} {message}.*or leave it out"):
+                find([str(folder)])
 
 
 @pytest.mark.parametrize(("data", "told"), TOLD[:2])
@@ -269,12 +270,15 @@ def test_a_parquet_file_that_is_none_is_told_as_what_it_is(tmp_path: Path, data:
         find([str(tmp_path)])
 
 
-@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.jsonl.gz", "x.jsonl.zst"])
-@pytest.mark.parametrize("data", [b"[\n]", b'[{"a": 1}]\n[{"a": 2}]', b'{"a": 1}\n[{"a": 2}]', b'{\n"a": 1}{\n"a": 2}'])
-def test_arrays_in_a_file_of_lines_are_refused_before_a_row_is_lost(tmp_path: Path, name: str, data: bytes) -> None:
-    corpus(tmp_path, name, data=packed(name, data))
-    with pytest.raises(SourceError, match=f"{name} holds JSON arrays, or objects over several lines, .* name it .json"):
-        find([str(tmp_path)])
+def test_arrays_in_a_file_of_lines_are_refused_before_a_row_is_lost(tmp_path: Path) -> None:
+    for name in ("x.jsonl", "x.ndjson", "x.jsonl.gz", "x.jsonl.zst"):
+        for data in (b"[\n]", b'[{"a": 1}]\n[{"a": 2}]', b'{"a": 1}\n[{"a": 2}]', b'{\n"a": 1}{\n"a": 2}'):
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            corpus(folder, name, data=packed(name, data))
+            with pytest.raises(
+                SourceError, match=f"{name} holds JSON arrays, or objects over several lines, .* name it .json"
+            ):
+                find([str(folder)])
 
 
 @pytest.mark.parametrize("data", [b"what\n", b'{"a": \n', b'"x"\n', b'\xff\xfe{"a": 1}\n', b"// x\n" + LINES])
@@ -300,9 +304,9 @@ def test_documents_beside_rows_are_left_out_of_a_folder_and_named(tmp_path: Path
     corpus(tmp_path, "dataset_infos.json", data=INFOS)
     corpus(tmp_path, "state.json", data=STATE)
     corpus(tmp_path, "meta.json", data=b'{"license": "mit", "n": 1}')
-    found = find_corpus([str(tmp_path)], first_index=3)
-    assert [(file.index, file.name) for file in found.files] == [(3, path.name)]
-    assert [text.removeprefix(f"{tmp_path}/") for text in found.left_out] == [
+    actual_corpus = find_corpus([str(tmp_path)], first_index=3)
+    assert [(file.index, file.name) for file in actual_corpus.files] == [(3, path.name)]
+    assert [text.removeprefix(f"{tmp_path}/") for text in actual_corpus.left_out] == [
         "dataset_infos.json (one object with 1 objects by key, 'default')",
         "meta.json (one object, with 'license', 'n')",
         "state.json (one object over several lines, with '_data_files', '_split')",
@@ -318,12 +322,12 @@ def test_a_dataset_that_was_saved_to_disk_is_told_as_such(tmp_path: Path, data: 
     if data is not None:
         corpus(tmp_path, "dataset_dict.json", data=b'{"splits": ["train"]}')
         corpus(tmp_path, "train/state.json", data=STATE)
-    told = (
+    text = (
         r"data-00000-of-00001\.arrow has a file name .* `datasets\.load_from_disk"
         if data
         else r"it holds .*\.arrow\. Assay reads"
     )
-    with pytest.raises(SourceError, match=told):
+    with pytest.raises(SourceError, match=text):
         find([str(tmp_path)])
 
 
@@ -384,7 +388,7 @@ def test_a_single_file_that_cannot_be_read_is_the_cause_of_nothing_but_itself(tm
 
 
 def test_of_many_files_that_cannot_be_read_twenty_are_named_and_the_others_counted(tmp_path: Path) -> None:
-    corpus(tmp_path, *(f"{at:02}.parquet" for at in range(23)))
+    corpus(tmp_path, *(f"{index:02}.parquet" for index in range(23)))
     with pytest.raises(SourceError) as refused:
         find([str(tmp_path)])
     first, *others, last = str(refused.value).splitlines()
@@ -470,9 +474,9 @@ def test_a_change_at_either_end_changes_the_fingerprint(tmp_path: Path, size: in
     path, data = tmp_path / "x.jsonl", bytearray(b"a" * size)
     before = fingerprint(path, bytes(data))
     assert fingerprint(path, bytes(data)) == before
-    for at in {0, min(size, SAMPLE) - 1, max(0, size - SAMPLE), size - 1}:
+    for index in {0, min(size, SAMPLE) - 1, max(0, size - SAMPLE), size - 1}:
         changed = data.copy()
-        changed[at] += 1
+        changed[index] += 1
         assert fingerprint(path, bytes(changed)) != before
 
 
@@ -553,7 +557,7 @@ def test_units_of_lines_tile_what_remains(remaining: list[Range], unit_bytes: in
     file = InputFile(0, "x", "/x", FileKind.JSONL, 100, "", 100)
     units = cut(file, remaining, (), unit_bytes)
     pieces = [unit.range for unit in units if unit.range is not None]
-    assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
+    assert [index for piece in pieces for index in range(*piece)] == [index for gap in remaining for index in range(*gap)]
     assert all(0 < end - start <= unit_bytes for start, end in pieces)
     assert all(unit.done == () for unit in units)
 
@@ -568,7 +572,7 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> InputFile:
 @given(GAPS)
 def test_units_of_parquet_are_slices_of_row_groups(grouped: InputFile, remaining: list[Range]) -> None:
     pieces = [unit.range for unit in cut(grouped, remaining, (), 1) if unit.range is not None]
-    assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
+    assert [index for piece in pieces for index in range(*piece)] == [index for gap in remaining for index in range(*gap)]
     assert all(start // 30 == (end - 1) // 30 for start, end in pieces)
 
 
@@ -579,7 +583,7 @@ def test_units_of_parquet_hold_as_many_row_groups_as_their_size_allows(
 ) -> None:
     unit_bytes = grouped.size * unit_rows // 100
     pieces = [unit.range for unit in cut(grouped, remaining, (), unit_bytes) if unit.range is not None]
-    assert [at for piece in pieces for at in range(*piece)] == [at for gap in remaining for at in range(*gap)]
+    assert [index for piece in pieces for index in range(*piece)] == [index for gap in remaining for index in range(*gap)]
     for start, end in pieces:
         assert end - start <= unit_rows or start // 30 == (end - 1) // 30, "a larger unit is of a single row group"
         next_end = next((min(end // 30 * 30 + 30, gap.end) for gap in remaining if gap.start < end < gap.end), None)
@@ -602,7 +606,7 @@ def test_what_cant_be_cut_is_one_unit_that_knows_what_is_done(kind: FileKind) ->
 
 
 def test_files_are_cut_off_where_a_limit_says() -> None:
-    files = [InputFile(at, "x", "/x", FileKind.JSONL, 100, "", 100) for at in range(3)]
+    files = [InputFile(index, "x", "/x", FileKind.JSONL, 100, "", 100) for index in range(3)]
     assert [file.extent for file in limit_files(files, [None, 40, 0])] == [100, 40, 0]
 
 
@@ -726,12 +730,12 @@ def test_an_object_with_the_tag_of_an_earlier_session_isnt_opened_again(
     assert [file.extent for file in first.files] == [7, None, len(LINES), len(LINES)]
     assert list(first.schemas.values()) == [pa.schema([("n", pa.int8())])]
     opened.clear()
-    known = {file.path: file for file in first.files}
-    again = find_corpus([f"{BUCKET}/in"], 5, known)
+    files = {file.path: file for file in first.files}
+    again = find_corpus([f"{BUCKET}/in"], 5, files)
     assert again.files == [replace(file, index=file.index + 5) for file in first.files]
     assert (opened, again.schemas) == ([], {})
     s3.pipe_file(f"{BUCKET}/in/b.json", b'[{"b": 1}]')
-    assert find_corpus([f"{BUCKET}/in"], 0, known).files[1].fingerprint != first.files[1].fingerprint
+    assert find_corpus([f"{BUCKET}/in"], 0, files).files[1].fingerprint != first.files[1].fingerprint
     assert opened == [f"{BUCKET}/in/b.json"], "of the same size, but with another tag"
 
 

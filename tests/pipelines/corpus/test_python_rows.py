@@ -16,9 +16,8 @@ NO_TEXT = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffer
 NONE = Unconvertible.VALUE
 
 
-@pytest.mark.parametrize(
-    ("column", "values"),
-    [
+def test_a_value_without_an_object_is_marked_and_all_others_are_as_they_were() -> None:
+    cases: list[tuple[pa.Array, list[Any]]] = [
         (pa.array([0, NEVER, -NEVER, None], TIME), [HERE, NONE, NONE, None]),
         (pa.array([0, 2**40], pa.timestamp("s")), [HERE, NONE]),  # in the year 36812
         (pa.array([0, None], pa.timestamp("us", "Mars/Olympus")), [NONE, None]),
@@ -35,15 +34,13 @@ NONE = Unconvertible.VALUE
             ),
             [[{"at": NONE, "text": "x"}], None, [None]],
         ),
-    ],
-    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
-)
-def test_a_value_without_an_object_is_marked_and_all_others_are_as_they_were(column: pa.Array, values: list[Any]) -> None:
-    with pytest.raises((OverflowError, ValueError)):
-        column.to_pylist()
-    table = pa.table({"x": column, "n": range(len(column))})
-    assert python_rows(table) == [{"x": value, "n": number} for number, value in enumerate(values)]
-    assert python_rows(table.to_batches()[0]) == python_rows(table)
+    ]
+    for column, values in cases:
+        with pytest.raises((OverflowError, ValueError)):
+            column.to_pylist()
+        table = pa.table({"x": column, "n": range(len(column))})
+        assert python_rows(table) == [{"x": value, "n": number} for number, value in enumerate(values)]
+        assert python_rows(table.to_batches()[0]) == python_rows(table)
 
 
 def test_the_rows_are_those_of_arrow_otherwise() -> None:

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import re
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
@@ -36,7 +37,9 @@ TOO_LARGE = "record_too_large"
 
 _ODD_LINE = st.sampled_from([b"", b" ", b"\t\r", b"{}", b'{"a": 1}\r', b"\xef\xbb\xbf{}", b"\xff", b"x" * 30])
 _LINES = st.lists(_ODD_LINE | st.binary(max_size=9), max_size=12).map(b"\n".join)
-JSONL = st.tuples(_LINES, st.sampled_from([b"", b"\n", b"\n\n"])).map(b"".join)
+_TEXTS = st.tuples(_LINES, st.sampled_from([b"", b"\n", b"\n\n"])).map(b"".join)
+JSONL = _TEXTS.filter(lambda data: b"\0" not in data[:8] and not data.strip().startswith((b"[", b"<")))
+"""A file that begins as UTF-16, an array or a page is refused, and no line of it read."""
 LIMIT = st.integers(1, 40) | st.just(PLENTY)
 
 
@@ -75,19 +78,19 @@ def records(rows: Iterable[RawRow]) -> list[tuple[int, str | None, bytes | None]
 
 def lines_of(data: bytes, limit: int) -> list[tuple[int, str | None, bytes | None]]:
     """The same, by the simplest means."""
-    found: list[tuple[int, str | None, bytes | None]] = []
+    result: list[tuple[int, str | None, bytes | None]] = []
     for match in re.finditer(rb"[^\n]*\n|[^\n]+", data):
         line = match[0]
         if len(line.removesuffix(b"\n")) > limit:
-            found.append((match.start(), TOO_LARGE, None))
+            result.append((match.start(), TOO_LARGE, None))
         elif line.strip():
-            found.append((match.start(), None, line.rstrip(b"\r\n")))
-    return found
+            result.append((match.start(), None, line.rstrip(b"\r\n")))
+    return result
 
 
 def in_pieces(compress: Callable[[bytes], bytes], data: bytes, cuts: Sequence[int]) -> bytes:
     """Compressed as several members, or frames, one after the other."""
-    edges = [0, *sorted(min(at, len(data)) for at in cuts), len(data)]
+    edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     return b"".join(compress(data[start:end]) for start, end in itertools.pairwise(edges))
 
 
@@ -130,9 +133,9 @@ def test_what_is_done_is_left_out_and_nothing_else(
     done = [row for row in whole if choice.draw(st.booleans())]
     open_ranges = gaps(ranges(done), len(data))
     other_size = choice.draw(st.integers(1, 40))
-    rest = [row for unit in cut(file, open_ranges, ranges(done), other_size) for row in raw_rows(unit, limit)]
-    assert tiles(ranges(done) + ranges(rest), len(data))
-    assert sorted(records(done) + records(rest)) == lines_of(data, limit)
+    rows = [row for unit in cut(file, open_ranges, ranges(done), other_size) for row in raw_rows(unit, limit)]
+    assert tiles(ranges(done) + ranges(rows), len(data))
+    assert sorted(records(done) + records(rows)) == lines_of(data, limit)
 
 
 @any_speed
@@ -207,14 +210,14 @@ def test_a_truncated_file_gives_the_rows_before_and_says_so(
 ) -> None:
     rows = [json.dumps({"number": number, "half": number / 7}).encode() for number in range(20_000)]
     file = file_of(tmp_path / name, compress(b"\n".join(rows))[:-missing])
-    found: list[bytes | None] = []
+    datas: list[bytes | None] = []
     with pytest.raises(SourceError, match=re.escape(file.path)) as refusal:
-        keep(found, raw_rows(Unit(file, None), PLENTY))
-    assert 1000 < len(found) < len(rows)
-    read_bytes = sum(len(row or b"") + 1 for row in found)
+        keep(datas, raw_rows(Unit(file, None), PLENTY))
+    assert 1000 < len(datas) < len(rows)
+    read_bytes = sum(len(row or b"") + 1 for row in datas)
     place = f"after byte {read_bytes:,} of its decompressed content (it has {file.size:,} bytes on disk)"
     assert place in str(refusal.value)
-    assert found == rows[: len(found)]
+    assert datas == rows[: len(datas)]
 
 
 @pytest.mark.usefixtures("broken_later")
@@ -333,13 +336,13 @@ def elements(path: Path, data: bytes, block: int = PLENTY, limit: int = PLENTY) 
 
 def between(data: bytes, rows: Sequence[RawRow]) -> list[bytes]:
     """What is left of a file without its records, in order. Fails if a record isn't in the file as it is."""
-    left, position = [], 0
+    remaining, position = [], 0
     for row in rows:
         assert row.record is not None
-        at = data.index(row.record, position)
-        left.append(data[position:at].strip())
-        position = at + len(row.record)
-    return [*left, data[position:].strip()]
+        index = data.index(row.record, position)
+        remaining.append(data[position:index].strip())
+        position = index + len(row.record)
+    return [*remaining, data[position:].strip()]
 
 
 def parses(record: bytes | None) -> bool:
@@ -358,7 +361,7 @@ def test_elements_come_out_as_they_are_written(
     data = before + json.dumps(values, **style).encode() + b"\n"
     rows = elements(folder / "x.json", data, block)
     assert [json.loads(row.record or b"") for row in rows] == values
-    assert ranges(rows) == [Range(at, at + 1) for at in range(len(values))]
+    assert ranges(rows) == [Range(index, index + 1) for index in range(len(values))]
     if values:
         first, *commas, last = between(data, rows)
         assert (first.removeprefix(b"\xef\xbb\xbf").strip(), commas, last) == (b"[", [b","] * (len(values) - 1), b"]")
@@ -400,9 +403,9 @@ def test_a_broken_array_loses_no_byte_but_its_commas_and_brackets(folder: Path, 
     assert ends == 1 + further or (ends == further and rows[-1].record == b"")
 
 
-@pytest.mark.parametrize(
-    ("data", "records"),
-    [
+def test_what_becomes_of_a_broken_array(tmp_path: Path) -> None:
+    blocks: list[int] = [8, PLENTY]
+    cases_2: list[tuple[bytes, list[bytes]]] = [
         (b"[]", []),
         (b"[", [b""]),
         (b"[1,", [b"1", b""]),
@@ -416,11 +419,11 @@ def test_a_broken_array_loses_no_byte_but_its_commas_and_brackets(folder: Path, 
         (b"[1] garbage, [2]", [b"1", b"garbage, [2]"]),
         (b'[1]{"a":1', [b"1", b'{"a":1']),
         (b"[1][2", [b"1", b"2", b""]),
-    ],
-)
-@pytest.mark.parametrize("block", [8, PLENTY])
-def test_what_becomes_of_a_broken_array(tmp_path: Path, data: bytes, records: list[bytes], block: int) -> None:
-    assert [row.record for row in elements(tmp_path / "x.json", data, block)] == records
+    ]
+    for data, records in cases_2:
+        for block in blocks:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            assert [row.record for row in elements(folder / "x.json", data, block)] == records
 
 
 _OBJECT = st.dictionaries(_TEXT, VALUES, max_size=3)
@@ -440,7 +443,7 @@ def test_arrays_and_objects_after_one_another_are_read_to_the_end(
     rows = elements(folder / "x.json", data.encode(), block)
     expected = [row for value in values for row in (value if isinstance(value, list) else [value])]
     assert [json.loads(row.record or b"") for row in rows] == expected
-    assert ranges(rows) == [Range(at, at + 1) for at in range(len(expected))]
+    assert ranges(rows) == [Range(index, index + 1) for index in range(len(expected))]
 
 
 def test_many_objects_after_one_another_take_linear_time(tmp_path: Path) -> None:
@@ -495,35 +498,36 @@ def test_any_range_of_a_parquet_file_is_read(
 def test_a_parquet_table_has_its_own_columns_and_types(tmp_path: Path) -> None:
     table = pa.table({"x": pa.array([[1], None], pa.list_(pa.int8())), "y": pa.array(["a", "b"], pa.large_string())})
     pq.write_table(table, tmp_path / "x.parquet")
-    (found,) = read(Unit(find([str(tmp_path)])[0], Range(0, 2)), PLENTY, never)
-    assert found.column_names == [FILE, START, END, NOTE, "x", "y"]
-    assert found.select(["x", "y"]).equals(table)
+    (result,) = read(Unit(find([str(tmp_path)])[0], Range(0, 2)), PLENTY, never)
+    assert result.column_names == [FILE, START, END, NOTE, "x", "y"]
+    assert result.select(["x", "y"]).equals(table)
 
 
 # --- files that change ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.json", "x.parquet"])
-@pytest.mark.parametrize("change", ["changed", "gone", "touched"])
-def test_no_row_comes_out_of_a_file_that_changes_while_it_is_read(tmp_path: Path, name: str, change: str) -> None:
-    path, lines = tmp_path / name, [b'{"a": %d}' % at for at in range(3000)]
-    if name == "x.parquet":
-        pq.write_table(pa.table({"a": range(3000)}), path)
-    else:
-        joined = b"[" + b",".join(lines) + b"]" if name == "x.json" else b"\n".join(lines)
-        path.write_bytes(gzip.compress(joined) if name.endswith(".gz") else joined)
-    (file,) = find([str(path)])
-    tables = read(Unit(file, Range(0, file.extent) if file.extent else None), PLENTY, never)
-    next(tables)
-    if change == "changed":
-        path.write_bytes(path.read_bytes()[::-1])
-    elif change == "gone":
-        path.rename(tmp_path / "elsewhere")
-    os.utime(path if path.exists() else tmp_path / "elsewhere", (1, 1))
-    with pytest.raises(
-        SourceError, match="is missing; put it back" if change == "gone" else "was written to while it was read"
-    ):
-        next(tables)
+def test_no_row_comes_out_of_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    for name in ("x.jsonl", "x.jsonl.gz", "x.json", "x.parquet"):
+        for change in ("changed", "gone", "touched"):
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            path, lines = folder / name, [b'{"a": %d}' % index for index in range(3000)]
+            if name == "x.parquet":
+                pq.write_table(pa.table({"a": range(3000)}), path)
+            else:
+                joined = b"[" + b",".join(lines) + b"]" if name == "x.json" else b"\n".join(lines)
+                path.write_bytes(gzip.compress(joined) if name.endswith(".gz") else joined)
+            (file,) = find([str(path)])
+            tables = read(Unit(file, Range(0, file.extent) if file.extent else None), PLENTY, never)
+            next(tables)
+            if change == "changed":
+                path.write_bytes(path.read_bytes()[::-1])
+            elif change == "gone":
+                path.rename(folder / "elsewhere")
+            os.utime(path if path.exists() else folder / "elsewhere", (1, 1))
+            with pytest.raises(
+                SourceError, match="is missing; put it back" if change == "gone" else "was written to while it was read"
+            ):
+                next(tables)
 
 
 def in_format(name: str, texts: Sequence[str]) -> bytes:

@@ -117,11 +117,13 @@ def test_pairs_choices_and_exports_are_those_without_the_step(lazy: Dataset, sco
 
 @FORMATS
 def test_candidates_are_drawn_and_paired_as_without_the_step(batch_format: str) -> None:
-    asked = ray.data.from_items([{"messages": [{"role": "user", "content": f"What is {at}?"}], "id": at} for at in range(6)])
+    request = ray.data.from_items(
+        [{"messages": [{"role": "user", "content": f"What is {index}?"}], "id": index} for index in range(6)]
+    )
     models: dict[str, Any] = {"policy": "tiny-genrm", "judge": "tiny-attributes", "engine": "fake", "policy_max_tokens": 16}
-    drawn = pipelines.sample(asked, **models, n=2)
+    drawn = pipelines.sample(request, **models, n=2)
     held = drawn.materialize()
-    assert ordered(pipelines.sample(through(asked, batch_format), **models, n=2)) == ordered(held)
+    assert ordered(pipelines.sample(through(request, batch_format), **models, n=2)) == ordered(held)
     result, expected = (
         ordered(pipelines.pairs(each, "trl", of=drawn, **FEW)) for each in (through(held, batch_format), held)
     )
@@ -136,7 +138,7 @@ def test_nan_and_na_are_null() -> None:
         system = pd.Series(["Be brief.", float("nan"), None, pd.NA], dtype=object)
         return frame.assign(system=system, label=pd.array([1, None, 2, 3], dtype="Int64"), note=[np.nan, "x", pd.NaT, None])
 
-    rows = [chat(f"What is {at}?", str(at), id=at) for at in range(4)]
+    rows = [chat(f"What is {index}?", str(index), id=index) for index in range(4)]
     result = pipelines.score(
         ray.data.from_items(rows, override_num_blocks=1).map_batches(with_gaps, batch_format="pandas"), **FAKE
     ).take_all()
@@ -160,7 +162,7 @@ def test_turns_may_be_of_types_that_no_column_holds() -> None:
             talk[0]["content"] = np.array([{"type": "text", "text": talk[0]["content"]}], dtype=object)
         return batch
 
-    rows = [chat(f"What is {at}?", str(at), id=at) for at in range(3)]
+    rows = [chat(f"What is {index}?", str(index), id=index) for index in range(3)]
     mixed = ray.data.from_items(rows).map_batches(with_parts)
     result = sorted(pipelines.score(mixed, **FAKE).take_all(), key=lambda row: str(row["id"]))
     expected = pipelines.score(ray.data.from_items(rows), **FAKE).take_all()
@@ -178,7 +180,7 @@ def test_a_value_that_arrow_has_no_type_for_is_carried_as_it_is() -> None:
             "pixels": np.zeros((len(batch["id"]), 2, 2)),
         }
 
-    rows = [chat(f"What is {at}?", str(at), id=at) for at in range(3)]
+    rows = [chat(f"What is {index}?", str(index), id=index) for index in range(3)]
     result = pipelines.score(ray.data.from_items(rows).map_batches(with_pictures), **FAKE).take_all()
     assert [row["status"] for row in result] == ["scored"] * 3
     assert all(isinstance(row["picture"], Picture) and np.shape(row["pixels"]) == (2, 2) for row in result)

@@ -67,7 +67,7 @@ def folder(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_prompt_has_its_candidates_each_with_a_reward(drawn: Dataset, held: list[dict[str, Any]]) -> None:
     assert len(held) == N * PROMPTS
     assert sorted({row["id"] for row in held}) == list(range(PROMPTS))
-    assert {row["response_name"] for row in held} == {f"candidate[{at}]" for at in range(N)}
+    assert {row["response_name"] for row in held} == {f"candidate[{index}]" for index in range(N)}
     assert all(row["status"] == "scored" and row["candidate"] for row in held)
     assert len({row["candidate"] for row in held}) > PROMPTS
     assert set(held[0]) == {"messages", "id", *drawn.schema().names} - set()
@@ -79,12 +79,12 @@ def test_the_same_dataset_again_draws_the_same(held: list[dict[str, Any]]) -> No
 
 
 def test_a_candidates_reward_is_what_scoring_its_conversation_gives(held: list[dict[str, Any]]) -> None:
-    told = [
+    message = [
         {"messages": [{"role": "system", "content": "Be brief."}, *row["messages"], _answer(row["candidate"])]}
         for row in held[:20]
     ]
-    found = score(ray.data.from_items(told), model="tiny-attributes", engine="fake").take_all()
-    rewards = {row["messages"][-1]["content"] + row["messages"][1]["content"]: row["reward"] for row in found}
+    result = score(ray.data.from_items(message), model="tiny-attributes", engine="fake").take_all()
+    rewards = {row["messages"][-1]["content"] + row["messages"][1]["content"]: row["reward"] for row in result}
     assert [rewards[row["candidate"] + row["messages"][0]["content"]] for row in held[:20]] == [
         row["reward"] for row in held[:20]
     ]
@@ -96,8 +96,8 @@ def _answer(text: str) -> dict[str, str]:
 
 def test_a_policy_may_be_adaptive_and_a_row_may_be_none() -> None:
     rows = [*prompts(4), {"messages": [], "id": 9}]
-    found = sample(ray.data.from_items(rows), **MODELS, enough=-99.0).take_all()
-    assert sorted((row["id"], row["response_name"], row["status"]) for row in found) == [
+    result = sample(ray.data.from_items(rows), **MODELS, enough=-99.0).take_all()
+    assert sorted((row["id"], row["response_name"], row["status"]) for row in result) == [
         *((number, "candidate[0]", "scored") for number in range(4)),
         (9, "candidate", "rejected"),
     ]
@@ -112,8 +112,8 @@ def test_pairs_and_choices_of_a_dataset_are_those_of_its_folder(folder: Path, tm
         rows_in(tmp_path / "pairs")
     )
     choose(str(folder), str(tmp_path / "best"), "top-k", k=2, per=per)
-    found = [{**row, "scores": dict(row["scores"])} for row in choose(read, "top-k", k=2, per=per, **FEW).take_all()]
-    assert plain(found) == plain(rows_in(tmp_path / "best"))
+    result = [{**row, "scores": dict(row["scores"])} for row in choose(read, "top-k", k=2, per=per, **FEW).take_all()]
+    assert plain(result) == plain(rows_in(tmp_path / "best"))
 
 
 def test_exports_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_exports_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Pa
 @pytest.mark.filterwarnings("ignore:this dataset is lazy")
 def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) -> None:
     """Generate, score, filter and pair: one lazy dataset."""
-    found = pairs(keep(drawn, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()
+    result = pairs(keep(drawn, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()
     good: dict[int, set[str]] = {}
     for row in held:
         if row["reward"] > -1:
             good.setdefault(row["id"], set()).add(row["candidate"])
-    assert 0 < len(found) <= sum(len(own) > 1 for own in good.values())
-    for row in found:
+    assert 0 < len(result) <= sum(len(item) > 1 for item in good.values())
+    for row in result:
         system, question, answer = row["chosen"]
         assert (system["role"], system["content"]) == ("system", "Be brief.")
         number = int(question["content"].split()[2])
@@ -140,12 +140,12 @@ def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) ->
 
 
 def test_a_scored_dataset_too() -> None:
-    rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(30)]
+    rows = [{"prompt": f"What is {index}?", "chosen": f"{index}", "rejected": f"{index + 1}"} for index in range(30)]
     made_up = score(ray.data.from_items(rows), model="tiny-attributes", engine="fake")
     with pytest.raises(SettingsError, match="this dataset are made up, by `engine` fake"):
         pairs(made_up, "openrlhf")
-    found = pairs(made_up, "openrlhf", fake_ok=True, **FEW).take_all()
-    assert 0 < len(found) <= 30
+    result = pairs(made_up, "openrlhf", fake_ok=True, **FEW).take_all()
+    assert 0 < len(result) <= 30
 
 
 @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ def test_whether_reasoning_was_stripped_is_known_of_a_dataset(judge: str, option
 @pytest.mark.long
 def test_margins_by_label_are_there_whichever_pair_of_a_prompt_comes_first() -> None:
     """Of two rows with one prompt, responses of both make pairs, too, which have no label."""
-    rows = [{"prompt": f"What is {at % 6}?", "chosen": f"{at}", "rejected": f"-{at}"} for at in range(12)]
+    rows = [{"prompt": f"What is {index % 6}?", "chosen": f"{index}", "rejected": f"-{index}"} for index in range(12)]
     made_up = score(ray.data.from_items(rows), model="tiny-attributes", engine="fake")
-    found = pairs(made_up, "trl", per="prompt", pairs="all", fake_ok=True, **FEW).take_all()
-    assert len(found) == 6 * 6
-    labelled = [row for row in found if row.get("label_margin") is not None]
+    result = pairs(made_up, "trl", per="prompt", pairs="all", fake_ok=True, **FEW).take_all()
+    assert len(result) == 6 * 6
+    labelled = [row for row in result if row.get("label_margin") is not None]
     numbers = [{row[side][0]["content"].strip("-") for side in ("chosen", "rejected")} for row in labelled]
-    assert sorted(numbers, key=str) == sorted(({f"{at}"} for at in range(12)), key=str)
+    assert sorted(numbers, key=str) == sorted(({f"{index}"} for index in range(12)), key=str)
 
 
 @pytest.mark.long
@@ -197,7 +197,7 @@ def test_among_equals_the_first_counts_whatever_comes_first() -> None:
         (best,) = choose(shuffled, "best", of=drawn, **FEW).take_all()
         assert best["response_name"] == "candidate[0]"
         names = [row["response_name"] for row in choose(shuffled, "top-k", of=drawn, k=12, **FEW).take_all()]
-        assert names == [f"candidate[{at}]" for at in range(12)]
+        assert names == [f"candidate[{index}]" for index in range(12)]
 
 
 @pytest.mark.parametrize(

@@ -54,18 +54,18 @@ def quiet_ray(s3_ray: None) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def table() -> pa.Table:
     """Sixty conversations; every tenth has no response that could be judged."""
-    found = [
+    result = [
         chat(
-            f"What is {at} + 1?",
-            f"It is {at + 1}." if at % 10 else "<extra_id_1>",
-            id=at,
-            tags=["a", str(at)] if at % 2 else None,
-            when=at * 1000,
-            raw=bytes([at]),
+            f"What is {index} + 1?",
+            f"It is {index + 1}." if index % 10 else "<extra_id_1>",
+            id=index,
+            tags=["a", str(index)] if index % 2 else None,
+            when=index * 1000,
+            raw=bytes([index]),
         )
-        for at in range(COUNT)
+        for index in range(COUNT)
     ]
-    return pa.Table.from_pylist(found, CARRIED)
+    return pa.Table.from_pylist(result, CARRIED)
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +79,8 @@ def score(dataset: Dataset, **options: Any) -> Dataset:
 
 
 def table_of(dataset: Dataset) -> pa.Table:
-    found: list[pa.Table] = ray.get(dataset.to_arrow_refs())
-    return pa.concat_tables(found)
+    tables: list[pa.Table] = ray.get(dataset.to_arrow_refs())
+    return pa.concat_tables(tables)
 
 
 def by_id(dataset: Dataset) -> list[dict[str, Any]]:
@@ -92,13 +92,13 @@ def ids(dataset: Dataset) -> list[int]:
 
 
 def test_columns_come_back_type_for_type_and_every_response_is_there(table: pa.Table, graded: Dataset) -> None:
-    found = table_of(graded).sort_by("id")
-    assert found.schema.equals(Columns(CARRIED, OUTPUTS, "", text=True).schema)
-    assert found.select(CARRIED.names).equals(table)
-    assert found.column("response_text").to_pylist() == [row["messages"][-1]["content"] for row in table.to_pylist()]
-    statuses = list(zip(found.column("status").to_pylist(), found.column("reason").to_pylist(), strict=True))
-    assert statuses == [("scored", None) if at % 10 else ("rejected", "control_token") for at in range(COUNT)]
-    assert [reward is None for reward in found.column("reward").to_pylist()] == [at % 10 == 0 for at in range(COUNT)]
+    result = table_of(graded).sort_by("id")
+    assert result.schema.equals(Columns(CARRIED, OUTPUTS, "", text=True).schema)
+    assert result.select(CARRIED.names).equals(table)
+    assert result.column("response_text").to_pylist() == [row["messages"][-1]["content"] for row in table.to_pylist()]
+    statuses = list(zip(result.column("status").to_pylist(), result.column("reason").to_pylist(), strict=True))
+    assert statuses == [("scored", None) if index % 10 else ("rejected", "control_token") for index in range(COUNT)]
+    assert [reward is None for reward in result.column("reward").to_pylist()] == [index % 10 == 0 for index in range(COUNT)]
 
 
 def test_a_dataset_is_scored_as_a_folder_is(tmp_path: Path, table: pa.Table, graded: Dataset) -> None:
@@ -112,18 +112,19 @@ def test_a_dataset_is_scored_as_a_folder_is(tmp_path: Path, table: pa.Table, gra
 def test_a_row_has_the_same_id_however_the_dataset_is_cut(table: pa.Table, graded: Dataset) -> None:
     expected = {row["id"]: row_id(row) for row in table.to_pylist()}
     assert len(set(expected.values())) == COUNT
-    for found in (graded, score(ray.data.from_arrow(table.slice(20)).repartition(2), batch_rows=7)):
-        assert all(row["row"] == expected[row["id"]] for row in found.take_all())
+    for result in (graded, score(ray.data.from_arrow(table.slice(20)).repartition(2), batch_rows=7)):
+        assert all(row["row"] == expected[row["id"]] for row in result.take_all())
     assert row_id({"a": 1, "b": b"x"}) == row_id({"b": b"x", "a": 1}) != row_id({"a": 2, "b": b"x"})
 
 
 def test_rows_of_several_responses_and_columns_of_ones_own() -> None:
     pairs = [
-        {"id": at, "chosen": chat("q", f"yes {at}")["messages"], "rejected": chat("q", "no")["messages"]} for at in range(8)
+        {"id": index, "chosen": chat("q", f"yes {index}")["messages"], "rejected": chat("q", "no")["messages"]}
+        for index in range(8)
     ]
-    found = by_id(score(ray.data.from_items(pairs)))
-    assert [row["response_name"] for row in found] == ["chosen", "rejected"] * 8
-    assert len({row["prompt_hash"] for row in found}) == 1
+    rows = by_id(score(ray.data.from_items(pairs)))
+    assert [row["response_name"] for row in rows] == ["chosen", "rejected"] * 8
+    assert len({row["prompt_hash"] for row in rows}) == 1
     named = ray.data.from_items([{"id": 1, "q": "q", "said": ["a", "b"]}])
     assert len(by_id(score(named, prompt_column="q", response_column="said"))) == 2
 
@@ -132,14 +133,14 @@ def test_the_turns_of_a_conversation_are_one_forward_pass() -> None:
     """The engine answers one request; at another it would die, and that would end the run."""
     talk = {"id": 1, "messages": [*chat("1 + 1?", "2")["messages"], *chat("2 + 2?", "4")["messages"]]}
     once: dict[str, Any] = {"engine_args": {"die_after": 1}, "max_engine_deaths": 1}
-    found = by_id(score(ray.data.from_items([talk]), model="tiny-scalar", turns="all", **once))
-    assert [(row["response_name"], row["status"]) for row in found] == [("turn[1]", "scored"), ("turn[3]", "scored")]
+    rows = by_id(score(ray.data.from_items([talk]), model="tiny-scalar", turns="all", **once))
+    assert [(row["response_name"], row["status"]) for row in rows] == [("turn[1]", "scored"), ("turn[3]", "scored")]
 
 
 def test_blocks_that_differ_come_out_in_one_type() -> None:
     few = [chat("q", "a", id=1), chat("q", "b", id=2, note="x", weight=0.5)]
-    found = by_id(score(ray.data.from_items(few, override_num_blocks=2)))
-    assert [(row["note"], row["weight"]) for row in found] == [(None, None), ("x", 0.5)]
+    rows = by_id(score(ray.data.from_items(few, override_num_blocks=2)))
+    assert [(row["note"], row["weight"]) for row in rows] == [(None, None), ("x", 0.5)]
 
 
 @pytest.mark.filterwarnings("ignore:this dataset is lazy")
@@ -150,12 +151,12 @@ def test_an_empty_dataset_comes_out_empty(table: pa.Table) -> None:
 
 
 def test_keep_is_lazy_and_keeps_what_sql_says(graded: Dataset) -> None:
-    found = pipelines.keep(graded, "reward > 0 and id % 2 = 0 and scores.correctness is not null")
+    result = pipelines.keep(graded, "reward > 0 and id % 2 = 0 and scores.correctness is not null")
     expected = [row["id"] for row in by_id(graded) if row["reward"] is not None and row["reward"] > 0 and row["id"] % 2 == 0]
     assert expected
-    assert ids(found) == expected
+    assert ids(result) == expected
     assert ids(pipelines.keep(graded.select_columns(["id", "raw"]), "id < 3")) == [0, 1, 2]
-    assert found.schema().names == graded.schema().names
+    assert result.schema().names == graded.schema().names
 
 
 def tie(row: dict[str, Any]) -> int:
@@ -168,9 +169,9 @@ def test_the_best_fraction_is_that_of_a_sort(graded: Dataset, by: str) -> None:
     candidates = [row for row in by_id(graded) if row["reward"] is not None and row["id"] < 50]
     value = np.floor if by != "reward" else float
     best = sorted(candidates, key=lambda row: (value(row["reward"]), tie(row)), reverse=True)[: int(0.3 * len(candidates))]
-    found = pipelines.top_fraction(graded, 0.3, by=by, keep="id < 50")
-    assert ids(found) == sorted(row["id"] for row in best)
-    assert ids(pipelines.top_fraction(graded.repartition(1), 0.3, by=by, keep="id < 50")) == ids(found)
+    result = pipelines.top_fraction(graded, 0.3, by=by, keep="id < 50")
+    assert ids(result) == sorted(row["id"] for row in best)
+    assert ids(pipelines.top_fraction(graded.repartition(1), 0.3, by=by, keep="id < 50")) == ids(result)
 
 
 @pytest.mark.parametrize(
@@ -178,10 +179,10 @@ def test_the_best_fraction_is_that_of_a_sort(graded: Dataset, by: str) -> None:
     [pytest.param(1, None, marks=pytest.mark.long), pytest.param(3, None, marks=pytest.mark.long), (2, 1.0)],
 )
 def test_the_best_of_each_prompt_are_those_of_a_brute_force(k: int, min_gap: float | None) -> None:
-    several = [chat(f"Prompt {at % 7}", f"answer {at}" if at % 9 else "", id=at) for at in range(50)]
-    found = score(ray.data.from_items(several, override_num_blocks=4)).materialize()
+    several = [chat(f"Prompt {index % 7}", f"answer {index}" if index % 9 else "", id=index) for index in range(50)]
+    result = score(ray.data.from_items(several, override_num_blocks=4)).materialize()
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in by_id(found):
+    for row in by_id(result):
         if row["reward"] is not None:
             groups.setdefault(row["prompt_hash"], []).append(row)
     expected: list[int] = []
@@ -189,8 +190,8 @@ def test_the_best_of_each_prompt_are_those_of_a_brute_force(k: int, min_gap: flo
         best = sorted(group, key=lambda row: (row["reward"], tie(row)), reverse=True)
         if min_gap is None or best[0]["reward"] - best[1]["reward"] >= min_gap:
             expected += [row["id"] for row in best[:k]]
-    assert ids(pipelines.top_k(found, k, min_gap=min_gap)) == sorted(expected)
-    assert len(ids(pipelines.top_k(found, k, per="row", keep="id < 9"))) == 8
+    assert ids(pipelines.top_k(result, k, min_gap=min_gap)) == sorted(expected)
+    assert len(ids(pipelines.top_k(result, k, per="row", keep="id < 9"))) == 8
 
 
 @pytest.mark.long
@@ -208,8 +209,8 @@ def test_a_scored_folder_and_its_dataset_choose_the_same(tmp_path: Path) -> None
     assert pipelines.top_k(folder, None, 1, per="row").kept == pipelines.top_k(dataset, 1, per="row").count() == 40
     assert pipelines.keep(folder, None, "reward > 0").kept == pipelines.keep(dataset, "reward > 0").count()
     flipped = next((tmp_path / "scored" / "parts").iterdir())
-    whole, at = flipped.read_bytes(), pq.read_metadata(flipped).row_group(0).column(0).data_page_offset - 10
-    flipped.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+    whole, data_page_offset = flipped.read_bytes(), pq.read_metadata(flipped).row_group(0).column(0).data_page_offset - 10
+    flipped.write_bytes(whole[:data_page_offset] + bytes([whole[data_page_offset] ^ 4]) + whole[data_page_offset + 1 :])
     with pytest.raises(SourceError, match=flipped.name):
         pipelines.read_scored(folder).take_all()
     flipped.unlink()

@@ -58,16 +58,16 @@ def same(found: Any, wanted: Any) -> None:
 def check(output: Path, rows: Sequence[Row], names: tuple[str, ...], **asked: Any) -> list[dict[str, Any]]:
     """Combine, and compare every number of every response; gives what came out."""
     combined(output, names, **asked)
-    found = corpora.scored(output)
+    result = corpora.scored(output)
     settings = CombineSettings(**asked)
     wanted = expected(rows, names, settings.combine, settings.suspect_reward, settings.suspect_disagreement)
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        same(one, other)
-        assert one["scores"] is None or one["scores"].keys() == other["scores"].keys()
-    places = [(at, f"r[{number}]") for at, row in enumerate(rows) for number, _ in enumerate(row)]
-    assert [(row["n"], row["response_name"]) for row in found] == places
-    return found
+    assert len(result) == len(wanted)
+    for item, other in zip(result, wanted, strict=True):
+        same(item, other)
+        assert item["scores"] is None or item["scores"].keys() == other["scores"].keys()
+    places = [(index, f"r[{number}]") for index, row in enumerate(rows) for number, _ in enumerate(row)]
+    assert [(row["n"], row["response_name"]) for row in result] == places
+    return result
 
 
 @pytest.mark.parametrize("how", Combine)
@@ -75,11 +75,11 @@ def check(output: Path, rows: Sequence[Row], names: tuple[str, ...], **asked: An
 def test_every_number_is_what_numpy_makes_of_it(tmp_path: Path, how: Combine, count: int) -> None:
     rows = some_rows(200, seed=count, members=count)
     members(tmp_path, rows, NAMES[:count], files=[90, 0, 110])
-    found = check(tmp_path, rows, NAMES[:count], combine=how, suspect_reward=0.2, suspect_disagreement=1.3)
-    reasons = {row["reason"] for row in found}
+    actual_rows = check(tmp_path, rows, NAMES[:count], combine=how, suspect_reward=0.2, suspect_disagreement=1.3)
+    reasons = {row["reason"] for row in actual_rows}
     assert reasons >= {None, "too_long", "not_finite"}
     assert ("no_baseline" in reasons) == how.needs_baseline
-    assert {row["suspect"] for row in found} == {True, False, None}
+    assert {row["suspect"] for row in actual_rows} == {True, False, None}
 
 
 def test_a_prompt_with_one_response_has_no_z_scores(tmp_path: Path) -> None:
@@ -99,37 +99,37 @@ def test_a_member_that_gives_all_the_same_reward_has_no_z_scores(tmp_path: Path)
     noise = 4.8e-7  # what another batch order moves
     rows = to_prompt("p", (1.0, 2.0), (2.0, 2.0 + noise), (3.0, 2.0))
     members(tmp_path, rows, AB)
-    found = check(tmp_path, rows, AB, combine="min")
-    assert [row["scores"]["z_a"] for row in found] == [-1.0, 0.0, 1.0]
-    assert [row["scores"]["z_b"] for row in found] == [None] * 3
-    assert [row["scores"]["z_mean"] for row in found] == [None] * 3
+    actual_rows = check(tmp_path, rows, AB, combine="min")
+    assert [row["scores"]["z_a"] for row in actual_rows] == [-1.0, 0.0, 1.0]
+    assert [row["scores"]["z_b"] for row in actual_rows] == [None] * 3
+    assert [row["scores"]["z_mean"] for row in actual_rows] == [None] * 3
 
 
 def test_a_response_that_a_member_didnt_score_is_in_no_baseline(tmp_path: Path) -> None:
     refused, failed = Score.rejected(Reason.CONTROL_TOKEN), Score.failed(Reason.NOT_FINITE, 3)
-    one, another = scored(100.0)[0], scored(-100.0)[0]
-    odd = [[Response("p", (one, refused))], [Response("p", (failed, refused))], [Response("p", (failed, another))]]
+    item, another = scored(100.0)[0], scored(-100.0)[0]
+    odd = [[Response("p", (item, refused))], [Response("p", (failed, refused))], [Response("p", (failed, another))]]
     rows = [*to_prompt("p", (1.0, 4.0), (2.0, 7.0), (6.0, 5.0)), *odd]
     members(tmp_path, rows, AB)
-    found = check(tmp_path, rows, AB)
-    assert [row["reason"] for row in found[3:]] == ["control_token", "not_finite", "not_finite"]
-    assert [row["status"] for row in found[3:]] == ["rejected", "failed", "failed"]
+    actual_rows = check(tmp_path, rows, AB)
+    assert [row["reason"] for row in actual_rows[3:]] == ["control_token", "not_finite", "not_finite"]
+    assert [row["status"] for row in actual_rows[3:]] == ["rejected", "failed", "failed"]
     z = [z_scores([1.0, 2.0, 6.0]), z_scores([4.0, 7.0, 5.0])]
-    assert [row["reward"] for row in found[:3]] == pytest.approx([(a + b) / 2 for a, b in zip(*z, strict=True)])
+    assert [row["reward"] for row in actual_rows[:3]] == pytest.approx([(a + b) / 2 for a, b in zip(*z, strict=True)])
 
 
 # --- suspects ------------------------------------------------------------------------------------------------------
 
 # Both members order the responses alike, but for one, which `a` likes more than any other.
-LIKED = [(at / 10, at / 10) for at in range(11)] + [(1.92, 0.6)]
+LIKED = [(index / 10, index / 10) for index in range(11)] + [(1.92, 0.6)]
 
 
 def test_what_one_model_likes_alone_is_suspect(tmp_path: Path) -> None:
     rows = to_prompt("p", *LIKED)
     members(tmp_path, rows, AB)
-    found = check(tmp_path, rows, AB)
-    assert [row["suspect"] for row in found] == [False] * 11 + [True]
-    assert found[11]["scores"]["z_disagreement"] > 1.96
+    actual_rows = check(tmp_path, rows, AB)
+    assert [row["suspect"] for row in actual_rows] == [False] * 11 + [True]
+    assert actual_rows[11]["scores"]["z_disagreement"] > 1.96
     assert [row["suspect"] for row in check(tmp_path, rows, AB, suspect_reward=1.5)] == [False] * 12
     assert [row["suspect"] for row in check(tmp_path, rows, AB, suspect_disagreement=3.0)] == [False] * 12
 
@@ -137,17 +137,17 @@ def test_what_one_model_likes_alone_is_suspect(tmp_path: Path) -> None:
 def test_what_one_model_dislikes_alone_isnt(tmp_path: Path) -> None:
     rows = to_prompt("p", *LIKED[:11], (-0.92, 0.4))
     members(tmp_path, rows, AB)
-    found = check(tmp_path, rows, AB)
-    assert found[11]["scores"]["z_disagreement"] > 1.96
-    assert found[11]["scores"]["z_mean"] < 0
-    assert [row["suspect"] for row in found] == [False] * 12
+    actual_rows = check(tmp_path, rows, AB)
+    assert actual_rows[11]["scores"]["z_disagreement"] > 1.96
+    assert actual_rows[11]["scores"]["z_mean"] < 0
+    assert [row["suspect"] for row in actual_rows] == [False] * 12
 
 
 def test_members_in_perfect_agreement_suspect_nothing(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((at * at / 7, at * at * 0.3 + 0.7) for at in range(12)))
+    rows = to_prompt("p", *((index * index / 7, index * index * 0.3 + 0.7) for index in range(12)))
     members(tmp_path, rows, AB)
-    found = check(tmp_path, rows, AB, suspect_disagreement=0.0)
-    assert [(row["suspect"], row["scores"]["z_disagreement"]) for row in found] == [(False, None)] * 12
+    actual_rows = check(tmp_path, rows, AB, suspect_disagreement=0.0)
+    assert [(row["suspect"], row["scores"]["z_disagreement"]) for row in actual_rows] == [(False, None)] * 12
 
 
 def greatest_z(count: int) -> float:
@@ -156,11 +156,11 @@ def greatest_z(count: int) -> float:
     return float((values[0] - values.mean()) / values.std(ddof=1))
 
 
-@pytest.mark.parametrize("z", [0.0, 0.5, 0.75, 1.0, 1.5, 1.96, 2.0, 2.58, 3.0, 7.3, 100.0])
-def test_the_fewest_responses_for_a_z_score(z: float) -> None:
-    count = responses_needed(z)
-    assert greatest_z(count) > z
-    assert count == 2 or greatest_z(count - 1) <= z + 1e-12
+def test_the_fewest_responses_for_a_z_score() -> None:
+    for z in (0.0, 0.5, 0.75, 1.0, 1.5, 1.96, 2.0, 2.58, 3.0, 7.3, 100.0):
+        count = responses_needed(z)
+        assert greatest_z(count) > z
+        assert count == 2 or greatest_z(count - 1) <= z + 1e-12
 
 
 def test_six_responses_are_needed_for_the_default() -> None:
@@ -184,7 +184,10 @@ def test_how_far_members_agree(tmp_path: Path) -> None:
     assert (agreement.prompts, agreement.compared, agreement.needed, agreement.too_few) == (5, 3, 6, 5)
     (pair,) = agreement.pairs
     assert (pair.first, pair.second, pair.same_best) == ("a", "b", pytest.approx(2 / 3))
-    z = [[one for prompt in list(prompts)[:3] for one in z_scores([own[at] for own in prompts[prompt]])] for at in (0, 1)]
+    z = [
+        [z_score for prompt in list(prompts)[:3] for z_score in z_scores([item[index] for item in prompts[prompt]])]
+        for index in (0, 1)
+    ]
     assert pair.correlation == pytest.approx(np.corrcoef(z)[0, 1])
 
 
@@ -192,11 +195,11 @@ def test_the_summary_counts_what_came_out(tmp_path: Path, monkeypatch: pytest.Mo
     rows = some_rows(150, seed=5, members=2)
     members(tmp_path, rows, AB)
     summary, agreement = combined(tmp_path, AB, suspect_disagreement=1.0)
-    found = corpora.scored(tmp_path)
+    result = corpora.scored(tmp_path)
     assert summary.rows == 150
-    assert summary.responses == len(found) == summary.scored + summary.rejected + summary.failed
-    assert summary.scored == sum(row["reward"] is not None for row in found)
-    assert summary.flags == {"suspect": sum(row["suspect"] is True for row in found)}
+    assert summary.responses == len(result) == summary.scored + summary.rejected + summary.failed
+    assert summary.scored == sum(row["reward"] is not None for row in result)
+    assert summary.flags == {"suspect": sum(row["suspect"] is True for row in result)}
     assert summary.flags["suspect"] > 0
     monkeypatch.setattr(score_ensemble, "baselines", None)  # nothing is compared again
     assert combined(tmp_path, AB, suspect_disagreement=1.0) == (summary, agreement)
@@ -217,7 +220,7 @@ def test_a_corpus_without_a_reward_is_combined_too(tmp_path: Path, rows: list[Ro
 
 def apart(tmp_path: Path, rows: list[Row], files: tuple[int, ...] = ()) -> str:
     """What is said if the second member holds these rows, and the first ten of its own."""
-    member(tmp_path, "a", to_prompt("p", *((float(at), 0.0) for at in range(10))), 0, part_rows=4)
+    member(tmp_path, "a", to_prompt("p", *((float(index), 0.0) for index in range(10))), 0, part_rows=4)
     member(tmp_path, "b", rows, 1, part_rows=3, files=files)
     with pytest.raises(AuditError) as caught:
         combined(tmp_path, AB)
@@ -226,29 +229,29 @@ def apart(tmp_path: Path, rows: list[Row], files: tuple[int, ...] = ()) -> str:
 
 
 def test_a_member_with_another_response_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(at)) for at in range(10)))
+    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
     rows[5] = to_prompt("q", (0.0, 0.0))[0]
     assert "a has r[0] of f0:5 (prompt p), where b has r[0] of f0:5 (prompt q)" in apart(tmp_path, rows)
 
 
 def test_a_member_with_more_or_fewer_responses_to_a_row_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(at)) for at in range(10)))
+    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
     rows[3] = [*rows[3], *rows[3]]
     assert "a has r[0] of f0:4 (prompt p), where b has r[1] of f0:3 (prompt p)" in apart(tmp_path, rows)
 
 
 def test_a_member_that_lacks_the_last_response_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(at)) for at in range(10)))
+    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
     assert "a has r[0] of f0:9 (prompt p), where b has no more" in apart(tmp_path, [*rows[:9], []])
 
 
 def test_a_member_with_one_more_at_the_end_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(at)) for at in range(10)))
+    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
     assert "b has r[1] of f0:9 (prompt p), and that is more" in apart(tmp_path, [*rows[:9], [*rows[9], *rows[9]]])
 
 
 def test_a_member_of_other_files_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(at)) for at in range(10)))
+    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
     assert "weren't made of the same files" in apart(tmp_path, rows, files=(4, 6))
 
 
@@ -328,7 +331,7 @@ def test_a_member_that_scored_otherwise_since_is_not_filtered_but_combined_anew(
     members(tmp_path, rows, AB)
     check(tmp_path, rows, AB)
     Parts(folder_of(str(tmp_path), "b")).delete()
-    other = [[Response(of.prompt, (of.scores[0], *scored(float(at)))) for of in row] for at, row in enumerate(rows)]
+    other = [[Response(of.prompt, (of.scores[0], *scored(float(index)))) for of in row] for index, row in enumerate(rows)]
     member(tmp_path, "b", other, 1, part_rows=8)
     with pytest.raises(SourceError, match=r"made of what b had scored, and .*models/b holds another run now"):
         keep(FilterSettings(scored=str(tmp_path), keep="reward > 0"))
@@ -341,7 +344,7 @@ def test_parts_of_a_member_that_changed_alone_are_combined_anew(tmp_path: Path) 
     members(tmp_path, rows, AB)
     check(tmp_path, rows, AB)
     Parts(folder_of(str(tmp_path), "b")).delete()
-    other = [[Response(of.prompt, (of.scores[0], *scored(float(at)))) for of in row] for at, row in enumerate(rows)]
+    other = [[Response(of.prompt, (of.scores[0], *scored(float(index)))) for of in row] for index, row in enumerate(rows)]
     member(tmp_path, "b", other, 1, part_rows=7)
     manifest = read_manifest(folder_of(str(tmp_path), "b"))
     assert manifest is not None
@@ -386,6 +389,6 @@ def test_an_ensemble_in_an_object_store(s3: Any) -> None:
     for part in parts.listing():
         with open_read(parts.parts_folder.file(part.name)) as stream:
             tables.append(pq.read_table(stream))
-    found = [row["reward"] for table in tables for row in table.to_pylist()]
-    for reward, wanted in zip(found, expected(rows, AB, Combine.Z_MEAN, 0.0, 1.96), strict=True):
+    rewards = [row["reward"] for table in tables for row in table.to_pylist()]
+    for reward, wanted in zip(rewards, expected(rows, AB, Combine.Z_MEAN, 0.0, 1.96), strict=True):
         same(reward, wanted["reward"])

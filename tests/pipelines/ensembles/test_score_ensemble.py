@@ -314,9 +314,8 @@ def test_a_member_is_called_by_the_last_part_of_its_id() -> None:
     assert len({name.lower() for name in score_fields(found)}) == len(score_fields(found))
 
 
-@pytest.mark.parametrize(
-    ("models", "message"),
-    [
+def test_mistakes_in_the_models_are_told() -> None:
+    cases: list[tuple[Any, str]] = [
         (("a",), "models has 1: must have at least 2"),
         (("a", "a"), "a is given twice with the same settings"),
         (("a", {"model": "b", "name": "mean"}), "can't be called 'mean'"),
@@ -327,11 +326,10 @@ def test_a_member_is_called_by_the_last_part_of_its_id() -> None:
             r"models\[1\]\.engine\.engin isn't a setting; .*did you mean engine",
         ),
         ("a", "models"),
-    ],
-)
-def test_mistakes_in_the_models_are_told(models: Any, message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        names(*models) if isinstance(models, tuple) else settings(Path("in"), Path("out"), models=models)
+    ]
+    for models, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            names(*models) if isinstance(models, tuple) else settings(Path("in"), Path("out"), models=models)
 
 
 def test_a_member_may_have_settings_of_its_own() -> None:

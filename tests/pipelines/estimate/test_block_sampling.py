@@ -185,9 +185,9 @@ def test_of_a_large_file_that_must_be_read_through_the_beginning_is_read(
 def test_a_limit_is_the_end_of_the_file(tmp_path: Path) -> None:
     lengths = [skewed(200), [7] * 100]
     files = corpus(tmp_path, "json", lengths)
-    found = estimated(sampled(limit_files(files, [50, 0]), 1000, 0))
-    assert found["rows"] == Estimate.exact(50)
-    assert found["tokens"] == Estimate.exact(sum(lengths[0][:50]))
+    estimates = estimated(sampled(limit_files(files, [50, 0]), 1000, 0))
+    assert estimates["rows"] == Estimate.exact(50)
+    assert estimates["tokens"] == Estimate.exact(sum(lengths[0][:50]))
 
 
 def test_the_same_seed_draws_the_same_rows(tmp_path: Path) -> None:

@@ -57,37 +57,33 @@ def billed(
 
 
 def test_the_bounds_of_the_tokens_go_through_to_the_price(head: RewardModel) -> None:
-    found = billed(head, tokens_per_s=10_000, gpus=40, gpu_price=2.0)
-    assert (found.engines, found.gpus) == (2, 32)  # eight are left over, and idle
-    assert found.work_s == Estimate(50_000, 45_000, 60_000)
-    assert found.gpu_hours is not None
-    assert found.gpu_hours.value == pytest.approx(50_000 * 32 / 3600)
-    assert found.cost is not None
-    assert found.cost.high == pytest.approx(60_000 * 32 / 3600 * 2)
-    assert any("2 are 2 times as fast" in assumption for assumption in found.assumptions)
+    bill = billed(head, tokens_per_s=10_000, gpus=40, gpu_price=2.0)
+    assert (bill.engines, bill.gpus) == (2, 32)  # eight are left over, and idle
+    assert bill.work_s == Estimate(50_000, 45_000, 60_000)
+    assert bill.gpu_hours is not None
+    assert bill.gpu_hours.value == pytest.approx(50_000 * 32 / 3600)
+    assert bill.cost is not None
+    assert bill.cost.high == pytest.approx(60_000 * 32 / 3600 * 2)
+    assert any("2 are 2 times as fast" in assumption for assumption in bill.assumptions)
 
 
-@pytest.mark.parametrize(
-    ("pool", "gpus", "engines"),
-    [
+def test_the_engines_are_those_that_the_run_has(head: RewardModel) -> None:
+    cases: list[tuple[dict[str, int], int | None, int]] = [
         ({"replicas": 8}, None, 8),
         ({"replicas": 2}, 40, 2),
         ({"replicas": 1}, 40, 1),  # the others are idle in the run as well
         ({"max_replicas": 8}, None, 8),
         ({"max_replicas": 8, "min_replicas": 2}, 40, 2),
         ({"max_replicas": 1}, 40, 1),
-    ],
-)
-def test_the_engines_are_those_that_the_run_has(
-    head: RewardModel, pool: dict[str, int], gpus: int | None, engines: int
-) -> None:
-    planned = billed(head, pool=ReplicaSettings(**pool), gpus=gpus, tokens_per_s=10_000, gpu_price=1.0)
-    assert (planned.engines, planned.gpus) == (engines, 16 * engines)
-    assert planned.work_s is not None
-    assert planned.work_s.value == pytest.approx(1e9 / 10_000 / engines)
-    most = pool.get("max_replicas")
-    named = f"the pool has {engines} engines from its start to its end (--max-replicas {most})"
-    assert (named in planned.assumptions) == (most is not None)
+    ]
+    for pool, gpus, engines in cases:
+        planned = billed(head, pool=ReplicaSettings(**pool), gpus=gpus, tokens_per_s=10_000, gpu_price=1.0)
+        assert (planned.engines, planned.gpus) == (engines, 16 * engines)
+        assert planned.work_s is not None
+        assert planned.work_s.value == pytest.approx(1e9 / 10_000 / engines)
+        most = pool.get("max_replicas")
+        named = f"the pool has {engines} engines from its start to its end (--max-replicas {most})"
+        assert (named in planned.assumptions) == (most is not None)
 
 
 @pytest.mark.parametrize("pool", [{"replicas": 3}, {"min_replicas": 3, "max_replicas": 8}])
@@ -97,15 +93,15 @@ def test_gpus_that_dont_hold_the_engines_are_refused(head: RewardModel, pool: di
 
 
 def test_a_published_speed_is_of_forward_passes_and_of_all_gpus_of_an_engine(head: RewardModel) -> None:
-    found = billed(head)
-    assert found.speed is not None
-    assert found.work_s is not None
-    assert found.speed.read == pytest.approx(453 * 16 / 8 * 405 / 341 / 2 * 16, rel=0.001)
-    assert found.work_s.value == pytest.approx(0.5e9 / found.speed.read)
-    assert found.least_s is not None
-    assert found.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 989.4e12))
-    assert found.least_s.value < found.work_s.value
-    assert found.cost is None
+    bill = billed(head)
+    assert bill.speed is not None
+    assert bill.work_s is not None
+    assert bill.speed.read == pytest.approx(453 * 16 / 8 * 405 / 341 / 2 * 16, rel=0.001)
+    assert bill.work_s.value == pytest.approx(0.5e9 / bill.speed.read)
+    assert bill.least_s is not None
+    assert bill.least_s.value == pytest.approx(2 * 341e9 * 0.5e9 / (16 * 989.4e12))
+    assert bill.least_s.value < bill.work_s.value
+    assert bill.cost is None
 
 
 def test_the_precision_that_the_model_runs_in_decides_its_speed_and_its_bound(head: RewardModel) -> None:
@@ -123,21 +119,21 @@ def test_the_precision_that_the_model_runs_in_decides_its_speed_and_its_bound(he
 
 
 def test_where_nothing_is_known_there_is_no_time(head: RewardModel) -> None:
-    found = billed(head, layout=None, known=False)
-    assert (found.speed, found.work_s, found.gpu_hours, found.cost, found.least_s) == (None,) * 5
-    assert json.loads(json.dumps(found.as_json()))["work_s"] is None
+    bill = billed(head, layout=None, known=False)
+    assert (bill.speed, bill.work_s, bill.gpu_hours, bill.cost, bill.least_s) == (None,) * 5
+    assert json.loads(json.dumps(bill.as_json()))["work_s"] is None
 
 
 def test_a_judge_writes_between_a_token_and_all_that_it_may(judge: RewardModel) -> None:
-    found = billed(judge, tokens_per_s=10_000, written_per_s=100)
-    assert found.written == Estimate(1000 * 200, 900, 1100 * 400)
-    assert found.work_s is not None
-    assert found.work_s.value == pytest.approx(1e9 / 10_000 + 200_000 / 100)
-    assert found.work_s.high == pytest.approx(1.2e9 / 10_000 + 440_000 / 100)
-    assert "half of the 400 tokens" in found.assumptions[0]
-    assert "no retries of answers without a verdict" in found.assumptions[1]
-    told = billed(judge, answer_tokens=150)
-    assert told.written == Estimate(150_000, 135_000, 165_000)
+    bill = billed(judge, tokens_per_s=10_000, written_per_s=100)
+    assert bill.written == Estimate(1000 * 200, 900, 1100 * 400)
+    assert bill.work_s is not None
+    assert bill.work_s.value == pytest.approx(1e9 / 10_000 + 200_000 / 100)
+    assert bill.work_s.high == pytest.approx(1.2e9 / 10_000 + 440_000 / 100)
+    assert "half of the 400 tokens" in bill.assumptions[0]
+    assert "no retries of answers without a verdict" in bill.assumptions[1]
+    message = billed(judge, answer_tokens=150)
+    assert message.written == Estimate(150_000, 135_000, 165_000)
 
 
 @pytest.mark.parametrize(
@@ -189,13 +185,13 @@ WORK = {
 
 def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel, judge: RewardModel) -> None:
     folder = earlier(tmp_path / "run", IDENTITY, WORK)
-    found = billed(head, like=folder)
-    assert found.speed is not None
-    assert found.speed.read == 50_000 / 100 / 2
-    assert found.speed.start_s == 10  # two sessions
-    assert found.speed.source == f"measured in {folder}: 50,000 tokens in 100 s by 2 engines"
-    assert found.work_s is not None
-    assert found.work_s.value == pytest.approx(1e9 / 250)
+    bill = billed(head, like=folder)
+    assert bill.speed is not None
+    assert bill.speed.read == 50_000 / 100 / 2
+    assert bill.speed.start_s == 10  # two sessions
+    assert bill.speed.source == f"measured in {folder}: 50,000 tokens in 100 s by 2 engines"
+    assert bill.work_s is not None
+    assert bill.work_s.value == pytest.approx(1e9 / 250)
     written = billed(judge, like=folder).written
     assert written == Estimate(3500, 3500, 3500)  # seven for each response
 

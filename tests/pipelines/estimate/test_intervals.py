@@ -141,10 +141,10 @@ def test_all_is_exact() -> None:
 def test_no_bound_is_below_what_was_seen_and_no_more_is_rejected_than_there_is() -> None:
     part = draw(blocks_with(3, 2), 8, np.random.default_rng(1), 4)
     seen = part.values.sum(axis=0)
-    found = totals([part], seen, 0)
+    estimates = totals([part], seen, 0)
     for name, least in zip(QUANTITIES, seen, strict=True):
-        assert found[name].low >= least
-    assert found["rejected"].high <= found["responses"].high
+        assert estimates[name].low >= least
+    assert estimates["rejected"].high <= estimates["responses"].high
 
 
 def test_a_short_block_is_no_whole_one() -> None:

@@ -31,9 +31,8 @@ def voted(first: Sequence[float], second: Sequence[float]) -> Item:
     return replace(item(rewards), votes={"A": first, "B": second})
 
 
-@pytest.mark.parametrize(
-    ("rules", "first", "second", "expected"),
-    [
+def test_a_game_is_the_mean_of_the_votes_in_its_order() -> None:
+    cases: list[tuple[VoteRules, Sequence[float], Sequence[float], tuple[float, ...]]] = [
         (PAIRS, [5.0, 2.0], [2.0, 3.0], (3.0, -1.0)),
         (PAIRS, [4.0, 3.0], [2.0, 3.0], (2.0, 0.0)),
         (VoteRules(Shows.TWO, 1, False), [4.0], [2.0], (2.0,)),
@@ -58,13 +57,10 @@ def voted(first: Sequence[float], second: Sequence[float]) -> Item:
         (VoteRules(Shows.ALL, 2, False), [4.0], [2.0], ()),  # one order could be read
         (VoteRules(Shows.ALL, 4, False), [4.0, 4.0], [2.0, 2.0], ()),  # or both votes may be of one
         (VoteRules(Shows.ALL, 8, False), [1.0, 1.0, 5.0, 2.0, 2.0, 2.0], [2.0, 2.0, 1.0, 1.0, 1.0, 1.0], ()),
-    ],
-)
-def test_a_game_is_the_mean_of_the_votes_in_its_order(
-    rules: VoteRules, first: Sequence[float], second: Sequence[float], expected: tuple[float, ...]
-) -> None:
-    votes = item({"A": 0.0, "B": 0.0})
-    assert games(rules, replace(votes, votes={"A": first, "B": second})) == expected
+    ]
+    for rules, first, second, expected in cases:
+        votes = item({"A": 0.0, "B": 0.0})
+        assert games(rules, replace(votes, votes={"A": first, "B": second})) == expected
 
 
 def played(*leads: float, label: object = "A>B", source: str = "livebench-math") -> Item:
@@ -75,20 +71,18 @@ def played(*leads: float, label: object = "A>B", source: str = "livebench-math")
     return replace(item(rewards, label=label, source=source), games=leads, votes=dict.fromkeys(names, (1.0,)))
 
 
-@pytest.mark.parametrize(
-    ("leads", "label", "two_games", "single_game"),
-    [
+def test_judgebench_counts_games() -> None:
+    cases: list[tuple[Sequence[float], str, float, float]] = [
         ((3.0, -1.0), "A>B", 0, 1),  # one won and one lost, as in the authors' counter
         ((3.0, -1.0), "B>A", 0, 0),
         ((3.0, 0.0), "A>B", 1, 1),  # one won and a tie
         ((0.0, -1.0), "B>A", 1, 0),  # a judge's tie is "A=B", not "B>A"
         ((0.0, 0.0), "B>A", 0, 0),
         ((-1.0, -1.0), "B>A", 1, 1),
-    ],
-)
-def test_judgebench_counts_games(leads: Sequence[float], label: str, two_games: float, single_game: float) -> None:
-    figures = measures_of(judgebench.BENCHMARK, [played(*leads, label=label)], judged=True)
-    assert (figures["overall"], figures["overall (single game)"]) == (two_games, single_game)
+    ]
+    for leads, label, two_games, single_game in cases:
+        figures = measures_of(judgebench.BENCHMARK, [played(*leads, label=label)], judged=True)
+        assert (figures["overall"], figures["overall (single game)"]) == (two_games, single_game)
 
 
 def test_a_judge_that_was_asked_in_one_order_has_a_single_game() -> None:
@@ -120,7 +114,7 @@ def test_the_margin_is_of_the_rewards_whoever_won_the_games() -> None:
 @pytest.mark.parametrize("family", ["genrm-boxed", "reward-anything"])
 def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_them(family: str, tmp_path: Path) -> None:
     row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
-    rows = [{**row, "pair_id": f"{at}", "source": "livebench-math"} for at in range(2)]
+    rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(2)]
     votes = [((5.0, 2.0), (2.0, 3.0)), ((5.0, 3.0), (2.0, 3.0))]
     readings = [[Reading(sum(of_one) / 2, {"reward": 0.0}, votes=of_one) for of_one in pair] for pair in votes]
     judge = {"family": family, "read": {}, "judge": {"votes": 2, "aggregate": "mean", "rubric": None}}
@@ -139,7 +133,7 @@ def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_t
 
 def test_a_corpus_of_a_judge_with_one_vote_has_figures_of_a_single_game(tmp_path: Path) -> None:
     row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
-    rows = [{**row, "pair_id": f"{at}", "source": "livebench-math"} for at in range(3)]
+    rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(3)]
     judge = {"family": "genrm-boxed", "read": {}, "judge": {"votes": 1, "aggregate": "mean", "rubric": None}}
     results = []
     for number, leads in enumerate(((1.0, 2.0, -1.0), (1.0, -2.0, -1.0))):

@@ -12,7 +12,7 @@ from tests.support.candidates import judged_corpus
 
 def test_a_line_for_each_model_and_a_column_for_each_figure(tmp_path: Path) -> None:
     for name, rewards in (("a", [(2.0, 1.0)] * 3 + [(1.0, 2.0)]), ("b", [(1.0, 2.0)] * 4)):
-        rows = [{"prompt": f"p{at}", "chosen": "good", "rejected": "bad", "subset": "x_y"} for at in range(4)]
+        rows = [{"prompt": f"p{index}", "chosen": "good", "rejected": "bad", "subset": "x_y"} for index in range(4)]
         judged_corpus(tmp_path / name, rows, rewards, RowShape("preference"), parquet=True)
     output = tmp_path / "e"
     folders = [str(tmp_path / name) for name in "ab"]

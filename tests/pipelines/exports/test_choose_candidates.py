@@ -23,7 +23,7 @@ REWARDS = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6), max_siz
 
 def chosen(own: Sequence[Candidate], **asked: Any) -> list[str]:
     """The names of those that are kept."""
-    return [one.candidate.name for one in choose(own, ChoiceOfCandidates(**asked))]
+    return [item.candidate.name for item in choose(own, ChoiceOfCandidates(**asked))]
 
 
 def places(own: Sequence[Candidate], **asked: Any) -> list[int]:
@@ -59,18 +59,18 @@ def test_the_best_one_and_of_equals_the_first() -> None:
 
 
 def test_the_best_k_in_the_order_of_their_rewards() -> None:
-    own = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
-    assert places(own, keep="top-k", k=2) == [1, 3]
-    assert places(own, keep="top-k", k=4) == [1, 3, 2, 0]
-    assert places(own, keep="top-k", k=9) == [1, 3, 2, 0, 4]
+    item = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
+    assert places(item, keep="top-k", k=2) == [1, 3]
+    assert places(item, keep="top-k", k=4) == [1, 3, 2, 0]
+    assert places(item, keep="top-k", k=9) == [1, 3, 2, 0, 4]
 
 
 def test_all_that_reach_the_floor() -> None:
-    own = candidates(1.0, 3.0, 2.0)
-    assert places(own, keep="all", floor=2.0) == [1, 2]
-    assert places(own, keep="all", floor=3.5) == []
-    assert places(own, keep="best", floor=3.5) == [], "the best one isn't good enough"
-    assert places(own, keep="softmax", k=3, floor=2.0) == [1, 2]
+    item = candidates(1.0, 3.0, 2.0)
+    assert places(item, keep="all", floor=2.0) == [1, 2]
+    assert places(item, keep="all", floor=3.5) == []
+    assert places(item, keep="best", floor=3.5) == [], "the best one isn't good enough"
+    assert places(item, keep="softmax", k=3, floor=2.0) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -85,35 +85,61 @@ def test_all_that_reach_the_floor() -> None:
 )
 def test_of_none_nothing_is_kept_and_of_one_that_one(asked: dict[str, Any]) -> None:
     assert choose([], ChoiceOfCandidates(**asked)) == []
-    (one,) = choose([candidate(0.5, a=1.0)], ChoiceOfCandidates(**asked))
-    assert (one.rank, one.z_score, one.of) == (1, None, 1)
+    (item,) = choose([candidate(0.5, a=1.0)], ChoiceOfCandidates(**asked))
+    assert (item.rank, item.z_score, item.of) == (1, None, 1)
 
 
 @given(REWARDS, st.integers(1, 9))
 def test_the_best_k_are_those_of_a_sort(rewards: list[float], k: int) -> None:
     kept = choose(candidates(*rewards), ChoiceOfCandidates(keep="top-k", k=k))
-    assert [one.candidate.reward for one in kept] == sorted(rewards, reverse=True)[:k]
+    assert [item.candidate.reward for item in kept] == sorted(rewards, reverse=True)[:k]
 
 
 # --- where a candidate stands ----------------------------------------------------------------------------------------
 
 
 def test_ranks_and_z_scores_by_hand() -> None:
-    found = rank_candidates(candidates(2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0))  # their mean is 5, their deviation 2
-    assert [one.rank for one in found] == [8, 5, 5, 5, 3, 3, 2, 1]
-    assert [one.z_score for one in found] == [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]
-    assert {one.of for one in found} == {8}
-    assert [one.candidate.reward for one in found] == [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]
+    ranked_candidates = rank_candidates(
+        candidates(2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0)
+    )  # their mean is 5, their deviation 2
+    assert [ranked_candidate.rank for ranked_candidate in ranked_candidates] == [8, 5, 5, 5, 3, 3, 2, 1]
+    assert [ranked_candidate.z_score for ranked_candidate in ranked_candidates] == [
+        -1.5,
+        -0.5,
+        -0.5,
+        -0.5,
+        0.0,
+        0.0,
+        1.0,
+        2.0,
+    ]
+    assert {ranked_candidate.of for ranked_candidate in ranked_candidates} == {8}
+    assert [ranked_candidate.candidate.reward for ranked_candidate in ranked_candidates] == [
+        2.0,
+        4.0,
+        4.0,
+        4.0,
+        5.0,
+        5.0,
+        7.0,
+        9.0,
+    ]
 
 
 @pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0), (2.5, 2.5 + 1e-7, 2.5 - 1e-7)])
 def test_equals_have_no_z_score(rewards: tuple[float, ...]) -> None:
-    assert [(one.rank, one.z_score) for one in rank_candidates(candidates(*rewards))] == [(1, None)] * len(rewards)
+    assert [
+        (ranked_candidate.rank, ranked_candidate.z_score) for ranked_candidate in rank_candidates(candidates(*rewards))
+    ] == [(1, None)] * len(rewards)
 
 
 @given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=8))
 def test_z_scores_have_mean_0_and_deviation_1(rewards: list[float]) -> None:
-    scores = [one.z_score for one in rank_candidates(candidates(*rewards)) if one.z_score is not None]
+    scores = [
+        ranked_candidate.z_score
+        for ranked_candidate in rank_candidates(candidates(*rewards))
+        if ranked_candidate.z_score is not None
+    ]
     if len(set(rewards)) > 1:
         assert math.isclose(sum(scores), 0.0, abs_tol=1e-9)
         assert math.isclose(sum(score * score for score in scores), len(rewards))
@@ -123,16 +149,16 @@ def test_z_scores_have_mean_0_and_deviation_1(rewards: list[float]) -> None:
 
 def test_a_candidate_stands_among_all_and_not_among_those_that_are_kept() -> None:
     kept = choose(candidates(9.0, 1.0, 5.0, 5.0), ChoiceOfCandidates(keep="all", floor=5.0))
-    assert [(one.rank, one.of) for one in kept] == [(1, 4), (2, 4), (2, 4)]
+    assert [(item.rank, item.of) for item in kept] == [(1, 4), (2, 4), (2, 4)]
     assert kept[0].z_score == pytest.approx(4 / math.sqrt(8))
 
 
 def test_a_row_has_the_conversation_and_where_it_stands() -> None:
-    (one,) = choose([candidate(2.0, "good", prompt="q", a=1.5), candidate(1.0)], ChoiceOfCandidates(keep="best"))
-    assert one.as_row() == {
+    (item,) = choose([candidate(2.0, "good", prompt="q", a=1.5), candidate(1.0)], ChoiceOfCandidates(keep="best"))
+    assert item.as_row() == {
         "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
         "reward": 2.0, "scores": {"a": 1.5}, "rank": 1, "z_score": 1.0, "of": 2,
-        "prompt_hash": one.candidate.prompt_hash, "row": "c:0", "response_name": "final",
+        "prompt_hash": item.candidate.prompt_hash, "row": "c:0", "response_name": "final",
     }  # fmt: skip
 
 
@@ -140,29 +166,31 @@ def test_a_row_has_the_conversation_and_where_it_stands() -> None:
 
 
 def texts(*told: tuple[float, str]) -> list[Candidate]:
-    return [candidate(reward, text, name=f"candidate[{at}]") for at, (reward, text) in enumerate(told)]
+    return [candidate(reward, text, name=f"candidate[{index}]") for index, (reward, text) in enumerate(told)]
 
 
 def test_of_equal_texts_only_the_best_is_kept() -> None:
-    own = texts((1.0, "same"), (3.0, " same\n"), (2.0, "other"), (3.0, "same"))
-    assert places(own, keep="all", distinct=1.0) == [1, 2]
-    assert places(own, keep="top-k", k=2, distinct=1.0) == [1, 2]
-    assert places(own, keep="all", floor=2.5, distinct=1.0) == [1], "what is alike is out even where the best is kept alone"
+    candidates = texts((1.0, "same"), (3.0, " same\n"), (2.0, "other"), (3.0, "same"))
+    assert places(candidates, keep="all", distinct=1.0) == [1, 2]
+    assert places(candidates, keep="top-k", k=2, distinct=1.0) == [1, 2]
+    assert places(candidates, keep="all", floor=2.5, distinct=1.0) == [1], (
+        "what is alike is out even where the best is kept alone"
+    )
 
 
 def test_of_texts_that_are_nearly_alike_only_the_best_is_kept() -> None:
     # One character of ten replaced: 2 of 20 must be deleted or inserted, so they are 0.9 alike; of two replaced, 0.8.
-    own = texts((1.0, "0123456789"), (3.0, "012345678x"), (2.0, "01234567xx"))
-    assert places(own, keep="all", distinct=0.9) == [1]
-    assert places(own, keep="all", distinct=0.95) == [1, 2, 0]
-    own = texts((3.0, "0123456789"), (2.0, "012345678x"), (1.0, "01234567xx"))
-    assert places(own, keep="all", distinct=0.9) == [0, 2], "the last is like one that isn't kept itself"
-    assert places(own, keep="all", distinct=0.75) == [0]
+    candidates = texts((1.0, "0123456789"), (3.0, "012345678x"), (2.0, "01234567xx"))
+    assert places(candidates, keep="all", distinct=0.9) == [1]
+    assert places(candidates, keep="all", distinct=0.95) == [1, 2, 0]
+    candidates = texts((3.0, "0123456789"), (2.0, "012345678x"), (1.0, "01234567xx"))
+    assert places(candidates, keep="all", distinct=0.9) == [0, 2], "the last is like one that isn't kept itself"
+    assert places(candidates, keep="all", distinct=0.75) == [0]
 
 
 def test_texts_that_are_just_as_alike_as_that_are_alike() -> None:
     alike = {same / 10: texts((1.0, "a" * 10), (0.0, "a" * same + "x" * (10 - same))) for same in range(1, 10)}
-    assert {share: places(own, keep="all", distinct=share) for share, own in alike.items()} == {
+    assert {share: places(item, keep="all", distinct=share) for share, item in alike.items()} == {
         share: [0] for share in alike
     }
 
@@ -170,9 +198,9 @@ def test_texts_that_are_just_as_alike_as_that_are_alike() -> None:
 @given(st.lists(st.tuples(st.integers(0, 3).map(float), st.text("ab", min_size=1, max_size=4)), max_size=8))
 def test_no_two_that_are_kept_are_equal_and_each_text_has_its_best(told: list[tuple[float, str]]) -> None:
     kept = choose(texts(*told), ChoiceOfCandidates(keep="all", distinct=1.0))
-    found = {one.candidate.text: one.candidate.reward for one in kept}
-    assert len(found) == len(kept)
-    assert found == {text: max(reward for reward, same in told if same == text) for _, text in told}
+    rewards = {item.candidate.text: item.candidate.reward for item in kept}
+    assert len(rewards) == len(kept)
+    assert rewards == {text: max(reward for reward, same in told if same == text) for _, text in told}
 
 
 # --- drawn -----------------------------------------------------------------------------------------------------------
@@ -188,7 +216,7 @@ def prompt(at: int, rewards: Sequence[float] = FOUR) -> list[Candidate]:
 
 
 def test_a_draw_is_of_its_seed_and_its_prompt() -> None:
-    draws = [[places(prompt(at), keep="softmax", k=2, choice_seed=seed) for at in range(50)] for seed in (0, 0, 1)]
+    draws = [[places(prompt(index), keep="softmax", k=2, choice_seed=seed) for index in range(50)] for seed in (0, 0, 1)]
     assert draws[0] == draws[1]
     assert draws[0] != draws[2]
     assert len(set(map(tuple, draws[0]))) > 1, "prompts aren't drawn alike"
@@ -200,72 +228,71 @@ def test_a_draw_is_of_its_seed_and_its_prompt() -> None:
 @given(REWARDS, st.integers(1, 9), st.floats(0.01, 100.0))
 def test_a_draw_is_without_replacement_and_tells_the_better_ones_first(rewards: list[float], k: int, heat: float) -> None:
     kept = choose(candidates(*rewards), ChoiceOfCandidates(keep="softmax", k=k, softmax_temperature=heat))
-    assert len({one.candidate.name for one in kept}) == len(kept) == min(k, len(rewards))
-    assert all(one.candidate.reward >= other.candidate.reward for one, other in itertools.pairwise(kept))
+    assert len({item.candidate.name for item in kept}) == len(kept) == min(k, len(rewards))
+    assert all(item.candidate.reward >= other.candidate.reward for item, other in itertools.pairwise(kept))
 
 
 @pytest.mark.parametrize("heat", [0.7, 3.0])
 def test_one_is_drawn_as_often_as_the_exponential_of_its_reward(heat: float) -> None:
     prompts = 2000
-    drawn = Counter(places(prompt(at), keep="softmax", softmax_temperature=heat)[0] for at in range(prompts))
+    drawn = Counter(places(prompt(index), keep="softmax", softmax_temperature=heat)[0] for index in range(prompts))
     weights = [math.exp(reward / heat) for reward in FOUR]
     expected = [prompts * weight / sum(weights) for weight in weights]
-    chi_squared = sum((drawn[at] - count) ** 2 / count for at, count in enumerate(expected))
+    chi_squared = sum((drawn[index] - count) ** 2 / count for index, count in enumerate(expected))
     assert chi_squared < 16.27, "of three degrees of freedom, one in a thousand"
 
 
 def test_two_are_drawn_one_after_the_other() -> None:
     """The probability of a set is that of either order, the second drawn among what the first left."""
     prompts, weights = 2000, [math.exp(reward) for reward in FOUR]
-    drawn = Counter(frozenset(places(prompt(at), keep="softmax", k=2)) for at in range(prompts))
+    drawn = Counter(frozenset(places(prompt(index), keep="softmax", k=2)) for index in range(prompts))
     whole = sum(weights)
     chi_squared = 0.0
-    for one, other in itertools.combinations(range(4), 2):
-        first, second = weights[one], weights[other]
+    for item, other in itertools.combinations(range(4), 2):
+        first, second = weights[item], weights[other]
         expected = prompts * first * second / whole * (1 / (whole - first) + 1 / (whole - second))
-        chi_squared += (drawn[frozenset({one, other})] - expected) ** 2 / expected
+        chi_squared += (drawn[frozenset({item, other})] - expected) ** 2 / expected
     assert chi_squared < 20.52, "of five degrees of freedom, one in a thousand"
 
 
 def test_a_low_temperature_keeps_the_best() -> None:
-    assert {places(prompt(at), keep="softmax", softmax_temperature=0.01)[0] for at in range(100)} == {2}
+    assert {places(prompt(index), keep="softmax", softmax_temperature=0.01)[0] for index in range(100)} == {2}
 
 
 # --- elected ---------------------------------------------------------------------------------------------------------
 
 
 def votes(*told: tuple[float, dict[str, float]]) -> list[Candidate]:
-    own = (candidate(reward, f"text {at}", name=f"candidate[{at}]") for at, (reward, _) in enumerate(told))
-    return [one._replace(scores=scores) for one, (_, scores) in zip(own, told, strict=True)]
+    candidates = (candidate(reward, f"text {index}", name=f"candidate[{index}]") for index, (reward, _) in enumerate(told))
+    return [candidate._replace(scores=scores) for candidate, (_, scores) in zip(candidates, told, strict=True)]
 
 
 def test_the_one_that_most_judges_put_first() -> None:
-    own = votes(
+    candidates = votes(
         (9.0, {"a": 1.0, "b": 0.0, "c": 5.0}),
         (1.0, {"a": 2.0, "b": 0.5, "c": 4.0}),
         (5.0, {"a": 0.0, "b": 0.0, "c": 0.0}),
     )
-    assert places(own, keep="majority", voters=("a", "b", "c")) == [1]
-    assert places(own, keep="majority", voters=("a", "c")) == [0], "one vote each: the higher reward"
-    assert places(own, keep="majority", voters=("c",)) == [0]
+    assert places(candidates, keep="majority", voters=("a", "b", "c")) == [1]
+    assert places(candidates, keep="majority", voters=("a", "c")) == [0], "one vote each: the higher reward"
+    assert places(candidates, keep="majority", voters=("c",)) == [0]
 
 
 def test_a_vote_among_equals_goes_to_the_higher_reward() -> None:
-    own = votes((1.0, {"a": 3.0 + 1e-7}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
-    assert places(own, keep="majority", voters=("a",)) == [1]
+    candidates = votes((1.0, {"a": 3.0 + 1e-7}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
+    assert places(candidates, keep="majority", voters=("a",)) == [1]
 
 
 def test_a_candidate_without_a_judges_score_has_no_vote_of_that_judge() -> None:
-    own = votes((2.0, {}), (1.0, {"a": -5.0}), (0.0, {"a": -7.0}))
-    assert places(own, keep="majority", voters=("a",)) == [1]
+    candidates = votes((2.0, {}), (1.0, {"a": -5.0}), (0.0, {"a": -7.0}))
+    assert places(candidates, keep="majority", voters=("a",)) == [1]
 
 
 # --- what doesn't go together ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("asked", "says"),
-    [
+def test_what_doesnt_go_together_is_told() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "there is nothing to choose by: give --keep best, top-k, all, softmax or majority"),
         ({"keep": "all"}, "--keep all keeps everything: give --floor or --distinct, too"),
         ({"keep": "majority"}, "--keep majority and --voters go together"),
@@ -273,26 +300,23 @@ def test_a_candidate_without_a_judges_score_has_no_vote_of_that_judge() -> None:
         ({"keep": "best", "k": 2}, "-k 2 goes with --keep top-k and softmax, and not with best"),
         ({"keep": "majority", "voters": ("a",), "k": 3}, "-k 3 goes with --keep top-k and softmax, and not with majority"),
         ({"keep": "all", "floor": 0.0, "k": 2}, "-k 2 goes with"),
-    ],
-)
-def test_what_doesnt_go_together_is_told(asked: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingsError, match=says):
-        check(ChoiceOfCandidates(**asked))
+    ]
+    for request, says in cases:
+        with pytest.raises(SettingsError, match=says):
+            check(ChoiceOfCandidates(**request))
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_what_goes_together_passes() -> None:
+    all_asked: list[dict[str, Any]] = [
         {"keep": "best", "floor": 1.0, "distinct": 0.9},
         {"keep": "all", "floor": 0.0},
         {"keep": "all", "distinct": 1.0},
         {"keep": "top-k", "k": 2},
         {"keep": "softmax", "k": 2, "softmax_temperature": 0.5},
         {"keep": "majority", "voters": ("a", "b")},
-    ],
-)
-def test_what_goes_together_passes(asked: dict[str, Any]) -> None:
-    check(ChoiceOfCandidates(**asked))
+    ]
+    for request in all_asked:
+        check(ChoiceOfCandidates(**request))
 
 
 @pytest.mark.parametrize("asked", [{"k": 0}, {"softmax_temperature": 0.0}, {"distinct": 0.0}, {"distinct": 1.5}])

@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -49,18 +50,21 @@ def export(folder: str, output: Path, trainer: str, **options: Any) -> ExportSum
 
 
 def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "response": "a", "system": "s", "id": at, "answer": f"x{at}", "when": None} for at in range(3)]
+    rows = [
+        {"prompt": "p", "response": "a", "system": "s", "id": index, "answer": f"x{index}", "when": None}
+        for index in range(3)
+    ]
     scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
     summary = choose(str(tmp_path / "scored"), tmp_path / "best")
-    found = rows_in(tmp_path / "best")
-    assert [list(row) for row in found] == [[*OURS, "id", "answer", "when"]] * 3
-    assert [(row["id"], row["answer"]) for row in found] == [(at, f"x{at}") for at in range(3)]
+    actual_rows = rows_in(tmp_path / "best")
+    assert [list(row) for row in actual_rows] == [[*OURS, "id", "answer", "when"]] * 3
+    assert [(row["id"], row["answer"]) for row in actual_rows] == [(index, f"x{index}") for index in range(3)]
     assert summary.left_fields == {}
     assert json.loads((tmp_path / "best" / "choose.json").read_text())["fields"] == ["id", "answer"]
 
 
 def test_candidates_of_a_policy_have_those_of_their_prompt(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{at}", "answer": str(at)} for at in range(2)]
+    rows = [{"prompt": f"p{index}", "answer": str(index)} for index in range(2)]
     folder = drawn_corpus(tmp_path / "in", rows, [[("a", 1.0), ("b", 2.0)]] * 2, prompts(), parquet=True)
     choose(folder, tmp_path / "best", per="prompt")
     assert sorted((row["messages"][0]["content"], row["answer"]) for row in rows_in(tmp_path / "best")) == [
@@ -73,15 +77,20 @@ def test_fields_with_prompt_and_response_dont_come_again_nor_do_bytes(tmp_path: 
     shape = RowShape("columns", own_columns=OwnColumns("q", "r.text"))
     row = {"q": "p", "r": {"text": "a"}, "system": "s", "tags": ["t"], "raw": b"x", "n": 1, "day": datetime.date(2026, 1, 2)}
     choose(judged(tmp_path / "in", [row], [[1.0]], shape), tmp_path / "best")
-    (found,) = rows_in(tmp_path / "best")
-    assert {name: found[name] for name in found if name not in OURS} == {"tags": ["t"], "n": 1, "day": "2026-01-02"}
+    (actual_row,) = rows_in(tmp_path / "best")
+    assert {name: actual_row[name] for name in actual_row if name not in OURS} == {
+        "tags": ["t"],
+        "n": 1,
+        "day": "2026-01-02",
+    }
 
 
-@pytest.mark.parametrize("trainer", PAIR_FORMATS)
-def test_pairs_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
-    row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
-    pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
-    assert {row["id"] for row in rows_in(tmp_path / "pairs")} == {7}
+def test_pairs_have_them_in_each_format(tmp_path: Path) -> None:
+    for trainer in PAIR_FORMATS:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
+        pair(judged(folder / "in", [row], [[2.0, 1.0]], SIDES), folder / "pairs", trainer)
+        assert {row["id"] for row in rows_in(folder / "pairs")} == {7}
 
 
 @pytest.mark.parametrize("trainer", RESPONSE_FORMATS)
@@ -91,7 +100,7 @@ def test_exports_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
     outputs = ("reward", *scores)
     folder = judged_corpus(
         tmp_path / "in",
-        [{**row, "id": at} for at in range(3)],
+        [{**row, "id": index} for index in range(3)],
         [[{"reward": 1.0, **scores}]] * 3,
         ANSWERED,
         parquet=True,
@@ -128,12 +137,12 @@ def test_a_field_is_the_same_whether_prompts_were_brought_together_or_not(
 
 
 def test_a_pair_of_two_rows_has_what_is_equal_in_both(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "response": text, "id": at, "source": "s"} for at, text in enumerate("ab")]
+    rows = [{"prompt": "p", "response": text, "id": index, "source": "s"} for index, text in enumerate("ab")]
     folder = judged(tmp_path / "in", rows, [[1.0], [2.0]], ANSWERED)
     pair(folder, tmp_path / "pairs", per="prompt")
-    (found,) = rows_in(tmp_path / "pairs")
-    assert found["source"] == "s"
-    assert "id" not in found
+    (row,) = rows_in(tmp_path / "pairs")
+    assert row["source"] == "s"
+    assert "id" not in row
 
 
 # --- names that are taken ------------------------------------------------------------------------------------------
@@ -145,12 +154,12 @@ def test_a_trainers_column_wins_and_the_summary_says_so(
 ) -> None:
     row = {"prompt": "p", "chosen": "a", "rejected": "b", "margin": 99.0, "text": "mine", "task_name": "t", "id": 1}
     summary = pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
-    (found,) = rows_in(tmp_path / "pairs")
+    (actual_row,) = rows_in(tmp_path / "pairs")
     assert summary.left_fields == {f"{name}: the name is reserved": 1 for name in left}
-    assert found.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
+    assert actual_row.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
         {"margin"} & PAIR_ROWS[trainer]
     )
-    assert found.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
+    assert actual_row.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
     show(export_report("pairs", summary))
     counts = "; ".join(f"1 without {name}: the name is reserved" for name in left)
     assert f"Rows without a field of the input: {counts}" in capsys.readouterr().out
@@ -208,29 +217,37 @@ def exported(folder: Path, what: str, scored: str) -> tuple[ExportSummary, list[
     return export(scored, folder, what, **({"threshold": 0.0} if what == "kto" else {})), rows_in(folder)
 
 
-@pytest.mark.parametrize("what", ["choose", "pairs", "sft", "sft-turns", "kto"])
-@pytest.mark.parametrize("first", [1, "x", 0.5, True])
-def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path, what: str, first: object) -> None:
-    answers = [first] * 60 + [*LATE]
-    rows = [{"prompt": f"p{at}", "response": ["a", "b"], "answer": answer} for at, answer in enumerate(answers)]
-    shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
-    column = scalar_column(answers, pa.array([first]).type)
-    scored = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0]] * len(rows), shape, own={"answer": column}, part_rows=50)
-    summary, written = exported(tmp_path / "out", what, scored)
-    each = len(written) // len(answers)
-    assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
-    assert (summary.left_fields, summary.mixed) == ({}, True)
+def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path) -> None:
+    firsts: list[object] = [1, "x", 0.5, True]
+    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
+        for first in firsts:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            answers = [first] * 60 + [*LATE]
+            rows = [
+                {"prompt": f"p{index}", "response": ["a", "b"], "answer": answer} for index, answer in enumerate(answers)
+            ]
+            shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
+            column = scalar_column(answers, pa.array([first]).type)
+            scored = judged_corpus(
+                folder / "in", rows, [[1.0, 2.0]] * len(rows), shape, own={"answer": column}, part_rows=50
+            )
+            summary, written = exported(folder / "out", what, scored)
+            each = len(written) // len(answers)
+            assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
+            assert (summary.left_fields, summary.mixed) == ({}, True)
 
 
-@pytest.mark.parametrize("what", ["choose", "pairs", "sft", "sft-turns", "kto"])
-@pytest.mark.parametrize("others", [[], [{"a": 1}]])
-def test_a_null_is_a_value(tmp_path: Path, what: str, others: list[object]) -> None:
-    rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
-    scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
-    summary, found = exported(tmp_path / "out", what, str(tmp_path / "scored"))
-    assert found[0]["flag"] is None
-    assert all("flag" in row for row in found)
-    assert summary.left_fields == {}
+def test_a_null_is_a_value(tmp_path: Path) -> None:
+    all_others: list[list[object]] = [[], [{"a": 1}]]
+    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
+        for others in all_others:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
+            scored_corpus(settings(write(folder / "c.jsonl", lines(rows)), folder / "scored"))
+            summary, result = exported(folder / "out", what, str(folder / "scored"))
+            assert result[0]["flag"] is None
+            assert all("flag" in row for row in result)
+            assert summary.left_fields == {}
 
 
 def test_numbers_keep_their_digits(tmp_path: Path) -> None:
@@ -252,7 +269,7 @@ def test_what_json_has_no_value_for_is_null_and_counted(tmp_path: Path, value: o
 
 
 def test_a_reserved_name_that_only_later_rows_have_is_counted(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "chosen": "a", "rejected": "b", **({"tools": [1]} if at > 1 else {})} for at in range(6)]
+    rows = [{"prompt": "p", "chosen": "a", "rejected": "b", **({"tools": [1]} if index > 1 else {})} for index in range(6)]
     summary = pair(judged_corpus(tmp_path / "in", rows, [[2.0, 1.0]] * 6, SIDES), tmp_path / "pairs", per="row")
     assert summary.left_fields == {"tools: the name is reserved": 4}
 

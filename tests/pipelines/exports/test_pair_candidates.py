@@ -37,17 +37,17 @@ def _place(one: Candidate) -> int:
 
 
 def told(*own: tuple[float, str]) -> list[Candidate]:
-    return [candidate(reward, text, name=f"candidate[{at}]") for at, (reward, text) in enumerate(own)]
+    return [candidate(reward, text, name=f"candidate[{index}]") for index, (reward, text) in enumerate(own)]
 
 
 def allowed(own: Sequence[Candidate], settings: PairingSettings) -> list[PreferencePair]:
     """Every couple that may be a pair, by the definition."""
     return [
-        PreferencePair(one, other)
-        for one, other in itertools.permutations(own, 2)
-        if one.reward - other.reward > SAME_REWARD
-        and one.reward - other.reward >= settings.min_margin
-        and one.text.strip() != other.text.strip()
+        PreferencePair(item, other)
+        for item, other in itertools.permutations(own, 2)
+        if item.reward - other.reward > SAME_REWARD
+        and item.reward - other.reward >= settings.min_margin
+        and item.text.strip() != other.text.strip()
     ]
 
 
@@ -77,10 +77,10 @@ def test_whatever_is_asked_for_gives_pairs_that_all_gives_too(
     own: list[tuple[float, str]], settings: PairingSettings
 ) -> None:
     """None of them twice."""
-    found = [(pair.chosen.name, pair.rejected.name) for pair in pairs(told(*own), settings)]
+    result = [(pair.chosen.name, pair.rejected.name) for pair in pairs(told(*own), settings)]
     every = pairs(told(*own), settings.model_copy(update={"pairs": PairsOf.ALL}))
-    assert set(found) <= {(pair.chosen.name, pair.rejected.name) for pair in every}
-    assert len(set(found)) == len(found)
+    assert set(result) <= {(pair.chosen.name, pair.rejected.name) for pair in every}
+    assert len(set(result)) == len(result)
 
 
 @given(st.lists(TOLD, max_size=7), st.sampled_from([0.0, 0.5, 2.0]))
@@ -88,19 +88,19 @@ def test_the_best_and_the_worst_have_the_largest_margin(own: list[tuple[float, s
     """Of all couples, or where texts are equal of those with the best."""
     settings = PairingSettings(pairs=PairsOf.BEST_WORST, min_margin=min_margin)
     everyone = told(*own)
-    found = pairs(everyone, settings)
+    actual_pairs = pairs(everyone, settings)
     of_all = allowed(everyone, settings)
     best = max(everyone, key=lambda one: one.reward, default=None)
     with_best = [pair.margin for pair in of_all if pair.chosen is best]
-    assert [pair.margin for pair in found] == ([max(with_best)] if with_best else [])
-    if len({one.text.strip() for one in everyone}) == len(everyone):
-        assert [pair.margin for pair in found] == ([max(pair.margin for pair in of_all)] if of_all else [])
+    assert [pair.margin for pair in actual_pairs] == ([max(with_best)] if with_best else [])
+    if len({item.text.strip() for item in everyone}) == len(everyone):
+        assert [pair.margin for pair in actual_pairs] == ([max(pair.margin for pair in of_all)] if of_all else [])
 
 
 @given(st.lists(TOLD, max_size=7), st.sampled_from([0.0, 0.5, 2.0]))
 def test_a_chain_descends(own: list[tuple[float, str]], min_margin: float) -> None:
     chain = pairs(told(*own), PairingSettings(pairs=PairsOf.CONSECUTIVE, min_margin=min_margin))
-    assert all(one.rejected is other.chosen for one, other in itertools.pairwise(chain))
+    assert all(item.rejected is other.chosen for item, other in itertools.pairwise(chain))
     if chain:
         assert chain[0].chosen.reward == max(reward for reward, _ in own)
 
@@ -109,11 +109,11 @@ def test_a_chain_descends(own: list[tuple[float, str]], min_margin: float) -> No
 def test_a_random_one_is_any_that_is_worse_and_always_the_same(own: list[tuple[float, str]], seed: int) -> None:
     settings = PairingSettings(pairs=PairsOf.BEST_RANDOM, pair_seed=seed)
     responses = told(*own)
-    found, again = pairs(responses, settings), pairs(responses, settings)
-    assert found == again
+    actual_pairs, again = pairs(responses, settings), pairs(responses, settings)
+    assert actual_pairs == again
     best = max(responses, key=lambda one: one.reward)
-    assert len(found) == any(pair.chosen.name == best.name for pair in allowed(responses, settings))
-    assert all(pair.chosen == best for pair in found)
+    assert len(actual_pairs) == any(pair.chosen.name == best.name for pair in allowed(responses, settings))
+    assert all(pair.chosen == best for pair in actual_pairs)
 
 
 @given(st.lists(TOLD, max_size=7), st.sampled_from([PairsOf.BEST_WORST, PairsOf.BEST_RANDOM]), st.sampled_from([0.0, 1.0]))
@@ -143,38 +143,40 @@ def test_the_order_of_different_rewards_is_no_matter(
 
 
 def test_each_kind_of_four() -> None:
-    own = candidates(2.0, 5.0, 1.0, 4.0)
-    assert made(own) == [(1, 2)]
-    assert made(own, pairs="consecutive") == [(1, 3), (3, 0), (0, 2)]
-    assert made(own, pairs="all") == [(1, 3), (1, 0), (1, 2), (3, 0), (3, 2), (0, 2)]
-    assert made(own, pairs="all", min_margin=3.0) == [(1, 0), (1, 2), (3, 2)]
-    assert made(own, pairs="consecutive", min_margin=2.0) == [(1, 0)], "3 is too near to 1, and 2 to 0"
-    assert made(own, min_margin=4.5) == []
+    item = candidates(2.0, 5.0, 1.0, 4.0)
+    assert made(item) == [(1, 2)]
+    assert made(item, pairs="consecutive") == [(1, 3), (3, 0), (0, 2)]
+    assert made(item, pairs="all") == [(1, 3), (1, 0), (1, 2), (3, 0), (3, 2), (0, 2)]
+    assert made(item, pairs="all", min_margin=3.0) == [(1, 0), (1, 2), (3, 2)]
+    assert made(item, pairs="consecutive", min_margin=2.0) == [(1, 0)], "3 is too near to 1, and 2 to 0"
+    assert made(item, min_margin=4.5) == []
 
 
 @pytest.mark.parametrize("kind", PairsOf)
 def test_nobody_one_or_equals_make_no_pair(kind: PairsOf) -> None:
-    for own in ([], candidates(1.0), candidates(1.0, 1.0, 1.0), candidates(0.0, -0.0)):
-        assert made(own, pairs=kind) == []
+    for item in ([], candidates(1.0), candidates(1.0, 1.0, 1.0), candidates(0.0, -0.0)):
+        assert made(item, pairs=kind) == []
     assert made(told((2.0, "same"), (1.0, " same\n")), pairs=kind) == []
 
 
 @pytest.mark.parametrize("kind", PairsOf)
 def test_rewards_that_differ_by_the_last_bits_of_a_batch_make_no_pair(kind: PairsOf) -> None:
-    assert made(candidates(*(2.5 + at * 1e-7 for at in range(4))), pairs=kind) == []
+    assert made(candidates(*(2.5 + index * 1e-7 for index in range(4))), pairs=kind) == []
     assert made(candidates(2.5, 2.5 + 1e-4), pairs=kind) == [(1, 0)]
 
 
 @pytest.mark.parametrize("kind", PairsOf)
 def test_equal_answers_after_different_reasoning_make_no_pair(kind: PairsOf) -> None:
     """Where the reasoning was stripped: a judge that is sampled gives them other rewards by chance."""
-    own = [
-        with_content(candidate(float(at), f"<think>way {at}</think>\n\n7", name=f"candidate[{at}]"), answer="7")
-        for at in range(4)
+    candidates = [
+        with_content(candidate(float(index), f"<think>way {index}</think>\n\n7", name=f"candidate[{index}]"), answer="7")
+        for index in range(4)
     ]
-    assert made(own, pairs=kind) == []
+    assert made(candidates, pairs=kind) == []
     other = with_content(candidate(-1.0, "9", name="candidate[4]"), answer="9")
-    assert made([*own, other], pairs=kind) == ([(at, 4) for at in (3, 2, 1, 0)] if kind is PairsOf.ALL else [(3, 4)])
+    assert made([*candidates, other], pairs=kind) == (
+        [(index, 4) for index in (3, 2, 1, 0)] if kind is PairsOf.ALL else [(3, 4)]
+    )
 
 
 def test_only_the_sides_of_the_pair_are_read() -> None:
@@ -203,20 +205,23 @@ def test_the_worst_that_says_the_same_as_the_best_is_passed_over() -> None:
 
 
 def test_balanced_lengths_win_over_a_larger_margin_and_lose_against_too_small_a_one() -> None:
-    own = told((5.0, "x" * 10), (4.0, "y" * 10), (2.0, "y" * 14), (1.0, "y" * 30))
-    assert made(own, length_balanced=True) == [(0, 1)]
-    assert made(own, length_balanced=True, min_margin=2.0) == [(0, 2)]
-    assert made(own, length_balanced=True, min_margin=3.5) == [(0, 3)]
+    candidates = told((5.0, "x" * 10), (4.0, "y" * 10), (2.0, "y" * 14), (1.0, "y" * 30))
+    assert made(candidates, length_balanced=True) == [(0, 1)]
+    assert made(candidates, length_balanced=True, min_margin=2.0) == [(0, 2)]
+    assert made(candidates, length_balanced=True, min_margin=3.5) == [(0, 3)]
     assert made(told((5.0, "xx"), (2.0, "x"), (1.0, "xxx")), length_balanced=True) == [(0, 2)], "of the same, the worst"
 
 
 def test_random_ones_differ_by_prompt_and_seed_and_all_come_up() -> None:
     def drawn(seed: int) -> list[int]:
-        own = [
-            [candidate(-float(at), f"text {at}", prompt=f"p{prompt}", name=f"candidate[{at}]") for at in range(4)]
+        candidates = [
+            [
+                candidate(-float(index), f"text {index}", prompt=f"p{prompt}", name=f"candidate[{index}]")
+                for index in range(4)
+            ]
             for prompt in range(60)
         ]
-        return [made(one, pairs="best-random", pair_seed=seed)[0][1] for one in own]
+        return [made(candidate, pairs="best-random", pair_seed=seed)[0][1] for candidate in candidates]
 
     assert drawn(0) == drawn(0) != drawn(1)
     assert set(drawn(0)) == {1, 2, 3}
@@ -226,12 +231,12 @@ def test_random_ones_differ_by_prompt_and_seed_and_all_come_up() -> None:
 def test_all_pairs_are_those_of_all_combinations(min_margin: float) -> None:
     generator = Random(7)
     rewards = [generator.choice([0.0, 1.0]) + generator.randrange(5) * 0.6 * SAME_REWARD for _ in range(40)]
-    responses = [candidate(reward, f"text {at % 9}", name=f"candidate[{at}]") for at, reward in enumerate(rewards)]
+    responses = [candidate(reward, f"text {index % 9}", name=f"candidate[{index}]") for index, reward in enumerate(rewards)]
     couples = itertools.combinations(sorted(responses, key=lambda response: -response.reward), 2)
     expected = [
         (better.name, worse.name)
         for better, worse in couples
         if (margin := better.reward - worse.reward) > SAME_REWARD and margin >= min_margin and better.text != worse.text
     ]
-    found = pairs(responses, PairingSettings(pairs=PairsOf.ALL, min_margin=min_margin))
-    assert [(pair.chosen.name, pair.rejected.name) for pair in found] == expected != []
+    actual_pairs = pairs(responses, PairingSettings(pairs=PairsOf.ALL, min_margin=min_margin))
+    assert [(pair.chosen.name, pair.rejected.name) for pair in actual_pairs] == expected != []

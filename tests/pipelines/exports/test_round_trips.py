@@ -62,7 +62,7 @@ ODD = [
 
 
 def test_odd_rows_come_back_byte_for_byte(tmp_path: Path) -> None:
-    plain = [b'{"id": %d, "prompt": "p%d",  "response":"r"}' % (at, at) for at in range(20)]
+    plain = [b'{"id": %d, "prompt": "p%d",  "response":"r"}' % (index, index) for index in range(20)]
     rows = [*plain, *ODD]
     random.Random(1).shuffle(rows)
     corpus = tmp_path / "c.jsonl"
@@ -93,7 +93,7 @@ def test_any_rows_of_any_shape_come_back(
 
 def test_parquet_comes_back_type_for_type(tmp_path: Path) -> None:
     turns = pa.list_(pa.struct([("role", pa.dictionary(pa.int8(), pa.string())), ("content", pa.large_string())]))
-    messages = [[{"role": "user", "content": "p"}, {"role": "assistant", "content": f"r{at}"}] for at in range(10)]
+    messages = [[{"role": "user", "content": "p"}, {"role": "assistant", "content": f"r{index}"}] for index in range(10)]
     table = pa.table(
         {
             "messages": pa.array(messages, turns),
@@ -110,9 +110,9 @@ def test_parquet_comes_back_type_for_type(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "c.parquet", row_group_size=4)
     score(str(tmp_path / "c.parquet"), str(tmp_path / "scored"), model="tiny-attributes", engine="fake")
     keep(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
-    found = pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names)
-    assert found.schema.remove_metadata() == table.schema
-    assert found.equals(table)
+    result = pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names)
+    assert result.schema.remove_metadata() == table.schema
+    assert result.equals(table)
 
 
 def test_values_that_python_has_no_object_for_go_through(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_values_that_python_has_no_object_for_go_through(tmp_path: Path) -> None
     never = 2**63 - 1  # the `infinity` of a database
     turn = pa.struct([("role", pa.string()), ("content", pa.string()), ("at", pa.timestamp("us"))])
     turns = [
-        [{"role": "user", "content": "p", "at": never}, {"role": "assistant", "content": f"r{at}", "at": 0}]
-        for at in range(60)
+        [{"role": "user", "content": "p", "at": never}, {"role": "assistant", "content": f"r{index}", "at": 0}]
+        for index in range(60)
     ]
     texts = pa.array([*[b"s"] * 57, b"\xff", None, b"t"]).buffers()
     table = pa.table(
@@ -145,7 +145,12 @@ def test_values_that_python_has_no_object_for_go_through(tmp_path: Path) -> None
         [json.loads(line) for path in sorted((tmp_path / name).glob("*.jsonl")) for line in path.read_bytes().splitlines()]
         for name in ("lines", "best")
     )
-    times = [None, *(f"1970-01-01T00:00:00.{at:06d}" if at else "1970-01-01T00:00:00" for at in range(57)), None, None]
+    times = [
+        None,
+        *(f"1970-01-01T00:00:00.{index:06d}" if index else "1970-01-01T00:00:00" for index in range(57)),
+        None,
+        None,
+    ]
     assert [row["created"] for row in kept] == times
     assert [row["created"] for row in chosen] == times[:57] + times[58:]  # the response without a reward isn't chosen
     assert {row["zone"] for row in kept} == {row["zone"] for row in chosen} == {None}

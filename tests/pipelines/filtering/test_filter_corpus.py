@@ -70,9 +70,13 @@ class Corpus:
         first = self.end if start is None else start
         self.end = max(self.end, first + len(rows))
         names = self.columns.carried.names
-        values = [(own if isinstance(own, dict) else {names[0]: own}) for own, found in rows for _ in found]
+        values = [(item if isinstance(item, dict) else {names[0]: item}) for item, result in rows for _ in result]
         carried = pa.Table.from_pylist(values, self.columns.carried)
-        ours = [(f"corpus:{first + at}", name, "hash", score) for at, (_, found) in enumerate(rows) for name, score in found]
+        ours = [
+            (f"corpus:{first + index}", name, "hash", score)
+            for index, (_, result) in enumerate(rows)
+            for name, score in result
+        ]
         part = Part(0, Range(first, first + len(rows)), Counts.of(len(rows), [score for *_, score in ours]), RUN)
         self.parts.commit(part, self.columns.table(carried, ours), {"assay": "{}"})
         return part
@@ -154,14 +158,14 @@ def test_a_kept_row_is_its_record_with_our_fields(four: str, tmp_path: Path) -> 
 
 def test_the_rest_says_why(four: str, tmp_path: Path) -> None:
     run(four, "reward > 0", tmp_path / "kept", rest=str(tmp_path / "rest"))
-    rest = objects(tmp_path / "rest")
-    assert [(row["id"], row["why"]) for row in rest] == [
+    rows = objects(tmp_path / "rest")
+    assert [(row["id"], row["why"]) for row in rows] == [
         (1, "condition"),
         (2, "rejected: too_long"),
         (3, "failed: engine_killer"),
     ]
-    assert rest[1]["reward"] is None
-    assert rest[1]["scores"] is None
+    assert rows[1]["reward"] is None
+    assert rows[1]["scores"] is None
     assert [row["id"] for row in objects(tmp_path / "kept")] == [0]
     assert "why" not in objects(tmp_path / "kept")[0]
 
@@ -196,7 +200,7 @@ def test_several_responses_of_a_row(tmp_path: Path) -> None:
     folder = json_corpus(tmp_path / "scored", [row, one(b'{"p": 2}', scored(-1.0)), row])
     summary = run(folder, "reward > 0", tmp_path / "kept")
     assert (summary.rows, summary.responses, summary.kept, summary.kept_rows) == (3, 7, 4, 2)
-    assert [found["response_name"] for found in objects(tmp_path / "kept")] == ["chosen", "rejected[0]"] * 2
+    assert [row["response_name"] for row in objects(tmp_path / "kept")] == ["chosen", "rejected[0]"] * 2
 
 
 def test_original_bytes_once_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,8 +237,8 @@ def test_records_of_all_kinds_come_back(tmp_path: Path) -> None:
         b'{   "a": "b\\nc",    "d": {} ,',
     ]
     assert json.loads(lines[2])["a"] == "b\nc"
-    rest = objects(tmp_path / "rest")
-    assert [(row.get("record"), row.get("record_base64")) for row in rest] == [
+    rows = objects(tmp_path / "rest")
+    assert [(row.get("record"), row.get("record_base64")) for row in rows] == [
         ('{"broken": ', None),
         (None, base64.b64encode(b"\xff\xfe").decode()),
         ("[1, 2]", None),
@@ -243,9 +247,9 @@ def test_records_of_all_kinds_come_back(tmp_path: Path) -> None:
         ('{"reward": 3}', None),
         (None, None),
     ]
-    assert rest[3]["record"] is None
-    assert rest[6]["s"] == "\ud800"
-    assert [row["why"] for row in rest] == [f"rejected: {score.reason}" for _, ((_, score),) in ODD[3:]]
+    assert rows[3]["record"] is None
+    assert rows[6]["s"] == "\ud800"
+    assert [row["why"] for row in rows] == [f"rejected: {score.reason}" for _, ((_, score),) in ODD[3:]]
 
 
 def test_records_of_all_kinds_can_be_kept(tmp_path: Path) -> None:
@@ -268,9 +272,9 @@ def test_a_record_with_a_field_why_of_its_own(tmp_path: Path) -> None:
     records = [b'{"why": 1}', b'{"\\u0077hy": 1}', b'{"a": "why"}']
     folder = json_corpus(tmp_path / "scored", [one(record, scored(0.0)) for record in records])
     run(folder, "reward > 0", rest=str(tmp_path / "rest"))
-    rest = objects(tmp_path / "rest")
-    assert [row["why"] for row in rest] == ["condition"] * 3
-    assert [row.get("record") for row in rest] == ['{"why": 1}', '{"\\u0077hy": 1}', None]
+    rows = objects(tmp_path / "rest")
+    assert [row["why"] for row in rows] == ["condition"] * 3
+    assert [row.get("record") for row in rows] == ['{"why": 1}', '{"\\u0077hy": 1}', None]
 
 
 def test_a_corpus_with_a_column_why_of_its_own(tmp_path: Path) -> None:
@@ -346,7 +350,7 @@ def test_parquet_to_jsonl(table_corpus: str, tmp_path: Path) -> None:
     assert (row["day"], row["price"], row["kind"]) == ("2026-01-02", "1.10", "k")
     assert row["turns"] == [{"role": "user", "weight": None}]
     assert row["reward"] == 2.0
-    assert [found["why"] for found in objects(tmp_path / "rest")] == ["condition"] * 2
+    assert [row["why"] for row in objects(tmp_path / "rest")] == ["condition"] * 2
     run(table_corpus, "reward > 0", tmp_path / "plain", format="jsonl", fields=False)
     assert [list(row) for row in objects(tmp_path / "plain")] == [TABLE.names]
 
@@ -388,7 +392,7 @@ def test_an_incomplete_run_is_refused_unless_part_of_it_will_do(tmp_path: Path) 
     folder = corpus.close()
     with pytest.raises(SourceError) as caught:
         run(folder, "reward > 0")
-    assert all(said in str(caught.value) for said in ("2 to 6 is missing", "8 to 10 is missing", "--partial"))
+    assert all(text in str(caught.value) for text in ("2 to 6 is missing", "8 to 10 is missing", "--partial"))
     assert run(folder, "reward > 0", partial=True).responses == 4
 
 
@@ -512,7 +516,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 3)
     corpus = Corpus(tmp_path / "scored", JSON)
     for part in range(10):
-        corpus.part([one(b'{"id": %d}' % (part * 5 + at), scored(float(part))) for at in range(5)])
+        corpus.part([one(b'{"id": %d}' % (part * 5 + index), scored(float(part))) for index in range(5)])
     return corpus.close()
 
 
@@ -656,11 +660,11 @@ def test_a_folder_that_another_filter_writes_is_refused(four: str, tmp_path: Pat
 
 
 def test_what_a_killed_filter_left_half_written_goes(four: str, tmp_path: Path) -> None:
-    left = tmp_path / "kept" / f"{'0a' * 16}.tmp"
-    left.parent.mkdir()
-    left.write_bytes(b"half a row")
+    remaining = tmp_path / "kept" / f"{'0a' * 16}.tmp"
+    remaining.parent.mkdir()
+    remaining.write_bytes(b"half a row")
     run(four, "reward > 1", tmp_path / "kept")
-    assert not list(left.parent.glob("*.tmp"))
+    assert not list(remaining.parent.glob("*.tmp"))
 
 
 def test_a_worker_of_a_filter_that_lost_its_folder_writes_no_file(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`filter --rows responses`: each kept response alone, in one form whatever the input's shape; and what is said else."""
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,28 +63,26 @@ def test_each_kept_response_is_a_row_of_its_own(tmp_path: Path) -> None:
     assert (last["id"], last["prompt"], last["response"]) == (8, [{"role": "system", "content": "s"}, USER], "z")
 
 
-@pytest.mark.parametrize(
-    ("row", "shape", "expected"),
-    [
+def test_own_fields_come_along_and_no_others(tmp_path: Path) -> None:
+    parquets: list[bool] = [True, False]
+    cases_2: list[tuple[dict[str, Any], RowShape, dict[str, Any]]] = [
         ({"messages": chat("p", "a")["messages"], "n": 1}, RowShape("messages"), {"n": 1}),
         ({"question": "p", "response_A": "a", "response_B": "b", "label": "A>B"}, RowShape("judgebench"), {"label": "A>B"}),
         ({"q": "p", "r": "a", "prompt": "mine"}, RowShape("columns", own_columns=OwnColumns("q", "r")), {}),
         ({"text": "mine", "prompt": "p", "response": "a"}, RowShape("prompt-response"), {"text": "mine"}),
-    ],
-)
-@pytest.mark.parametrize("parquet", [True, False])
-def test_own_fields_come_along_and_no_others(
-    tmp_path: Path, row: dict[str, Any], shape: RowShape, expected: dict[str, Any], parquet: bool
-) -> None:
-    names = shape.requests(row).names
-    scored = judged(tmp_path / "scored", [row], [[1.0] * len(names)], shape, parquet=True)
-    form = "parquet" if parquet else "jsonl"
-    summary = keep(told(scored, tmp_path / "kept", fields=False, format=form))
-    (path,) = (tmp_path / "kept").glob("kept-*")
-    found = pq.read_table(path).to_pylist() if parquet else rows_in(tmp_path / "kept")
-    assert found[0] == {**expected, "prompt": [USER], "response": "a"}
-    taken = {"prompt: the name is reserved": 1}
-    assert summary.left_fields == (taken if "prompt" in row and shape.own_columns else {})
+    ]
+    for row, shape, expected in cases_2:
+        for parquet in parquets:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            names = shape.requests(row).names
+            scored = judged(folder / "scored", [row], [[1.0] * len(names)], shape, parquet=True)
+            form = "parquet" if parquet else "jsonl"
+            summary = keep(told(scored, folder / "kept", fields=False, format=form))
+            (path,) = (folder / "kept").glob("kept-*")
+            rows = pq.read_table(path).to_pylist() if parquet else rows_in(folder / "kept")
+            assert rows[0] == {**expected, "prompt": [USER], "response": "a"}
+            taken = {"prompt: the name is reserved": 1}
+            assert summary.left_fields == (taken if "prompt" in row and shape.own_columns else {})
 
 
 def test_a_null_of_a_json_row_is_a_value(tmp_path: Path) -> None:
@@ -98,8 +97,8 @@ def test_what_json_cant_hold_stays_behind_and_is_counted(tmp_path: Path) -> None
     row = {"prompt": "p", "response": "a", "raw": b"x", "meta": {"a": 1}, "tags": ["t"], "n": 1}
     scored = judged(tmp_path / "scored", [row], [[1.0]], RowShape("prompt-response"), parquet=True)
     summary = keep(told(scored, tmp_path / "kept", fields=False, format="jsonl"))
-    own = {"meta": {"a": 1}, "tags": ["t"], "n": 1}
-    assert rows_in(tmp_path / "kept") == [{**own, "prompt": [USER], "response": "a"}]
+    item = {"meta": {"a": 1}, "tags": ["t"], "n": 1}
+    assert rows_in(tmp_path / "kept") == [{**item, "prompt": [USER], "response": "a"}]
     assert summary.left_fields == {"raw: JSON has no such value": 1}
 
 
@@ -107,9 +106,9 @@ def test_a_policys_candidates_are_rows_of_their_own(tmp_path: Path) -> None:
     candidates = [[("one", 1.0), ("two", 2.0)]]
     scored = drawn_corpus(tmp_path / "scored", [{"prompt": "p", "id": 3}], candidates, prompts(), system="s", prefix="j_")
     summary = keep(told(scored, tmp_path / "kept", "j_reward > 1"))
-    (found,) = rows_in(tmp_path / "kept")
-    assert found["prompt"] == [{"role": "system", "content": "s"}, USER]
-    assert (found["response"], found["j_response_name"], found["j_reward"]) == ("two", "candidate[1]", 2.0)
+    (row,) = rows_in(tmp_path / "kept")
+    assert row["prompt"] == [{"role": "system", "content": "s"}, USER]
+    assert (row["response"], row["j_response_name"], row["j_reward"]) == ("two", "candidate[1]", 2.0)
     assert summary.held == 0
 
 
@@ -117,8 +116,8 @@ def test_what_couldnt_be_read_is_null(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([{**SIX, "rejected": [5]}]) + b"broken\n")
     scored_corpus(settings(corpus, tmp_path / "scored"))
     keep(told(tmp_path / "scored", tmp_path / "kept", "status = 'rejected'"))
-    found = [(row["response_name"], row["prompt"], row["response"], row["reward"]) for row in rows_in(tmp_path / "kept")]
-    assert found == [("rejected[0]", None, None, None), ("final", None, None, None)]
+    result = [(row["response_name"], row["prompt"], row["response"], row["reward"]) for row in rows_in(tmp_path / "kept")]
+    assert result == [("rejected[0]", None, None, None), ("final", None, None, None)]
 
 
 @pytest.mark.parametrize(
@@ -129,16 +128,16 @@ def test_who_scores_rows_that_a_filter_wrote_several_times_is_told(
 ) -> None:
     scored = judged(tmp_path / "scored", [SIX], [[1.0, -1.0, 2.0]], RowShape("rm-bench"))
     keep(told(scored, tmp_path / "kept", **options))
-    found = resolve(settings(tmp_path / "kept", tmp_path / "again", prefix="again_")).shape_found
-    assert ("holds 1 input rows as 2 rows" in found) == ("--rows responses" in found) == repeated
+    result = resolve(settings(tmp_path / "kept", tmp_path / "again", prefix="again_")).shape_found
+    assert ("holds 1 input rows as 2 rows" in result) == ("--rows responses" in result) == repeated
 
 
 def test_the_rest_is_whole_rows_with_the_reason(tmp_path: Path) -> None:
     scored = judged(tmp_path / "scored", [SIX], [[1.0, -1.0, 2.0]], RowShape("rm-bench"))
     keep(told(scored, tmp_path / "kept", rest=str(tmp_path / "rest")))
-    (rest,) = rows_in(tmp_path / "rest")
-    assert {name: rest[name] for name in SIX} == SIX
-    assert (rest["response_name"], rest["why"]) == ("chosen[1]", "condition")
+    (row,) = rows_in(tmp_path / "rest")
+    assert {name: row[name] for name in SIX} == SIX
+    assert (row["response_name"], row["why"]) == ("chosen[1]", "condition")
 
 
 def test_a_row_that_has_changed_is_refused(tmp_path: Path) -> None:
@@ -155,8 +154,8 @@ def test_a_row_that_has_changed_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_killed_filter_goes_on_and_a_finished_one_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{**SIX, "id": at} for at in range(6)]
-    rewards = [[float(at), -1.0, 1.0] for at in range(6)]
+    rows = [{**SIX, "id": index} for index in range(6)]
+    rewards = [[float(index), -1.0, 1.0] for index in range(6)]
     scored = judged(tmp_path / "scored", rows, rewards, RowShape("rm-bench"))
     monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 1)
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
@@ -193,8 +192,8 @@ def test_whole_rows_with_more_than_what_was_kept_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], condition: str, options: dict[str, Any], said: str | None
 ) -> None:
     scored = judged(tmp_path / "scored", [SIX, {**SIX, "id": 8}], [[1.0, 2.0, 3.0]] * 2, RowShape("rm-bench"))
-    own = told(scored, tmp_path / "kept", condition, **options)
-    show(kept_report(keep(own), own))
+    filter_settings = told(scored, tmp_path / "kept", condition, **options)
+    show(kept_report(keep(filter_settings), filter_settings))
     printed = capsys.readouterr().out
     assert ("--rows responses" in printed) == (said is not None)
     assert said is None or said in printed
@@ -203,10 +202,10 @@ def test_whole_rows_with_more_than_what_was_kept_are_told(
 def test_rows_of_one_response_are_told_nothing_and_left_fields_are(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = told("scored", tmp_path / "kept", rows="rows")
-    show(kept_report(KeepSummary(3, 3, 3, 3, held=3), own))
+    filter_settings = told("scored", tmp_path / "kept", rows="rows")
+    show(kept_report(KeepSummary(3, 3, 3, 3, held=3), filter_settings))
     assert "written" not in capsys.readouterr().out
-    show(kept_report(KeepSummary(3, 3, 0, 0, {"condition": 3}), own))
+    show(kept_report(KeepSummary(3, 3, 0, 0, {"condition": 3}), filter_settings))
     assert "Nothing is kept, so `datasets.load_dataset` finds no file in the folder" in capsys.readouterr().out
     show(kept_report(KeepSummary(3, 3, 3, 3, left_fields={"prompt: why": 3}, mixed=True), told("scored", tmp_path / "kept")))
     printed = capsys.readouterr().out
@@ -221,8 +220,8 @@ LATE: Sequence[Any] = (5, 1.5, True, "text", None, ["a", 1], {"b": [None]}, 2**7
 def test_an_own_value_is_that_of_its_record_or_counted(tmp_path: Path, form: str) -> None:
     answers = [*range(50), *LATE]
     rows = [{"prompt": "p", "response": "a", "answer": answer} for answer in answers]
-    own = {"answer": scalar_column(answers, pa.int64())}
-    scored = judged(tmp_path / "scored", rows, [[1.0]] * len(rows), RowShape("prompt-response"), own=own, part_rows=50)
+    item = {"answer": scalar_column(answers, pa.int64())}
+    scored = judged(tmp_path / "scored", rows, [[1.0]] * len(rows), RowShape("prompt-response"), own=item, part_rows=50)
     summary = keep(told(scored, tmp_path / "kept", fields=False, format=form))
     if form == "jsonl":
         assert [json.dumps(row["answer"]) for row in rows_in(tmp_path / "kept")] == [*map(json.dumps, answers)]
@@ -230,6 +229,6 @@ def test_an_own_value_is_that_of_its_record_or_counted(tmp_path: Path, form: str
         assert "dataset_info" not in (tmp_path / "kept" / "README.md").read_text()
     else:
         (path,) = (tmp_path / "kept").glob("kept-*")
-        assert pq.read_table(path).column("answer").to_pylist() == own["answer"].to_pylist()
+        assert pq.read_table(path).column("answer").to_pylist() == item["answer"].to_pylist()
         assert summary.left_fields == {"answer: the value doesn't fit the column": 7}
     assert read_finished_filter(told(scored, tmp_path / "kept", fields=False, format=form)) == summary

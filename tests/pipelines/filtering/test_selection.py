@@ -83,7 +83,7 @@ def best_of(rows: Sequence[Row], count: int) -> list[int]:
 
 
 def kept(reasons: Sequence[str | None]) -> list[int]:
-    return [at for at, reason in enumerate(reasons) if reason is None]
+    return [index for index, reason in enumerate(reasons) if reason is None]
 
 
 @given(st.lists(value, min_size=1, max_size=60), fractions, st.integers(1, 5))
@@ -142,7 +142,7 @@ def test_a_quantile_is_numpys(values: list[float], q: float) -> None:
     reasons, summary = reasons_of(with_ties(values), quantile=q)
     if math.isfinite(upper - lower):
         assert summary["boundary"] == np.quantile(values, q)
-    assert kept(reasons) == [at for at, number in enumerate(values) if number >= summary["boundary"]]
+    assert kept(reasons) == [index for index, number in enumerate(values) if number >= summary["boundary"]]
     assert summary == {"candidates": len(values), "kept": len(kept(reasons)), "boundary": summary["boundary"]}
 
 
@@ -152,7 +152,7 @@ def test_a_quantile_where_numpy_gives_nan_is_a_neighbour(values: list[float], q:
     reasons, summary = reasons_of(with_ties(values), quantile=q)
     if not math.isfinite(upper - lower):
         assert summary["boundary"] == (upper if weight else lower)
-    assert kept(reasons) == [at for at, number in enumerate(values) if number >= summary["boundary"]]
+    assert kept(reasons) == [index for index, number in enumerate(values) if number >= summary["boundary"]]
 
 
 prompts = st.tuples(st.integers(0, 3) | st.just(2**64 - 1), st.integers(0, 1) | st.just(2**63))
@@ -166,13 +166,13 @@ rows_of_prompts = st.lists(
 def test_the_best_of_each_prompt_are_those_of_a_sort(rows: list[Row], k: int, min_gap: float | None, parts: int) -> None:
     expected: list[str | None] = ["top_k"] * len(rows)
     for prompt in {row.prompt for row in rows}:
-        places = [at for at, row in enumerate(rows) if row.prompt == prompt]
-        best = [places[at] for at in best_of([rows[at] for at in places], len(places))]
+        places = [position for position, row in enumerate(rows) if row.prompt == prompt]
+        best = [places[number] for number in best_of([rows[place] for place in places], len(places))]
         first, second = rows[best[0]].value, rows[best[1]].value if len(best) > 1 else math.nan
         gap = 0.0 if first == second else first - second
         reason = None if min_gap is None or gap >= min_gap else "min_gap"
-        for at in best[:k]:
-            expected[at] = reason
+        for index in best[:k]:
+            expected[index] = reason
     reasons, summary = reasons_of(rows, parts, top_k=k, min_gap=min_gap)
     assert reasons == expected
     assert summary == {"top_k": k, "per": "prompt", "min_gap": min_gap}
@@ -186,7 +186,7 @@ def test_all_of_a_prompt_are_kept_where_k_is_more(k: int) -> None:
 @pytest.mark.parametrize("settings", [{"top_fraction": 0.3}, {"quantile": 0.7}, {"top_k": 2}])
 def test_what_is_over_the_memory_is_spilled(monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> None:
     numbers = np.random.default_rng(3).normal(size=300_000).tolist()
-    rows = [Row(number, at, (at % 75_000, 0)) for at, number in enumerate(numbers)]
+    rows = [Row(number, index, (index % 75_000, 0)) for index, number in enumerate(numbers)]
     whole = reasons_of(rows, 10, **settings)
     monkeypatch.setattr(selection, "_MEMORY", "16MB")
     assert reasons_of(rows, 10, **settings) == whole

@@ -34,7 +34,7 @@ def test_the_best_fraction_is_exact_and_ties_are_told(tmp_path: Path, small_grou
     kept = numbers(tmp_path / "out")
     expected = int(0.3 * len(scored))
     assert (len(kept), summary.kept) == (expected, expected)
-    assert sorted((rewards[at] or 0.0 for at in kept), reverse=True) == sorted(scored, reverse=True)[:expected]
+    assert sorted((rewards[index] or 0.0 for index in kept), reverse=True) == sorted(scored, reverse=True)[:expected]
     assert kept == sorted(kept), "rows stay in the order of the corpus"
     bar = sorted(scored, reverse=True)[expected - 1]
     above = sum(reward > bar for reward in scored)
@@ -66,7 +66,7 @@ def test_of_equals_the_same_are_kept_however_the_corpus_is_cut(tmp_path: Path, s
 
 
 def test_of_those_that_meet_the_condition_by_a_number_of_ones_own(tmp_path: Path) -> None:
-    rewards = [float(at) for at in range(20)]
+    rewards = [float(index) for index in range(20)]
     summary = select(corpus(tmp_path / "in", rewards), tmp_path / "out", keep="n < 10", by="0 - n", top_fraction=0.2)
     assert numbers(tmp_path / "out") == [0, 1]
     assert summary.not_kept == {"condition": 10, "top_fraction": 8}
@@ -93,16 +93,16 @@ def test_the_best_of_each_prompt_are_those_of_a_brute_force(
     rewards, prompts = grades(200, seed=4), prompts_of(200, seed=5)
     summary = select(corpus(tmp_path / "in", rewards, prompts), tmp_path / "out", top_k=k, min_gap=min_gap)
     groups: dict[str, list[tuple[float, int, int]]] = {}
-    for at, (prompt, reward) in enumerate(zip(prompts, rewards, strict=True)):
+    for index, (prompt, reward) in enumerate(zip(prompts, rewards, strict=True)):
         if reward is not None:
-            groups.setdefault(prompt, []).append((reward, _tie(at), at))
+            groups.setdefault(prompt, []).append((reward, _tie(index), index))
     expected, close = [], 0
     for group in groups.values():
         best = sorted(group, reverse=True)
         if min_gap is not None and (len(best) == 1 or best[0][0] - best[1][0] < min_gap):
             close += len(best[:k])
         else:
-            expected += [at for *_, at in best[:k]]
+            expected += [position for *_, position in best[:k]]
     assert numbers(tmp_path / "out") == sorted(expected)
     assert summary.not_kept.get("min_gap", 0) == close
     assert summary.selection == {"by": "reward", "top_k": k, "per": "prompt", "min_gap": min_gap}
@@ -125,22 +125,22 @@ def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(tmp_path: Path, m
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
     monkeypatch.setattr(filter_corpus, "workers", _here)
     folder = corpus(tmp_path / "in", grades(100, seed=6), prompts_of(100, seed=7))
-    for asked in ({"keep": "reward > 2"}, {"top_fraction": 0.4}, {"top_k": 2}):
-        calm, out, rest = (tmp_path / name / next(iter(asked)) for name in ("calm", "out", "rest"))
-        whole = select(folder, calm, **asked)
+    for request in ({"keep": "reward > 2"}, {"top_fraction": 0.4}, {"top_k": 2}):
+        calm, out, others = (tmp_path / name / next(iter(request)) for name in ("calm", "out", "rest"))
+        whole = select(folder, calm, **request)
         with monkeypatch.context() as patch:
             patch.setattr(filter_step, "_reasons", _dies_after(15))
             with pytest.raises(KeyboardInterrupt):
-                select(folder, out, rest=str(rest), **asked)
+                select(folder, out, rest=str(others), **request)
         before = {path.name: path.stat().st_ino for path in out.glob("*.parquet")}
         assert before
         assert json.loads((out / "filter.json").read_text())["summary"] is None
         (out / "done" / "half-written.tmp").touch()
-        again = select(folder, out, rest=str(rest), **asked)
+        again = select(folder, out, rest=str(others), **request)
         assert again == whole
         assert {path.name: path.stat().st_ino for path in out.glob("*.parquet") if path.name in before} == before
         assert numbers(out) == numbers(calm)
-        assert sorted(numbers(out) + numbers(rest)) == list(range(100))
+        assert sorted(numbers(out) + numbers(others)) == list(range(100))
         assert sorted(os.listdir(out)) == sorted(os.listdir(calm)), "what was noted on the way is gone"
 
 
@@ -151,11 +151,11 @@ def _here(tasks: int) -> Any:
 
 
 def _dies_after(calls: int) -> Any:
-    left: Iterator[int] = iter(range(calls))
+    numbers: Iterator[int] = iter(range(calls))
     real = filter_step._reasons
 
     def why(*arguments: Any) -> Any:
-        if next(left, None) is None:
+        if next(numbers, None) is None:
             raise KeyboardInterrupt
         return real(*arguments)
 
@@ -163,7 +163,7 @@ def _dies_after(calls: int) -> Any:
 
 
 def test_another_filter_starts_anew_in_a_folder_that_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = corpus(tmp_path / "in", [float(at) for at in range(30)])
+    folder = corpus(tmp_path / "in", [float(index) for index in range(30)])
     with monkeypatch.context() as patch:
         patch.setattr(filter_step, "_reasons", _dies_after(2))
         with pytest.raises(KeyboardInterrupt):
@@ -175,7 +175,7 @@ def test_another_filter_starts_anew_in_a_folder_that_was_left(tmp_path: Path, mo
 def test_what_is_kept_of_little_comes_in_few_files(
     tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = corpus(tmp_path / "in", [float(at % 10) for at in range(400)])
+    folder = corpus(tmp_path / "in", [float(index % 10) for index in range(400)])
     part = next((tmp_path / "in" / "parts").iterdir()).stat().st_size
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 5 * part)
     select(folder, tmp_path / "all", keep="reward >= 0")

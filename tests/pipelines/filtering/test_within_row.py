@@ -40,12 +40,12 @@ def compared(folder: str) -> str:
 @pytest.fixture
 def corpus(tmp_path: Path) -> str:
     """Two rows of one prompt, with two candidates each."""
-    told = [[("a", 1.0), ("b", 0.0)], [("c", 0.9), ("d", 0.1)]]
-    return compared(drawn_corpus(tmp_path / "scored", [{"prompt": "p"}] * 2, told, prompts()))
+    message = [[("a", 1.0), ("b", 0.0)], [("c", 0.9), ("d", 0.1)]]
+    return compared(drawn_corpus(tmp_path / "scored", [{"prompt": "p"}] * 2, message, prompts()))
 
 
 def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) -> None:
-    def asked(name: str, **more: Any) -> dict[str, Any]:
+    def handler(name: str, **more: Any) -> dict[str, Any]:
         return {"scored": corpus, "output": str(tmp_path / name), **more}
 
     jobs: dict[str, Callable[[dict[str, Any]], ExportSummary]] = {
@@ -54,8 +54,8 @@ def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) ->
     }
     for name, job in jobs.items():
         with pytest.raises(SettingsError, match=rf"--per prompt: .*{OUTSIDE}; give --per row"):
-            job(asked(name))
-        assert job(asked(name, per="row")).rows == 2
+            job(handler(name))
+        assert job(handler(name, per="row")).rows == 2
 
 
 @pytest.mark.parametrize("choice", [{"top_fraction": 0.5}, {"quantile": 0.5}, {"top_k": 1}, {"top_k": 1, "per": "prompt"}])
@@ -92,8 +92,8 @@ def test_z_scores_of_an_ensemble_are_within_a_row(tmp_path: Path) -> None:
     members(tmp_path, rows, ("a", "b"))
     compared(folder_of(str(tmp_path), "b"))
     combined(tmp_path, ("a", "b"))
-    found = scored(tmp_path)
-    assert [round(row["scores"]["z_a"], 3) for row in found] == [0.707, -0.707] * 2
+    result = scored(tmp_path)
+    assert [round(row["scores"]["z_a"], 3) for row in result] == [0.707, -0.707] * 2
     manifest = read_manifest(str(tmp_path))
     assert manifest is not None
     assert manifest.columns.within_row

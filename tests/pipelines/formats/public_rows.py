@@ -401,7 +401,7 @@ _ULTRAFEEDBACK = schema(
 
 
 def _ultra(*texts: str) -> dict[str, Any]:
-    models = [f"model-{at}" for at in range(len(texts))]
+    models = [f"model-{index}" for index in range(len(texts))]
     return {
         "source": "evol_instruct",
         "instruction": "What is 2 + 2?",
@@ -435,7 +435,7 @@ _ASKED_IN_WORDS = "\n\nHuman: What is 2 + 2?\n\nAssistant:"
 def _ranked(prompt: str, *texts: str) -> dict[str, Any]:
     return {
         "prompt": prompt,
-        "answers": [{"answer": text, "model": f"m{at}", "rank": at + 1.0} for at, text in enumerate(texts)],
+        "answers": [{"answer": text, "model": f"m{index}", "rank": index + 1.0} for index, text in enumerate(texts)],
         "turns": 1,
         "num_responses": len(texts),
         "source": ["lmsys-chat-1m"],

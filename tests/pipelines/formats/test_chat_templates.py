@@ -31,9 +31,9 @@ def llama_3(turns: Turns) -> str:
 
 def llama_3_1(turns: Turns) -> str:
     """It always has a system turn, with dates in it."""
-    said, others = (turns[0].content.strip(), turns[1:]) if turns[0].role is Role.SYSTEM else ("", turns)
+    words, others = (turns[0].content.strip(), turns[1:]) if turns[0].role is Role.SYSTEM else ("", turns)
     text = llama_3(others).removeprefix("<|begin_of_text|>")
-    return f"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{DATES}{said}<|eot_id|>{text}"
+    return f"<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{DATES}{words}<|eot_id|>{text}"
 
 
 def llama_2(turns: Turns) -> str:
@@ -80,10 +80,10 @@ def gemma(turns: Turns) -> str:
 
 def nemotron(turns: Turns) -> str:
     """The policies' one, with two line breaks after the system turn, which is always there."""
-    said, others = (turns[0].content, turns[1:]) if turns[0].role is Role.SYSTEM else ("", turns)
+    words, others = (turns[0].content, turns[1:]) if turns[0].role is Role.SYSTEM else ("", turns)
     names = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
-    text = f"<extra_id_0>System\n{said}\n"
-    if said:
+    text = f"<extra_id_0>System\n{words}\n"
+    if words:
         text += "\n"
     return text + "".join(f"<extra_id_1>{names[Role(turn.role)]}\n{turn.content}\n" for turn in others)
 
@@ -162,13 +162,13 @@ def test_a_response_may_be_cut_off_or_padded(name: str, data: st.DataObject) -> 
     response = turns[-1].content
     prompt, _, _ = render([*turns[:-1], assistant("@@@")]).rpartition("@@@")
     for end in ("", *template.ends, *(end * 3 for end in template.ends), *(f"{end}\n" for end in template.ends)):
-        for known in (None, prompt.rstrip(" ") if template.trims else prompt):
-            talk = template.split(prompt + response + end, known)
+        for names in (None, prompt.rstrip(" ") if template.trims else prompt):
+            talk = template.split(prompt + response + end, names)
             assert talk is not None
             assert (*talk.context, assistant(talk.response)) == tuple(turns)
 
 
-@pytest.mark.parametrize(("name", "opening"), [(name, own[3]) for name, own in RENDERERS.items() if own[3]])
+@pytest.mark.parametrize(("name", "opening"), [(name, renderer[3]) for name, renderer in RENDERERS.items() if renderer[3]])
 @given(data=st.data())
 def test_a_policy_cannot_make_turns_up(name: str, opening: str, data: st.DataObject) -> None:
     render, found_as, roles, _ = RENDERERS[name]
@@ -207,9 +207,8 @@ def test_two_templates_never_split_the_same_text_of_one_of_them(data: st.DataObj
     assert sum(template.split(text) is not None for template in set(TEMPLATES.values())) <= 1
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_template_is_not_split() -> None:
+    for text in (
         "",
         "hello",
         "<|im_start|>user\nhi<|im_end|>\n",
@@ -227,11 +226,9 @@ def test_two_templates_never_split_the_same_text_of_one_of_them(data: st.DataObj
         "<|user|>\nQ</s>\n<|assistant|>\nA</s>",  # Zephyr's
         "<｜begin▁of▁sentence｜>just text",
         "User: hi\n\nAssistant: yes",
-    ],
-)
-def test_what_is_no_template_is_not_split(text: str) -> None:
-    assert all(template.split(text) is None for template in TEMPLATES.values())
-    assert split_by_any(text) is None
+    ):
+        assert all(template.split(text) is None for template in TEMPLATES.values())
+        assert split_by_any(text) is None
 
 
 def test_a_default_system_turn_stays_and_dates_alone_do_not() -> None:
@@ -325,8 +322,8 @@ def test_a_text_of_endings_alone_is_taken_off_at_once(name: str, end: str) -> No
 
 def one_by_one(text: str, ends: Sequence[str]) -> int:
     """Where a text ends without its endings, the longest that is there being taken off first."""
-    known = sorted((end + space for end in ends for space in ("", " ", "\n")), key=len, reverse=True)
-    while ending := next((end for end in known if text.endswith(end)), ""):
+    names = sorted((end + space for end in ends for space in ("", " ", "\n")), key=len, reverse=True)
+    while ending := next((end for end in names if text.endswith(end)), ""):
         text = text.removesuffix(ending)
     return len(text)
 
@@ -345,9 +342,9 @@ def test_endings_are_taken_off_as_if_one_by_one(name: str) -> None:
 
 def test_an_empty_turn_that_would_begin_again_is_in_no_template() -> None:
     text = "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n[/INST] 7 </s>"
-    found: list[object] = []
-    assert calls(lambda: found.append(split_by_any(text))) < 1_000
-    assert found == [None]
+    result: list[object] = []
+    assert calls(lambda: result.append(split_by_any(text))) < 1_000
+    assert result == [None]
 
 
 def test_a_long_beginning_is_read_in_little_memory() -> None:

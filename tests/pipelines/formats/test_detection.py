@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
-from pipelines.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, Turns, detect, explain_detection, parse, requests
+from pipelines.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, detect, explain_detection, parse, requests
 from pipelines.formats.registry import recognise
 from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
 from tests.support.examples import examples
@@ -76,12 +76,12 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
-def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read(name: str, row: dict[str, Any]) -> None:
-    assert [shape.name for shape in recognise(row, SHAPES).shapes] == [name]
-    asked = requests(detect([row]), row)
-    assert asked.requests
-    assert not asked.rejected
+def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read() -> None:
+    for name, row in EXAMPLES:
+        assert [shape.name for shape in recognise(row, SHAPES).shapes] == [name]
+        row_requests = requests(detect([row]), row)
+        assert row_requests.requests
+        assert not row_requests.rejected
 
 
 class Watched(dict[str, Any]):
@@ -107,12 +107,12 @@ def fields_read(shape: Shape, row: dict[str, Any]) -> set[str]:
     return watched.read - {"principle"}  # what a response is judged by is neither prompt nor response
 
 
-@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
-def test_a_shape_names_the_fields_that_it_reads(name: str, row: dict[str, Any]) -> None:
-    read = fields_read(SHAPES[name], row | {"system": "s", "id": 1})
-    assert read
-    assert read <= RowShape(name).fields
-    assert not {"id", "label", "domain", "principle", *RATED} & RowShape(name).fields
+def test_a_shape_names_the_fields_that_it_reads() -> None:
+    for name, row in EXAMPLES:
+        read = fields_read(SHAPES[name], row | {"system": "s", "id": 1})
+        assert read
+        assert read <= RowShape(name).fields
+        assert not {"id", "label", "domain", "principle", *RATED} & RowShape(name).fields
 
 
 def with_turn(value: Any, content: str) -> Any:
@@ -120,44 +120,44 @@ def with_turn(value: Any, content: str) -> Any:
     if isinstance(value, str):
         return value.replace("System\n\n", f"System\n{content}\n")
     if isinstance(value, dict):
-        return {key: with_turn(one, content) for key, one in value.items()}
+        return {key: with_turn(item, content) for key, item in value.items()}
     if not isinstance(value, list) or not value:
         return value
     if value[0] in (user("q"), TURNS[0]):
         named = {"from": "system", "value": content} if "from" in value[0] else {"role": "system", "content": content}
         return [named, *value]
-    return [with_turn(one, content) for one in value]
+    return [with_turn(item, content) for item in value]
 
 
-BARE = [(name, {key: one for key, one in row.items() if key not in ("system", "system_prompt")}) for name, row in EXAMPLES]
+BARE = [(name, {key: item for key, item in row.items() if key not in ("system", "system_prompt")}) for name, row in EXAMPLES]
 
 
-@pytest.mark.parametrize("turns", ["final", "all"])
-@pytest.mark.parametrize(("name", "row"), BARE, ids=str)
-def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged(name: str, row: dict[str, Any], turns: Turns) -> None:
-    if turns == "all" and SHAPES[name].read_turns is None:
-        return
-    first, names = ("system", "Be brief."), requests(SHAPES[name], row, turns).names
-    for more in (
-        {"system": "Be brief."},
-        {"system_prompt": "Be brief."},
-        {"system": "Be brief.", "system_prompt": "Be brief."},
-    ):
-        for own in (row, with_turn(row, "Be brief.")):
-            if name == "steerlm" and own is not row:
-                continue  # there, only the user and the assistant speak
-            asked = requests(SHAPES[name], {**own, **more}, turns)
-            assert asked.rejected == ()
-            assert [[at for at, turn in enumerate(context) if turn == first] for context in contexts(asked)] == [[0]] * len(
-                asked.requests
-            )
-    both = requests(SHAPES[name], {**row, "system": "Be brief.", "system_prompt": "Be long."}, turns)
-    assert refused(both) == dict.fromkeys(names, Reason.TWO_SYSTEM_PROMPTS)
-    inside = with_turn(row, "Be long.")
-    if any(("system", "Be long.") in context for context in contexts(requests(SHAPES[name], inside, turns))):
-        asked = requests(SHAPES[name], {**inside, "system": "Be brief."}, turns)
-        assert set(refused(asked).values()) == {Reason.TWO_SYSTEM_PROMPTS}
-        assert not asked.requests
+def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged() -> None:
+    for turns in ("final", "all"):
+        for name, row in BARE:
+            if turns == "all" and SHAPES[name].read_turns is None:
+                continue
+            first, names = ("system", "Be brief."), requests(SHAPES[name], row, turns).names
+            for more in (
+                {"system": "Be brief."},
+                {"system_prompt": "Be brief."},
+                {"system": "Be brief.", "system_prompt": "Be brief."},
+            ):
+                for item in (row, with_turn(row, "Be brief.")):
+                    if name == "steerlm" and item is not row:
+                        continue  # there, only the user and the assistant speak
+                    row_requests = requests(SHAPES[name], {**item, **more}, turns)
+                    assert row_requests.rejected == ()
+                    assert [
+                        [index for index, turn in enumerate(context) if turn == first] for context in contexts(row_requests)
+                    ] == [[0]] * len(row_requests.requests)
+            both = requests(SHAPES[name], {**row, "system": "Be brief.", "system_prompt": "Be long."}, turns)
+            assert refused(both) == dict.fromkeys(names, Reason.TWO_SYSTEM_PROMPTS)
+            inside = with_turn(row, "Be long.")
+            if any(("system", "Be long.") in context for context in contexts(requests(SHAPES[name], inside, turns))):
+                row_requests = requests(SHAPES[name], {**inside, "system": "Be brief."}, turns)
+                assert set(refused(row_requests).values()) == {Reason.TWO_SYSTEM_PROMPTS}
+                assert not row_requests.requests
 
 
 ANSWERED = [user("What is 3 + 4?"), said("7")]
@@ -198,12 +198,12 @@ def test_every_shape_with_a_prompt_apart_has_a_row_whose_prompt_is_answered() ->
     assert {name for name, _ in APART} == SHAPES.keys() - TOLD_WHOLE - ENDING_WITH_THE_USER
 
 
-@pytest.mark.parametrize(("name", "row"), APART, ids=str)
-def test_nobody_is_judged_after_another_answer_to_the_prompt(name: str, row: dict[str, Any]) -> None:
-    for more in ({}, {"system": "Be brief."}):
-        asked = RowShape(name, written_out=True).requests({**row, **more})
-        assert set(refused(asked).values()) == {Reason.WRONG_TYPE}
-        assert not asked.requests
+def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
+    for name, row in APART:
+        for more in ({}, {"system": "Be brief."}):
+            request = RowShape(name, written_out=True).requests({**row, **more})
+            assert set(refused(request).values()) == {Reason.WRONG_TYPE}
+            assert not request.requests
 
 
 PROMPTS: list[tuple[str, dict[str, Any]]] = [
@@ -220,22 +220,22 @@ def test_every_shape_of_prompts_has_an_example() -> None:
     assert {name for name, _ in PROMPTS} == PROMPT_SHAPES.keys()
 
 
-@pytest.mark.parametrize(("name", "row"), PROMPTS)
-@pytest.mark.parametrize("key", ["system", "system_prompt"])
-def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked(name: str, row: dict[str, Any], key: str) -> None:
-    shape = PROMPT_SHAPES[name]
-    assert contexts(requests(shape, {**row, key: "s"})) == [[("system", "s"), ("user", "q")]]
-    inside = with_turn(row, "t")
-    if requests(shape, inside).requests and inside != row:
-        assert refused(requests(shape, {**inside, key: "s"})) == {"candidate": Reason.TWO_SYSTEM_PROMPTS}
+def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked() -> None:
+    for name, row in PROMPTS:
+        for key in ("system", "system_prompt"):
+            shape = PROMPT_SHAPES[name]
+            assert contexts(requests(shape, {**row, key: "s"})) == [[("system", "s"), ("user", "q")]]
+            inside = with_turn(row, "t")
+            if requests(shape, inside).requests and inside != row:
+                assert refused(requests(shape, {**inside, key: "s"})) == {"candidate": Reason.TWO_SYSTEM_PROMPTS}
 
 
-@pytest.mark.parametrize(("name", "row"), PROMPTS)
-def test_a_shape_of_prompts_names_the_fields_that_it_reads(name: str, row: dict[str, Any]) -> None:
-    read = fields_read(PROMPT_SHAPES[name], row | {"system": "s", "id": 1})
-    assert read
-    assert read <= RowShape(name, unanswered=True).fields
-    assert not {"id", "answer"} & RowShape(name, unanswered=True).fields
+def test_a_shape_of_prompts_names_the_fields_that_it_reads() -> None:
+    for name, row in PROMPTS:
+        read = fields_read(PROMPT_SHAPES[name], row | {"system": "s", "id": 1})
+        assert read
+        assert read <= RowShape(name, unanswered=True).fields
+        assert not {"id", "answer"} & RowShape(name, unanswered=True).fields
 
 
 WORDS = [
@@ -263,7 +263,7 @@ def copied(value: Any) -> Any:
 def damaged_rows(draw: st.DrawFn) -> dict[str, Any]:
     """A row of one shape, or of two at once, with something in it replaced, taken out or doubled."""
     rows = draw(st.lists(st.sampled_from([row for _, row in EXAMPLES]), min_size=1, max_size=2))
-    row: dict[str, Any] = copied({key: value for one in rows for key, value in one.items()})
+    row: dict[str, Any] = copied({key: value for row in rows for key, value in row.items()})
     for _ in range(draw(st.integers(0, 3))):
         damage(draw, row)
     return row
@@ -300,21 +300,23 @@ def test_every_shape_has_an_example() -> None:
     assert {name for name, _ in EXAMPLES} == set(SHAPES)
 
 
-@pytest.mark.parametrize(("name", "row"), [(name, row) for name, row in EXAMPLES if name != "prompt-responses"], ids=str)
-@pytest.mark.parametrize(
-    "others",
-    [{"responses": ["x", "y"]}, {"completions": [{"text": "x"}]}, {"bad_rejected": "x"}, {"REJECTED_text": [said("x")]}],
-)
-def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over(
-    name: str, row: dict[str, Any], others: dict[str, Any]
-) -> None:
-    recognised = recognise(others | row, SHAPES)
-    if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
-        assert [shape.name for shape in recognised.shapes] == [name]
-        return
-    assert recognised.shapes == () or len(recognised.shapes) > 1
-    with pytest.raises(SourceError, match=r"another response|more than one shape"):
-        detect([others | row])
+def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over() -> None:
+    all_others: list[dict[str, Any]] = [
+        {"responses": ["x", "y"]},
+        {"completions": [{"text": "x"}]},
+        {"bad_rejected": "x"},
+        {"REJECTED_text": [said("x")]},
+    ]
+    cases_2: list[tuple[str, dict[str, Any]]] = [(name, row) for name, row in EXAMPLES if name != "prompt-responses"]
+    for name, row in cases_2:
+        for others in all_others:
+            recognised = recognise(others | row, SHAPES)
+            if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
+                assert [shape.name for shape in recognised.shapes] == [name]
+                continue
+            assert recognised.shapes == () or len(recognised.shapes) > 1
+            with pytest.raises(SourceError, match=r"another response|more than one shape"):
+                detect([others | row])
 
 
 @pytest.mark.parametrize(
@@ -330,9 +332,8 @@ def test_what_only_sounds_like_a_response_is_none(beside: dict[str, Any]) -> Non
     assert detect([CHAT | beside] * 3) is SHAPES["messages"]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_what_only_resembles_a_shape_has_none() -> None:
+    rows: list[dict[str, Any]] = [
         {"text": "1 2 3"},
         {"text": "About <extra_id_0>System"},
         {"prompt": "q"},
@@ -349,12 +350,10 @@ def test_what_only_sounds_like_a_response_is_none(beside: dict[str, Any]) -> Non
         {"conversation_input": [user("q")], "bon_best": {"answer": "a"}},
         {"input": "q", "output_1": "a"},
         {"instruction": "q", "input": "x", "output_1": "a", "output_2": "b"},
-    ],
-    ids=str,
-)
-def test_what_only_resembles_a_shape_has_none(row: dict[str, Any]) -> None:
-    with pytest.raises(SourceError, match="no known shape"):
-        detect([row])
+    ]
+    for row in rows:
+        with pytest.raises(SourceError, match="no known shape"):
+            detect([row])
 
 
 def test_lines_that_are_no_json_are_called_that_and_not_another_shape() -> None:

@@ -24,27 +24,26 @@ def read(row: dict[str, Any]) -> Any:
     return requests(detect([row]), row)
 
 
-@pytest.mark.parametrize(
-    ("asks", "answers"),
-    [
+def test_roles_are_known_by_their_common_names() -> None:
+    cases: list[tuple[str, str]] = [("role", "content"), ("from", "value"), ("role", "text")]
+    cases_2: list[tuple[str, str]] = [
         ("human", "gpt"),
         ("Human", "GPT"),
         ("USER", "Assistant"),
         ("prompter", "assistant"),
         ("user", "model"),
         ("user", "bot"),
-    ],
-)
-@pytest.mark.parametrize(("role", "content"), [("role", "content"), ("from", "value"), ("role", "text")])
-@pytest.mark.parametrize("key", ["messages", "conversations", "conversation"])
-def test_roles_are_known_by_their_common_names(asks: str, answers: str, role: str, content: str, key: str) -> None:
-    asked = read({key: [{role: asks, content: "q"}, {role: answers, content: "a"}]})
-    assert (contexts(asked), judged(asked)) == ([[("user", "q")]], {"final": "a"})
+    ]
+    for asks, answers in cases_2:
+        for role, content in cases:
+            for key in ("messages", "conversations", "conversation"):
+                request = read({key: [{role: asks, content: "q"}, {role: answers, content: "a"}]})
+                assert (contexts(request), judged(request)) == ([[("user", "q")]], {"final": "a"})
 
 
-@pytest.mark.parametrize("parts", TEXT_PARTS, ids=str)
-def test_text_parts_are_text(parts: list[Any]) -> None:
-    assert judged(read(chat(user(parts), said(parts)))) == {"final": "7"}
+def test_text_parts_are_text() -> None:
+    for parts in TEXT_PARTS:
+        assert judged(read(chat(user(parts), said(parts)))) == {"final": "7"}
 
 
 @pytest.mark.parametrize(
@@ -76,9 +75,8 @@ def test_nan_is_null() -> None:
         assert (contexts(read(row)), judged(read(row))) == ([[("user", "q")]], {"final": "a"})
 
 
-@pytest.mark.parametrize(
-    ("beside", "reason"),
-    [
+def test_what_a_judge_would_not_be_shown_rejects_the_row() -> None:
+    cases: list[tuple[dict[str, Any], Reason | None]] = [
         ({"images": ["cat.png"]}, Reason.CONTENT_NOT_TEXT),
         ({"images": [{"bytes": b"x", "path": None}]}, Reason.CONTENT_NOT_TEXT),
         ({"videos": ["v.mp4"]}, Reason.CONTENT_NOT_TEXT),
@@ -92,12 +90,10 @@ def test_nan_is_null() -> None:
         ({"tools": ""}, None),
         ({"tools": "hammer, saw"}, None),
         ({"tools": None, "images": None}, None),
-    ],
-    ids=str,
-)
-def test_what_a_judge_would_not_be_shown_rejects_the_row(beside: dict[str, Any], reason: Reason | None) -> None:
-    for row in (chat(user("q"), said("a")), {"prompt": "q", "chosen": "a", "rejected": "b"}):
-        assert set(refused(read(row | beside)).values()) == ({reason} if reason else set())
+    ]
+    for beside, reason in cases:
+        for row in (chat(user("q"), said("a")), {"prompt": "q", "chosen": "a", "rejected": "b"}):
+            assert set(refused(read(row | beside)).values()) == ({reason} if reason else set())
 
 
 def test_a_picture_that_the_text_has_a_place_for_rejects_the_row() -> None:

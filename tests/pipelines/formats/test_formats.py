@@ -1,6 +1,7 @@
 """Rows of every shape, good and bad, and the bytes that they come from."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 
 import pytest
@@ -44,9 +45,8 @@ def test_integers_are_exact_and_odd_numbers_pass() -> None:
     assert row["n2"] == 2
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
+def test_a_bad_line_has_its_reason() -> None:
+    cases: list[tuple[bytes, Reason]] = [
         (b'{"a": "\xff"}', Reason.NOT_UTF8),
         (b'{"a": "\xed\xa0\x80"}', Reason.NOT_UTF8),
         ('{"a": 1}'.encode("utf-16"), Reason.NOT_UTF8),
@@ -62,11 +62,9 @@ def test_integers_are_exact_and_odd_numbers_pass() -> None:
         (b'"text"', Reason.NOT_AN_OBJECT),
         (b"[" * 1_000_000, Reason.TOO_DEEP),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, Reason.TOO_DEEP),
-    ],
-    ids=str,
-)
-def test_a_bad_line_has_its_reason(line: bytes, reason: Reason) -> None:
-    assert reason_of(line) is reason
+    ]
+    for line, reason in cases:
+        assert reason_of(line) is reason
 
 
 def test_the_depth_limit_is_exact_and_counts_levels_not_brackets() -> None:
@@ -112,9 +110,8 @@ def test_text_is_judged_as_it_is(content: object, text: str) -> None:
     assert judged(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": text}
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+def test_what_is_not_text_has_its_reason() -> None:
+    cases: list[tuple[object, Reason]] = [
         (None, Reason.EMPTY_CONTENT),
         ("", Reason.EMPTY_CONTENT),
         (" \n\t\u3000", Reason.EMPTY_CONTENT),
@@ -128,12 +125,10 @@ def test_text_is_judged_as_it_is(content: object, text: str) -> None:
         ({"text": "x"}, Reason.CONTENT_NOT_TEXT),
         (SURROGATE, Reason.LONE_SURROGATE),
         (["\ud83d", "\ude00"], Reason.LONE_SURROGATE),
-    ],
-    ids=repr,
-)
-def test_what_is_not_text_has_its_reason(content: object, reason: Reason) -> None:
-    assert refused(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": reason}
-    assert refused(requests(MESSAGES, chat(user(content), said("a")))) == {"final": reason}
+    ]
+    for content, reason in cases:
+        assert refused(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": reason}
+        assert refused(requests(MESSAGES, chat(user(content), said("a")))) == {"final": reason}
 
 
 def test_a_lone_surrogate_that_nobody_judges_is_nobodys_business() -> None:
@@ -146,16 +141,14 @@ def test_a_lone_surrogate_that_nobody_judges_is_nobodys_business() -> None:
 
 def test_the_final_turn_is_judged_in_its_context() -> None:
     row = chat({"role": "developer", "content": "s"}, user("q"), {"role": "function", "content": "t"}, said("a"))
-    asked = requests(MESSAGES, row)
-    assert contexts(asked) == [[("system", "s"), ("user", "q"), ("tool", "t")]]
-    assert judged(asked) == {"final": "a"}
-    assert asked.names == ("final",)
+    row_requests = requests(MESSAGES, row)
+    assert contexts(row_requests) == [[("system", "s"), ("user", "q"), ("tool", "t")]]
+    assert judged(row_requests) == {"final": "a"}
+    assert row_requests.names == ("final",)
 
 
-@pytest.mark.parametrize("turns", ["final", "all"])
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_broken_conversation_is_one_outcome() -> None:
+    cases: list[tuple[object, Reason]] = [
         ({}, Reason.MISSING_FIELD),
         ({"messages": None}, Reason.NO_MESSAGES),
         ({"messages": []}, Reason.NO_MESSAGES),
@@ -168,12 +161,11 @@ def test_the_final_turn_is_judged_in_its_context() -> None:
         (chat({"role": "nobody", "content": "q"}), Reason.UNKNOWN_ROLE),
         (chat(user("q")), Reason.NO_FINAL_ASSISTANT),
         ("not an object", Reason.NOT_AN_OBJECT),
-    ],
-    ids=str,
-)
-def test_a_broken_conversation_is_one_outcome(row: object, reason: Reason, turns: str) -> None:
-    asked = requests(MESSAGES, row, "all" if turns == "all" else "final")
-    assert (asked.names, refused(asked)) == (("final",), {"final": reason})
+    ]
+    for turns in ("final", "all"):
+        for row, reason in cases:
+            row_requests = requests(MESSAGES, row, "all" if turns == "all" else "final")
+            assert (row_requests.names, refused(row_requests)) == (("final",), {"final": reason})
 
 
 @pytest.mark.parametrize("key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}, {"function_calls": "f()"}])
@@ -187,40 +179,41 @@ def test_an_empty_tool_call_is_none(empty: object) -> None:
 
 
 def test_all_turns_are_judged_each_in_its_own_context() -> None:
-    asked = requests(MESSAGES, chat(user("q"), said("a"), user("r"), said("b"), user("bye")), "all")
-    assert judged(asked) == {"turn[1]": "a", "turn[3]": "b"}
-    assert contexts(asked) == [[("user", "q")], [("user", "q"), ("assistant", "a"), ("user", "r")]]
+    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("r"), said("b"), user("bye")), "all")
+    assert judged(row_requests) == {"turn[1]": "a", "turn[3]": "b"}
+    assert contexts(row_requests) == [[("user", "q")], [("user", "q"), ("assistant", "a"), ("user", "r")]]
 
 
 def test_a_trailing_user_turn_leaves_no_final_response() -> None:
-    asked = requests(MESSAGES, chat(user("q"), said("a"), user("bye")))
-    assert refused(asked) == {"final": Reason.NO_FINAL_ASSISTANT}
+    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("bye")))
+    assert refused(row_requests) == {"final": Reason.NO_FINAL_ASSISTANT}
 
 
 def test_a_bad_turn_spoils_what_follows_it_and_nothing_before() -> None:
-    asked = requests(MESSAGES, chat(user("q"), said("a"), user(None), said("b"), user("r"), said("c")), "all")
-    assert judged(asked) == {"turn[1]": "a"}
-    assert refused(asked) == {"turn[3]": Reason.EMPTY_CONTENT, "turn[5]": Reason.EMPTY_CONTENT}
-    assert asked.names == ("turn[1]", "turn[3]", "turn[5]")
+    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user(None), said("b"), user("r"), said("c")), "all")
+    assert judged(row_requests) == {"turn[1]": "a"}
+    assert refused(row_requests) == {"turn[3]": Reason.EMPTY_CONTENT, "turn[5]": Reason.EMPTY_CONTENT}
+    assert row_requests.names == ("turn[1]", "turn[3]", "turn[5]")
 
 
 def test_a_response_to_nothing_is_refused() -> None:
-    asked = requests(MESSAGES, chat(said("hello"), user("q"), said("a")), "all")
-    assert refused(asked) == {"turn[0]": Reason.NO_MESSAGES}
-    assert judged(asked) == {"turn[2]": "a"}
+    row_requests = requests(MESSAGES, chat(said("hello"), user("q"), said("a")), "all")
+    assert refused(row_requests) == {"turn[0]": Reason.NO_MESSAGES}
+    assert judged(row_requests) == {"turn[2]": "a"}
 
 
 def test_a_conversation_of_many_turns_stays_small() -> None:
-    asked = requests(MESSAGES, chat(*[user("q"), said("a")] * 20_000), "all")
-    assert len(asked.names) == 20_000
-    assert set(refused(asked).values()) == {Reason.RECORD_TOO_LARGE}
-    assert len(asked.requests) == 2048
+    row_requests = requests(MESSAGES, chat(*[user("q"), said("a")] * 20_000), "all")
+    assert len(row_requests.names) == 20_000
+    assert set(refused(row_requests).values()) == {Reason.RECORD_TOO_LARGE}
+    assert len(row_requests.requests) == 2048
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES.values() if not shape.read_turns], ids=lambda s: s.name)
-def test_only_conversations_have_turns(shape: Shape) -> None:
-    with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
-        requests(shape, {}, "all")
+def test_only_conversations_have_turns() -> None:
+    shapes: list[Shape] = [shape for shape in SHAPES.values() if not shape.read_turns]
+    for shape in shapes:
+        with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
+            requests(shape, {}, "all")
 
 
 # --- prompt-response -----------------------------------------------------------------------------------------------
@@ -229,20 +222,19 @@ def test_only_conversations_have_turns(shape: Shape) -> None:
 @pytest.mark.parametrize("prompt", ["q", [user("q")]])
 @pytest.mark.parametrize("response", ["a", said("a")])
 def test_a_prompt_and_its_response(prompt: object, response: object) -> None:
-    asked = requests(PROMPT_RESPONSE, {"prompt": prompt, "response": response})
-    assert contexts(asked) == [[("user", "q")]]
-    assert judged(asked) == {"final": "a"}
+    row_requests = requests(PROMPT_RESPONSE, {"prompt": prompt, "response": response})
+    assert contexts(row_requests) == [[("user", "q")]]
+    assert judged(row_requests) == {"final": "a"}
 
 
 @pytest.mark.parametrize(("system", "turns"), [("s", [("system", "s")]), ("", []), (None, [])])
 def test_a_system_prompt_goes_first_where_there_is_one(system: object, turns: list[tuple[str, str]]) -> None:
-    asked = requests(PROMPT_RESPONSE, {"prompt": "q", "response": "a", "system": system})
-    assert contexts(asked) == [[*turns, ("user", "q")]]
+    row_requests = requests(PROMPT_RESPONSE, {"prompt": "q", "response": "a", "system": system})
+    assert contexts(row_requests) == [[*turns, ("user", "q")]]
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_prompt_or_response() -> None:
+    cases: list[tuple[dict[str, object], Reason]] = [
         ({"response": "a"}, Reason.MISSING_FIELD),
         ({"prompt": "q"}, Reason.MISSING_FIELD),
         ({"prompt": None, "response": "a"}, Reason.EMPTY_CONTENT),
@@ -251,11 +243,9 @@ def test_a_system_prompt_goes_first_where_there_is_one(system: object, turns: li
         ({"prompt": ["q"], "response": "a"}, Reason.WRONG_TYPE),
         ({"prompt": "q", "response": user("a")}, Reason.NO_FINAL_ASSISTANT),
         ({"prompt": "q", "response": "a", "system": 5}, Reason.CONTENT_NOT_TEXT),
-    ],
-    ids=str,
-)
-def test_a_bad_prompt_or_response(row: dict[str, object], reason: Reason) -> None:
-    assert refused(requests(PROMPT_RESPONSE, row)) == {"final": reason}
+    ]
+    for row, reason in cases:
+        assert refused(requests(PROMPT_RESPONSE, row)) == {"final": reason}
 
 
 # --- preference ----------------------------------------------------------------------------------------------------
@@ -263,9 +253,8 @@ def test_a_bad_prompt_or_response(row: dict[str, object], reason: Reason) -> Non
 PAIR = {"chosen": "good", "rejected": "bad"}
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_every_form_of_a_pair_is_the_same_request() -> None:
+    rows: list[dict[str, object]] = [
         {"prompt": "q", "chosen": "good", "rejected": "bad"},
         {"prompt": [user("q")], "chosen": "good", "rejected": said("bad")},
         {"prompt": [user("q")], "chosen": [said("good")], "rejected": [said("bad")]},
@@ -279,23 +268,12 @@ PAIR = {"chosen": "good", "rejected": "bad"}
             "rejected": [user("q"), said("bad")],
             "messages": [user("q")],
         },
-    ],
-    ids=[
-        "text",
-        "message",
-        "explicit",
-        "mixed",
-        "implicit",
-        "null prompt",
-        "repeated prompt",
-        "ultrafeedback_binarized",
-    ],
-)
-def test_every_form_of_a_pair_is_the_same_request(row: dict[str, object]) -> None:
-    asked = requests(detect([row]), row)
-    assert contexts(asked) == [[("user", "q")]]
-    assert judged(asked) == PAIR
-    assert asked.names == ("chosen", "rejected")
+    ]
+    for row in rows:
+        row_requests = requests(detect([row]), row)
+        assert contexts(row_requests) == [[("user", "q")]]
+        assert judged(row_requests) == PAIR
+        assert row_requests.names == ("chosen", "rejected")
 
 
 def test_a_whole_conversation_is_judged_under_its_only_system_prompt() -> None:
@@ -309,17 +287,17 @@ def test_a_whole_conversation_is_judged_under_its_only_system_prompt() -> None:
 
 def test_what_follows_a_prompt_may_have_several_turns() -> None:
     row = {"prompt": "q", "chosen": [said("a"), user("r"), said("good")], "rejected": [said("bad")], "system": "s"}
-    asked = requests(PREFERENCE, row)
+    row_requests = requests(PREFERENCE, row)
     asks = [("system", "s"), ("user", "q")]
-    assert contexts(asked) == [[*asks, ("assistant", "a"), ("user", "r")], asks]
-    assert judged(asked) == PAIR
+    assert contexts(row_requests) == [[*asks, ("assistant", "a"), ("user", "r")], asks]
+    assert judged(row_requests) == PAIR
 
 
 def test_a_prompt_may_end_with_the_assistant_where_the_user_goes_on() -> None:
     row = {"prompt": [user("q"), said("a")], "chosen": [user("r"), said("good")], "rejected": [user("r"), said("bad")]}
-    asked = requests(PREFERENCE, row)
-    assert contexts(asked) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
-    assert judged(asked) == PAIR
+    row_requests = requests(PREFERENCE, row)
+    assert contexts(row_requests) == [[("user", "q"), ("assistant", "a"), ("user", "r")]]
+    assert judged(row_requests) == PAIR
 
 
 SYSTEM = {"role": "system", "content": "s"}
@@ -374,20 +352,19 @@ def test_a_conversation_that_does_not_hold_the_prompt_of_text_beside_it_is_refus
     assert refused(requests(PREFERENCE, row)) == dict.fromkeys(("chosen", "rejected"), Reason.WRONG_TYPE)
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
+def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it() -> None:
+    prompts: list[object] = ["r", "\nr", "", None]
+    befores: list[list[object]] = [
         [user("r ")],
         [user("q"), said("a"), user("r")],
         [user("r"), said("a"), user("q")],
         [SYSTEM | {"content": "r"}, user("q")],
-    ],
-)
-@pytest.mark.parametrize("prompt", ["r", "\nr", "", None])
-def test_a_conversation_is_whole_where_the_prompt_of_text_is_a_turn_of_it(prompt: object, before: list[object]) -> None:
-    row = {"prompt": prompt, "chosen": [*before, said("good")], "rejected": [*before, said("bad")]}
-    asked = requests(PREFERENCE, row)
-    assert (judged(asked), len(asked.requests[0].context)) == (PAIR, len(before))
+    ]
+    for before in befores:
+        for prompt in prompts:
+            row = {"prompt": prompt, "chosen": [*before, said("good")], "rejected": [*before, said("bad")]}
+            row_requests = requests(PREFERENCE, row)
+            assert (judged(row_requests), len(row_requests.requests[0].context)) == (PAIR, len(before))
 
 
 @pytest.mark.parametrize("content", ["q ", [{"type": "text", "text": "q"}], "", None])
@@ -397,19 +374,20 @@ def test_a_conversation_is_whole_beside_a_prompt_of_one_message(content: object)
         "chosen": [user("q"), said("good")],
         "rejected": [user("q"), said("bad")],
     }
-    asked = requests(PREFERENCE, row)
-    assert (judged(asked), contexts(asked)) == (PAIR, [[("user", "q")]])
+    row_requests = requests(PREFERENCE, row)
+    assert (judged(row_requests), contexts(row_requests)) == (PAIR, [[("user", "q")]])
     for other, reason in ((user("r"), Reason.WRONG_TYPE), ({"text": "q"}, Reason.CONTENT_NOT_TEXT)):
         assert set(refused(requests(PREFERENCE, {**row, "prompt": other})).values()) == {reason}
 
 
-@pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
-@pytest.mark.parametrize("prompt", ["q", [user("q")], [user(" q\n")], [SYSTEM, user("q")], [user("q"), said("a")]], ids=str)
-def test_a_response_that_begins_with_its_prompt_is_the_whole_conversation(shape: str, prompt: object) -> None:
-    asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
-    asked = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
-    systems = [("system", "s")] if "system" in str(prompt) else []
-    assert (contexts(asked), judged(asked)) == ([[*systems, ("user", "q")]], {"final": "a"})
+def test_a_response_that_begins_with_its_prompt_is_the_whole_conversation() -> None:
+    prompts: list[object] = ["q", [user("q")], [user(" q\n")], [SYSTEM, user("q")], [user("q"), said("a")]]
+    for shape in ("prompt-completion", "input-output"):
+        for prompt in prompts:
+            asks, answers = {"prompt-completion": ("prompt", "completion"), "input-output": ("input", "output")}[shape]
+            row_requests = requests(SHAPES[shape], {asks: prompt, answers: [user("q"), said("a")]})
+            systems = [("system", "s")] if "system" in str(prompt) else []
+            assert (contexts(row_requests), judged(row_requests)) == ([[*systems, ("user", "q")]], {"final": "a"})
 
 
 @pytest.mark.parametrize("shape", ["prompt-completion", "input-output"])
@@ -420,9 +398,8 @@ def test_a_prompt_that_is_answered_is_not_asked_again(shape: str, repeated: list
     assert refused(requests(SHAPES[shape], row)) == {"final": Reason.WRONG_TYPE}
 
 
-@pytest.mark.parametrize(
-    ("row", "reasons"),
-    [
+def test_a_bad_side_leaves_the_other() -> None:
+    cases: list[tuple[Mapping[str, object], dict[str, Reason]]] = [
         ({"prompt": "q", "chosen": "good"}, {"rejected": Reason.MISSING_FIELD}),
         ({"prompt": "q", "chosen": "good", "rejected": ""}, {"rejected": Reason.EMPTY_CONTENT}),
         ({"prompt": "q", "chosen": "good", "rejected": [user("r")]}, {"rejected": Reason.NO_FINAL_ASSISTANT}),
@@ -430,13 +407,11 @@ def test_a_prompt_that_is_answered_is_not_asked_again(shape: str, repeated: list
         ({"chosen": [user("q"), said("good")], "rejected": [said("bad")]}, {"rejected": Reason.NO_MESSAGES}),
         (PAIR, {"chosen": Reason.MISSING_FIELD, "rejected": Reason.MISSING_FIELD}),
         ({"prompt": SURROGATE, **PAIR}, {"chosen": Reason.LONE_SURROGATE, "rejected": Reason.LONE_SURROGATE}),
-    ],
-    ids=str,
-)
-def test_a_bad_side_leaves_the_other(row: dict[str, object], reasons: dict[str, Reason]) -> None:
-    asked = requests(PREFERENCE, row)
-    assert refused(asked) == reasons
-    assert judged(asked) == {name: text for name, text in PAIR.items() if name not in reasons}
+    ]
+    for row, reasons in cases:
+        row_requests = requests(PREFERENCE, row)
+        assert refused(row_requests) == reasons
+        assert judged(row_requests) == {name: text for name, text in PAIR.items() if name not in reasons}
 
 
 # --- benchmarks ----------------------------------------------------------------------------------------------------
@@ -444,24 +419,24 @@ def test_a_bad_side_leaves_the_other(row: dict[str, object], reasons: dict[str, 
 
 def test_judgebench_has_two_responses_and_either_may_be_bad() -> None:
     row = {"question": "q", "response_A": "a", "response_B": ""}
-    asked = requests(JUDGEBENCH, row)
-    assert asked.requests[0].context == (Message(Role.USER, "q"),)
-    assert (judged(asked), refused(asked)) == ({"A": "a"}, {"B": Reason.EMPTY_CONTENT})
+    row_requests = requests(JUDGEBENCH, row)
+    assert row_requests.requests[0].context == (Message(Role.USER, "q"),)
+    assert (judged(row_requests), refused(row_requests)) == ({"A": "a"}, {"B": Reason.EMPTY_CONTENT})
     assert refused(requests(JUDGEBENCH, {})) == {"A": Reason.MISSING_FIELD, "B": Reason.MISSING_FIELD}
 
 
 def test_rm_bench_names_its_responses_by_position() -> None:
-    asked = requests(RM_BENCH, {"prompt": "q", "chosen": ["a", "a", "c"], "rejected": ["x", None, "z"]})
-    assert len(asked.requests) == 1
-    assert judged(asked) == {
+    row_requests = requests(RM_BENCH, {"prompt": "q", "chosen": ["a", "a", "c"], "rejected": ["x", None, "z"]})
+    assert len(row_requests.requests) == 1
+    assert judged(row_requests) == {
         "chosen[0]": "a",
         "chosen[1]": "a",
         "chosen[2]": "c",
         "rejected[0]": "x",
         "rejected[2]": "z",
     }
-    assert refused(asked) == {"rejected[1]": Reason.EMPTY_CONTENT}
-    assert asked.names == ("chosen[0]", "chosen[1]", "chosen[2]", "rejected[0]", "rejected[1]", "rejected[2]")
+    assert refused(row_requests) == {"rejected[1]": Reason.EMPTY_CONTENT}
+    assert row_requests.names == ("chosen[0]", "chosen[1]", "chosen[2]", "rejected[0]", "rejected[1]", "rejected[2]")
 
 
 def test_rewardbench_2_has_lists_of_any_length() -> None:
@@ -479,8 +454,8 @@ def test_rewardbench_2_has_lists_of_any_length() -> None:
     ],
 )
 def test_a_side_of_rm_bench_may_be_odd(rejected: object, names: list[str], reasons: dict[str, Reason]) -> None:
-    asked = requests(RM_BENCH, {"prompt": "q", "chosen": ["a"], "rejected": rejected})
-    assert (list(asked.names), refused(asked)) == (names, reasons)
+    row_requests = requests(RM_BENCH, {"prompt": "q", "chosen": ["a"], "rejected": rejected})
+    assert (list(row_requests.names), refused(row_requests)) == (names, reasons)
 
 
 # --- detection -----------------------------------------------------------------------------------------------------
@@ -489,19 +464,17 @@ CHAT = chat(user("q"), said("a"))
 SINGLE = {"prompt": "q", "response": "a"}
 
 
-@pytest.mark.parametrize(
-    ("row", "name"),
-    [
+def test_a_row_tells_its_shape() -> None:
+    cases: list[tuple[Mapping[str, object], str]] = [
         (CHAT, "messages"),
         (SINGLE, "prompt-response"),
         ({"prompt": "q", **PAIR}, "preference"),
         ({"question": "q", "response_A": "a", "response_B": "b"}, "judgebench"),
         ({"prompt": "q", "chosen": ["a"], "rejected": ["b"]}, "rm-bench"),
         ({"prompt": "q", "chosen": "a", "rejected": ["b", "c"]}, "rm-bench"),
-    ],
-)
-def test_a_row_tells_its_shape(row: dict[str, object], name: str) -> None:
-    assert detect([row]) is SHAPES[name]
+    ]
+    for row, name in cases:
+        assert detect([row]) is SHAPES[name]
 
 
 def test_a_few_bad_rows_do_not_defeat_detection() -> None:
@@ -530,11 +503,12 @@ def test_no_shape_names_the_keys_seen_and_the_shapes_known(row: dict[str, object
     assert all(word in str(caught.value) for word in [*row, *SHAPES, "response_A", "--format NAME"])
 
 
-@pytest.mark.parametrize("rows", [[], [None], [{}], [CHAT, {}, {}], [{SURROGATE: 1}], [{str(n): n for n in range(99)}]])
-def test_a_sample_without_a_shape_is_refused(rows: list[object]) -> None:
-    with pytest.raises(SourceError) as caught:
-        detect(rows)
-    assert str(caught.value).isascii()
+def test_a_sample_without_a_shape_is_refused() -> None:
+    all_rows: list[list[object]] = [[], [None], [{}], [CHAT, {}, {}], [{SURROGATE: 1}], [{str(n): n for n in range(99)}]]
+    for rows in all_rows:
+        with pytest.raises(SourceError) as caught:
+            detect(rows)
+        assert str(caught.value).isascii()
 
 
 # --- real data -----------------------------------------------------------------------------------------------------
@@ -543,18 +517,18 @@ def test_a_sample_without_a_shape_is_refused(rows: list[object]) -> None:
 def test_judgebench_as_published() -> None:
     rows = [parse(line) for line in (shared_data() / "judgebench" / "gpt-4o.jsonl").read_bytes().splitlines()]
     assert detect(rows) is JUDGEBENCH
-    asked = [requests(JUDGEBENCH, row) for row in rows]
-    assert sum(len(row.names) for row in asked) == 700
-    assert not any(row.rejected for row in asked)
-    assert judged(asked[0]).get("B") == rows[0]["response_B"]
+    row_requests = [requests(JUDGEBENCH, row) for row in rows]
+    assert sum(len(row.names) for row in row_requests) == 700
+    assert not any(row.rejected for row in row_requests)
+    assert judged(row_requests[0]).get("B") == rows[0]["response_B"]
 
 
 @pytest.mark.parametrize(("name", "count"), [("chat", 129), ("code", 228)])
 def test_rm_bench_as_published(name: str, count: int) -> None:
     rows = json.loads((shared_data() / "rm-bench" / f"{name}_filtered.json").read_bytes())
     assert detect(rows) is RM_BENCH
-    asked = [requests(RM_BENCH, row) for row in rows]
-    assert [(len(row.names), len(row.requests), row.rejected) for row in asked] == [(6, 1, ())] * count
+    row_requests = [requests(RM_BENCH, row) for row in rows]
+    assert [(len(row.names), len(row.requests), row.rejected) for row in row_requests] == [(6, 1, ())] * count
 
 
 # --- any row at all ------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Rows of several shapes in one corpus: each is read in its own, or not at all."""
 
-from typing import Any
-
 import pytest
 
 from actors.errors import SourceError
@@ -25,39 +23,38 @@ SINGLE = {"prompt": "q", "response": "a"}
 AMBIGUOUS = {"prompt": "q", "response": "a", "completion": "b"}
 
 
-@pytest.mark.parametrize("turns", ["final", "all"])
-@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
-def test_a_row_is_read_in_the_one_shape_that_it_has(name: str, row: dict[str, Any], turns: Any) -> None:
-    found = RowShape(MIXED, turns).requests(row)
-    alone = requests(SHAPES[name], row, turns if SHAPES[name].read_turns else "final")
-    assert (found.shape, alone.shape) == (name, None)
-    assert (found.names, found.requests, found.rejected) == (alone.names, alone.requests, alone.rejected)
-    assert RowShape(MIXED, turns).of_row(name).requests(row) == alone
+def test_a_row_is_read_in_the_one_shape_that_it_has() -> None:
+    for turns in ("final", "all"):
+        for name, row in EXAMPLES:
+            result = RowShape(MIXED, turns).requests(row)
+            alone = requests(SHAPES[name], row, turns if SHAPES[name].read_turns else "final")
+            assert (result.shape, alone.shape) == (name, None)
+            assert (result.names, result.requests, result.rejected) == (alone.names, alone.requests, alone.rejected)
+            assert RowShape(MIXED, turns).of_row(name).requests(row) == alone
 
 
-@pytest.mark.parametrize(("name", "row"), EXAMPLES, ids=str)
-def test_a_null_is_a_field_that_the_row_does_not_have(name: str, row: dict[str, Any]) -> None:
+def test_a_null_is_a_field_that_the_row_does_not_have() -> None:
     """As in Parquet, where each row has the columns of all others."""
-    for _, other in EXAMPLES:
-        found = RowShape(MIXED).requests({**dict.fromkeys(other), **row})
-        assert (found.shape, found.requests, found.rejected) == (name, requests(SHAPES[name], row).requests, ())
+    for name, row in EXAMPLES:
+        for _, other in EXAMPLES:
+            result = RowShape(MIXED).requests({**dict.fromkeys(other), **row})
+            assert (result.shape, result.requests, result.rejected) == (name, requests(SHAPES[name], row).requests, ())
 
 
 def test_a_shape_that_needs_a_null_to_be_seen_has_it() -> None:
-    found = RowShape(MIXED).requests({"question": "q", "response_A": "a", "response_B": None, "prompt": None})
-    assert (found.shape, refused(found)) == ("judgebench", {"B": Reason.EMPTY_CONTENT})
+    result = RowShape(MIXED).requests({"question": "q", "response_A": "a", "response_B": None, "prompt": None})
+    assert (result.shape, refused(result)) == ("judgebench", {"B": Reason.EMPTY_CONTENT})
 
 
-@pytest.mark.parametrize(("name", "row"), PROMPTS, ids=str)
-def test_a_prompt_is_read_in_its_shape_too(name: str, row: dict[str, Any]) -> None:
-    found = RowShape(MIXED, unanswered=True).requests(row)
-    assert (found.shape, contexts(found)) == (name, [[("user", "q")]])
-    assert RowShape(MIXED, unanswered=True).of_row(name).requests(row).requests == found.requests
+def test_a_prompt_is_read_in_its_shape_too() -> None:
+    for name, row in PROMPTS:
+        result = RowShape(MIXED, unanswered=True).requests(row)
+        assert (result.shape, contexts(result)) == (name, [[("user", "q")]])
+        assert RowShape(MIXED, unanswered=True).of_row(name).requests(row).requests == result.requests
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_what_has_no_shape_or_two_is_rejected_and_has_none() -> None:
+    cases: list[tuple[object, Reason]] = [
         ({"text": "x"}, Reason.MISSING_FIELD),
         ({}, Reason.MISSING_FIELD),
         ({"prompt": "q"}, Reason.MISSING_FIELD),
@@ -66,24 +63,22 @@ def test_a_prompt_is_read_in_its_shape_too(name: str, row: dict[str, Any]) -> No
         (AMBIGUOUS, Reason.TWO_SHAPES),
         (CHAT | SINGLE, Reason.TWO_SHAPES),
         ("text", Reason.NOT_AN_OBJECT),
-    ],
-    ids=str,
-)
-def test_what_has_no_shape_or_two_is_rejected_and_has_none(row: object, reason: Reason) -> None:
-    found = RowShape(MIXED).requests(row)
-    assert (refused(found), found.requests, found.shape) == ({"final": reason}, (), None)
+    ]
+    for row, reason in cases:
+        result = RowShape(MIXED).requests(row)
+        assert (refused(result), result.requests, result.shape) == ({"final": reason}, (), None)
 
 
 def test_a_row_of_a_shape_that_cannot_be_read_still_has_it() -> None:
-    found = RowShape(MIXED).requests({"messages": [{"role": "user", "content": "q"}]})
-    assert (refused(found), found.shape) == ({"final": Reason.NO_FINAL_ASSISTANT}, "messages")
+    result = RowShape(MIXED).requests({"messages": [{"role": "user", "content": "q"}]})
+    assert (refused(result), result.shape) == ({"final": Reason.NO_FINAL_ASSISTANT}, "messages")
 
 
 def test_principles_are_shown_or_refused_in_every_shape() -> None:
     shape = RowShape(MIXED, principle_column="rubric")
     assert [request.principles for request in shape.requests(SINGLE | {"rubric": "Be kind."}).requests] == [("Be kind.",)]
-    found = shape.requests(CHAT | {"rubric": 5})
-    assert (refused(found), found.requests, found.shape) == ({"final": Reason.WRONG_TYPE}, (), "messages")
+    result = shape.requests(CHAT | {"rubric": 5})
+    assert (refused(result), result.requests, result.shape) == ({"final": Reason.WRONG_TYPE}, (), "messages")
 
 
 @pytest.mark.parametrize("rows", [[CHAT, SINGLE], [CHAT] * 8 + [SINGLE] * 2, [CHAT] * 9 + [AMBIGUOUS], [CHAT, None]])

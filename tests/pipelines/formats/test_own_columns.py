@@ -42,38 +42,47 @@ def read(row: object, prompt: str = "prompt", response: str = "response", system
     ],
 )
 def test_a_column_is_a_name_or_a_path(prompt: str, response: str, answer: str) -> None:
-    asked = read(ROW, prompt, response, "task.system")
-    assert (contexts(asked), judged(asked)) == ([[("system", "s"), ("user", "q")]], {"final": answer})
+    row_requests = read(ROW, prompt, response, "task.system")
+    assert (contexts(row_requests), judged(row_requests)) == ([[("system", "s"), ("user", "q")]], {"final": answer})
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["task.answer", "choices[2]", "choices.text", "task[0]", "who.name", "nobody", "choices[x]", "", "a..b", "[0]", "a["],
-)
-def test_a_path_that_leads_nowhere_is_a_missing_field(path: str) -> None:
-    assert refused(read(ROW, "task.question", path)) == {"final": Reason.MISSING_FIELD}
-    assert refused(read(ROW, path, "a.b")) == {"final": Reason.MISSING_FIELD}
+def test_a_path_that_leads_nowhere_is_a_missing_field() -> None:
+    for path in (
+        "task.answer",
+        "choices[2]",
+        "choices.text",
+        "task[0]",
+        "who.name",
+        "nobody",
+        "choices[x]",
+        "",
+        "a..b",
+        "[0]",
+        "a[",
+    ):
+        assert refused(read(ROW, "task.question", path)) == {"final": Reason.MISSING_FIELD}
+        assert refused(read(ROW, path, "a.b")) == {"final": Reason.MISSING_FIELD}
 
 
 @pytest.mark.parametrize("prompt", ["q", [user("q")]])
 @pytest.mark.parametrize("response", ["a", said("a")])
 def test_a_prompt_may_be_messages_and_a_response_a_message(prompt: object, response: object) -> None:
-    asked = read({"prompt": prompt, "response": response})
-    assert (contexts(asked), judged(asked)) == ([[("user", "q")]], {"final": "a"})
+    row_requests = read({"prompt": prompt, "response": response})
+    assert (contexts(row_requests), judged(row_requests)) == ([[("user", "q")]], {"final": "a"})
 
 
 def test_a_list_of_responses_is_judged_one_by_one() -> None:
-    asked = read({"prompt": "q", "response": ["a", said("b"), "", user("c")]})
-    assert judged(asked) == {"response[0]": "a", "response[1]": "b"}
-    assert refused(asked) == {"response[2]": Reason.EMPTY_CONTENT, "response[3]": Reason.NO_FINAL_ASSISTANT}
+    row_requests = read({"prompt": "q", "response": ["a", said("b"), "", user("c")]})
+    assert judged(row_requests) == {"response[0]": "a", "response[1]": "b"}
+    assert refused(row_requests) == {"response[2]": Reason.EMPTY_CONTENT, "response[3]": Reason.NO_FINAL_ASSISTANT}
     assert refused(read({"prompt": "q", "response": []})) == {"final": Reason.EMPTY_CONTENT}
 
 
 def test_a_list_of_turns_is_one_response_with_what_goes_before_it() -> None:
     turns = [said("a"), user("b"), said("c")]
-    asked = read({"prompt": "q", "response": turns})
+    row_requests = read({"prompt": "q", "response": turns})
     before = [("user", "q"), ("assistant", "a"), ("user", "b")]
-    assert (contexts(asked), judged(asked), refused(asked)) == ([before], {"final": "c"}, {})
+    assert (contexts(row_requests), judged(row_requests), refused(row_requests)) == ([before], {"final": "c"}, {})
     several = requests(OwnColumns("q", ("a", "b")).shape(), {"q": "q", "a": turns, "b": [said("x"), said("y")]})
     assert judged(several) == {"a": "c", "b[0]": "x", "b[1]": "y"}
     assert contexts(several) == [before, [("user", "q")]]
@@ -105,18 +114,18 @@ def test_a_system_prompt_that_is_no_text_is_refused() -> None:
 SYSTEMS = {"system": "Be brief.", "system_prompt": "Be brief."}
 
 
-@pytest.mark.parametrize("beside", [{"system": "Be brief."}, {"system_prompt": "Be brief."}, SYSTEMS], ids=str)
-@pytest.mark.parametrize("turns", ["q", [user("q")], [{"role": "system", "content": "Be brief."}, user("q")]], ids=str)
-def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked(
-    beside: dict[str, str], turns: object
-) -> None:
-    row = {"question": turns, "chosen": "good", "rejected": "bad", **beside}
-    pair = OwnColumns("question", ("chosen", "rejected"))
-    before = [[("system", "Be brief."), ("user", "q")]]
-    assert contexts(requests(pair.shape(), row)) == before
-    assert contexts(requests(OwnColumns("question", None).shape(), row)) == before
-    other = {"system": "Be brief.", "system_prompt": "Be long."}
-    assert refused(requests(pair.shape(), row | other)) == dict.fromkeys(pair.responses, Reason.TWO_SYSTEM_PROMPTS)
+def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked() -> None:
+    all_turns: list[object] = ["q", [user("q")], [{"role": "system", "content": "Be brief."}, user("q")]]
+    besides: list[dict[str, str]] = [{"system": "Be brief."}, {"system_prompt": "Be brief."}, SYSTEMS]
+    for beside in besides:
+        for turns in all_turns:
+            row = {"question": turns, "chosen": "good", "rejected": "bad", **beside}
+            pair = OwnColumns("question", ("chosen", "rejected"))
+            before = [[("system", "Be brief."), ("user", "q")]]
+            assert contexts(requests(pair.shape(), row)) == before
+            assert contexts(requests(OwnColumns("question", None).shape(), row)) == before
+            other = {"system": "Be brief.", "system_prompt": "Be long."}
+            assert refused(requests(pair.shape(), row | other)) == dict.fromkeys(pair.responses, Reason.TWO_SYSTEM_PROMPTS)
 
 
 def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
@@ -124,20 +133,20 @@ def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
     assert contexts(read(row, "q", "a", "s")) == [[("system", "Be kind."), ("user", "q")]]
 
 
-@pytest.mark.parametrize("name", ["system", "system_prompt", ""])
-@pytest.mark.parametrize("value", [3, "gpt-4"])
-@pytest.mark.parametrize("response", ["a", None])
-def test_an_empty_system_column_says_that_no_field_is_the_system_prompt(
-    name: str, value: object, response: str | None
-) -> None:
-    row = {"q": "q", "a": "a", name: value}
-    own = OwnColumns("q", response, "")
-    own.check([row])
-    with pytest.raises(SourceError, match="none of the 1 rows looked at has ''"):
-        OwnColumns("", response, "").check([{"q": "q", "a": "a"}])
-    assert own.shape().looks_like(row)
-    assert contexts(requests(own.shape(), row)) == [[("user", "q")]]
-    assert OwnColumns.read(own.recorded()) == own != OwnColumns("q", response)
+def test_an_empty_system_column_says_that_no_field_is_the_system_prompt() -> None:
+    responses: list[str | None] = ["a", None]
+    values: list[object] = [3, "gpt-4"]
+    for name in ("system", "system_prompt", ""):
+        for value in values:
+            for response in responses:
+                row = {"q": "q", "a": "a", name: value}
+                own_columns = OwnColumns("q", response, "")
+                own_columns.check([row])
+                with pytest.raises(SourceError, match="none of the 1 rows looked at has ''"):
+                    OwnColumns("", response, "").check([{"q": "q", "a": "a"}])
+                assert own_columns.shape().looks_like(row)
+                assert contexts(requests(own_columns.shape(), row)) == [[("user", "q")]]
+                assert OwnColumns.read(own_columns.recorded()) == own_columns != OwnColumns("q", response)
 
 
 def test_an_empty_system_column_reaches_the_workers(tmp_path: Path) -> None:
@@ -156,21 +165,22 @@ def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None
     assert contexts(requests(OwnColumns("system_prompt", None).shape(), {"system_prompt": "b"})) == [[("user", "b")]]
 
 
-@pytest.mark.parametrize("name", ["system", "system_prompt"])
-@pytest.mark.parametrize("path", ["", ".rubric"])
-@pytest.mark.parametrize("unanswered", [False, True])
-def test_what_a_row_is_judged_by_is_no_system_prompt_too(name: str, path: str, unanswered: bool) -> None:
-    row = {"prompt": "q", "chosen": "a", "rejected": "b", name: {"rubric": "Be brief."} if path else "Be brief."}
-    own = OwnColumns("prompt", None if unanswered else "chosen")
-    for shape in (
-        RowShape("columns", own_columns=own, principle_column=name + path, unanswered=unanswered),
-        RowShape("prompt" if unanswered else "preference", principle_column=name + path, unanswered=unanswered),
-    ):
-        asked = shape.requests(row)
-        assert contexts(asked) == [[("user", "q")]]
-        assert asked.requests[0].principles == ("Be brief.",)
-        other = "system" if name == "system_prompt" else "system_prompt"
-        assert contexts(shape.requests({**row, other: "Be kind."})) == [[("system", "Be kind."), ("user", "q")]]
+def test_what_a_row_is_judged_by_is_no_system_prompt_too() -> None:
+    unanswereds: list[bool] = [False, True]
+    for name in ("system", "system_prompt"):
+        for path in ("", ".rubric"):
+            for unanswered in unanswereds:
+                row = {"prompt": "q", "chosen": "a", "rejected": "b", name: {"rubric": "Be brief."} if path else "Be brief."}
+                own_columns = OwnColumns("prompt", None if unanswered else "chosen")
+                for shape in (
+                    RowShape("columns", own_columns=own_columns, principle_column=name + path, unanswered=unanswered),
+                    RowShape("prompt" if unanswered else "preference", principle_column=name + path, unanswered=unanswered),
+                ):
+                    request = shape.requests(row)
+                    assert contexts(request) == [[("user", "q")]]
+                    assert request.requests[0].principles == ("Be brief.",)
+                    other = "system" if name == "system_prompt" else "system_prompt"
+                    assert contexts(shape.requests({**row, other: "Be kind."})) == [[("system", "Be kind."), ("user", "q")]]
 
 
 def test_a_field_that_holds_principles_is_still_read_for_what_else_it_is_named_for() -> None:
@@ -179,9 +189,9 @@ def test_a_field_that_holds_principles_is_still_read_for_what_else_it_is_named_f
     assert contexts(shape.requests(row)) == [[("system", "Be kind."), ("user", "q")]]
     assert shape.requests(row).requests[0].principles == ("Be brief.",)
     dotted = RowShape("columns", own_columns=OwnColumns("system.q", "a"), principle_column="system_prompt.rubric")
-    asked = dotted.requests({**row, "system_prompt": "Be kind."})
-    assert contexts(asked) == [[("system", "Be kind."), ("user", "q")]]
-    assert asked.requests[0].principles == ("Be long.",)
+    request = dotted.requests({**row, "system_prompt": "Be kind."})
+    assert contexts(request) == [[("system", "Be kind."), ("user", "q")]]
+    assert request.requests[0].principles == ("Be long.",)
 
 
 VALUES = st.recursive(
@@ -206,16 +216,16 @@ COLUMNS = {"prompt_column": "task.question", "response_column": "choices[0].text
 
 
 def planned(folder: Path, rows: list[Any], **options: Any) -> tuple[ScoreSettings, ResolvedRun]:
-    told = settings(write(folder / "c.jsonl", lines(rows)), folder / "out", **options)
-    return told, resolve(told)
+    score_settings = settings(write(folder / "c.jsonl", lines(rows)), folder / "out", **options)
+    return score_settings, resolve(score_settings)
 
 
 def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: Path) -> None:
-    told, made = planned(tmp_path, [ROW, ROW], **COLUMNS)
+    message, made = planned(tmp_path, [ROW, ROW], **COLUMNS)
     assert made.shape_found == "columns: 2 of 2 rows have `task.question` and `choices[0].text`"
     preparation = pickle.loads(pickle.dumps(made.preparation))
     assert judged(preparation.requests(ROW)) == {"final": "a"}
-    identity = manifest_of(made, told).identity
+    identity = manifest_of(made, message).identity
     assert identity["shape"] == "columns"
     assert identity["own_columns"] == {
         "prompt": "task.question",
@@ -227,21 +237,21 @@ def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: P
 
 def test_a_shape_that_was_found_is_told(tmp_path: Path) -> None:
     row = {"instruction": "q", "output": "a"}
-    told, made = planned(tmp_path, [row])
+    message, made = planned(tmp_path, [row])
     assert made.shape_found.startswith("alpaca: 1 of 1 rows have `instruction`")
     assert judged(made.preparation.requests(row)) == {"final": "a"}
-    assert manifest_of(made, told).identity["own_columns"] is None
+    assert manifest_of(made, message).identity["own_columns"] is None
 
 
 def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path) -> None:
     row = {"q": "why", "output_1": "a", "output_2": ["b", "c"], "chosen": {"answer": "d"}}
     names = ["output_1", "output_2", "chosen.answer", "gone"]
-    told, made = planned(tmp_path, [row, {**row, "gone": "e"}], prompt_column="q", response_column=names)
-    asked = made.preparation.requests(row)
-    assert judged(asked) == {"output_1": "a", "output_2[0]": "b", "output_2[1]": "c", "chosen.answer": "d"}
-    assert [(bad.name, bad.reason) for bad in asked.rejected] == [("gone", Reason.MISSING_FIELD)]
-    assert asked.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")
-    recorded = manifest_of(made, told).identity["own_columns"]
+    message, made = planned(tmp_path, [row, {**row, "gone": "e"}], prompt_column="q", response_column=names)
+    request = made.preparation.requests(row)
+    assert judged(request) == {"output_1": "a", "output_2[0]": "b", "output_2[1]": "c", "chosen.answer": "d"}
+    assert [(bad.name, bad.reason) for bad in request.rejected] == [("gone", Reason.MISSING_FIELD)]
+    assert request.names == ("output_1", "output_2[0]", "output_2[1]", "chosen.answer", "gone")
+    recorded = manifest_of(made, message).identity["own_columns"]
     assert (
         recorded
         == json.loads(json.dumps(recorded))
@@ -256,14 +266,14 @@ def test_a_parquet_table_has_its_system_prompts_beside_the_columns(tmp_path: Pat
     made = resolve(settings(path, tmp_path / "out", prompt_column="question", response_column=["chosen", "rejected"]))
     assert "system" in made.preparation.columns.carried.names
     (table,) = readers.read(Unit(made.files[0], Range(0, 1)), 2**20, lambda *_: None)
-    (asked,), _ = parse_rows(table, made.preparation)
-    assert asked is not None
-    assert contexts(asked) == [[("system", "Be brief."), ("user", "q")]]
+    (request,), _ = parse_rows(table, made.preparation)
+    assert request is not None
+    assert contexts(request) == [[("system", "Be brief."), ("user", "q")]]
 
 
 def test_responses_that_would_have_one_name_are_refused() -> None:
-    own = OwnColumns("q", ("a[0]", "a"))
-    assert [bad.reason for bad in requests(own.shape(), {"q": "x", "a": ["y"]}).rejected] == [Reason.WRONG_TYPE]
+    own_columns = OwnColumns("q", ("a[0]", "a"))
+    assert [bad.reason for bad in requests(own_columns.shape(), {"q": "x", "a": ["y"]}).rejected] == [Reason.WRONG_TYPE]
 
 
 @pytest.mark.parametrize(
@@ -302,17 +312,17 @@ def talks(row: dict[str, Any], *columns: str, turns: Any = "final") -> RowReques
 
 @pytest.mark.parametrize(("row", "column"), [({"chat": TALK}, "chat"), ({"data": [{"turns": TALK}]}, "data[-1].turns")])
 def test_a_column_may_hold_a_whole_conversation(row: dict[str, Any], column: str) -> None:
-    asked = talks(row | {"system": "s"}, column)
+    row_requests = talks(row | {"system": "s"}, column)
     before = [("system", "s"), ("user", "q"), ("assistant", "a"), ("user", "r")]
-    assert (contexts(asked), judged(asked)) == ([before], {"final": "b"})
+    assert (contexts(row_requests), judged(row_requests)) == ([before], {"final": "b"})
     assert judged(talks(row, column, turns="all")) == {"turn[1]": "a", "turn[3]": "b"}
 
 
 def test_of_several_conversations_each_is_judged_by_its_name() -> None:
     row = {"chosen_messages": TALK, "rejected_messages": SHARED, "all": [SHARED, TALK]}
-    asked = talks(row, "chosen_messages", "rejected_messages")
-    assert judged(asked) == {"chosen_messages": "b", "rejected_messages": "b"}
-    assert [len(context) for context in contexts(asked)] == [3, 1]
+    row_requests = talks(row, "chosen_messages", "rejected_messages")
+    assert judged(row_requests) == {"chosen_messages": "b", "rejected_messages": "b"}
+    assert [len(context) for context in contexts(row_requests)] == [3, 1]
     assert judged(talks(row, "all[]")) == {"all[0]": "b", "all[1]": "b"}
     with pytest.raises(SettingsError, match="turns='all' needs rows that hold a conversation"):
         talks(row, "chosen_messages", "rejected_messages", turns="all")
@@ -349,9 +359,9 @@ ANSWERS = [{"answer": "a", "rank": 2}, {"rank": 1}, {"answer": "c"}]
 )
 def test_a_path_may_lead_to_the_last_element_or_to_each(column: str, texts: dict[str, str]) -> None:
     row = {"prompt": "q", "answers": ANSWERS, "texts": ["x", "y"], "nested": [["x", "y"], ["z"]], "other": "x"}
-    asked = read(row, response=column)
-    assert judged(asked) == texts
-    account(asked)
+    row_requests = read(row, response=column)
+    assert judged(row_requests) == texts
+    account(row_requests)
     several = requests(OwnColumns("prompt", (column, "other")).shape(), row)
     assert set(judged(several).values()) == {*texts.values(), "x"}
 
@@ -378,8 +388,8 @@ def test_a_field_whose_name_has_a_dot_begins_a_path() -> None:
 
 def test_principles_may_be_those_of_each_element() -> None:
     row = {"prompt": "q", "response": "a", "rubrics": [{"text": "Be kind."}, {"text": "Be brief."}]}
-    asked = with_principles(read(row), row, "rubrics[].text")
-    assert [request.principles for request in asked.requests] == [("Be kind.", "Be brief.")]
+    row_requests = with_principles(read(row), row, "rubrics[].text")
+    assert [request.principles for request in row_requests.requests] == [("Be kind.", "Be brief.")]
 
 
 def test_an_element_that_is_an_object_says_what_it_holds() -> None:

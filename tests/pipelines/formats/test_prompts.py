@@ -25,9 +25,8 @@ def asked(row: Mapping[str, Any]) -> RowRequests:
 # --- every shape -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("row", "shape"),
-    [
+def test_every_shape_of_a_prompt_is_the_same_question() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         (chat(user("q")), "messages"),
         ({"conversations": [{"from": "human", "value": "q"}]}, "sharegpt"),
         ({"conversations": [user("q")]}, "sharegpt"),
@@ -38,20 +37,20 @@ def asked(row: Mapping[str, Any]) -> RowRequests:
         ({"prompt": "q", "question": None, "input": 5}, "prompt"),
         ({"prompt": "q", "messages": None}, "prompt"),
         ({"prompt": "q", "chosen": "a", "rejected": "b"}, "prompt"),
-    ],
-    ids=str,
-)
-def test_every_shape_of_a_prompt_is_the_same_question(row: dict[str, Any], shape: str) -> None:
-    assert detect([row], PROMPT_SHAPES).name == shape
-    found = asked(row)
-    account_of_a_prompt(found)
-    assert contexts(found) == ASKED
+    ]
+    for row, shape in cases:
+        assert detect([row], PROMPT_SHAPES).name == shape
+        row_requests = asked(row)
+        account_of_a_prompt(row_requests)
+        assert contexts(row_requests) == ASKED
 
 
 def account_of_a_prompt(found: RowRequests) -> None:
     """A prompt is one request, with one response that isn't there yet."""
     assert found.names == (CANDIDATE,)
-    assert [(one.name, one.content) for request in found.requests for one in request.responses] == [(CANDIDATE, "")]
+    assert [(response.name, response.content) for request in found.requests for response in request.responses] == [
+        (CANDIDATE, "")
+    ]
     assert found.rejected == ()
 
 
@@ -80,9 +79,8 @@ def test_what_the_assistant_said_before_stays() -> None:
     assert contexts(asked(chat(user("q"), said("a"), {"role": "tool", "content": "t"}))) == [[*turns[:2], ("tool", "t")]]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_a_system_prompt_is_kept() -> None:
+    rows: list[dict[str, Any]] = [
         chat(SYSTEM, user("q"), said("a")),
         {**chat(user("q")), "system": "s"},
         {**chat(SYSTEM, user("q")), "system": "s"},
@@ -92,11 +90,9 @@ def test_what_the_assistant_said_before_stays() -> None:
         {"prompt": "q", "system": "s"},
         {"question": "q", "system_prompt": "s"},
         {"prompt": [SYSTEM, user("q")], "system": " "},
-    ],
-    ids=str,
-)
-def test_a_system_prompt_is_kept(row: dict[str, Any]) -> None:
-    assert contexts(asked(row)) == [[("system", "s"), ("user", "q")]]
+    ]
+    for row in rows:
+        assert contexts(asked(row)) == [[("system", "s"), ("user", "q")]]
 
 
 # --- templates that are written out ---------------------------------------------------------------------------------------
@@ -169,21 +165,20 @@ def test_every_shape_of_scored_rows_is_compared() -> None:
         assert not any(shape.looks_like({name: value}) for shape in PROMPT_SHAPES.values() for value in ("q", [user("q")]))
 
 
-@pytest.mark.parametrize("beside", [{}, {"system": "s"}], ids=["bare", "with system"])
-@pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("name", ANSWERED)
-def test_a_prompt_is_the_conversation_that_is_scored(name: str, template: str, beside: dict[str, str]) -> None:
-    row_of, takes_apart = ANSWERED[name]
-    prompt, turns = TEMPLATES[template]
-    row = {**row_of(prompt), **beside}
-    scored = RowShape(name, written_out=True).requests(row)
-    prompts = RowShape(detect([row], PROMPT_SHAPES).name, unanswered=True, written_out=True).requests(row)
-    account_of_a_prompt(prompts)
-    first = [("system", "s")] if beside and turns[0] != ("system", "s") else []
-    if template != "embedded" or takes_apart:
-        assert contexts(scored) == contexts(prompts) == [[*first, *turns]]
-    else:
-        assert contexts(scored) == [[*first, ("user", prompt)]]
+def test_a_prompt_is_the_conversation_that_is_scored() -> None:
+    besides: list[dict[str, str]] = [{}, {"system": "s"}]
+    for beside in besides:
+        for template, (prompt, turns) in TEMPLATES.items():
+            for name, (row_of, takes_apart) in ANSWERED.items():
+                row = {**row_of(prompt), **beside}
+                scored = RowShape(name, written_out=True).requests(row)
+                prompts = RowShape(detect([row], PROMPT_SHAPES).name, unanswered=True, written_out=True).requests(row)
+                account_of_a_prompt(prompts)
+                first = [("system", "s")] if beside and turns[0] != ("system", "s") else []
+                if template != "embedded" or takes_apart:
+                    assert contexts(scored) == contexts(prompts) == [[*first, *turns]]
+                else:
+                    assert contexts(scored) == [[*first, ("user", prompt)]]
 
 
 @pytest.mark.parametrize("template", ["nemo", "llama"])
@@ -223,10 +218,10 @@ def test_a_mask_that_names_nobody_is_none(mask: object) -> None:
 def test_of_two_prompts_in_a_row_the_user_says_which(other: str) -> None:
     with pytest.raises(SourceError) as caught:
         detect([{"prompt": "q", other: "r"}] * 3, PROMPT_SHAPES)
-    told = str(caught.value)
-    assert f"Keys seen: 'prompt', '{other}'" in told
-    assert "Name the fields with --prompt-column, or choose with --format NAME" in told
-    assert "one of `prompt`, `question`" in told
+    text = str(caught.value)
+    assert f"Keys seen: 'prompt', '{other}'" in text
+    assert "Name the fields with --prompt-column, or choose with --format NAME" in text
+    assert "one of `prompt`, `question`" in text
     assert contexts(requests(OwnColumns(other, None).shape(), {"prompt": "q", other: "r"})) == [[("user", "r")]]
 
 
@@ -249,9 +244,8 @@ def test_what_is_no_prompt_is_told(row: dict[str, Any]) -> None:
 # --- broken rows -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("shape", "row", "reason"),
-    [
+def test_a_broken_row_has_its_reason() -> None:
+    cases: list[tuple[str, dict[str, Any], Reason]] = [
         ("messages", {"messages": []}, Reason.NO_MESSAGES),
         ("messages", {}, Reason.MISSING_FIELD),
         ("messages", chat(said("a")), Reason.NO_MESSAGES),
@@ -274,12 +268,10 @@ def test_what_is_no_prompt_is_told(row: dict[str, Any]) -> None:
         ("prompt", {"prompt": "a\ud800b"}, Reason.LONE_SURROGATE),
         ("prompt", {"prompt": "q", "system": 5}, Reason.CONTENT_NOT_TEXT),
         ("prompt", {"prompt": [said("a")]}, Reason.NO_MESSAGES),
-    ],
-    ids=str,
-)
-def test_a_broken_row_has_its_reason(shape: str, row: dict[str, Any], reason: Reason) -> None:
-    found = requests(PROMPT_SHAPES[shape], row)
-    assert (found.names, found.requests, refused(found)) == ((CANDIDATE,), (), {CANDIDATE: reason})
+    ]
+    for shape, row, reason in cases:
+        row_requests = requests(PROMPT_SHAPES[shape], row)
+        assert (row_requests.names, row_requests.requests, refused(row_requests)) == ((CANDIDATE,), (), {CANDIDATE: reason})
 
 
 def test_what_is_no_object_has_its_reason_too() -> None:
@@ -295,13 +287,13 @@ ROWS = VALUES | st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
 
 @given(ROWS, st.sampled_from([*PROMPT_SHAPES.values(), OwnColumns("prompt", None, "system").shape()]))
 def test_any_row_asks_once_or_says_why_not(row: object, shape: Shape) -> None:
-    found = requests(shape, row)
-    assert len(found.names) == 1
-    if found.requests:
-        account_of_a_prompt(found)
-        assert all(turn.content.strip() and turn.content.encode() for turn in found.requests[0].context)
+    row_requests = requests(shape, row)
+    assert len(row_requests.names) == 1
+    if row_requests.requests:
+        account_of_a_prompt(row_requests)
+        assert all(turn.content.strip() and turn.content.encode() for turn in row_requests.requests[0].context)
     else:
-        account(found)
+        account(row_requests)
 
 
 # --- one's own columns, and principles -------------------------------------------------------------------------------
@@ -326,11 +318,11 @@ def test_a_column_that_no_row_has_is_a_slip_of_the_pen() -> None:
 @pytest.mark.parametrize("own", [None, OwnColumns("prompt", None)])
 def test_a_prompt_has_what_it_is_judged_by(own: OwnColumns | None) -> None:
     shape = RowShape("prompt", own_columns=own, principle_column="rubric.text", unanswered=True)
-    (one,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
+    (item,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
     (two,) = shape.requests({"prompt": "q", "rubric": {"text": ["be brief", "be kind"]}}).requests
     (none,) = shape.requests({"prompt": "q"}).requests
-    assert (one.principles, two.principles, none.principles) == (("be brief",), ("be brief", "be kind"), ())
-    assert len({request.prompt_hash for request in (one, two, none)}) == 3
+    assert (item.principles, two.principles, none.principles) == (("be brief",), ("be brief", "be kind"), ())
+    assert len({request.prompt_hash for request in (item, two, none)}) == 3
     for bad in (5, "", ["be brief", 5], {"be": "brief"}):
         assert refused(shape.requests({"prompt": "q", "rubric": {"text": bad}})) == {CANDIDATE: Reason.WRONG_TYPE}
 

@@ -21,9 +21,9 @@ def read(name: str, row: dict[str, Any], turns: str = "final") -> RowRequests:
 
 def refused_all(name: str, row: dict[str, Any]) -> Reason:
     """The one reason why nothing of the row can be judged."""
-    asked = read(name, row)
-    assert not asked.requests
-    (reason,) = set(refused(asked).values())
+    row_requests = read(name, row)
+    assert not row_requests.requests
+    (reason,) = set(refused(row_requests).values())
     return reason
 
 
@@ -34,13 +34,13 @@ def share(*turns: tuple[object, object], **more: object) -> dict[str, Any]:
     return {"conversations": [{"from": name, "value": value} for name, value in turns], **more}
 
 
-@pytest.mark.parametrize("user_name", ["human", "user", "Human", "User"])
-@pytest.mark.parametrize("assistant_name", ["gpt", "assistant", "chatgpt", "bard", "bing", "GPT", "Assistant"])
-def test_sharegpt_names_its_speakers_in_many_ways(user_name: str, assistant_name: str) -> None:
-    row = share((user_name, "q"), (assistant_name, "a"), (user_name, "r"), (assistant_name, "b"))
-    assert contexts(read("sharegpt", row)) == [LONG]
-    assert judged(read("sharegpt", row)) == {"final": "b"}
-    assert judged(read("sharegpt", row, "all")) == {"turn[1]": "a", "turn[3]": "b"}
+def test_sharegpt_names_its_speakers_in_many_ways() -> None:
+    for user_name in ("human", "user", "Human", "User"):
+        for assistant_name in ("gpt", "assistant", "chatgpt", "bard", "bing", "GPT", "Assistant"):
+            row = share((user_name, "q"), (assistant_name, "a"), (user_name, "r"), (assistant_name, "b"))
+            assert contexts(read("sharegpt", row)) == [LONG]
+            assert judged(read("sharegpt", row)) == {"final": "b"}
+            assert judged(read("sharegpt", row, "all")) == {"turn[1]": "a", "turn[3]": "b"}
 
 
 def test_sharegpt_may_have_a_system_prompt_inside_or_outside() -> None:
@@ -67,9 +67,8 @@ def test_turns_with_openai_keys_are_read_as_they_are() -> None:
     assert contexts(read("sharegpt", {"conversations": [user("q"), said("a")]})) == [ASKED]
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_sharegpt_row() -> None:
+    cases: list[tuple[dict[str, Any], Reason]] = [
         ({}, Reason.MISSING_FIELD),
         ({"conversations": []}, Reason.NO_MESSAGES),
         ({"conversations": "q"}, Reason.WRONG_TYPE),
@@ -83,24 +82,22 @@ def test_turns_with_openai_keys_are_read_as_they_are() -> None:
         ({"conversations": [{"from": "human"}, {"from": "gpt", "value": "a"}]}, Reason.MISSING_FIELD),
         ({"conversations": [{"value": "q"}]}, Reason.MISSING_FIELD),
         ({"conversations": ["q", {"from": "gpt", "value": "a"}]}, Reason.WRONG_TYPE),
-    ],
-    ids=str,
-)
-def test_a_bad_sharegpt_row(row: dict[str, Any], reason: Reason) -> None:
-    assert refused_all("sharegpt", row) is reason
+    ]
+    for row, reason in cases:
+        assert refused_all("sharegpt", row) is reason
 
 
 def test_a_bad_system_prompt_spoils_every_turn() -> None:
-    asked = read("sharegpt", share(("human", "q"), ("gpt", "a"), ("human", "r"), ("gpt", "b"), system=5), "all")
-    assert refused(asked) == {"turn[1]": Reason.CONTENT_NOT_TEXT, "turn[3]": Reason.CONTENT_NOT_TEXT}
+    row_requests = read("sharegpt", share(("human", "q"), ("gpt", "a"), ("human", "r"), ("gpt", "b"), system=5), "all")
+    assert refused(row_requests) == {"turn[1]": Reason.CONTENT_NOT_TEXT, "turn[3]": Reason.CONTENT_NOT_TEXT}
 
 
 @pytest.mark.parametrize("key", ["conversations", "messages"])
 def test_a_sharegpt_pair_is_two_turns_to_go_on_with(key: str) -> None:
     row = {key: [user("q"), said("a"), user("r")], "chosen": said("good"), "rejected": said("bad")}
     for pair in (row, row | {key: share(("human", "q"), ("gpt", "a"), ("human", "r"))["conversations"]}):
-        asked = read("sharegpt-preference", pair)
-        assert (contexts(asked), judged(asked)) == ([LONG], {"chosen": "good", "rejected": "bad"})
+        row_requests = read("sharegpt-preference", pair)
+        assert (contexts(row_requests), judged(row_requests)) == ([LONG], {"chosen": "good", "rejected": "bad"})
 
 
 @pytest.mark.parametrize(
@@ -128,9 +125,9 @@ def steer(*turns: tuple[str, str, str | None], mask: str = "User") -> dict[str, 
 @pytest.mark.parametrize("turns", ["final", "all"])
 def test_labelled_turns_are_judged_each_with_all_before_it(turns: str) -> None:
     row = steer(("User", "q", None), ("Assistant", "a", "quality:4"), ("User", "r", None), ("Assistant", "b", ""))
-    asked = read("steerlm", row, turns)
-    assert judged(asked) == {"turn[1]": "a", "turn[3]": "b"}
-    assert contexts(asked) == [[SYSTEM, *ASKED], [SYSTEM, *LONG]]
+    row_requests = read("steerlm", row, turns)
+    assert judged(row_requests) == {"turn[1]": "a", "turn[3]": "b"}
+    assert contexts(row_requests) == [[SYSTEM, *ASKED], [SYSTEM, *LONG]]
 
 
 def test_of_labelled_turns_the_others_are_context_alone() -> None:
@@ -150,19 +147,18 @@ def test_the_mask_names_the_user_whoever_that_is() -> None:
 
 
 def test_a_labelled_user_turn_is_refused_and_not_lost() -> None:
-    asked = read("steerlm", steer(("User", "q", "quality:1"), ("Assistant", "a", "quality:2")))
-    assert (refused(asked), judged(asked)) == ({"turn[0]": Reason.NO_FINAL_ASSISTANT}, {"turn[1]": "a"})
+    row_requests = read("steerlm", steer(("User", "q", "quality:1"), ("Assistant", "a", "quality:2")))
+    assert (refused(row_requests), judged(row_requests)) == ({"turn[0]": Reason.NO_FINAL_ASSISTANT}, {"turn[1]": "a"})
 
 
 def test_turns_inside_a_users_turn_are_taken_apart_there_too() -> None:
     prompt = "q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr"
-    asked = read("steerlm", steer(("User", prompt, None), ("Assistant", "b", "quality:2")))
-    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *LONG]], {"turn[1]": "b"})
+    row_requests = read("steerlm", steer(("User", prompt, None), ("Assistant", "b", "quality:2")))
+    assert (contexts(row_requests), judged(row_requests)) == ([[SYSTEM, *LONG]], {"turn[1]": "b"})
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_steerlm_row() -> None:
+    cases: list[tuple[dict[str, Any], Reason]] = [
         (steer(("User", "q", None), ("Assistant", "a", None), mask="Human"), Reason.UNKNOWN_ROLE),
         (steer(("User", "q", None), ("Assistant", "a", None), mask="Assistant"), Reason.UNKNOWN_ROLE),
         (steer(("User", "q", None), ("System", "t", None), ("Assistant", "a", None)), Reason.UNKNOWN_ROLE),
@@ -172,11 +168,9 @@ def test_turns_inside_a_users_turn_are_taken_apart_there_too() -> None:
         (share(("User", "q"), ("Assistant", "a"), mask=1), Reason.WRONG_TYPE),
         ({"mask": "User", "conversations": [{"from": "User", "value": "q"}, {"value": "a"}]}, Reason.MISSING_FIELD),
         ({"mask": "User"}, Reason.MISSING_FIELD),
-    ],
-    ids=str,
-)
-def test_a_bad_steerlm_row(row: dict[str, Any], reason: Reason) -> None:
-    assert refused_all("steerlm", row) is reason
+    ]
+    for row, reason in cases:
+        assert refused_all("steerlm", row) is reason
 
 
 # --- NeMo's template -----------------------------------------------------------------------------------------------
@@ -186,20 +180,19 @@ TEXT = "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\na\n<e
 
 @pytest.mark.parametrize("end", ["\n<extra_id_2>", "\n<extra_id_1>", "\n", ""])
 def test_a_text_in_nemos_template_is_a_conversation(end: str) -> None:
-    asked = read("written-out", {"text": TEXT + end})
-    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *LONG]], {"final": "b"})
+    row_requests = read("written-out", {"text": TEXT + end})
+    assert (contexts(row_requests), judged(row_requests)) == ([[SYSTEM, *LONG]], {"final": "b"})
     assert judged(read("written-out", {"text": TEXT + end}, "all")) == {"turn[1]": "a", "turn[3]": "b"}
 
 
 def test_line_breaks_of_a_content_are_its_own() -> None:
     text = "<extra_id_0>System\n\n<extra_id_1>User\n\nq\n\n\n<extra_id_1>Assistant\n\na\n\n<extra_id_2>"
-    asked = read("written-out", {"text": text})
-    assert (contexts(asked), judged(asked)) == ([[("user", "\nq\n\n")]], {"final": "\na\n"})
+    row_requests = read("written-out", {"text": text})
+    assert (contexts(row_requests), judged(row_requests)) == ([[("user", "\nq\n\n")]], {"final": "\na\n"})
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_a_text_that_is_not_of_the_form_is_refused() -> None:
+    cases: list[tuple[object, Reason]] = [
         ("1 2 3", Reason.WRITTEN_OUT),
         ("", Reason.EMPTY_CONTENT),
         (" " + TEXT, Reason.WRITTEN_OUT),
@@ -210,41 +203,43 @@ def test_line_breaks_of_a_content_are_its_own() -> None:
         ("<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Bob\na", Reason.WRITTEN_OUT),
         (TEXT + "\n<extra_id_2>quality:4\n<extra_id_2>", Reason.WRITTEN_OUT),
         (5, Reason.CONTENT_NOT_TEXT),
-    ],
-)
-def test_a_text_that_is_not_of_the_form_is_refused(text: object, reason: Reason) -> None:
-    assert refused_all("written-out", {"text": text}) is reason
+    ]
+    for text, reason in cases:
+        assert refused_all("written-out", {"text": text}) is reason
 
 
 PROMPT = "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
 
 
-@pytest.mark.parametrize("prompt", [PROMPT, [{"role": "system", "content": "s"}, user("q")]])
-@pytest.mark.parametrize("good", ["good\n<extra_id_1>", "good", said("good")])
-def test_nemo_pairs_may_be_text_or_messages(prompt: object, good: object) -> None:
-    asked = read("nemo-preference", {"prompt": prompt, "chosen_response": good, "rejected_response": "bad"})
-    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"chosen": "good", "rejected": "bad"})
+def test_nemo_pairs_may_be_text_or_messages() -> None:
+    goods: list[object] = ["good\n<extra_id_1>", "good", said("good")]
+    prompts: list[object] = [PROMPT, [{"role": "system", "content": "s"}, user("q")]]
+    for prompt in prompts:
+        for good in goods:
+            row_requests = read("nemo-preference", {"prompt": prompt, "chosen_response": good, "rejected_response": "bad"})
+            assert (contexts(row_requests), judged(row_requests)) == (
+                [[SYSTEM, *ASKED]],
+                {"chosen": "good", "rejected": "bad"},
+            )
 
 
 def test_nemo_rows_for_kto_have_one_response() -> None:
-    asked = read("nemo-preference", {"prompt": PROMPT, "response": "a\n<extra_id_1>", "preference": "rejected"})
-    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"final": "a"})
+    row_requests = read("nemo-preference", {"prompt": PROMPT, "response": "a\n<extra_id_1>", "preference": "rejected"})
+    assert (contexts(row_requests), judged(row_requests)) == ([[SYSTEM, *ASKED]], {"final": "a"})
 
 
-@pytest.mark.parametrize(
-    ("prompt", "response", "reason"),
-    [
+def test_a_nemo_pair_that_is_not_of_the_form_is_refused() -> None:
+    cases: list[tuple[object, str, Reason]] = [
         (PROMPT, "ok\n<extra_id_1>User\nthanks\n<extra_id_1>Assistant\nbye\n<extra_id_1>", Reason.WRITTEN_OUT),
         (PROMPT, "\n<extra_id_1>", Reason.EMPTY_CONTENT),
         (PROMPT.removesuffix("\n<extra_id_1>Assistant\n"), "ok", Reason.WRITTEN_OUT),
         ("<extra_id_0>System\ns\n<extra_id_1>Assistant\n", "ok", Reason.WRITTEN_OUT),
         (PROMPT.replace("q", "q <extra_id_2>"), "ok", Reason.WRITTEN_OUT),
         (None, "ok", Reason.EMPTY_CONTENT),
-    ],
-)
-def test_a_nemo_pair_that_is_not_of_the_form_is_refused(prompt: object, response: str, reason: Reason) -> None:
-    row = {"prompt": prompt, "chosen_response": response, "rejected_response": response}
-    assert refused_all("nemo-preference", row) is reason
+    ]
+    for prompt, response, reason in cases:
+        row = {"prompt": prompt, "chosen_response": response, "rejected_response": response}
+        assert refused_all("nemo-preference", row) is reason
 
 
 def test_ranked_completions_have_the_names_of_their_ranks() -> None:
@@ -252,8 +247,8 @@ def test_ranked_completions_have_the_names_of_their_ranks() -> None:
         "context": [user("q"), said("a"), user("r")],
         "completions": [{"rank": 1, "completion": [said("bad")]}, {"rank": 0, "completion": [said("good")]}],
     }
-    asked = read("nemo-rl", row)
-    assert (contexts(asked), judged(asked)) == ([LONG], {"rank[1]": "bad", "rank[0]": "good"})
+    row_requests = read("nemo-rl", row)
+    assert (contexts(row_requests), judged(row_requests)) == ([LONG], {"rank[1]": "bad", "rank[0]": "good"})
 
 
 @pytest.mark.parametrize("ranks", [(0, 0), (0, None), (0, True), ("0", "1"), (0.0, 1.0)])
@@ -277,12 +272,11 @@ def test_a_bad_completion_leaves_the_other(completion: dict[str, Any], reason: R
     assert (judged(read("nemo-rl", row)), refused(read("nemo-rl", row))) == ({"rank[0]": "a"}, {"rank[1]": reason})
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"), [(None, Reason.NO_MESSAGES), ("x", Reason.WRONG_TYPE), ([5], Reason.WRONG_TYPE)]
-)
-@pytest.mark.parametrize("name", ["nemo-rl", "ultrafeedback"])
-def test_completions_that_are_none(name: str, value: object, reason: Reason) -> None:
-    assert refused_all(name, {"context": [user("q")], "instruction": "q", "completions": value}) is reason
+def test_completions_that_are_none() -> None:
+    cases: list[tuple[object, Reason]] = [(None, Reason.NO_MESSAGES), ("x", Reason.WRONG_TYPE), ([5], Reason.WRONG_TYPE)]
+    for value, reason in cases:
+        for name in ("nemo-rl", "ultrafeedback"):
+            assert refused_all(name, {"context": [user("q")], "instruction": "q", "completions": value}) is reason
 
 
 # --- HelpSteer -----------------------------------------------------------------------------------------------------
@@ -306,19 +300,16 @@ def test_turns_inside_a_prompt_are_taken_apart(prompt: object, context: list[tup
     assert (contexts(pair), judged(pair)) == ([context], {"response_1": "b", "response_2": "c"})
 
 
-@pytest.mark.parametrize(
-    "prompt",
-    [
+def test_a_prompt_with_other_tokens_stays_as_it_is() -> None:
+    for prompt in (
         "q\n<extra_id_1>Assistant\na",
         "q\n<extra_id_1>User\nr",
         "q\n<extra_id_1>Assistant\na\n<extra_id_1>Assistant\nb\n<extra_id_1>User\nr",
         "q <extra_id_1>Assistant\na\n<extra_id_1>User\nr",
         "q\n<extra_id_1>Assistant\na <extra_id_2>\n<extra_id_1>User\nr",
         "What is <extra_id_0> in T5?",
-    ],
-)
-def test_a_prompt_with_other_tokens_stays_as_it_is(prompt: str) -> None:
-    assert contexts(read("helpsteer2", {"prompt": prompt, "response": "b", **RATED})) == [[("user", prompt)]]
+    ):
+        assert contexts(read("helpsteer2", {"prompt": prompt, "response": "b", **RATED})) == [[("user", prompt)]]
 
 
 @pytest.mark.parametrize(
@@ -348,8 +339,8 @@ def test_a_bad_helpsteer2_row(row: dict[str, Any], reasons: dict[str, Reason]) -
 )
 def test_helpsteer3_names_responses_by_their_keys(responses: dict[str, str]) -> None:
     row = {"domain": "general", "context": [user("q"), said("a"), user("r")], "overall_preference": -2, **responses}
-    asked = read("helpsteer3", row)
-    assert (contexts(asked), judged(asked)) == ([LONG], responses)
+    row_requests = read("helpsteer3", row)
+    assert (contexts(row_requests), judged(row_requests)) == ([LONG], responses)
 
 
 def test_a_principle_goes_with_the_request() -> None:
@@ -379,21 +370,23 @@ def test_a_bad_helpsteer3_row(row: dict[str, Any], reasons: dict[str, Reason]) -
 
 def test_ultrafeedback_has_a_response_of_each_model() -> None:
     completions = [{"model": "m", "custom_system_prompt": "Be brief.", "response": text} for text in ["a", "", "c"]]
-    asked = read("ultrafeedback", {"instruction": "q", "completions": completions})
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"completions[0]": "a", "completions[2]": "c"})
-    assert refused(asked) == {"completions[1]": Reason.EMPTY_CONTENT}
+    row_requests = read("ultrafeedback", {"instruction": "q", "completions": completions})
+    assert (contexts(row_requests), judged(row_requests)) == ([ASKED], {"completions[0]": "a", "completions[2]": "c"})
+    assert refused(row_requests) == {"completions[1]": Reason.EMPTY_CONTENT}
 
 
-@pytest.mark.parametrize("completion", ["a", said("a"), [said("a")]])
-@pytest.mark.parametrize("prompt", ["q", [user("q")]])
-def test_a_prompt_and_its_completion(prompt: object, completion: object) -> None:
-    asked = read("prompt-completion", {"prompt": prompt, "completion": completion, "label": False})
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"final": "a"})
+def test_a_prompt_and_its_completion() -> None:
+    prompts: list[object] = ["q", [user("q")]]
+    completions: list[object] = ["a", said("a"), [said("a")]]
+    for completion in completions:
+        for prompt in prompts:
+            row_requests = read("prompt-completion", {"prompt": prompt, "completion": completion, "label": False})
+            assert (contexts(row_requests), judged(row_requests)) == ([ASKED], {"final": "a"})
 
 
 def test_a_completion_of_several_turns_ends_with_the_response() -> None:
-    asked = read("prompt-completion", {"prompt": [user("q")], "completion": [said("a"), user("r"), said("b")]})
-    assert (contexts(asked), judged(asked)) == ([LONG], {"final": "b"})
+    row_requests = read("prompt-completion", {"prompt": [user("q")], "completion": [said("a"), user("r"), said("b")]})
+    assert (contexts(row_requests), judged(row_requests)) == ([LONG], {"final": "b"})
 
 
 @pytest.mark.parametrize("given", [None, "", "x"])
@@ -405,26 +398,23 @@ def test_alpaca_puts_instruction_and_input_under_each_other(given: str | None) -
 
 
 def test_alpaca_may_be_a_pair() -> None:
-    asked = read("alpaca", {"instruction": "q", "input": "", "chosen": "good", "rejected": "bad"})
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen": "good", "rejected": "bad"})
+    row_requests = read("alpaca", {"instruction": "q", "input": "", "chosen": "good", "rejected": "bad"})
+    assert (contexts(row_requests), judged(row_requests)) == ([ASKED], {"chosen": "good", "rejected": "bad"})
     both = read("alpaca", {"instruction": "q", "output": "a", "chosen": "good", "rejected": "bad"})
     assert judged(both) == {"final": "a", "chosen": "good", "rejected": "bad"}
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+def test_a_bad_alpaca_row() -> None:
+    cases: list[tuple[dict[str, Any], Reason]] = [
         ({"output": "a"}, Reason.MISSING_FIELD),
         ({"instruction": "q"}, Reason.MISSING_FIELD),
         ({"instruction": " ", "output": "a"}, Reason.EMPTY_CONTENT),
         ({"instruction": "q", "input": 5, "output": "a"}, Reason.CONTENT_NOT_TEXT),
         ({"instruction": "q", "output": "a", "history": [["q"]]}, Reason.WRONG_TYPE),
         ({"instruction": "q", "output": "a", "history": [["q", None]]}, Reason.EMPTY_CONTENT),
-    ],
-    ids=str,
-)
-def test_a_bad_alpaca_row(row: dict[str, Any], reason: Reason) -> None:
-    assert refused_all("alpaca", row) is reason
+    ]
+    for row, reason in cases:
+        assert refused_all("alpaca", row) is reason
 
 
 LLAMA = "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
@@ -432,19 +422,18 @@ LLAMA = "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|><|start_header_i
 
 @pytest.mark.parametrize("given", ["q", [user("q")], LLAMA, "<|begin_of_text|>" + LLAMA])
 def test_an_input_may_be_text_messages_or_llamas_template(given: object) -> None:
-    asked = read("input-output", {"input": given, "output": "a", "system_prompt": "s"})
-    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"final": "a"})
+    row_requests = read("input-output", {"input": given, "output": "a", "system_prompt": "s"})
+    assert (contexts(row_requests), judged(row_requests)) == ([[SYSTEM, *ASKED]], {"final": "a"})
 
 
 def test_a_system_prompt_is_not_repeated() -> None:
     template = "<|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|>" + LLAMA
-    for given in (template, [{"role": "system", "content": "s"}, user("q")]):
-        assert contexts(read("input-output", {"input": given, "output": "a", "system_prompt": "s"})) == [[SYSTEM, *ASKED]]
+    for value in (template, [{"role": "system", "content": "s"}, user("q")]):
+        assert contexts(read("input-output", {"input": value, "output": "a", "system_prompt": "s"})) == [[SYSTEM, *ASKED]]
 
 
-@pytest.mark.parametrize(
-    ("given", "output", "reason"),
-    [
+def test_a_bad_input_or_output() -> None:
+    cases: list[tuple[object, object, Reason]] = [
         (LLAMA.removesuffix("\n\n"), "a", Reason.WRITTEN_OUT),
         (LLAMA + "x", "a", Reason.WRITTEN_OUT),
         (LLAMA.replace("q<|eot_id|>", "q <|eot_id|> r<|eot_id|>"), "a", Reason.WRITTEN_OUT),
@@ -453,10 +442,9 @@ def test_a_system_prompt_is_not_repeated() -> None:
         (LLAMA, "<|eot_id|>", Reason.EMPTY_CONTENT),
         ("q", None, Reason.EMPTY_CONTENT),
         (None, "a", Reason.EMPTY_CONTENT),
-    ],
-)
-def test_a_bad_input_or_output(given: object, output: object, reason: Reason) -> None:
-    assert refused_all("input-output", {"input": given, "output": output}) is reason
+    ]
+    for value, output, reason in cases:
+        assert refused_all("input-output", {"input": value, "output": output}) is reason
 
 
 # --- benchmarks ----------------------------------------------------------------------------------------------------
@@ -465,8 +453,8 @@ def test_a_bad_input_or_output(given: object, output: object, reason: Reason) ->
 def test_rewardbench_1_is_a_pair_of_texts() -> None:
     row = {"prompt": "q", "chosen": "a", "chosen_model": "m", "rejected": "b", "rejected_model": "n", "subset": "hep-cpp"}
     assert detect([row | {"id": 1}]) is SHAPES["preference"]
-    asked = read("preference", row | {"id": 1})
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen": "a", "rejected": "b"})
+    row_requests = read("preference", row | {"id": 1})
+    assert (contexts(row_requests), judged(row_requests)) == ([ASKED], {"chosen": "a", "rejected": "b"})
     assert contexts(read("preference", row | {"prompt": [user("q"), said("a"), user("r")]})) == [LONG]  # its prior sets
 
 
@@ -475,8 +463,11 @@ def test_rewardbench_2_has_one_or_more_right_completions() -> None:
     row = {"id": "tied:1", "prompt": "q", "chosen": ["a", "b"], "rejected": ["c"], **counts, "subset": "Ties"}
     row |= {"additional_metadata": {"category": None}}
     assert detect([row]) is SHAPES["rm-bench"]
-    asked = read("rm-bench", row)
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen[0]": "a", "chosen[1]": "b", "rejected[0]": "c"})
+    row_requests = read("rm-bench", row)
+    assert (contexts(row_requests), judged(row_requests)) == (
+        [ASKED],
+        {"chosen[0]": "a", "chosen[1]": "b", "rejected[0]": "c"},
+    )
 
 
 def rmb_answer(text: object) -> dict[str, Any]:
@@ -489,8 +480,8 @@ RMB_ASKED = {"conversation_input": [{**user("q"), "language": "English"}], "cate
 def test_a_pair_of_rmb() -> None:
     row = {"pair_uid": "1", **RMB_ASKED, "chosen": rmb_answer("a") | {"score": 4.5}, "reject": rmb_answer("b")}
     assert detect([row]) is SHAPES["rmb"]
-    asked = read("rmb", row)
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen": "a", "rejected": "b"})
+    row_requests = read("rmb", row)
+    assert (contexts(row_requests), judged(row_requests)) == ([ASKED], {"chosen": "a", "rejected": "b"})
     half = {key: value for key, value in row.items() if key != "reject"}
     assert refused(read("rmb", half)) == {"rejected": Reason.MISSING_FIELD}
     assert refused(read("rmb", row | {"reject": "b"})) == {"rejected": Reason.WRONG_TYPE}
@@ -500,9 +491,9 @@ def test_a_pair_of_rmb() -> None:
 def test_the_best_of_several_of_rmb() -> None:
     row = {"bon_uid": "1", **RMB_ASKED, "bon_best": rmb_answer("a"), "loser_list": [rmb_answer("b"), rmb_answer("")]}
     assert detect([row]) is SHAPES["rmb"]
-    asked = read("rmb", row)
-    assert (contexts(asked), judged(asked)) == ([ASKED], {"chosen[0]": "a", "rejected[0]": "b"})
-    assert refused(asked) == {"rejected[1]": Reason.EMPTY_CONTENT}
+    row_requests = read("rmb", row)
+    assert (contexts(row_requests), judged(row_requests)) == ([ASKED], {"chosen[0]": "a", "rejected[0]": "b"})
+    assert refused(row_requests) == {"rejected[1]": Reason.EMPTY_CONTENT}
     assert refused_all("rmb", row | {"loser_list": []}) is Reason.NO_MESSAGES
     both = read("rmb", row | {"chosen": rmb_answer("c"), "reject": rmb_answer("d")})
     assert both.names == ("chosen[0]", "rejected[0]", "rejected[1]", "chosen", "rejected")
@@ -524,9 +515,9 @@ def test_llmbar_numbers_its_outputs() -> None:
 
 
 def test_each_of_a_list_of_responses_is_judged() -> None:
-    asked = read("prompt-responses", {"prompt": "q", "responses": ["a", " ", said("c"), ["d", "e"]], "system": "s"})
-    assert (contexts(asked), judged(asked)) == ([[SYSTEM, *ASKED]], {"responses[0]": "a", "responses[2]": "c"})
-    assert refused(asked) == {"responses[1]": Reason.EMPTY_CONTENT, "responses[3]": Reason.WRONG_TYPE}
+    row_requests = read("prompt-responses", {"prompt": "q", "responses": ["a", " ", said("c"), ["d", "e"]], "system": "s"})
+    assert (contexts(row_requests), judged(row_requests)) == ([[SYSTEM, *ASKED]], {"responses[0]": "a", "responses[2]": "c"})
+    assert refused(row_requests) == {"responses[1]": Reason.EMPTY_CONTENT, "responses[3]": Reason.WRONG_TYPE}
     assert refused_all("prompt-responses", {"prompt": "q", "responses": "a"}) is Reason.WRONG_TYPE
 
 
@@ -548,14 +539,16 @@ def published(name: str) -> list[dict[str, Any]]:
     ],
 )
 def test_rows_as_published(file: str, name: str, rows: int, responses: int) -> None:
-    found = published(file)
-    assert detect(found) is SHAPES[name]
-    asked = [read(name, row) for row in found]
-    assert len(asked) == rows
-    assert sum(len(row.names) for row in asked) == responses
-    assert not any(row.rejected for row in asked)
+    actual_rows = published(file)
+    assert detect(actual_rows) is SHAPES[name]
+    row_requests = [read(name, row) for row in actual_rows]
+    assert len(row_requests) == rows
+    assert sum(len(row.names) for row in row_requests) == responses
+    assert not any(row.rejected for row in row_requests)
     texts = [
-        text for row in asked for text in (*judged(row).values(), *(said for turns in contexts(row) for _, said in turns))
+        text
+        for row in row_requests
+        for text in (*judged(row).values(), *(text for turns in contexts(row) for _, text in turns))
     ]
     assert not any("<extra_id_" in text for text in texts)
 
@@ -571,7 +564,7 @@ def test_a_regression_row_comes_back_from_its_turns() -> None:
 
 def test_a_sharegpt_pair_as_published_keeps_its_sides_and_its_context() -> None:
     for row in published("sharegpt_ranking_40.json"):
-        asked = read("sharegpt-preference", row)
-        assert judged(asked) == {side: row[side]["value"] for side in ("chosen", "rejected")}
+        row_requests = read("sharegpt-preference", row)
+        assert judged(row_requests) == {side: row[side]["value"] for side in ("chosen", "rejected")}
         roles = {"human": "user", "gpt": "assistant", "system": "system"}
-        assert contexts(asked) == [[(roles[turn["from"]], turn["value"]) for turn in row["conversations"]]]
+        assert contexts(row_requests) == [[(roles[turn["from"]], turn["value"]) for turn in row["conversations"]]]

@@ -41,11 +41,11 @@ def look(rows: list[dict[str, Any]], name: str = "prompt-response") -> bool:
     return is_written_out([RowShape(name).requests(row) for row in rows])
 
 
-@pytest.mark.parametrize(("prompt", "turns"), PROMPTS, ids=str)
-def test_a_prompt_is_taken_apart(prompt: str, turns: list[tuple[str, str]]) -> None:
-    asked = read({"prompt": prompt, "response": "7"})
-    assert (contexts(asked), judged(asked)) == ([turns], {"final": "7"})
-    assert look([{"prompt": prompt, "response": "7"}])
+def test_a_prompt_is_taken_apart() -> None:
+    for prompt, turns in PROMPTS:
+        request = read({"prompt": prompt, "response": "7"})
+        assert (contexts(request), judged(request)) == ([turns], {"final": "7"})
+        assert look([{"prompt": prompt, "response": "7"}])
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,8 @@ def test_a_response_loses_its_end_and_the_prompt_that_it_repeats(prompt: str, re
     assert judged(read({"prompt": prompt, "response": response})) == {"final": "7"}
 
 
-@pytest.mark.parametrize(
-    ("prompt", "response", "reason"),
-    [
+def test_what_cant_be_taken_apart_has_a_reason() -> None:
+    cases: list[tuple[str, str, Reason]] = [
         (CHATML.removesuffix("<|im_start|>assistant\n"), "7", Reason.WRITTEN_OUT),
         (CHATML + "So", "7", Reason.WRITTEN_OUT),
         (CHATML.replace("user", "critic"), "7", Reason.WRITTEN_OUT),
@@ -66,10 +65,9 @@ def test_a_response_loses_its_end_and_the_prompt_that_it_repeats(prompt: str, re
         (HUMAN, " 7\n\nHuman: Sure?", Reason.WRITTEN_OUT),
         (CHATML, "<|im_end|>", Reason.EMPTY_CONTENT),
         (CHATML.replace("What is 3 + 4?", " "), "7", Reason.EMPTY_CONTENT),
-    ],
-)
-def test_what_cant_be_taken_apart_has_a_reason(prompt: str, response: str, reason: Reason) -> None:
-    assert refused(read({"prompt": prompt, "response": response})) == {"final": reason}
+    ]
+    for prompt, response, reason in cases:
+        assert refused(read({"prompt": prompt, "response": response})) == {"final": reason}
 
 
 def test_a_system_prompt_beside_a_written_out_prompt_must_be_the_same() -> None:
@@ -81,20 +79,17 @@ def test_a_system_prompt_beside_a_written_out_prompt_must_be_the_same() -> None:
 PLAIN = {"prompt": "What is 3 + 4?", "response": "7"}
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
+def test_a_person_may_quote_a_template_or_a_transcript() -> None:
+    rows: list[dict[str, Any]] = [
         {"prompt": f"Why does this fail?\n```\n{CHATML}```", "response": "It doesn't."},
         {"prompt": "Human: Fall Flat is a game.", "response": "It is."},
         {"prompt": "List them as JSON.", "response": '["cat", "dog"]'},
         {"prompt": "What does <|im_end|> do?", "response": "It ends a turn."},
         {"prompt": "Which token?", "response": "<|im_end|>"},
         {"prompt": [user("Hi"), said(HUMAN), user("Why?")], "response": "7"},
-    ],
-    ids=str,
-)
-def test_a_person_may_quote_a_template_or_a_transcript(row: dict[str, Any]) -> None:
-    assert not look([row, *[PLAIN] * 3])
+    ]
+    for row in rows:
+        assert not look([row, *[PLAIN] * 3])
 
 
 @pytest.mark.parametrize(
@@ -105,9 +100,8 @@ def test_a_tenth_of_templates_and_half_of_transcripts_are_no_quotations(share: i
     assert look(rows) is are
 
 
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
+def test_what_would_be_judged_as_plain_words_is_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"prompt": '["What is 3 + 4?", "And?"]', "response": "7"}, r"3 of the 3 prompts looked at are JSON in a text"),
         ({"prompt": json.dumps([user("q")]), "response": "7"}, r"3 of the 3 prompts looked at are JSON in a text"),
         ({"prompt": "q", "response": json.dumps([said("a")])}, r"3 of the 3 responses looked at are JSON in a text"),
@@ -115,23 +109,24 @@ def test_a_tenth_of_templates_and_half_of_transcripts_are_no_quotations(share: i
         ({"prompt": "Below is an instruction that describes a task. x", "response": "7"}, r"in a form that can't be taken"),
         ({"prompt": "A chat between a curious user and you. USER: q ASSISTANT:", "response": "7"}, "can't be taken apart"),
         ({"prompt": CHATML + "and", "response": "7"}, "can't be taken apart"),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_what_would_be_judged_as_plain_words_is_refused(row: dict[str, Any], says: str) -> None:
-    with pytest.raises(SourceError, match=says):
-        look([row] * 3)
+    ]
+    for row, says in cases:
+        with pytest.raises(SourceError, match=says):
+            look([row] * 3)
 
 
-@pytest.mark.parametrize("name", ["text", "chosen"])
-@pytest.mark.parametrize("whole", [HUMAN + " 7", CHATML + "7<|im_end|>", "### Human: q### Assistant: 7"])
-def test_a_whole_conversation_in_a_text_has_its_last_turn_judged(name: str, whole: str) -> None:
-    row = {"text": whole} if name == "text" else {"chosen": whole, "rejected": whole}
-    assert detect([row]).name == "written-out"
-    assert set(judged(RowShape("written-out").requests(row)).values()) == {"7"}
+def test_a_whole_conversation_in_a_text_has_its_last_turn_judged() -> None:
+    wholes: list[str] = [HUMAN + " 7", CHATML + "7<|im_end|>", "### Human: q### Assistant: 7"]
+    for name in ("text", "chosen"):
+        for whole in wholes:
+            row = {"text": whole} if name == "text" else {"chosen": whole, "rejected": whole}
+            assert detect([row]).name == "written-out"
+            assert set(judged(RowShape("written-out").requests(row)).values()) == {"7"}
 
 
 def test_responses_that_repeat_their_prompt_are_counted() -> None:
-    rows = [RowShape("prompt-response").requests({"prompt": "Answer:", "response": f"Answer: {at}"}) for at in range(3)]
+    rows = [
+        RowShape("prompt-response").requests({"prompt": "Answer:", "response": f"Answer: {index}"}) for index in range(3)
+    ]
     assert note_repeated_prompts(rows).startswith("3 of the 3 responses begin with their whole prompt")
     assert note_repeated_prompts([RowShape("prompt-response").requests(PLAIN)] * 3) == ""

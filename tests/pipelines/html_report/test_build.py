@@ -57,8 +57,8 @@ def read_all(responses: Responses) -> Responses:
 
 
 def corpus(folder: Path, rewards: list[float | None], texts: list[str] | None = None, **how: Any) -> str:
-    words = texts or [f"answer {at}" for at in range(len(rewards))]
-    rows = [chat(f"q{at}", text, topic="ab"[at % 2], id=at) for at, text in enumerate(words)]
+    words = texts or [f"answer {index}" for index in range(len(rewards))]
+    rows = [chat(f"q{index}", text, topic="ab"[index % 2], id=index) for index, text in enumerate(words)]
     return judged_corpus(folder, rows, [[reward] for reward in rewards], MESSAGES, part_rows=50, **how)
 
 
@@ -67,7 +67,7 @@ def corpus(folder: Path, rewards: list[float | None], texts: list[str] | None = 
 
 def test_what_each_cut_keeps_is_exact_whatever_is_sampled(tmp_path: Path) -> None:
     rng = random.Random(1)
-    rewards = [None if at % 7 == 0 else rng.gauss(0, 3) for at in range(400)]
+    rewards = [None if index % 7 == 0 else rng.gauss(0, 3) for index in range(400)]
     with open_all(corpus(tmp_path / "s", rewards), sample=100) as responses:
         (output,) = explorer(read_all(responses))["outputs"]
     scored = [reward for reward in rewards if reward is not None]
@@ -80,7 +80,7 @@ def test_what_each_cut_keeps_is_exact_whatever_is_sampled(tmp_path: Path) -> Non
 
 
 def test_a_cut_keeps_what_is_right_on_it(tmp_path: Path) -> None:
-    rewards: list[float | None] = [0.1 * (at % 5) for at in range(100)]
+    rewards: list[float | None] = [0.1 * (index % 5) for index in range(100)]
     with open_all(corpus(tmp_path / "s", rewards)) as responses:
         (output,) = explorer(read_all(responses))["outputs"]
     kept = dict(zip(output["cuts"], output["kept"], strict=True))
@@ -109,7 +109,7 @@ def shown_beside_cuts(folder: str) -> list[dict[str, Any]]:
 
 
 def test_beside_a_cut_stand_scored_responses_however_few_there_are(tmp_path: Path) -> None:
-    rewards = [None if at % 10 else at / 7 for at in range(2000)]
+    rewards = [None if index % 10 else index / 7 for index in range(2000)]
     shown = shown_beside_cuts(corpus(tmp_path / "s", rewards))
     assert sorted(example["values"][0] for example in shown) == [reward for reward in rewards if reward is not None]
     assert shown[0].keys() >= {"row", "response", "prompt", "text"}
@@ -117,7 +117,7 @@ def test_beside_a_cut_stand_scored_responses_however_few_there_are(tmp_path: Pat
 
 
 def test_near_both_ends_stand_more_responses_beside_a_cut(tmp_path: Path) -> None:
-    shown = shown_beside_cuts(corpus(tmp_path / "s", [float(at) for at in range(6000)]))
+    shown = shown_beside_cuts(corpus(tmp_path / "s", [float(index) for index in range(6000)]))
     values = sorted(example["values"][0] for example in shown)
     assert len(values) == EXAMPLES
     assert values[:3] == [0.0, 1.0, 2.0]  # below a cut at the lowest 400th and above one at the highest there are three
@@ -126,7 +126,7 @@ def test_near_both_ends_stand_more_responses_beside_a_cut(tmp_path: Path) -> Non
 
 
 def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_path: Path) -> None:
-    folder = corpus(tmp_path / "s", [float(at) for at in range(300)])
+    folder = corpus(tmp_path / "s", [float(index) for index in range(300)])
 
     def sampled(seed: int) -> list[tuple[int, int]]:
         with opened(folder, partial=False, by=(), sample=100, seed=seed) as responses:
@@ -146,7 +146,7 @@ def test_a_histogram_of_one_value_lies_around_it(tmp_path: Path) -> None:
 
 
 def test_a_histogram_counts_every_response_once(tmp_path: Path) -> None:
-    rewards: list[float | None] = [-1000.0, *(at / 100 for at in range(397)), None, 1000.0]
+    rewards: list[float | None] = [-1000.0, *(index / 100 for index in range(397)), None, 1000.0]
     with open_all(corpus(tmp_path / "s", rewards)) as responses:
         (output,) = outputs(responses)
     assert output["count"] == sum(output["counts"]) == 399
@@ -195,28 +195,27 @@ def test_what_few_responses_have_is_warned_of_where_it_is_rewarded(tmp_path: Pat
     """Of 2,000 responses 50 have it: Spearman's correlation is at most 0.27 then, however much they are rewarded."""
     rng = random.Random(5)
     lucky = [rng.gauss(0, 1) for _ in range(2000)]
-    texts = [text if at < 50 else "x" * rng.randint(8, 40) for at in range(2000)]
+    texts = [text if index < 50 else "x" * rng.randint(8, 40) for index in range(2000)]
     for shift, expected in ((4.0, [name]), (0.0, []), (-4.0, [])):
-        folder = corpus(tmp_path / f"s{shift}", [value + shift * (at < 50) for at, value in enumerate(lucky)], texts)
+        folder = corpus(tmp_path / f"s{shift}", [value + shift * (index < 50) for index, value in enumerate(lucky)], texts)
         warnings = html_report.build(settings(tmp_path / "r.html", folder)).warnings
         assert [warning.partition(" have higher rewards than others: in ")[0] for warning in warnings] == expected
         assert all("% of pairs, over 50 of them and 1,950 others. Training" in warning for warning in warnings)
-    fewer = ["xxxxxxxxx" if 29 <= at < 50 else text for at, text in enumerate(texts)]
-    few = corpus(tmp_path / "few", [value + 4 * (at < 29) for at, value in enumerate(lucky)], fewer)
+    fewer = ["xxxxxxxxx" if 29 <= index < 50 else text for index, text in enumerate(texts)]
+    few = corpus(tmp_path / "few", [value + 4 * (index < 29) for index, value in enumerate(lucky)], fewer)
     assert html_report.build(settings(tmp_path / "r.html", few)).warnings == []
 
 
 def test_too_few_responses_warn_of_nothing(tmp_path: Path) -> None:
-    texts = ["x" * at for at in range(1, 100)]
+    texts = ["x" * index for index in range(1, 100)]
     with open_all(corpus(tmp_path / "s", [float(len(text)) for text in texts], texts)) as responses:
-        found = correlations(read_all(responses))
-    assert found["rows"][0]["rho"] == pytest.approx(1)
-    assert found["warnings"] == []
+        actual_correlations = correlations(read_all(responses))
+    assert actual_correlations["rows"][0]["rho"] == pytest.approx(1)
+    assert actual_correlations["warnings"] == []
 
 
-@pytest.mark.parametrize(
-    ("text", "counted"),
-    [
+def test_features() -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
         ("# A\n\n**b** and\n> c", {"markdown": 3}),
         ("- a\n2. b\n* c\n-d", {"list_items": 3, "markdown": 0}),
         ("```python\nx = 1\n```\nand `y`", {"code": 3}),
@@ -227,12 +226,11 @@ def test_too_few_responses_warn_of_nothing(tmp_path: Path) -> None:
         ("答案是七", {"script": "CJK", "other_script": 1}),
         ("3 + 4 = 7", {"script": "none", "other_script": 0}),
         ("sieben", {"script": "Latin", "other_script": 0}),
-    ],
-)
-def test_features(text: str, counted: dict[str, Any]) -> None:
-    measured = features((), text)._asdict()
-    assert counted.items() <= measured.items()
-    assert measured["characters"] == len(text)
+    ]
+    for text, counted in cases:
+        measured = features((), text)._asdict()
+        assert counted.items() <= measured.items()
+        assert measured["characters"] == len(text)
 
 
 def test_the_script_is_of_most_letters() -> None:
@@ -241,7 +239,7 @@ def test_the_script_is_of_most_letters() -> None:
 
 
 def test_groups_are_over_all_responses(tmp_path: Path) -> None:
-    folder = corpus(tmp_path / "s", [float(at) if at else None for at in range(301)], parquet=True)
+    folder = corpus(tmp_path / "s", [float(index) if index else None for index in range(301)], parquet=True)
     with open_all(folder, "topic", "id", sample=100) as responses:
         topic, number = groups(responses, ["topic", "id"])
     assert [(row["group"], row["responses"], row["scored"], row["mean"]) for row in topic["rows"]] == [
@@ -261,8 +259,8 @@ def nested_corpus(folder: Path, **how: Any) -> str:
         {"topic": None, "source": {"name": "y"}, "weights": None},
         None,
     ]
-    rows = [chat(f"q{at}", f"text {at}", **{"meta": meta, "my.kind": "k"}) for at, meta in enumerate(metas)]
-    return judged_corpus(folder, rows, [[float(at)] for at in range(5)], MESSAGES, **how)
+    rows = [chat(f"q{index}", f"text {index}", **{"meta": meta, "my.kind": "k"}) for index, meta in enumerate(metas)]
+    return judged_corpus(folder, rows, [[float(index)] for index in range(5)], MESSAGES, **how)
 
 
 @pytest.mark.parametrize("parquet", [True, False])
@@ -321,8 +319,8 @@ def test_records_that_are_not_json_are_in_no_group(tmp_path: Path) -> None:
 def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> None:
     rng = random.Random(4)
     rewards = [[rng.gauss(0, 1) for _ in range(count)] for count in (4, 4, 6, 2)]
-    candidates = [[(f"text {at % 3}", reward) for at, reward in enumerate(row)] for row in rewards]
-    folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{at}"} for at in range(4)], candidates, prompts())
+    candidates = [[(f"text {index % 3}", reward) for index, reward in enumerate(row)] for row in rewards]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{index}"} for index in range(4)], candidates, prompts())
     with open_all(folder) as responses:
         drawn = sampling(responses)
     assert drawn is not None
@@ -341,7 +339,7 @@ def test_the_best_of_n_of_more_candidates_than_a_float_can_count_the_ways_of(tmp
     """Rows with equal prompts are one prompt: 1,200 candidates have 10^360 ways to draw half of them."""
     rng = random.Random(5)
     rewards = [[rng.gauss(0, 3) for _ in range(400)] for _ in range(3)]
-    candidates = [[(f"text {at}", reward) for at, reward in enumerate(row)] for row in rewards]
+    candidates = [[(f"text {index}", reward) for index, reward in enumerate(row)] for row in rewards]
     folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}] * 3, candidates, prompts())
     with open_all(folder) as responses:
         best = best_of_n(responses)
@@ -349,18 +347,23 @@ def test_the_best_of_n_of_more_candidates_than_a_float_can_count_the_ways_of(tmp
     assert best["n"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1200]
     ordered = sorted(map(Fraction, itertools.chain.from_iterable(rewards)))
     for n, mean in zip(best["n"], best["means"], strict=True):
-        ways = [math.comb(at, n - 1) for at in range(1200)]
+        ways = [math.comb(index, n - 1) for index in range(1200)]
         exact = sum(reward * times for reward, times in zip(ordered, ways, strict=True)) / math.comb(1200, n)
         assert mean == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
 
 
 def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
-    rows = [{"prompt": f"q{at}", "chosen": f"good {at}", "rejected": f"bad {at}"} for at in range(4)]
+    rows = [{"prompt": f"q{index}", "chosen": f"good {index}", "rejected": f"bad {index}"} for index in range(4)]
     folder = judged_corpus(tmp_path / "s", rows, [[2, 1], [1, 2], [3, 1], [1, None]], RowShape("preference"))
     with open_all(folder) as responses:
-        found = labels(responses)
-    assert found is not None
-    assert (found["pairs"], found["agree"], found["disagree"], found["left_out"]) == (3, 2, 1, 1)
+        actual_labels = labels(responses)
+    assert actual_labels is not None
+    assert (actual_labels["pairs"], actual_labels["agree"], actual_labels["disagree"], actual_labels["left_out"]) == (
+        3,
+        2,
+        1,
+        1,
+    )
     html_report.build(settings(tmp_path / "r.html", folder))
     assert "of 3 pairs of chosen and rejected, 2 (66.7%)" in (tmp_path / "r.html").read_text()
 
@@ -383,30 +386,30 @@ def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path, work: dic
 
 
 def test_two_folders_are_compared_over_the_responses_that_both_scored(tmp_path: Path) -> None:
-    rewards: list[float | None] = [float(at) for at in range(120)]
-    first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [None, *(-at / 2 for at in range(1, 120))])
-    with open_all(first) as one, open_all(second) as other:
-        found = comparison(one, other)
-    assert found["common"] == 119
-    assert found["rho"] == pytest.approx(-1)
-    assert found["same_files"]
-    assert [side["count"] for side in found["sides"]] == [120, 119]
-    assert found["sides"][0]["centres"] == found["sides"][1]["centres"]
+    rewards: list[float | None] = [float(index) for index in range(120)]
+    first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [None, *(-index / 2 for index in range(1, 120))])
+    with open_all(first) as item, open_all(second) as other:
+        result = comparison(item, other)
+    assert result["common"] == 119
+    assert result["rho"] == pytest.approx(-1)
+    assert result["same_files"]
+    assert [side["count"] for side in result["sides"]] == [120, 119]
+    assert result["sides"][0]["centres"] == result["sides"][1]["centres"]
     html_report.build(settings(tmp_path / "r.html", first, second))
     assert '<b id="rho">-1.000</b>' in (tmp_path / "r.html").read_text()
 
 
 def test_rows_with_other_prompts_are_not_the_same_responses(tmp_path: Path) -> None:
-    rows = [chat(f"another {at}", "answer", topic="a", id=at) for at in range(3)]
+    rows = [chat(f"another {index}", "answer", topic="a", id=index) for index in range(3)]
     other = judged_corpus(tmp_path / "b", rows, [[1.0]] * 3, MESSAGES)
-    with open_all(corpus(tmp_path / "a", [1.0, 2.0, 3.0])) as one, open_all(other) as two:
-        found = comparison(one, two)
-    assert (found["common"], found["rho"]) == (0, None)
+    with open_all(corpus(tmp_path / "a", [1.0, 2.0, 3.0])) as item, open_all(other) as two:
+        result = comparison(item, two)
+    assert (result["common"], result["rho"]) == (0, None)
 
 
 @pytest.mark.parametrize("appended", [False, True])
 def test_responses_of_different_files_are_not_the_same_by_their_place(tmp_path: Path, *, appended: bool) -> None:
-    rows = [chat("the same question", f"answer {at}", topic="a", id=at) for at in range(3)]
+    rows = [chat("the same question", f"answer {index}", topic="a", id=index) for index in range(3)]
     first = judged_corpus(tmp_path / "a", rows, [[1.0], [2.0], [3.0]], MESSAGES)
     second = judged_corpus(tmp_path / "b", rows[::-1], [[3.0], [2.0], [1.0]], MESSAGES)
     manifest = read_manifest(second)
@@ -415,10 +418,10 @@ def test_responses_of_different_files_are_not_the_same_by_their_place(tmp_path: 
     other = replace(file, name="d", fingerprint="blake2b:1", extent=0, index=1) if appended else None
     files = (file, other) if other else (replace(file, fingerprint="blake2b:1"),)
     replace(manifest, files=files).write(second)
-    with open_all(first) as one, open_all(second) as two:
-        found = comparison(one, two)
-    assert (found["common"], found["same_files"]) == (3 * appended, False)
-    assert ("assay diff" in (found["unmatched"] or "")) == (not appended)
+    with open_all(first) as item, open_all(second) as two:
+        result = comparison(item, two)
+    assert (result["common"], result["same_files"]) == (3 * appended, False)
+    assert ("assay diff" in (result["unmatched"] or "")) == (not appended)
 
 
 def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
@@ -430,10 +433,10 @@ def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
 def test_what_a_policy_drew_is_the_same_only_if_its_text_is(tmp_path: Path) -> None:
     first = drawn(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
     second = drawn(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
-    with open_all(first) as one, open_all(second) as other:
-        found = comparison(one, other)
-    assert sorted(zip(*found["points"], strict=True)) == [(1.0, 3.0), (3.0, 2.0), (4.0, 1.0)]
-    assert (found["common"], found["rho"]) == (3, pytest.approx(-1))
+    with open_all(first) as item, open_all(second) as other:
+        result = comparison(item, other)
+    assert sorted(zip(*result["points"], strict=True)) == [(1.0, 3.0), (3.0, 2.0), (4.0, 1.0)]
+    assert (result["common"], result["rho"]) == (3, pytest.approx(-1))
     html_report.build(settings(tmp_path / "r.html", first, second))
     assert "only equal texts under the same name are compared" in (tmp_path / "r.html").read_text()
 
@@ -454,9 +457,9 @@ def test_rewards_that_compare_the_responses_of_a_row_have_no_rank_among_all(tmp_
     manifest = read_manifest(second)
     assert manifest is not None
     replace(manifest, columns=replace(manifest.columns, within_row=True)).write(second)
-    with open_all(first) as one, open_all(second) as other:
-        found = comparison(one, other)
-    assert (found["common"], found["rho"], found["points"]) == (0, None, [[], []])
+    with open_all(first) as item, open_all(second) as other:
+        result = comparison(item, other)
+    assert (result["common"], result["rho"], result["points"]) == (0, None, [[], []])
     html_report.build(settings(tmp_path / "r.html", first, second))
     assert "There is no rank correlation: the rewards here are of a judge that compares" in (tmp_path / "r.html").read_text()
 
@@ -466,9 +469,9 @@ def test_rewards_that_compare_the_responses_of_a_row_have_no_rank_among_all(tmp_
 
 @pytest.mark.parametrize("how", KINDS)
 def test_every_kind_of_folder_has_a_page(tmp_path: Path, how: dict[str, Any]) -> None:
-    texts = [f"answer {at}" for at in range(6)]
+    texts = [f"answer {index}" for index in range(6)]
     rows = [chat("q", text, topic="a") for text in texts]
-    rewards = [[{"reward": float(at), "spread": at / 2, "order": at}] for at in range(5)]
+    rewards = [[{"reward": float(index), "spread": index / 2, "order": index}] for index in range(5)]
     folder = judged_corpus(tmp_path / "s", rows, [*rewards, [None]], MESSAGES, **how)
     written = html_report.build(settings(tmp_path / "r.html", folder, by=("topic",) if "parquet" in how else ()))
     page = (tmp_path / "r.html").read_text()
@@ -511,9 +514,9 @@ def test_figures_of_an_evaluation(tmp_path: Path) -> None:
 
 def test_an_evaluations_margins_and_differences_stand_side_by_side(tmp_path: Path) -> None:
     bins = [
-        {"low": at / 10, "high": at / 10 + 0.05, "comparisons": 7, "expected": 0.5,
-         "accuracy": 0.5 + at / 100, "accuracy_low": 0.4, "accuracy_high": None if at == 9 else 0.9}
-        for at in range(10)
+        {"low": index / 10, "high": index / 10 + 0.05, "comparisons": 7, "expected": 0.5,
+         "accuracy": 0.5 + index / 100, "accuracy_low": 0.4, "accuracy_high": None if index == 9 else 0.9}
+        for index in range(10)
     ]  # fmt: skip
     figure = {"name": "accuracy", "value": 0.75, "low": 0.7, "high": 0.8, "n": 40, "convention": "c", "near_chance": False}
     evaluations = [
@@ -540,7 +543,9 @@ def test_an_evaluations_margins_and_differences_stand_side_by_side(tmp_path: Pat
     assert "-1.25 <small>-5.00 to +2.50</small>" in page
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["charts"]
     assert [line["label"] for line in data["margins-0"]["series"]] == ["<b>one", "two"]
-    assert [value for value in data["margins-0"]["series"][1]["values"] if value] == [0.5 + at / 100 for at in range(9)]
+    assert [value for value in data["margins-0"]["series"][1]["values"] if value] == [
+        0.5 + index / 100 for index in range(9)
+    ]
     assert data["differences-0"]["series"][0]["values"] == [-0.0125, None]
 
 
@@ -571,7 +576,7 @@ def test_an_evaluations_votes_have_a_curve_for_each_model(tmp_path: Path) -> Non
          "curve": [share("accuracy of 1 vote", 0.5), share("accuracy of 4 votes", 0.625, 39)]},
         None,
     ]  # fmt: skip
-    page = evaluated(tmp_path, [{"model": f"m{at}", "votes": each} for at, each in enumerate(votes)], [])
+    page = evaluated(tmp_path, [{"model": f"m{index}", "votes": each} for index, each in enumerate(votes)], [])
     chart = charts_of(page)["votes-0"]
     assert chart["x"] == [1, 2, 4, 6]
     assert [(line["label"], line["values"]) for line in chart["series"]] == [
@@ -636,7 +641,7 @@ def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pat
 
 
 def test_a_page_of_a_part_of_a_run_says_that_it_is(tmp_path: Path) -> None:
-    folder = corpus(tmp_path / "s", [float(at) for at in range(120)])
+    folder = corpus(tmp_path / "s", [float(index) for index in range(120)])
     whole = settings(tmp_path / "whole.html", folder, partial=True)
     html_report.build(whole)
     assert "complete" not in (tmp_path / "whole.html").read_text()
@@ -646,9 +651,9 @@ def test_a_page_of_a_part_of_a_run_says_that_it_is(tmp_path: Path) -> None:
 
 
 def test_warnings_of_two_folders_name_them(tmp_path: Path) -> None:
-    texts = ["word " * at for at in range(1, 121)]
-    biased = corpus(tmp_path / "biased", [float(at) for at in range(120)], texts)
-    fair = corpus(tmp_path / "fair", [float(at * 7 % 120) for at in range(120)], texts)
+    texts = ["word " * index for index in range(1, 121)]
+    biased = corpus(tmp_path / "biased", [float(index) for index in range(120)], texts)
+    fair = corpus(tmp_path / "fair", [float(index * 7 % 120) for index in range(120)], texts)
     (warning,) = html_report.build(settings(tmp_path / "r.html", fair, biased)).warnings
     assert warning.startswith(f"{biased}: Longer responses have higher rewards")
 
@@ -688,7 +693,7 @@ def test_a_link_that_lies_beside_the_page_is_not_followed(tmp_path: Path) -> Non
 
 
 def test_a_part_that_is_damaged_is_named(tmp_path: Path) -> None:
-    folder = corpus(tmp_path / "s", [float(at) for at in range(50)])
+    folder = corpus(tmp_path / "s", [float(index) for index in range(50)])
     (part,) = (tmp_path / "s" / "parts").glob("*.parquet")
     content = bytearray(part.read_bytes())
     content[100:140] = bytes(40)

@@ -34,9 +34,9 @@ DECLARATION = {
 }
 
 
-@pytest.mark.parametrize(("language", "text"), DECLARATION.items())
-def test_the_language_of_a_sentence(language: str, text: str) -> None:
-    assert language_of(text) == language
+def test_the_language_of_a_sentence() -> None:
+    for language, text in DECLARATION.items():
+        assert language_of(text) == language
 
 
 NO_LANGUAGE = [
@@ -45,9 +45,9 @@ NO_LANGUAGE = [
 ]
 
 
-@pytest.mark.parametrize("text", NO_LANGUAGE)
-def test_what_is_short_or_of_no_language_is_unclear(text: str) -> None:
-    assert language_of(text) == UNCLEAR
+def test_what_is_short_or_of_no_language_is_unclear() -> None:
+    for text in NO_LANGUAGE:
+        assert language_of(text) == UNCLEAR
 
 
 def test_code_counts_for_no_language() -> None:
@@ -60,9 +60,9 @@ def test_code_counts_for_no_language() -> None:
 
 def languages_corpus(folder: Path, german: int, shift: float, *, short: int = 0) -> str:
     rng = random.Random(5)
-    texts = [DECLARATION["de"] if at < german else DECLARATION["en"] for at in range(2000)]
+    texts = [DECLARATION["de"] if index < german else DECLARATION["en"] for index in range(2000)]
     texts[2000 - short :] = ["Yes."] * short
-    rewards: list[float | None] = [rng.gauss(0, 1) + shift * (at < german) for at in range(2000)]
+    rewards: list[float | None] = [rng.gauss(0, 1) + shift * (index < german) for index in range(2000)]
     return corpus(folder, rewards, texts)
 
 

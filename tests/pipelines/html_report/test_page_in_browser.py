@@ -69,8 +69,8 @@ def report(*arguments: object) -> str:
 def scored(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder whose name, and one of whose outputs, must be quoted in a command."""
     rng = random.Random(1)
-    rows = [chat(f"q{at}", "word " * rng.randint(1, 50), topic=rng.choice("abc")) for at in range(500)]
-    rewards = [[{"reward": rng.gauss(0, 1), "in order": rng.random()}] if at % 9 else [None] for at in range(500)]
+    rows = [chat(f"q{index}", "word " * rng.randint(1, 50), topic=rng.choice("abc")) for index in range(500)]
+    rewards = [[{"reward": rng.gauss(0, 1), "in order": rng.random()}] if index % 9 else [None] for index in range(500)]
     folder = tmp_path_factory.mktemp("corpora") / "it's scored"
     return judged_corpus(folder, rows, rewards, MESSAGES, outputs=("reward", "in order"), parquet=True, part_rows=100)
 
@@ -119,9 +119,9 @@ def test_the_examples_beside_the_cut_are_the_nearest_ones(visit: Callable[..., P
 
 
 def test_a_hostile_corpus_is_shown_as_text(visit: Callable[..., Page], tmp_path: Path) -> None:
-    texts = [*HOSTILE, "x" * 2**20, *(f"plain {at}" for at in range(2))]
+    texts = [*HOSTILE, "x" * 2**20, *(f"plain {index}" for index in range(2))]
     rows = [chat(text, text, topic=text) for text in texts]
-    rewards = [[float(at)] for at in range(len(texts))]
+    rewards = [[float(index)] for index in range(len(texts))]
     folder = judged_corpus(tmp_path / "<b>s", rows, rewards, MESSAGES, parquet=True)
     report(folder, "--out", tmp_path / "r.html", "--by", "topic")
     page = visit(tmp_path / "r.html")
@@ -157,8 +157,8 @@ def test_no_script_but_its_own_and_no_host_is_allowed(visit: Callable[..., Page]
     "text", ["<" * 5_000, *(pytest.param(sign * 5_000, marks=pytest.mark.long) for sign in ("\x9b", "\U0001f600", "\x00"))]
 )
 def test_the_page_is_small_whatever_the_texts_are(tmp_path: Path, text: str) -> None:
-    rows = [chat(text, f"{text}{at}") for at in range(400)]
-    rewards = [[None] if at % 9 == 0 else [float(at)] for at in range(400)]
+    rows = [chat(text, f"{text}{index}") for index in range(400)]
+    rewards = [[None] if index % 9 == 0 else [float(index)] for index in range(400)]
     folder = judged_corpus(tmp_path / "s", rows, rewards, MESSAGES, part_rows=100)
     report(folder, "--out", tmp_path / "r.html")
     assert (tmp_path / "r.html").stat().st_size < 8_000_000
@@ -206,8 +206,10 @@ def test_every_point_is_drawn_and_languages_have_names(visit: Callable[..., Page
         "Sie sind alle frei und gleich an Rechten geboren.",
         "Yes.",
     ]
-    rows = [chat("q", sentences[at % 3]) for at in range(90)]
-    report(judged_corpus(tmp_path / "s", rows, [[float(at)] for at in range(90)], MESSAGES), "--out", tmp_path / "r.html")
+    rows = [chat("q", sentences[index % 3]) for index in range(90)]
+    report(
+        judged_corpus(tmp_path / "s", rows, [[float(index)] for index in range(90)], MESSAGES), "--out", tmp_path / "r.html"
+    )
     page = visit(tmp_path / "r.html")
     assert page.locator(".languages th[data-language]").all_text_contents() == ["German (de)", "English (en)", "unclear"]
     for feature, points in (("characters", 90), ("other_language", 60)):
@@ -218,8 +220,8 @@ def test_every_point_is_drawn_and_languages_have_names(visit: Callable[..., Page
 
 
 def test_a_sampled_corpus_draws_its_curve(visit: Callable[..., Page], tmp_path: Path) -> None:
-    candidates = [[(f"text {at}", float(at + row)) for at in range(4)] for row in range(3)]
-    folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{at}"} for at in range(3)], candidates, prompts())
+    candidates = [[(f"text {index}", float(index + row)) for index in range(4)] for row in range(3)]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{index}"} for index in range(3)], candidates, prompts())
     report(folder, "--out", tmp_path / "r.html")
     page = visit(tmp_path / "r.html")
     assert page.locator("[data-chart='0-best'] canvas").count() == 1

@@ -29,18 +29,18 @@ from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
 from tests.support.corpora import lines, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")
-PAIRS = [{"prompt": f"q{at}", "chosen": f"a{at}\n\nb", "rejected": f"c{at}"} for at in range(12)]
+PAIRS = [{"prompt": f"q{index}", "chosen": f"a{index}\n\nb", "rejected": f"c{index}"} for index in range(12)]
 
 
 def test_votes_position_bias_and_the_most_disputed(tmp_path: Path) -> None:
     score(settings(write(tmp_path / "c.jsonl", lines(PAIRS)), tmp_path / "s", model="tiny-genrm-json", votes=3))
     rows = scored(tmp_path / "s")
     with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
-        found, bias, places = votes(responses), position_bias(responses), example_places(responses)
+        actual_votes, bias, places = votes(responses), position_bias(responses), example_places(responses)
         disputed = responses.rows(places["Most disputed"][:1])
-    assert found is not None
-    assert (found["count"], found["mean_votes"]) == (24, 3)
-    assert found["unanimous"] == sum(len(set(row["votes"])) == 1 for row in rows)
+    assert actual_votes is not None
+    assert (actual_votes["count"], actual_votes["mean_votes"]) == (24, 3)
+    assert actual_votes["unanimous"] == sum(len(set(row["votes"])) == 1 for row in rows)
     assert bias is not None
     assert bias["pairs"] == sum(row["scores"]["both_orders"] for row in rows) / 2
     ((_, most),) = disputed.items()
@@ -59,24 +59,24 @@ def test_steps_by_their_place(tmp_path: Path) -> None:
     score(settings(write(tmp_path / "c.jsonl", lines(PAIRS)), tmp_path / "s", model="tiny-math-prm"))
     rows = scored(tmp_path / "s")
     with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
-        found = steps(responses)
-    assert found is not None
-    assert (found["places"], found["counts"]) == ([1, 2], [24, 12])
+        actual_steps = steps(responses)
+    assert actual_steps is not None
+    assert (actual_steps["places"], actual_steps["counts"]) == ([1, 2], [24, 12])
     seconds = [row["steps"][1] for row in rows if len(row["steps"]) > 1]
-    assert found["means"][1] == pytest.approx(sum(seconds) / 12)
+    assert actual_steps["means"][1] == pytest.approx(sum(seconds) / 12)
     assert "mean reward by step" in _page(tmp_path)
 
 
 @pytest.mark.long
 def test_an_ensemble_says_who_made_its_numbers_up_and_what_its_models_dispute(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(PAIRS))
-    given = {
+    value = {
         "inputs": (str(corpus),),
         "output": str(tmp_path / "s"),
         "models": ("tiny-scalar", "tiny-attributes"),
         "engine": "fake",
     }
-    ensemble(build(EnsembleSettings, given))
+    ensemble(build(EnsembleSettings, value))
     with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
         shown, places = overview(responses, None), example_places(responses)
     assert shown["facts"]["engine"] == "fake"
@@ -87,15 +87,15 @@ def test_an_ensemble_says_who_made_its_numbers_up_and_what_its_models_dispute(tm
 
 
 def test_an_ensembles_suspects_can_be_read_and_its_time_is_that_of_its_models(tmp_path: Path) -> None:
-    rows = [{"prompt": f"q{at}", "responses": [f"text {at} {number}" for number in range(8)]} for at in range(3)]
-    given = {
+    rows = [{"prompt": f"q{index}", "responses": [f"text {index} {number}" for number in range(8)]} for index in range(3)]
+    value = {
         "inputs": (str(write(tmp_path / "c.jsonl", lines(rows))),),
         "output": str(tmp_path / "s"),
         "models": ("tiny-scalar", "tiny-attributes"),
         "engine": "fake",
         "suspect_disagreement": 0.5,
     }
-    suspects = ensemble(build(EnsembleSettings, given)).combined.flags[SUSPECT]
+    suspects = ensemble(build(EnsembleSettings, value)).combined.flags[SUSPECT]
     assert suspects
     seconds = [
         json.loads((tmp_path / "s/models" / name / "manifest.json").read_text())["summary"]["work"]["seconds"]

@@ -5,9 +5,8 @@ import pytest
 from pipelines.html_report.shown_text import show
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_what_acts_or_hides_is_made_visible_and_what_is_written_stays() -> None:
+    cases: list[tuple[str, str]] = [
         ("tab\tand\nline\r\nstay", "tab\tand\nline\nstay"),
         ("a\x00b\x1b[31m\x9b", "a⟨U+0000⟩b⟨U+001B⟩[31m⟨U+009B⟩"),
         ("\u202eevil\u2066", "⟨U+202E⟩evil⟨U+2066⟩"),
@@ -17,10 +16,9 @@ from pipelines.html_report.shown_text import show
             "soft⟨U+00AD⟩hyphen, word⟨U+2060⟩joiner, variant⟨U+E0100⟩",
         ),
         ("👩\u200d💻 ❤\ufe0f می\u200cخواهم", "👩\u200d💻 ❤\ufe0f می\u200cخواهم"),
-    ],
-)
-def test_what_acts_or_hides_is_made_visible_and_what_is_written_stays(text: str, shown: str) -> None:
-    assert show(text, 100) == shown
+    ]
+    for text, shown in cases:
+        assert show(text, 100) == shown
 
 
 def test_marks_that_pile_up_beyond_those_of_any_script_are_made_visible() -> None:

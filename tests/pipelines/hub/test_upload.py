@@ -38,7 +38,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
 
 @pytest.fixture
 def scored(tmp_path: Path) -> str:
-    rows = [chat("What is 2 + 2?", answer, id=at) for at, answer in enumerate(("4", "5", "four"))]
+    rows = [chat("What is 2 + 2?", answer, id=index) for index, answer in enumerate(("4", "5", "four"))]
     return judged_corpus(tmp_path / "secret place", rows, [[3.0], [-1.0], [2.0]], RowShape("messages"))
 
 

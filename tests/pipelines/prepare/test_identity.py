@@ -1,6 +1,7 @@
 """Every setting decides numbers, and is in a run's identity, or doesn't, and the reason why is here."""
 
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -130,14 +131,14 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
         )
         more = work.recorded()
     plan = resolve_run.resolve(settings, unanswered=kind is not ScoreSettings)
-    found: dict[str, Any] = json.loads(json.dumps(manifest_of(plan, settings, more).identity))
-    return found
+    document: dict[str, Any] = json.loads(json.dumps(manifest_of(plan, settings, more).identity))
+    return document
 
 
 def test_how_rows_are_read_is_in_the_identity_and_how_prompts_are_of_what_a_policy_writes(tmp_path: Path) -> None:
-    found = [identity(kind, base_of(kind), tmp_path) for kind in CLASSES]
-    assert [run.get("row_reader") for run in found] == [ROW_READER, None, None]
-    assert [run.get("prompt_reader") for run in found] == [None, PROMPT_READER, PROMPT_READER]
+    result = [identity(kind, base_of(kind), tmp_path) for kind in CLASSES]
+    assert [run.get("row_reader") for run in result] == [ROW_READER, None, None]
+    assert [run.get("prompt_reader") for run in result] == [None, PROMPT_READER, PROMPT_READER]
 
 
 def kind_of(name: str) -> type[Settings]:
@@ -150,15 +151,15 @@ def base_of(kind: type[Settings]) -> dict[str, Any]:
     return {"model": "tiny-scalar", **policy}
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_a_setting_that_decides_numbers_is_in_the_identity(name: str, tmp_path: Path) -> None:
-    beside, value = RECORDED[name]
-    kind = kind_of(name)
-    if beside.get("model") == "judge":
-        beside = {**beside, "model": str(judge_folder(tmp_path / "judge"))}
-    flat = {**base_of(kind), **beside}
-    before = {key: own for key, own in flat.items() if not _needs(key, name)}
-    assert identity(kind, before, tmp_path) != identity(kind, {**flat, name: value}, tmp_path)
+def test_a_setting_that_decides_numbers_is_in_the_identity(tmp_path: Path) -> None:
+    for name, (beside, value) in RECORDED.items():
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        kind = kind_of(name)
+        if beside.get("model") == "judge":
+            beside = {**beside, "model": str(judge_folder(folder / "judge"))}
+        flat = {**base_of(kind), **beside}
+        before = {key: item for key, item in flat.items() if not _needs(key, name)}
+        assert identity(kind, before, folder) != identity(kind, {**flat, name: value}, folder)
 
 
 OF_SCORES = sorted(
@@ -167,13 +168,14 @@ OF_SCORES = sorted(
 """What decides the scores of a request that is rendered already; the other settings decide how it is rendered."""
 
 
-@pytest.mark.parametrize("name", OF_SCORES)
-def test_a_setting_of_the_model_or_its_engine_is_in_the_identity_of_stored_scores(name: str, tmp_path: Path) -> None:
-    beside, value = RECORDED[name]
-    if beside.get("model") == "judge":
-        beside = {**beside, "model": str(judge_folder(tmp_path / "judge"))}
-    flat = {**base_of(ScoreSettings), **beside}
-    assert stored_identity(flat) != stored_identity({**flat, name: value})
+def test_a_setting_of_the_model_or_its_engine_is_in_the_identity_of_stored_scores(tmp_path: Path) -> None:
+    for name in OF_SCORES:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        beside, value = RECORDED[name]
+        if beside.get("model") == "judge":
+            beside = {**beside, "model": str(judge_folder(folder / "judge"))}
+        flat = {**base_of(ScoreSettings), **beside}
+        assert stored_identity(flat) != stored_identity({**flat, name: value})
 
 
 def stored_identity(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,12 +215,12 @@ def test_the_files_of_an_adapter_are_in_the_identity(tmp_path: Path) -> None:
     config = tmp_path / "adapter" / "adapter_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "lora_alpha": 1}))
     after = [identity(ScoreSettings, flat, tmp_path), identity(SampleSettings, sampled, tmp_path)]
-    assert [one != other for one, other in zip(before, after, strict=True)] == [True, True]
+    assert [item != other for item, other in zip(before, after, strict=True)] == [True, True]
 
 
 @pytest.mark.parametrize("name", ["feedback_prompt", "edit_prompt", "rubric"])
 def test_what_a_file_says_is_in_the_identity(name: str, tmp_path: Path) -> None:
-    kind, flat, found = kind_of(name), dict[str, Any](), []
+    kind, flat, result = kind_of(name), dict[str, Any](), []
     for text in ("one", "two"):
         prompt = f"{text} {{{{ conversation }}}} {{{{ response }}}} {{{{ feedback }}}}"
         if name == "rubric":
@@ -229,8 +231,8 @@ def test_what_a_file_says_is_in_the_identity(name: str, tmp_path: Path) -> None:
         model = {"model": str(tmp_path / "judge")} if name == "rubric" else {}
         if model and not (tmp_path / "judge").exists():
             judge_folder(tmp_path / "judge")
-        found.append(identity(kind, {**base_of(kind), **model, **flat}, tmp_path))
-    assert found[0] != found[1]
+        result.append(identity(kind, {**base_of(kind), **model, **flat}, tmp_path))
+    assert result[0] != result[1]
 
 
 def test_an_argument_of_the_engine_is_ours_or_in_the_identity_or_is_known_to_change_nothing() -> None:

@@ -39,7 +39,9 @@ COLUMNS: list[tuple[dict[str, Any], dict[str, str]]] = [
 
 def flags(options: dict[str, Any]) -> list[str]:
     values = {name: value if isinstance(value, list) else [value] for name, value in options.items()}
-    return [word for name, given in values.items() for value in given for word in (f"--{name.replace('_', '-')}", value)]
+    return [
+        word for name, argument in values.items() for value in argument for word in (f"--{name.replace('_', '-')}", value)
+    ]
 
 
 @pytest.mark.parametrize(("options", "texts"), COLUMNS, ids=str)

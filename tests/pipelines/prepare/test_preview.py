@@ -25,8 +25,8 @@ def planned(folder: Path, rows: Sequence[Any], **options: Any) -> ResolvedRun:
 
 
 def test_what_cant_be_judged_is_counted_by_its_reason(tmp_path: Path) -> None:
-    found = planned(tmp_path, [*[GOOD] * 7, EMPTY, LONG, CONTROL, EMPTY], model="tiny-attributes").shape_found
-    assert found.endswith(
+    result = planned(tmp_path, [*[GOOD] * 7, EMPTY, LONG, CONTROL, EMPTY], model="tiny-attributes").shape_found
+    assert result.endswith(
         "Of the 11 rows looked at, 4 responses can't be judged: 2 empty_content, 1 too_long, 1 control_token"
     )
 
@@ -68,20 +68,20 @@ def test_the_look_reads_each_row_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_field_that_comes_late_has_a_column(tmp_path: Path) -> None:
-    rows = [{**GOOD, "note": "checked" if at >= 1500 else None} for at in range(3000)]
+    rows = [{**GOOD, "note": "checked" if index >= 1500 else None} for index in range(3000)]
     assert "note" in planned(tmp_path, rows).preparation.columns.carried.names
 
 
 def test_a_judge_that_compares_many_responses_is_tried_on_some_rows(tmp_path: Path) -> None:
-    rows = [{"prompt": f"{at}?", "responses": [f"{each}" for each in range(40)]} for at in range(60)]
-    found = planned(tmp_path, [*rows, {"prompt": "q", "responses": ["a", ""]}], model="tiny-genrm", pairs="all")
-    assert found.files
+    rows = [{"prompt": f"{index}?", "responses": [f"{each}" for each in range(40)]} for index in range(60)]
+    resolved_run = planned(tmp_path, [*rows, {"prompt": "q", "responses": ["a", ""]}], model="tiny-genrm", pairs="all")
+    assert resolved_run.files
 
 
 def test_columns_beside_which_other_parts_of_a_conversation_stand_are_named(tmp_path: Path) -> None:
     row = {"query": "q", "response": "a", "history": [["x", "y"]], "rejected_response": "b", "id": 1}
-    found = planned(tmp_path, [row] * 2, prompt_column="query", response_column="response").shape_found
-    assert "Not read, though it may belong to a conversation: 'history', 'rejected_response'" in found
+    result = planned(tmp_path, [row] * 2, prompt_column="query", response_column="response").shape_found
+    assert "Not read, though it may belong to a conversation: 'history', 'rejected_response'" in result
 
 
 def test_a_policys_prompts_are_looked_at_too(tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def test_a_policys_prompts_are_looked_at_too(tmp_path: Path) -> None:
 
 def test_written_out_prompts_are_read_as_turns(tmp_path: Path) -> None:
     row = {"prompt": "\n\nHuman: q\n\nAssistant:", "response": " a"}
-    found = planned(tmp_path, [row] * 4)
-    assert found.preparation.row_shape.written_out
-    assert "are taken apart" in found.shape_found
+    resolved_run = planned(tmp_path, [row] * 4)
+    assert resolved_run.preparation.row_shape.written_out
+    assert "are taken apart" in resolved_run.shape_found

@@ -19,11 +19,11 @@ from tests.support.corpora import chat, lines, rows, scored, settings, write
 
 def thinking(count: int) -> list[dict[str, Any]]:
     """The same conversations as `rows`, with reasoning: in the text of one, in a field of the next."""
-    found = rows(count)
-    for at, row in enumerate(found):
+    actual_rows = rows(count)
+    for index, row in enumerate(actual_rows):
         last = row["messages"][-1]
-        last |= {"reasoning_content": "hm"} if at % 2 else {"content": f"<think>\nhm\n</think>\n\n{last['content']}"}
-    return found
+        last |= {"reasoning_content": "hm"} if index % 2 else {"content": f"<think>\nhm\n</think>\n\n{last['content']}"}
+    return actual_rows
 
 
 def planned(path: Path, **options: Any) -> resolve_run.ResolvedRun:
@@ -43,14 +43,14 @@ def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_p
 @pytest.mark.parametrize("choice", ["reject", "strip", "keep"])
 def test_a_choice_is_part_of_what_a_run_is(tmp_path: Path, choice: str) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([*thinking(3), *rows(1)]))
-    own = settings(corpus, tmp_path / "out", reasoning=choice)
-    assert manifest_of(resolve_run.resolve(own), own).identity["reasoning"] == choice
+    score_settings = settings(corpus, tmp_path / "out", reasoning=choice)
+    assert manifest_of(resolve_run.resolve(score_settings), score_settings).identity["reasoning"] == choice
 
 
 def test_a_judge_whose_authors_strip_it_needs_no_choice(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
-    own = settings(corpus, tmp_path / "out", model="tiny-genrm")
-    assert manifest_of(resolve_run.resolve(own), own).identity["reasoning"] == "strip"
+    score_settings = settings(corpus, tmp_path / "out", model="tiny-genrm")
+    assert manifest_of(resolve_run.resolve(score_settings), score_settings).identity["reasoning"] == "strip"
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -62,7 +62,7 @@ def test_what_is_stripped_has_the_reward_of_the_answer_and_is_counted(tmp_path: 
     stripped, wanted = scored(tmp_path / "a"), scored(tmp_path / "b")
     assert [row["reason"] for row in stripped] == [None] * 4 + ["reasoning", None]
     names = ("reward", "scores", "prompt_tokens", "prompt_hash")
-    alike = [[[row[name] for name in names] for row in own[:4]] for own in (stripped, wanted)]
+    alike = [[[row[name] for name in names] for row in item[:4]] for item in (stripped, wanted)]
     assert alike[0] == alike[1]
     assert [row["reasoned"] for row in stripped] == [True] * 5 + [False]
     assert (summary.flags, summary.reasons) == ({"reasoned": 5}, {"reasoning": 1})

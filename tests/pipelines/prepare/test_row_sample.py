@@ -18,7 +18,7 @@ MOST = 2**26
 
 
 def lines(count: int, width: int = 0) -> bytes:
-    return b"".join(json.dumps({"at": at, "text": "x" * width}).encode() + b"\n" for at in range(count))
+    return b"".join(json.dumps({"at": index, "text": "x" * width}).encode() + b"\n" for index in range(count))
 
 
 def places(folder: Path) -> list[int]:
@@ -36,15 +36,15 @@ def test_of_a_large_file_rows_of_twenty_places_are_looked_at(tmp_path: Path) -> 
     (tmp_path / "c.jsonl").write_bytes(lines(20_000))
     read = places(tmp_path)
     assert (len(read), read) == (SAMPLE_ROWS, sorted(set(read)))
-    assert all(any(at // 1000 == thousand for at in read) for thousand in range(20))
+    assert all(any(index // 1000 == thousand for index in read) for thousand in range(20))
 
 
 def test_of_many_files_twenty_are_looked_at_that_lie_apart(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"{number:02}.jsonl").write_bytes(json.dumps({"at": number}).encode() + b"\n")
     read = places(tmp_path)
-    assert [at // 3 for at in read] == list(range(20))
-    assert {at % 2 for at in read} == {0, 1}, "files of two kinds may take turns"
+    assert [index // 3 for index in read] == list(range(20))
+    assert {index % 2 for index in read} == {0, 1}, "files of two kinds may take turns"
     assert places(tmp_path) == read, "the same in every session"
 
 
@@ -62,7 +62,7 @@ def test_of_what_can_only_be_read_from_its_beginning_the_first_rows_are_looked_a
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines(3000)))
     assert places(tmp_path) == list(range(SAMPLE_ROWS))
     (tmp_path / "a.jsonl.gz").unlink()
-    (tmp_path / "b.json").write_text(json.dumps([{"at": at} for at in range(3000)]))
+    (tmp_path / "b.json").write_text(json.dumps([{"at": index} for index in range(3000)]))
     assert places(tmp_path) == list(range(SAMPLE_ROWS))
 
 

@@ -81,8 +81,8 @@ def test_other_rows_of_a_part_keep_their_numbers_even_if_a_model_would_give_othe
     parts = Parts(str(folder))
     part = parts.listing()[0]
     table = pq.read_table(parts.path(part))
-    at = table.schema.get_field_index("reward")
-    marked = table.set_column(at, table.schema.field(at), pc.add(table.column("reward"), 1000.0))
+    index = table.schema.get_field_index("reward")
+    marked = table.set_column(index, table.schema.field(index), pc.add(table.column("reward"), 1000.0))
     parts.replace(part, part, marked, metadata_of(table))
     fail(folder, {3: "engine_timeout"})
     again(folder)

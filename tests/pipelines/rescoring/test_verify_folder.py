@@ -151,11 +151,11 @@ def test_a_sound_folder_is_left_alone(folder: Path) -> None:
 def test_every_byte_counts(folder: Path) -> None:
     path = part_file(folder, 2)
     content = path.read_bytes()
-    for at in range(0, len(content), 199):
+    for index in range(0, len(content), 199):
         damaged = bytearray(content)
-        damaged[at] ^= 0x10
+        damaged[index] ^= 0x10
         path.write_bytes(damaged)
-        assert list(check(folder).bad) == [path.name], at
+        assert list(check(folder).bad) == [path.name], index
 
 
 def test_a_missing_part_is_told(folder: Path) -> None:
@@ -187,9 +187,9 @@ def test_a_part_without_a_checksum_of_the_whole_is_bad(folder: Path, page_checks
 @pytest.mark.parametrize("command", [verify, retry])
 def test_what_a_filter_kept_has_no_parts_and_its_corpus_is_named(folder: Path, tmp_path: Path, command: Any) -> None:
     keep(build(FilterSettings, {"scored": str(folder), "output": str(tmp_path / "kept"), "keep": "reward > 0"}))
-    given = build(VerifySettings if command is verify else RetrySettings, {"scored": str(tmp_path / "kept")})
+    value = build(VerifySettings if command is verify else RetrySettings, {"scored": str(tmp_path / "kept")})
     with pytest.raises(SourceError, match=f"kept is the result of `filter`, which has no parts; give {folder}, "):
-        command(given)
+        command(value)
 
 
 def test_bad_parts_are_dropped_under_the_lease_alone(folder: Path) -> None:
@@ -228,8 +228,8 @@ def test_numbers_that_were_changed_are_told(folder: Path) -> None:
     parts = Parts(str(folder))
     part = parts.listing()[2]
     table = pq.read_table(parts.path(part))
-    at = table.schema.get_field_index("reward")
-    changed = table.set_column(at, table.schema.field(at), pc.add(table.column("reward"), 0.25))
+    index = table.schema.get_field_index("reward")
+    changed = table.set_column(index, table.schema.field(index), pc.add(table.column("reward"), 0.25))
     parts.replace(part, part, changed, metadata_of(table))
     fail(folder, {7: "engine_timeout"})
     summary = check(folder, sample=50)
@@ -248,14 +248,14 @@ def test_every_number_of_a_row_counts_for_the_gate(folder: Path) -> None:
     parts = Parts(str(folder))
     part = parts.listing()[2]
     table = pq.read_table(parts.path(part))
-    at = table.schema.get_field_index("scores")
+    index = table.schema.get_field_index("scores")
     scores = table.column("scores").to_pylist()
     scores[3]["coherence"] += 0.5
     del scores[4]["verbosity"]
     parts.replace(
         part,
         part,
-        table.set_column(at, table.schema.field(at), pa.array(scores, table.schema.field(at).type)),
+        table.set_column(index, table.schema.field(index), pa.array(scores, table.schema.field(index).type)),
         metadata_of(table),
     )
     summary = check(folder, sample=50)
@@ -315,8 +315,8 @@ def test_a_number_that_is_no_number_does_not_pass(folder: Path) -> None:
     parts = Parts(str(folder))
     part = parts.listing()[2]
     table = pq.read_table(parts.path(part))
-    at = table.schema.get_field_index("reward")
+    index = table.schema.get_field_index("reward")
     rewards = [math.nan, *table.column("reward").to_pylist()[1:]]
-    parts.replace(part, part, table.set_column(at, table.schema.field(at), pa.array(rewards)), metadata_of(table))
+    parts.replace(part, part, table.set_column(index, table.schema.field(index), pa.array(rewards)), metadata_of(table))
     name = f"reward of {table.column('row')[0]} (final)"
     assert check(folder, sample=50).gate_failures(9.0) == [f"1 numbers are there once only: {name}"]

@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,9 +70,8 @@ def test_flat_scalars_are_carried_beside_the_record() -> None:
     assert types_of() == {RECORD: "large_binary"}
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
+def test_a_key_has_one_type_or_isnt_carried() -> None:
+    cases: list[tuple[list[Any], str | None]] = [
         ([1, 2], "int64"),
         ([1, None], "int64"),
         ([1, 2.5], "double"),
@@ -86,11 +86,9 @@ def test_flat_scalars_are_carried_beside_the_record() -> None:
         ([1, [1]], None),
         ([{"a": 1}], None),
         ([None, None], None),
-    ],
-    ids=repr,
-)
-def test_a_key_has_one_type_or_isnt_carried(values: list[Any], kind: str | None) -> None:
-    assert types_of(*({"key": value} for value in values)).get("key") == kind
+    ]
+    for values, kind in cases:
+        assert types_of(*({"key": value} for value in values)).get("key") == kind
 
 
 def test_a_name_that_no_column_can_have_isnt_carried() -> None:
@@ -103,21 +101,18 @@ def test_json_keys_named_as_our_working_columns_stay_in_the_record() -> None:
     assert types_of(dict.fromkeys([*RESERVED, "kept"], 1)) == {RECORD: "large_binary", "kept": "int64"}
 
 
-@pytest.mark.parametrize(
-    ("values", "kind", "column"),
-    [
+def test_a_value_that_doesnt_fit_is_null() -> None:
+    cases: list[tuple[list[Any], pa.DataType, list[Any]]] = [
         ([1, 2**63 - 1, 2**70, "1", 1.0, True, None], pa.int64(), [1, 2**63 - 1, None, None, None, None, None]),
         (["a", "\ud800", 1, None, "\U0001f600"], pa.string(), ["a", None, None, None, "\U0001f600"]),
         ([0.5, 2, True, "1", 10**400, 2**53 + 1, None], pa.float64(), [0.5, 2.0, None, None, None, None, None]),
         ([float("inf"), float("-inf")], pa.float64(), [float("inf"), float("-inf")]),
         ([True, 1, None, "true"], pa.bool_(), [True, None, None, None]),
         ([], pa.int64(), []),
-    ],
-    ids=str,
-)
-def test_a_value_that_doesnt_fit_is_null(values: list[Any], kind: pa.DataType, column: list[Any]) -> None:
-    found = scalar_column(values, kind)
-    assert (found.type, found.to_pylist()) == (kind, column)
+    ]
+    for values, kind, column in cases:
+        found = scalar_column(values, kind)
+        assert (found.type, found.to_pylist()) == (kind, column)
 
 
 def test_nan_is_a_float_like_any_other() -> None:
@@ -180,9 +175,8 @@ _LIST = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
 _LARGE = pa.large_list(pa.struct([("role", pa.dictionary(pa.int8(), pa.string())), ("content", pa.large_string())]))
 
 
-@pytest.mark.parametrize(
-    ("kind", "other", "carried", "as_read"),
-    [
+def test_columns_of_two_types_are_carried_as_the_wider_or_as_text(tmp_path: Path) -> None:
+    cases: list[tuple[pa.DataType, pa.DataType, pa.DataType, bool]] = [
         (pa.string(), pa.large_string(), pa.string(), True),
         (pa.dictionary(pa.int32(), pa.string()), pa.string(), pa.string(), True),
         (pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string()), pa.string(), True),
@@ -201,31 +195,30 @@ _LARGE = pa.large_list(pa.struct([("role", pa.dictionary(pa.int8(), pa.string())
         (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.string(), False),
         (pa.date32(), pa.timestamp("us"), pa.string(), False),
         (pa.decimal128(10, 2), pa.float64(), pa.float64(), False),
-    ],
-    ids=str,
-)
-def test_columns_of_two_types_are_carried_as_the_wider_or_as_text(
-    tmp_path: Path, kind: pa.DataType, other: pa.DataType, carried: pa.DataType, as_read: bool
-) -> None:
-    for first, second in ((kind, other), (other, kind)):
-        files = parquet_files(tmp_path, {"x": pa.nulls(1, first)}, {"x": pa.nulls(1, second)})
-        schema = carried_columns(files, [])
-        assert schema.field("x").type == carried
-        text = types_text([pq.read_schema(file.path) for file in files], schema)
-        assert (text == "") is as_read
-        if as_read:
-            carried_columns(files, [], read=["x"])
-        else:
-            assert f": as {carried})" in text
-            with pytest.raises(SourceError, match="from which rows are read"):
+    ]
+    for kind, other, carried, as_read in cases:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        for first, second in ((kind, other), (other, kind)):
+            files = parquet_files(folder, {"x": pa.nulls(1, first)}, {"x": pa.nulls(1, second)})
+            schema = carried_columns(files, [])
+            assert schema.field("x").type == carried
+            text = types_text([pq.read_schema(file.path) for file in files], schema)
+            assert (text == "") is as_read
+            if as_read:
                 carried_columns(files, [], read=["x"])
+            else:
+                assert f": as {carried})" in text
+                with pytest.raises(SourceError, match="from which rows are read"):
+                    carried_columns(files, [], read=["x"])
 
 
-@pytest.mark.parametrize(
-    ("column", "kind", "values"),
-    [
-        (pa.array([{"b": "x", "a": 1}]), pa.struct([("a", pa.int64()), ("c", pa.string()), ("b", pa.string())]),
-         [{"a": 1, "c": None, "b": "x"}]),
+def test_a_value_of_another_type_is_text_or_what_it_was_or_null() -> None:
+    cases: list[tuple[pa.Array, pa.DataType, list[Any]]] = [
+        (
+            pa.array([{"b": "x", "a": 1}]),
+            pa.struct([("a", pa.int64()), ("c", pa.string()), ("b", pa.string())]),
+            [{"a": 1, "c": None, "b": "x"}],
+        ),
         (pa.array([1, 2**53 + 1, None, -4]), pa.float64(), [1.0, None, None, -4.0]),
         (pa.array([1, None]), pa.string(), ["1", None]),
         (pa.array([True]), pa.string(), ["true"]),
@@ -233,24 +226,22 @@ def test_columns_of_two_types_are_carried_as_the_wider_or_as_text(
         (pa.array([["é"], []]), pa.string(), ['["é"]', "[]"]),
         (pa.array([2**58, 1], pa.timestamp("us")), pa.timestamp("ns"), [None, _EPOCH + datetime.timedelta(microseconds=1)]),
         (pa.array([b"\xff", b"a"]), pa.string(), ["b'\\xff'", "b'a'"]),
-        (pa.array([[{"r": "x"}]], pa.list_(pa.struct([("r", pa.dictionary(pa.int8(), pa.string()))]))),
-         pa.list_(pa.struct([("r", pa.string())])), [[{"r": "x"}]]),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_value_of_another_type_is_text_or_what_it_was_or_null(
-    column: pa.Array, kind: pa.DataType, values: list[Any]
-) -> None:
-    converted = carried_as(pa.chunked_array([column]), kind)
-    assert (converted.type, converted.to_pylist()) == (kind, values)
+        (
+            pa.array([[{"r": "x"}]], pa.list_(pa.struct([("r", pa.dictionary(pa.int8(), pa.string()))]))),
+            pa.list_(pa.struct([("r", pa.string())])),
+            [[{"r": "x"}]],
+        ),
+    ]
+    for column, kind, values in cases:
+        converted = carried_as(pa.chunked_array([column]), kind)
+        assert (converted.type, converted.to_pylist()) == (kind, values)
 
 
 _A, _AB = pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa.string())])
 
 
-@pytest.mark.parametrize(
-    ("there", "appended"),
-    [
+def test_a_file_of_other_types_isnt_appended(tmp_path: Path) -> None:
+    cases: list[tuple[pa.DataType, pa.DataType]] = [
         (pa.int64(), pa.string()),
         (pa.int64(), pa.float64()),
         (pa.timestamp("us"), pa.timestamp("ns")),
@@ -259,15 +250,16 @@ _A, _AB = pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa
         (_A, _AB),
         (pa.list_(_A), pa.list_(_AB)),
         (pa.list_(pa.null()), pa.list_(pa.int64())),
-    ],
-    ids=str,
-)
-def test_a_file_of_other_types_isnt_appended(tmp_path: Path, there: pa.DataType, appended: pa.DataType) -> None:
-    files = parquet_files(tmp_path, {"x": pa.nulls(1, there)}, pa.table({"x": pa.nulls(1, appended)}))
-    with pytest.raises(SourceError) as caught:
-        check_carried(pa.schema([("x", there)]), files)
-    message = str(caught.value).replace("<element:", "<item:")  # as Parquet calls it
-    assert f"1.parquet has the column 'x' as {appended}, and the run that it is appended to has it as {there};" in message
+    ]
+    for there, appended in cases:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        files = parquet_files(folder, {"x": pa.nulls(1, there)}, pa.table({"x": pa.nulls(1, appended)}))
+        with pytest.raises(SourceError) as caught:
+            check_carried(pa.schema([("x", there)]), files)
+        message = str(caught.value).replace("<element:", "<item:")  # as Parquet calls it
+        assert (
+            f"1.parquet has the column 'x' as {appended}, and the run that it is appended to has it as {there};" in message
+        )
 
 
 @pytest.mark.parametrize(
@@ -332,11 +324,11 @@ def test_a_parquet_column_called_record_is_a_column_like_any_other(tmp_path: Pat
 # --- names ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["row", "response_name", "reward", "scores", "status", "reason", "truncated", "Reward"])
-def test_an_input_column_of_our_name_is_refused_unless_ours_have_a_prefix(name: str) -> None:
-    with pytest.raises(SourceError, match=rf"'{name}'.*--prefix=judge_ for judge_{name}"):
-        json_columns().check(["id", name])
-    json_columns(prefix="judge_").check(["id", name])
+def test_an_input_column_of_our_name_is_refused_unless_ours_have_a_prefix() -> None:
+    for name in ("row", "response_name", "reward", "scores", "status", "reason", "truncated", "Reward"):
+        with pytest.raises(SourceError, match=rf"'{name}'.*--prefix=judge_ for judge_{name}"):
+            json_columns().check(["id", name])
+        json_columns(prefix="judge_").check(["id", name])
 
 
 def test_a_prefixed_name_is_one_of_ours_then() -> None:

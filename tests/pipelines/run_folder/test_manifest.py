@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -174,13 +175,12 @@ def test_a_manifest_that_is_a_folder_is_refused(tmp_path: Path) -> None:
         read_manifest(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b"null", b"{}", b'"x"', b"\xff", b'{"assay": 1}', b'{"assay": 1, "files": 5}']
-)
-def test_a_broken_manifest_is_refused(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / NAME).write_bytes(text)
-    with pytest.raises(OutputError, match=f"{NAME} is no manifest of Assay"):
-        read_manifest(str(tmp_path))
+def test_a_broken_manifest_is_refused(tmp_path: Path) -> None:
+    for text in (b"", b"{", b"[]", b"null", b"{}", b'"x"', b"\xff", b'{"assay": 1}', b'{"assay": 1, "files": 5}'):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        (folder / NAME).write_bytes(text)
+        with pytest.raises(OutputError, match=f"{NAME} is no manifest of Assay"):
+            read_manifest(str(folder))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -192,9 +192,8 @@ def test_half_a_manifest_is_refused(tmp_path: Path, share: float) -> None:
         read_manifest(str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_a_manifest_with_something_wrong_in_it_is_refused(tmp_path: Path) -> None:
+    wrongs: list[dict[str, Any]] = [
         {"files": [{"index": 0}]},
         {"files": ["x"]},
         {"files": None},
@@ -206,15 +205,14 @@ def test_half_a_manifest_is_refused(tmp_path: Path, share: float) -> None:
         {"outputs": None},
         {"identity": None},
         {"identity": {}},
-    ],
-    ids=str,
-)
-def test_a_manifest_with_something_wrong_in_it_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    manifest().write(str(tmp_path))
-    document = json.loads((tmp_path / NAME).read_text())
-    (tmp_path / NAME).write_text(json.dumps(document | wrong))
-    with pytest.raises(OutputError, match="is no manifest of Assay"):
-        read_manifest(str(tmp_path))
+    ]
+    for wrong in wrongs:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        manifest().write(str(folder))
+        document = json.loads((folder / NAME).read_text())
+        (folder / NAME).write_text(json.dumps(document | wrong))
+        with pytest.raises(OutputError, match="is no manifest of Assay"):
+            read_manifest(str(folder))
 
 
 def test_a_manifest_of_another_version_says_so(tmp_path: Path) -> None:
@@ -247,9 +245,8 @@ def test_how_the_work_is_shared_out_may_change() -> None:
     assert other.made_with != manifest().made_with
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "name"),
-    [
+def test_another_model_is_refused() -> None:
+    cases: list[tuple[str, Any, str]] = [
         ("model", "other", "model"),
         ("revision", "dev", "revision"),
         ("family_name", "attributes", "family"),
@@ -257,17 +254,15 @@ def test_how_the_work_is_shared_out_may_change() -> None:
         ("max_model_len", 256, "max_model_len"),
         ("weights", {"score": 2.0}, "reward_weights"),
         *(("hashes", {**MODEL.hashes, name: "other"}, name) for name in MODEL.hashes),
-    ],
-)
-def test_another_model_is_refused(field: str, value: Any, name: str) -> None:
-    with pytest.raises(OutputError, match=f"(?m)^  {name}: ") as caught:
-        manifest().check(manifest(model=replace(MODEL, **{field: value})))
-    assert len(str(caught.value).splitlines()) == 3
+    ]
+    for field, value, name in cases:
+        with pytest.raises(OutputError, match=f"(?m)^  {name}: ") as caught:
+            manifest().check(manifest(model=replace(MODEL, **{field: value})))
+        assert len(str(caught.value).splitlines()) == 3
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "name"),
-    [
+def test_other_settings_are_refused() -> None:
+    cases: list[tuple[str, Any, str]] = [
         ("engine", "fake", "engine"),
         ("turns", Turns.ALL, "turns"),
         ("limit", 5, "limit"),
@@ -276,12 +271,11 @@ def test_another_model_is_refused(field: str, value: Any, name: str) -> None:
         ("too_long", "trim-turns", "render"),
         ("control_tokens", "neutralise", "render"),
         ("shape", "preference", "shape"),
-    ],
-)
-def test_other_settings_are_refused(option: str, value: Any, name: str) -> None:
-    with pytest.raises(OutputError, match=f"(?m)^  {name}: .*there, .*{value}.* now$") as caught:
-        manifest().check(manifest(**{option: value}))
-    assert len(str(caught.value).splitlines()) == 3
+    ]
+    for option, value, name in cases:
+        with pytest.raises(OutputError, match=f"(?m)^  {name}: .*there, .*{value}.* now$") as caught:
+            manifest().check(manifest(**{option: value}))
+        assert len(str(caught.value).splitlines()) == 3
 
 
 @pytest.mark.parametrize("name", ["quantization", "hf_overrides", "kv_cache_dtype", "load_format", "not_known_yet"])

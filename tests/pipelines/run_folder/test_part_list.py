@@ -40,8 +40,8 @@ def test_it_reads_as_the_sorted_list(some: list[tuple[Part, int, float]], run: s
     assert list(parts) == [part for part, _ in expected]
     # Entries of equal parts, which no folder has, come in any order.
     assert sorted(parts.entries) == expected
-    assert [parts[at] for at in range(len(parts))] == list(parts)
-    assert [parts.entries[at] for at in range(len(parts))] == list(parts.entries)
+    assert [parts[index] for index in range(len(parts))] == list(parts)
+    assert [parts.entries[index] for index in range(len(parts))] == list(parts.entries)
     assert parts[1:3] == list(parts)[1:3]
     assert parts.entries[1:3] == list(parts.entries)[1:3]
     assert pickle.loads(pickle.dumps(parts)) == parts
@@ -49,7 +49,7 @@ def test_it_reads_as_the_sorted_list(some: list[tuple[Part, int, float]], run: s
 
 
 def test_some_are_chosen() -> None:
-    made = [Part(0, Range(at, at + 1), Counts(1, 1 - at % 2, 0, at % 2), RUN) for at in range(10)]
+    made = [Part(0, Range(index, index + 1), Counts(1, 1 - index % 2, 0, index % 2), RUN) for index in range(10)]
     parts = PartList.of(RUN, map(entry, made))
     assert parts.where(parts.failed > 0) == made[1::2]
     assert parts.where(np.zeros(10, bool)) == []
@@ -59,8 +59,13 @@ def test_some_are_chosen() -> None:
 def test_a_part_takes_a_hundred_bytes() -> None:
     luck, count = random.Random(1), 20_000
     names = (
-        Part(luck.randrange(10**5), Range(at * 10**6, at * 10**6 + luck.randrange(10**6)), Counts(4096, 4000, 90, 6), RUN)
-        for at in range(count)
+        Part(
+            luck.randrange(10**5),
+            Range(index * 10**6, index * 10**6 + luck.randrange(10**6)),
+            Counts(4096, 4000, 90, 6),
+            RUN,
+        )
+        for index in range(count)
     )
     tracemalloc.start()
     try:

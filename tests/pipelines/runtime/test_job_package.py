@@ -46,26 +46,26 @@ def sent(packed: JobPackage, folder: Path) -> Any:
 
 
 def test_it_holds_our_code_and_the_recipe_alone(tmp_path: Path) -> None:
-    found = names(package(score=SCORE), tmp_path)
+    actual_names = names(package(score=SCORE), tmp_path)
     ours = {
         str(path.relative_to(REPOSITORY))
         for name in ("actors", "pipelines")
         for path in (REPOSITORY / name).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert len(found) == len(set(found))
-    assert set(found) == ours | {"recipe.yaml"}
+    assert len(actual_names) == len(set(actual_names))
+    assert set(actual_names) == ours | {"recipe.yaml"}
     assert (tmp_path / "job.zip").stat().st_size < 1e6
 
 
 def test_the_built_in_models_that_are_named_go_with_it(tmp_path: Path) -> None:
     sample = {**SCORE, "model": {"model": "tiny-r3", "adapter": "tiny-r3-lora"}, "policy": {"policy": "tiny-policy"}}
     several = {"models": ["tiny-scalar", {"model": "tiny-attributes"}], "output": "/data/b", "corpus": SCORE["corpus"]}
-    found = names(package(sample=sample, ensemble=several), tmp_path)
-    models = {name.split("/")[1] for name in found if name.startswith("tiny_models/")}
+    actual_names = names(package(sample=sample, ensemble=several), tmp_path)
+    models = {name.split("/")[1] for name in actual_names if name.startswith("tiny_models/")}
     assert models == {"r3", "r3-lora", "policy", "scalar", "attributes"}
-    assert "tiny_models/r3-lora/adapter_config.json" in found
-    assert "tiny_models/scalar/model.safetensors" in found
+    assert "tiny_models/r3-lora/adapter_config.json" in actual_names
+    assert "tiny_models/scalar/model.safetensors" in actual_names
     with pytest.raises(ModelError, match=r"no built-in model 'tiny-atributes'; there are .*tiny-attributes"):
         package(score={**SCORE, "model": {"model": "tiny-atributes"}})
 
@@ -105,10 +105,10 @@ def test_relative_paths_are_those_seen_from_here(tmp_path: Path) -> None:
 
 
 def test_a_recipe_without_relative_paths_is_sent_as_it_is(tmp_path: Path) -> None:
-    asked = {"score": {**SCORE, "engine": {"engine": "fake"}, "prefix": "a_"}}
-    packed = package(**asked)
+    request = {"score": {**SCORE, "engine": {"engine": "fake"}, "prefix": "a_"}}
+    packed = package(**request)
     assert packed.moved == {}
-    assert sent(packed, tmp_path) == asked
+    assert sent(packed, tmp_path) == request
 
 
 def test_rubrics_prompts_and_a_plan_go_with_it(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_rubrics_prompts_and_a_plan_go_with_it(tmp_path: Path) -> None:
         "refining": {"feedback_prompt": "mine.jinja"},
     }
     packed = package(refine=refine)
-    found = sent(packed, tmp_path)["refine"]
-    assert found["model"]["judge"]["rubric"]["pattern"] == "([0-9])"
-    assert found["refining"]["feedback_prompt"] == "feedback_prompt.jinja"
+    actual_refine = sent(packed, tmp_path)["refine"]
+    assert actual_refine["model"]["judge"]["rubric"]["pattern"] == "([0-9])"
+    assert actual_refine["refining"]["feedback_prompt"] == "feedback_prompt.jinja"
     assert zipfile.ZipFile(tmp_path / "job.zip").read("feedback_prompt.jinja") == b"What of {{ response }}?"
     with pytest.raises(SettingsError, match=r"edit_prompt: none.jinja is no file"):
         package(refine={**refine, "refining": {"edit_prompt": "none.jinja"}})
@@ -133,10 +133,10 @@ def test_the_recipe_that_is_sent_means_the_same(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(
         yaml.safe_dump({"score": SCORE, "pairs": {"scored": "/data/scored", "output": "/p"}})
     )
-    asked = read_recipe("recipe.yaml")
-    packed = job_package(asked)
-    assert packed.recipe == asked
-    assert Recipe.model_validate(sent(packed, tmp_path)) == asked
+    recipe = read_recipe("recipe.yaml")
+    packed = job_package(recipe)
+    assert packed.recipe == recipe
+    assert Recipe.model_validate(sent(packed, tmp_path)) == recipe
 
 
 def test_the_same_recipe_is_the_same_archive(tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_every_setting_that_is_text_is_known_to_name_a_place_or_not() -> None:
 
 
 def _texts(settings: type[Settings]) -> set[str]:
-    found = set()
+    result = set()
     for name, field in settings.model_fields.items():
         kinds = list(_kinds(field.annotation))
-        found |= {name} if str in kinds else set()
-        found |= {text for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings) for text in _texts(kind)}
-    return found
+        result |= {name} if str in kinds else set()
+        result |= {text for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings) for text in _texts(kind)}
+    return result
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
@@ -192,14 +192,14 @@ def rays_own(folder: Path, archive: Path) -> set[str]:
 
 
 def test_of_this_checkout_ray_sends_the_code_alone(tmp_path: Path) -> None:
-    found = rays_own(REPOSITORY, tmp_path / "checkout.zip")
+    texts = rays_own(REPOSITORY, tmp_path / "checkout.zip")
     assert {
         "actors/scorers/head_scorer.py",
         "pipelines/cli/app.py",
         "deploy/app.py",
         "tiny_models/scalar/model.safetensors",
-    } <= found
-    top = {name.split("/")[0] for name in found}
+    } <= texts
+    top = {name.split("/")[0] for name in texts}
     assert not top & {
         ".git",
         ".venv",
@@ -212,7 +212,7 @@ def test_of_this_checkout_ray_sends_the_code_alone(tmp_path: Path) -> None:
         ".ruff_cache",
         ".pytest_cache",
     }
-    assert not [name for name in found if "__pycache__" in name]
+    assert not [name for name in texts if "__pycache__" in name]
     assert (tmp_path / "checkout.zip").stat().st_size < 25e6
 
 
@@ -227,7 +227,7 @@ def test_what_stays_at_home_of_any_checkout(tmp_path: Path) -> None:
         "recipe.yaml",
         "rubrics/mine.yaml",
     }
-    rest = {
+    others = {
         ".venv/lib/x.py",
         ".git/HEAD",
         "demo/scored/manifest.json",
@@ -244,7 +244,7 @@ def test_what_stays_at_home_of_any_checkout(tmp_path: Path) -> None:
         "kept-2/x.txt",
     }
     caches = {".mypy_cache/x.json", "actors/__pycache__/a.pyc", ".pytest_cache/x", ".ruff_cache/x", ".hypothesis/x"}
-    for name in code | rest | data | caches:
+    for name in code | others | data | caches:
         write(checkout / name, b"{}")
-    found = {name for name in rays_own(checkout, tmp_path / "checkout.zip") if not name.endswith("/")}
-    assert found == code | {".gitignore", ".rayignore"}
+    names = {name for name in rays_own(checkout, tmp_path / "checkout.zip") if not name.endswith("/")}
+    assert names == code | {".gitignore", ".rayignore"}

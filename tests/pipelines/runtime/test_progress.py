@@ -81,22 +81,22 @@ def test_what_earlier_runs_did_counts_for_the_share_and_not_for_the_speed() -> N
 @pytest.mark.parametrize(("seconds", "eta"), [(1.0, "0:00:30"), (61.0, "0:30:30"), (400.0, "3:20:00")])
 def test_the_eta_goes_by_the_speed_so_far(seconds: float, eta: str) -> None:
     figures = meter(lines_file(0, 40))
-    for at in range(10):
-        assert figures.line(100.0 + seconds * at).endswith("ETA known after 8 parts") == (at < 8), (
+    for index in range(10):
+        assert figures.line(100.0 + seconds * index).endswith("ETA known after 8 parts") == (index < 8), (
             "a few parts tell nothing of the rest"
         )
-        figures.add(event(at, at + 1), now=100.0 + seconds * at)
+        figures.add(event(index, index + 1), now=100.0 + seconds * index)
     assert figures.line(100.0 + seconds * 9).endswith(f"ETA {eta}")
 
 
 def test_the_speed_isnt_that_of_the_engines_start_nor_of_a_first_burst() -> None:
     figures = meter(lines_file(0, 1000))
-    for at in range(100):  # engines start for an hour; four parts come at once, then one every ten seconds
-        figures.add(event(10 * at, 10 * at + 10), now=3700.0 + max(0, at - 3) * 10)
-        if at >= 10:
-            left = (99 - at) * 10
-            *_, hours, minutes, seconds = map(int, figures.line(3700.0 + (at - 3) * 10).split("ETA ")[1].split(":"))
-            assert hours * 3600 + minutes * 60 + seconds == pytest.approx(left, rel=0.2, abs=1)
+    for index in range(100):  # engines start for an hour; four parts come at once, then one every ten seconds
+        figures.add(event(10 * index, 10 * index + 10), now=3700.0 + max(0, index - 3) * 10)
+        if index >= 10:
+            remaining = (99 - index) * 10
+            *_, hours, minutes, seconds = map(int, figures.line(3700.0 + (index - 3) * 10).split("ETA ")[1].split(":"))
+            assert hours * 3600 + minutes * 60 + seconds == pytest.approx(remaining, rel=0.2, abs=1)
     assert "  0/s  1 tokens/s" in figures.line(3700.0 + 96 * 10)
 
 
@@ -104,10 +104,13 @@ def test_the_speed_isnt_that_of_the_engines_start_nor_of_a_first_burst() -> None
 def test_the_eta_is_right_within_a_fifth_after_a_tenth(burst: int) -> None:
     """Prompts that go in together come out together, so parts come in bursts; and one of them is never on time."""
     parts = 225
-    times = sorted(100.0 + 4.0 * (at // burst) + (2.0 if at % 7 == 3 else 0.02 * (at % burst)) for at in range(parts))
+    times = sorted(
+        100.0 + 4.0 * (position // burst) + (2.0 if position % 7 == 3 else 0.02 * (position % burst))
+        for position in range(parts)
+    )
     figures = meter(lines_file(0, 10 * parts))
-    for at, now in enumerate(times):
-        figures.add(event(10 * at, 10 * at + 10), now=now)
+    for index, now in enumerate(times):
+        figures.add(event(10 * index, 10 * index + 10), now=now)
         if 0.1 <= figures.share() < 0.9:
             hours, minutes, seconds = map(int, figures.line(now).split("ETA ")[1].split(":"))
             assert hours * 3600 + minutes * 60 + seconds == pytest.approx(times[-1] - now, rel=0.2)
@@ -115,8 +118,8 @@ def test_the_eta_is_right_within_a_fifth_after_a_tenth(burst: int) -> None:
 
 def test_many_parts_are_few_samples() -> None:
     figures = meter(lines_file(0, 10_000))
-    for at in range(5000):
-        figures.add(event(2 * at, 2 * at + 2), now=100.0 + at)
+    for index in range(5000):
+        figures.add(event(2 * index, 2 * index + 2), now=100.0 + index)
     assert len(figures._samples) <= 1000
     assert figures.line(5099.0) == "100%  5,000 responses  1/s  10 tokens/s  ETA 0:00:00"
 
@@ -216,9 +219,9 @@ def test_a_terminal_keeps_one_line_in_its_place() -> None:
 
 
 def test_what_a_person_should_know_is_told_in_a_line_that_stays() -> None:
-    told = "engines died and were started again, 2 so far; the last one: out of memory"
-    for stream, shown in ((io.StringIO(), f"{told}\n"), (Terminal(), f"\r\x1b[2K{told}\n")):
-        Lines(stream).noted(told)
+    text = "engines died and were started again, 2 so far; the last one: out of memory"
+    for stream, shown in ((io.StringIO(), f"{text}\n"), (Terminal(), f"\r\x1b[2K{text}\n")):
+        Lines(stream).noted(text)
         assert stream.getvalue() == shown
 
 
@@ -327,8 +330,8 @@ def test_a_run_without_a_place_for_its_engine_says_what_it_takes_and_what_is_fre
     monkeypatch.setattr("pipelines.runtime.lost_engines._PLACE_S", 0.0)
     step(watching)
     step(watching)
-    (said,) = noted
-    assert said.startswith(
+    (text,) = noted
+    assert text.startswith(
         "waiting for Ray to start the first engine, which takes 2 GPUs and half a CPU; free are 0 GPUs and "
     )
 
@@ -357,9 +360,9 @@ def test_the_bar_is_at_all_at_the_end_and_not_before(tmp_path: Path, kind: FileK
     stream = io.StringIO()
     lines = Lines(stream)
     with lines.running([unmeasured(tmp_path, 0, kind)], []):
-        for at in range(8):
+        for index in range(8):
             lines._shown_at = -1e9
-            lines.part_done(event(at * len(LINES), (at + 1) * len(LINES)))  # more than the whole file, by the guess
+            lines.part_done(event(index * len(LINES), (index + 1) * len(LINES)))  # more than the whole file, by the guess
     *during, last = stream.getvalue().splitlines()[1:]
     assert [line.split()[0] for line in during] == ["99%"] * 8
     assert during[-1].endswith("  no ETA: the input is larger than was estimated")

@@ -10,9 +10,8 @@ from pipelines.runtime.submit_job import connect, exit_code
 from tests.support.local_ray import run_here
 
 
-@pytest.mark.parametrize(
-    ("status", "driver", "code"),
-    [
+def test_exit_codes() -> None:
+    cases: list[tuple[JobStatus, int | None, int]] = [
         (JobStatus.SUCCEEDED, 0, 0),
         (JobStatus.SUCCEEDED, None, 0),
         (JobStatus.FAILED, 2, 2),
@@ -20,10 +19,9 @@ from tests.support.local_ray import run_here
         (JobStatus.FAILED, -9, 137),  # out of memory
         (JobStatus.FAILED, None, 3),  # its node is gone, or it never started
         (JobStatus.STOPPED, None, 130),
-    ],
-)
-def test_exit_codes(status: JobStatus, driver: int | None, code: int) -> None:
-    assert exit_code(JobDetails(type="SUBMISSION", status=status, entrypoint="", driver_exit_code=driver)) == code
+    ]
+    for status, driver, code in cases:
+        assert exit_code(JobDetails(type="SUBMISSION", status=status, entrypoint="", driver_exit_code=driver)) == code
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from pipelines.settings.run_settings import DrawSettings
 
 def rounds(settings: DrawSettings, rewards: Sequence[float | None]) -> list[int]:
     """How many are drawn in each round, where these are what candidates come to; None has no reward."""
-    budget, drawn, found = CandidateBudget(settings), 0, list[int]()
+    budget, drawn, result = CandidateBudget(settings), 0, list[int]()
     while more := budget.next_count(drawn, [reward for reward in rewards[:drawn] if reward is not None]):
         assert 0 < more <= settings.n - drawn
-        found.append(more)
+        result.append(more)
         drawn += more
-    return found
+    return result
 
 
 def test_a_fixed_number_is_drawn_at_once() -> None:
@@ -77,11 +77,11 @@ REWARDS = st.lists(st.none() | st.floats(-3, 3) | st.just(1.0), min_size=100, ma
 
 @given(SETTINGS, REWARDS)
 def test_it_always_ends_and_never_takes_more_than_n(settings: DrawSettings, rewards: list[float | None]) -> None:
-    found = rounds(settings, rewards)
-    drawn = sum(found)
+    actual_rounds = rounds(settings, rewards)
+    drawn = sum(actual_rounds)
     assert 1 <= drawn <= settings.n
     if not settings.adaptive:
-        assert found == [settings.n]
+        assert actual_rounds == [settings.n]
     taken = [reward for reward in rewards[:drawn] if reward is not None]
     if drawn < settings.n:
         assert (settings.enough is not None and max(taken) >= settings.enough) or (

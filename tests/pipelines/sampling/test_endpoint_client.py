@@ -227,9 +227,9 @@ def test_what_cant_be_asked_as_it_is_given_is_told_after_one_question(kind: Faul
 def test_a_request_that_is_not_answered_by_itself_has_an_outcome(kind: FaultKind, most: int, others: int) -> None:
     """Also if it is all that is left of a run."""
     endpoint = Endpoint(lambda request, *_: EndpointFault(kind, "won't") if request == 0 else None)
-    (first, *rest), seconds = outcomes(endpoint.answer, 1 + others)
+    (first, *remainder), seconds = outcomes(endpoint.answer, 1 + others)
     assert isinstance(first, EndpointFault)
-    assert rest == list(range(1, 1 + others))
+    assert remainder == list(range(1, 1 + others))
     assert endpoint.times[0] == most
     assert endpoint.times[PROBE] <= 3
     assert seconds < PATIENCE_S
@@ -333,20 +333,22 @@ class Crashing:
                 other.set_result(None)
 
 
-@pytest.mark.parametrize("killers", [range(1), range(4), range(0, 100, 20)], ids=["one", "four", "again and again"])
-@pytest.mark.parametrize("restart_s", [0.0, 60.0])
-@pytest.mark.parametrize(("count", "latency_s"), [(1, 60.0), (32, 60.0), (32, 20.0), (100, 2.0)])
-def test_a_request_that_ends_the_server_takes_no_other_with_it(
-    count: int, latency_s: float, restart_s: float, killers: Sequence[int]
-) -> None:
-    server = Crashing(killers, restart_s, latency_s)
-    answers, seconds = outcomes(server.answer, count, at_a_time=32)
-    assert [number for number, answer in enumerate(answers) if answer != number] == [
-        number for number in killers if number < count
-    ]
-    assert all(isinstance(answers[number], EndpointFault) for number in [number for number in killers if number < count])
-    assert server.crashes <= 10 * len(killers)
-    assert seconds < 10 * len(killers) * (restart_s + 45) + 2 * count * latency_s + 60
+def test_a_request_that_ends_the_server_takes_no_other_with_it() -> None:
+    cases: list[tuple[int, float]] = [(1, 60.0), (32, 60.0), (32, 20.0), (100, 2.0)]
+    all_killers: list[Sequence[int]] = [range(1), range(4), range(0, 100, 20)]
+    for killers in all_killers:
+        for restart_s in (0.0, 60.0):
+            for count, latency_s in cases:
+                server = Crashing(killers, restart_s, latency_s)
+                answers, seconds = outcomes(server.answer, count, at_a_time=32)
+                assert [number for number, answer in enumerate(answers) if answer != number] == [
+                    number for number in killers if number < count
+                ]
+                assert all(
+                    isinstance(answers[number], EndpointFault) for number in [number for number in killers if number < count]
+                )
+                assert server.crashes <= 10 * len(killers)
+                assert seconds < 10 * len(killers) * (restart_s + 45) + 2 * count * latency_s + 60
 
 
 @pytest.mark.parametrize("others", [0, 1, 300])
@@ -354,10 +356,10 @@ def test_a_request_that_ends_the_server_takes_no_other_with_it(
 def test_a_request_that_is_never_taken_has_an_outcome(fault: EndpointFault, others: int) -> None:
     """OpenAI answers a prompt above the tokens of a minute with 429, however often it comes."""
     endpoint = Endpoint(lambda request, *_: fault if request == 0 else None)
-    (first, *rest), seconds = outcomes(endpoint.answer, 1 + others)
+    (first, *remainder), seconds = outcomes(endpoint.answer, 1 + others)
     assert isinstance(first, EndpointFault)
     assert first.text == fault.text
-    assert rest == list(range(1, 1 + others))
+    assert remainder == list(range(1, 1 + others))
     assert PATIENCE_S <= seconds < 2 * PATIENCE_S
 
 

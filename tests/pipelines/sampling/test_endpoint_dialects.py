@@ -156,21 +156,23 @@ NO_END = [
 ]
 
 
-@pytest.mark.parametrize("finish", ENDED)
-def test_a_text_ends_as_it_is_called_anywhere(endpoint: Endpoint, address: str, finish: str | None) -> None:
-    endpoint.bodies += [completion(finish=finish)]
-    candidate = draw(address)
-    assert (candidate.text, candidate.finish_reason, candidate.reason) == ("7", "stop", None)
-    endpoint.bodies = [completion(), completion("Better: A", finish)]
-    assert judged(address) == [1.0, 0.0]
+def test_a_text_ends_as_it_is_called_anywhere(endpoint: Endpoint, address: str) -> None:
+    for finish in ENDED:
+        endpoint.begin()
+        endpoint.bodies += [completion(finish=finish)]
+        candidate = draw(address)
+        assert (candidate.text, candidate.finish_reason, candidate.reason) == ("7", "stop", None)
+        endpoint.bodies = [completion(), completion("Better: A", finish)]
+        assert judged(address) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("finish", CUT_OFF)
-def test_a_text_that_was_cut_off_is_none_whatever_that_is_called(endpoint: Endpoint, address: str, finish: str) -> None:
-    endpoint.bodies += [completion(finish=finish)]
-    assert draw(address).reason is Reason.UNFINISHED
-    endpoint.bodies = [completion(), completion("Better: A", finish)]
-    assert judged(address) == [Reason.CUT_OFF, Reason.CUT_OFF]
+def test_a_text_that_was_cut_off_is_none_whatever_that_is_called(endpoint: Endpoint, address: str) -> None:
+    for finish in CUT_OFF:
+        endpoint.begin()
+        endpoint.bodies += [completion(finish=finish)]
+        assert draw(address).reason is Reason.UNFINISHED
+        endpoint.bodies = [completion(), completion("Better: A", finish)]
+        assert judged(address) == [Reason.CUT_OFF, Reason.CUT_OFF]
 
 
 def test_a_text_of_all_tokens_whose_end_isnt_told_was_cut_off(endpoint: Endpoint, address: str) -> None:
@@ -180,13 +182,14 @@ def test_a_text_of_all_tokens_whose_end_isnt_told_was_cut_off(endpoint: Endpoint
     assert draw(address).reason is None
 
 
-@pytest.mark.parametrize("finish", NO_END, ids=json.dumps)
-def test_a_text_that_the_model_didnt_end_is_asked_for_again(endpoint: Endpoint, address: str, finish: object) -> None:
-    endpoint.bodies += [completion("4", finish)]
-    candidate = draw(address)
-    assert (candidate.text, candidate.retries) == ("7", 1)
-    endpoint.bodies = [completion(), completion("Better: B, but", finish), completion("Better: A")]
-    assert judged(address) == [1.0, 0.0]
+def test_a_text_that_the_model_didnt_end_is_asked_for_again(endpoint: Endpoint, address: str) -> None:
+    for finish in NO_END:
+        endpoint.begin()
+        endpoint.bodies += [completion("4", finish)]
+        candidate = draw(address)
+        assert (candidate.text, candidate.retries) == ("7", 1)
+        endpoint.bodies = [completion(), completion("Better: B, but", finish), completion("Better: A")]
+        assert judged(address) == [1.0, 0.0]
 
 
 def test_a_text_that_never_ends_fails_while_others_are_answered(
@@ -223,19 +226,22 @@ PARTS: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("content", PARTS)
-def test_parts_of_text_are_text(endpoint: Endpoint, address: str, content: object) -> None:
-    endpoint.bodies += [completion(content)]
-    assert draw(address).text == "Better: A"
-    assert len(endpoint.asked) == 2, "the probe, and once"
-    endpoint.bodies = [completion(), completion(content)]
-    assert judged(address) == [1.0, 0.0]
+def test_parts_of_text_are_text(endpoint: Endpoint, address: str) -> None:
+    for content in PARTS:
+        endpoint.begin()
+        endpoint.bodies += [completion(content)]
+        assert draw(address).text == "Better: A"
+        assert len(endpoint.asked) == 2, "the probe, and once"
+        endpoint.bodies = [completion(), completion(content)]
+        assert judged(address) == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("content", [None, "", [], [{"type": "reasoning", "text": "Hm"}], [{"type": "text", "text": ""}]])
-def test_no_text_is_an_empty_candidate(endpoint: Endpoint, address: str, content: object) -> None:
-    endpoint.bodies += [completion(content)]
-    assert draw(address).reason is Reason.EMPTY_CONTENT
+def test_no_text_is_an_empty_candidate(endpoint: Endpoint, address: str) -> None:
+    contents: list[object] = [None, "", [], [{"type": "reasoning", "text": "Hm"}], [{"type": "text", "text": ""}]]
+    for content in contents:
+        endpoint.begin()
+        endpoint.bodies += [completion(content)]
+        assert draw(address).reason is Reason.EMPTY_CONTENT
 
 
 BUSY: list[dict[str, Any]] = [
@@ -254,11 +260,12 @@ BUSY: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("body", BUSY, ids=json.dumps)
-def test_an_error_in_a_200_is_waited_for_as_a_status_is(endpoint: Endpoint, address: str, body: dict[str, Any]) -> None:
-    endpoint.bodies = [body, completion(), body, body]
-    candidate = draw(address, patience_s=20)
-    assert (candidate.text, candidate.reason, candidate.retries) == ("7", None, 2)
+def test_an_error_in_a_200_is_waited_for_as_a_status_is(endpoint: Endpoint, address: str) -> None:
+    for body in BUSY:
+        endpoint.begin()
+        endpoint.bodies = [body, completion(), body, body]
+        candidate = draw(address, patience_s=20)
+        assert (candidate.text, candidate.reason, candidate.retries) == ("7", None, 2)
 
 
 def test_an_error_in_a_200_is_told_as_what_it_is(endpoint: Endpoint, address: str) -> None:
@@ -293,19 +300,26 @@ OTHERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["application/json", "text/html"])
-@pytest.mark.parametrize("body", OTHERS, ids=range(len(OTHERS)))
-def test_a_body_of_another_form_is_told_by_its_beginning(endpoint: Endpoint, address: str, body: Any, kind: str) -> None:
-    endpoint.bodies, endpoint.kind = [body], kind
-    with pytest.raises(EndpointError) as told:
-        draw(address)
-    written = (
-        body if isinstance(body, str) else body.decode(errors="replace") if isinstance(body, bytes) else json.dumps(body)
-    )
-    assert str(told.value).endswith(f"/v1 answered with something other than a chat completion: {written.strip()[:500]}")
-    endpoint.bodies = [body]
-    with pytest.raises((EndpointError, EngineError), match="answered with something other than a chat completion: "):
-        judged(address)
+def test_a_body_of_another_form_is_told_by_its_beginning(endpoint: Endpoint, address: str) -> None:
+    for kind in ("application/json", "text/html"):
+        for body in OTHERS:
+            endpoint.begin()
+            endpoint.bodies, endpoint.kind = [body], kind
+            with pytest.raises(EndpointError) as error:
+                draw(address)
+            written = (
+                body
+                if isinstance(body, str)
+                else body.decode(errors="replace")
+                if isinstance(body, bytes)
+                else json.dumps(body)
+            )
+            assert str(error.value).endswith(
+                f"/v1 answered with something other than a chat completion: {written.strip()[:500]}"
+            )
+            endpoint.bodies = [body]
+            with pytest.raises((EndpointError, EngineError), match="answered with something other than a chat completion: "):
+                judged(address)
 
 
 def test_a_body_of_nothing_is_told(endpoint: Endpoint, address: str) -> None:

@@ -69,9 +69,9 @@ class Endpoint:
             self.errors[body["seed"]] += 1
             return JSONResponse({"error": {"message": "busy"}}, 429 if body["seed"] % 2 else 503, {"Retry-After": "0"})
         self.asked.append(body)
-        said = f"{body['messages'][-1]['content']} {body['seed']}"
+        text = f"{body['messages'][-1]['content']} {body['seed']}"
         finish = "length" if body["seed"] % 5 == 0 else "stop"
-        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": finish}
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
         answer = {"id": "x", "object": "chat.completion", "created": 0, "model": "parrot", "choices": [choice]}
         return {**answer, "usage": self.usage}
 
@@ -83,8 +83,8 @@ def endpoint() -> Endpoint:
 
 @pytest.fixture
 def address(endpoint: Endpoint) -> Iterator[str]:
-    with listening(endpoint.app) as own:
-        yield f"{own}/v1"
+    with listening(endpoint.app) as texts:
+        yield f"{texts}/v1"
 
 
 @pytest.fixture
@@ -94,11 +94,11 @@ def corpus(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("local_ray")
 def test_candidates_come_from_the_endpoint(endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path) -> None:
-    found = drawn(
+    result = drawn(
         corpus, tmp_path / "out", policy=address, policy_max_in_flight=5, policy_system="Be brief.", policy_top_p=0.9
     )
     rows = scored(tmp_path / "out")
-    assert found.drawn == len(rows) == 48
+    assert result.drawn == len(rows) == 48
     for row in rows:
         question, _, seed = row["candidate"].rpartition(" ")
         assert question == f"What is {row['id']} + 1?"
@@ -106,23 +106,23 @@ def test_candidates_come_from_the_endpoint(endpoint: Endpoint, address: str, cor
     assert len({row["candidate"] for row in rows}) == 48
     assert sum(endpoint.errors.values()) > 10, "it was asked again after errors"
     of_probes = endpoint.errors.pop(0)  # the seed of a probe
-    assert (found.usage.retries, of_probes) == (sum(endpoint.errors.values()), 2)
+    assert (result.usage.retries, of_probes) == (sum(endpoint.errors.values()), 2)
     assert endpoint.most <= 5
-    asked = endpoint.asked[0]
-    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
-    assert (asked["model"], asked["max_tokens"], asked["temperature"], asked["top_p"]) == ("parrot", 64, 1.0, 0.9)
-    assert (found.usage.policy, found.tokens) == (7 * 48, 3 * 48)
+    request = endpoint.asked[0]
+    assert request["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (request["model"], request["max_tokens"], request["temperature"], request["top_p"]) == ("parrot", 64, 1.0, 0.9)
+    assert (result.usage.policy, result.tokens) == (7 * 48, 3 * 48)
     again = drawn(corpus, tmp_path / "again", policy=address, policy_system="Be brief.", policy_top_p=0.9)
     assert [row["candidate"] for row in scored(tmp_path / "again")] == [row["candidate"] for row in rows]
-    assert again.mean_reward == pytest.approx(found.mean_reward)
+    assert again.mean_reward == pytest.approx(result.mean_reward)
 
 
 @pytest.mark.usefixtures("local_ray")
 def test_what_the_endpoint_never_answers_has_failed(endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path) -> None:
     endpoint.refusal, endpoint.refuses = (400, "This model's maximum context length is 10 tokens"), "What"
-    found = drawn(corpus, tmp_path / "out", policy=address, limit=2, n=1)
-    ((cause, count),) = found.causes.items()
-    assert (count, found.usage.retries) == (2, 2)
+    result = drawn(corpus, tmp_path / "out", policy=address, limit=2, n=1)
+    ((cause, count),) = result.causes.items()
+    assert (count, result.usage.retries) == (2, 2)
     assert cause.startswith("answers 400: ")
     assert "maximum context length" in cause
     assert {(row["status"], row["reason"]) for row in scored(tmp_path / "out")} == {("failed", "too_long")}
@@ -147,16 +147,16 @@ def test_what_a_refinement_fails_by_is_told(
         "feedback_prompt": str(template),
     }
     settings = build(RefineSettings, flat)
-    found = refine(settings)
+    result = refine(settings)
     rows = [row for row in scored(tmp_path / "out") if ".edit[" in row["response_name"]]
     assert rows
     assert {row["reason"] for row in rows} == {"endpoint_refused"}
-    ((cause, count),) = found.causes.items()
+    ((cause, count),) = result.causes.items()
     assert count == len(rows)
     assert cause.startswith("answers 403: ")
     assert "no criticism" in cause
-    assert found.as_json()["refining"]["causes"] == {cause: count}
-    show(refined_report(found, settings))
+    assert result.as_json()["refining"]["causes"] == {cause: count}
+    show(refined_report(result, settings))
     assert f"The endpoint gave no candidate, this time {count} times: it answers 403: " in capsys.readouterr().out
 
 
@@ -188,12 +188,12 @@ def test_what_an_endpoint_doesnt_give_now_is_drawn_by_the_same_command(
 def test_the_model_that_an_endpoint_serves_is_in_the_identity(
     endpoint: Endpoint, address: str, name: str | None, tmp_path: Path
 ) -> None:
-    own = told(tmp_path, tmp_path / "out", policy=address, policy_name=name)
-    before, again = (sampling_identity(own, None) for _ in range(2))
+    item = told(tmp_path, tmp_path / "out", policy=address, policy_name=name)
+    before, again = (sampling_identity(item, None) for _ in range(2))
     assert before["policy"]["served"] == {"id": "parrot", "root": "models/parrot"}
     assert before == again
     endpoint.root = "models/another"
-    assert differences(before, sampling_identity(own, None))
+    assert differences(before, sampling_identity(item, None))
 
 
 def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpoint: Endpoint, address: str) -> None:
@@ -237,13 +237,13 @@ def answered(policy: str, *texts: str, name: str = "parrot", **options: Any) -> 
 def test_a_prompt_that_is_refused_beside_others_has_that_outcome(endpoint: Endpoint, address: str) -> None:
     endpoint.refusal, endpoint.refuses = (403, "no such talk"), "bad"
     texts = ["good", "a bad text", "fine"]
-    assert [one.reason for (one,) in answered(address, *texts)] == [None, Reason.ENDPOINT_REFUSED, None]
+    assert [item.reason for (item,) in answered(address, *texts)] == [None, Reason.ENDPOINT_REFUSED, None]
     assert endpoint.refused == 2
     (refused,) = answered(address, *texts)[1]
     assert refused.cause.startswith("answers 403: ")
     assert "no such talk" in refused.cause
     assert refused.retries == 1, "one refusal may be temporary"
-    assert [one.reason for (one,) in answered(address, "bad alone")] == [Reason.ENDPOINT_REFUSED], "the last of a run"
+    assert [item.reason for (item,) in answered(address, "bad alone")] == [Reason.ENDPOINT_REFUSED], "the last of a run"
 
 
 @pytest.mark.parametrize(

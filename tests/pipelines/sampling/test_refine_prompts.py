@@ -19,15 +19,15 @@ from tests.support.corpora import lines, scored, settings, write
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 WRITERS = {"policy": "tiny-genrm", "feedback": "tiny-genrm-json", "edit": "tiny-genrm"}
-NAMES = [name for at in range(2) for name in (f"draft[{at}]",)] + [
-    f"draft[{at}].edit[{number}]" for at in range(2) for number in range(3)
+NAMES = [name for index in range(2) for name in (f"draft[{index}]",)] + [
+    f"draft[{index}].edit[{number}]" for index in range(2) for number in range(3)
 ]
 
 
 def refined(corpus: Path, output: Path, **options: Any) -> RefineSummary:
     flat = {"model": "tiny-attributes", "engine": "fake", "policy_max_tokens": 64, "drafts": 2, "feedbacks": 3}
-    told = {"inputs": (str(corpus),), "output": str(output), **flat, **WRITERS, **options}
-    return refine(build(RefineSettings, told))
+    message = {"inputs": (str(corpus),), "output": str(output), **flat, **WRITERS, **options}
+    return refine(build(RefineSettings, message))
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +38,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def calm(corpus: Path, local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("calm") / "out"
-    found = refined(corpus, output, part_rows=4)
-    assert (found.prompts, found.drafts, found.edits) == (20, 40, 120)
-    assert (found.scored.scored, found.scored.rejected) == (160, 1)
-    assert found.mean_best is not None
-    assert found.mean_best_draft is not None
-    assert found.mean_best > found.mean_best_draft > (found.mean_draft or 0)
+    refine_summary = refined(corpus, output, part_rows=4)
+    assert (refine_summary.prompts, refine_summary.drafts, refine_summary.edits) == (20, 40, 120)
+    assert (refine_summary.scored.scored, refine_summary.scored.rejected) == (160, 1)
+    assert refine_summary.mean_best is not None
+    assert refine_summary.mean_best_draft is not None
+    assert refine_summary.mean_best > refine_summary.mean_best_draft > (refine_summary.mean_draft or 0)
     return output
 
 
@@ -55,15 +55,15 @@ def outcome(output: Path) -> list[tuple[Any, ...]]:
 def test_the_whole_tree_comes_back(calm: Path) -> None:
     rows = scored(calm)
     for first in range(0, 160, 8):
-        own = rows[first : first + 8]
-        assert sorted(row["response_name"] for row in own) == sorted(NAMES)
-        texts = {row["response_name"]: row["candidate"] for row in own}
+        item = rows[first : first + 8]
+        assert sorted(row["response_name"] for row in item) == sorted(NAMES)
+        texts = {row["response_name"]: row["candidate"] for row in item}
         assert len(set(texts.values())) > 4
-        for row in own:
+        for row in item:
             parent = row["response_name"].rpartition(".edit[")[0] or None
             assert row["parent"] == parent
             assert (row["feedback"] is None) == (parent is None)
-        assert len({row["feedback"] for row in own if row["parent"] == "draft[0]"}) == 3
+        assert len({row["feedback"] for row in item if row["parent"] == "draft[0]"}) == 3
     assert (rows[-1]["response_name"], rows[-1]["reason"]) == ("candidate", "broken_json")
 
 
@@ -89,11 +89,11 @@ def test_a_run_goes_on_and_ends_as_a_calm_one(corpus: Path, calm: Path, tmp_path
 
 
 def test_a_draft_that_was_cut_off_gets_no_feedback(corpus: Path, tmp_path: Path) -> None:
-    found = refined(corpus, tmp_path / "out", limit=6, policy_max_tokens=5, feedback=None, edit=None)
+    refine_summary = refined(corpus, tmp_path / "out", limit=6, policy_max_tokens=5, feedback=None, edit=None)
     rows = scored(tmp_path / "out")
     good = [row for row in rows if row["parent"] is None and row["reason"] is None]
-    assert 0 < len(good) < found.drafts == 12
-    assert found.edits == 3 * len(good)
+    assert 0 < len(good) < refine_summary.drafts == 12
+    assert refine_summary.edits == 3 * len(good)
     unfed = [row for row in rows if row["parent"] and row["candidate"] is None]
     assert all((row["status"], row["reason"]) == ("failed", "unfinished") for row in unfed)
 
@@ -108,10 +108,10 @@ def test_prompts_of_ones_own_are_part_of_what_a_run_is(corpus: Path, calm: Path,
     prompt = write(tmp_path / "feedback.jinja", b"{{ turns[-1].content }} -> {{ response }}: what do you say?")
     with pytest.raises(OutputError, match="feedback_prompt"):
         refined(corpus, calm, feedback_prompt=str(prompt))
-    found = refined(corpus, tmp_path / "out", feedback_prompt=str(prompt), limit=3)
-    assert found.edits == 18
-    told = {row["feedback"] for row in scored(tmp_path / "out")} & {row["feedback"] for row in scored(calm)}
-    assert told == {None}
+    refine_summary = refined(corpus, tmp_path / "out", feedback_prompt=str(prompt), limit=3)
+    assert refine_summary.edits == 18
+    message = {row["feedback"] for row in scored(tmp_path / "out")} & {row["feedback"] for row in scored(calm)}
+    assert message == {None}
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,8 @@ def refused(text: str, columns: Columns = COLUMNS) -> str:
     return str(caught.value).split("\n")[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "columns"),
-    [
+def test_a_condition_and_the_columns_that_it_needs() -> None:
+    cases: list[tuple[str, tuple[str, ...]]] = [
         ("reward >= 1.0 and scores.correctness > 2.5", ("reward", "scores")),
         ("status == 'scored'", ("status",)),
         ("response_name = 'chosen'", ("response_name",)),
@@ -59,18 +58,16 @@ def refused(text: str, columns: Columns = COLUMNS) -> str:
         ("len(list_filter([1.0, 2.0], lambda x: x > reward)) > 1", ("reward",)),
         ("topic ~ '^a' and topic like 'a%' and kinds = 'k'", ("topic", "kinds")),
         ("try_cast(topic as double) > 1", ("topic",)),
-    ],
-)
-def test_a_condition_and_the_columns_that_it_needs(text: str, columns: tuple[str, ...]) -> None:
-    flat = tuple(name for name in columns if name in COLUMNS.carried.names and name != "record")
-    checked = Condition.check(text, COLUMNS.ours_first)
-    assert (checked.text, checked.flat) == (text, flat)
-    assert checked.columns == ((*columns, "record") if flat else columns)
+    ]
+    for text, columns in cases:
+        flat = tuple(name for name in columns if name in COLUMNS.carried.names and name != "record")
+        checked = Condition.check(text, COLUMNS.ours_first)
+        assert (checked.text, checked.flat) == (text, flat)
+        assert checked.columns == ((*columns, "record") if flat else columns)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_only_like_is_compared_with_like() -> None:
+    for text in (
         "reward >= 'abc'",
         "reward >= '1'",
         "scores.correctness > '2'",
@@ -83,10 +80,8 @@ def test_a_condition_and_the_columns_that_it_needs(text: str, columns: tuple[str
         "coalesce(reward, '0') > 1",
         "reward = case when truncated then 1 else 'a' end",
         "record = 'x'",
-    ],
-)
-def test_only_like_is_compared_with_like(text: str) -> None:
-    assert "only like can be compared with like" in refused(text)
+    ):
+        assert "only like can be compared with like" in refused(text)
 
 
 def test_the_message_names_the_two_types() -> None:
@@ -103,9 +98,8 @@ def test_text_is_neither_true_nor_false(text: str) -> None:
     assert "must be BOOLEAN" in refused(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_one_condition_and_nothing_more() -> None:
+    for text in (
         "",
         "true; select 1",
         "true) or (true",
@@ -117,15 +111,12 @@ def test_text_is_neither_true_nor_false(text: str) -> None:
         "true limit 3",
         "true union select true",
         "reward >",
-    ],
-)
-def test_one_condition_and_nothing_more(text: str) -> None:
-    refused(text)
+    ):
+        refused(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_condition_looks_at_one_response() -> None:
+    for text in (
         "count(*) > 1",
         "reward > max(reward)",
         "row_number() over () > 1",
@@ -140,15 +131,12 @@ def test_one_condition_and_nothing_more(text: str) -> None:
         "nextval('s') = 1",
         "currval('s') = 1",
         "true,",
-    ],
-)
-def test_a_condition_looks_at_one_response(text: str) -> None:
-    refused(text)
+    ):
+        refused(text)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_condition_comes_out_the_same_every_time() -> None:
+    texts: list[str] = [
         *(
             "random() < 0.5",
             "uuid() is null",
@@ -176,10 +164,9 @@ def test_a_condition_looks_at_one_response(text: str) -> None:
         ),
         *("current_setting('threads') = 1", "txid_current() = 1"),
         *("list_filter([1], lambda x: x > random()) = [1]", "case when now() > seen then true end"),
-    ],
-)
-def test_a_condition_comes_out_the_same_every_time(text: str) -> None:
-    assert "hash(row)" in refused(text)
+    ]
+    for text in texts:
+        assert "hash(row)" in refused(text)
 
 
 def test_of_the_functions_of_the_catalogue_only_those_of_their_arguments_are_taken() -> None:
@@ -224,9 +211,8 @@ def test_a_column_may_be_called_as_a_function_is(name: str) -> None:
         assert f"there is no column {name}" in refused(f"{name} > 1")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_made_of_a_row_alone_is_taken() -> None:
+    for text in (
         "age(seen, timestamp '2026-01-01') > interval 1 day",
         "split_part(topic, ' ', 1) = 'b' and nullif(n, 1) > 2",
         "list_reverse([reward, 1.0])[1] > 1 and pi() > reward",
@@ -234,10 +220,8 @@ def test_a_column_may_be_called_as_a_function_is(name: str) -> None:
         "map {'a': 1}['a'] = 1 and {'a': n}.a = 1",
         "rows_of_the_filter.reward > 1",
         "if(n > 1, true, false)",
-    ],
-)
-def test_what_is_made_of_a_row_alone_is_taken(text: str) -> None:
-    assert Condition.check(text, COLUMNS.ours_first).text == text
+    ):
+        assert Condition.check(text, COLUMNS.ours_first).text == text
 
 
 @pytest.mark.parametrize("text", ["seen > 'yesterday'", "reward + 'abc' > 1", "cast('x' as double) > reward"])
@@ -378,16 +362,17 @@ def test_of_two_names_that_differ_in_case_ours_counts() -> None:
 BOTH = pa.schema([("record", pa.large_binary()), ("Quality", pa.int64()), ("quality", pa.int64())])
 
 
-@pytest.mark.parametrize("name", ["quality", '"quality"', "Quality", '"Quality"', "QUALITY", "rows_of_the_filter.quality"])
-@pytest.mark.parametrize("is_json", [True, False])
-def test_a_name_that_two_columns_have_but_for_case_is_refused(name: str, is_json: bool) -> None:
+def test_a_name_that_two_columns_have_but_for_case_is_refused() -> None:
     """DuckDB would read the first of them, also for the exact name of the other one, in double quotes."""
-    columns = Columns(BOTH if is_json else pa.schema(list(BOTH)[1:]), ("score",), "")
-    for checked in (Condition, Ranking):
-        with pytest.raises(ExpressionError, match="'Quality' and 'quality'") as refusal:
-            checked.check(f"{name} > 3" if checked is Condition else name, columns.ours_first)
-        assert ("decode(record)->>" in str(refusal.value)) is is_json
-    assert Condition.check("reward > 3", columns.ours_first).columns == ("reward",)
+    is_jsons: list[bool] = [True, False]
+    for name in ("quality", '"quality"', "Quality", '"Quality"', "QUALITY", "rows_of_the_filter.quality"):
+        for is_json in is_jsons:
+            columns = Columns(BOTH if is_json else pa.schema(list(BOTH)[1:]), ("score",), "")
+            for checked in (Condition, Ranking):
+                with pytest.raises(ExpressionError, match="'Quality' and 'quality'") as refusal:
+                    checked.check(f"{name} > 3" if checked is Condition else name, columns.ours_first)
+                assert ("decode(record)->>" in str(refusal.value)) is is_json
+            assert Condition.check("reward > 3", columns.ours_first).columns == ("reward",)
 
 
 def test_the_record_tells_names_apart_that_differ_in_case() -> None:
@@ -426,7 +411,7 @@ def test_a_value_under_another_spelling_of_a_columns_name_is_no_null() -> None:
 
 def test_rows_stay_in_order_in_whatever_pieces_they_come() -> None:
     numbers = table(n=pa.array(range(10_000)))
-    pieces = pa.concat_tables([numbers.slice(at, 37) for at in range(0, 10_000, 37)])
+    pieces = pa.concat_tables([numbers.slice(index, 37) for index in range(0, 10_000, 37)])
     assert evaluated("n % 7 = 3", pieces) == [number % 7 == 3 for number in range(10_000)]
 
 
@@ -457,21 +442,19 @@ def test_a_ranking_is_a_number(text: str) -> None:
     assert Ranking.check(text, COLUMNS.ours_first).text == text
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_a_ranking_that_cant_be_used_is_told() -> None:
+    cases: list[tuple[str, str]] = [
         ("topic", "it is VARCHAR, and a ranking must be a number"),
         ("reward > 1", "it is BOOLEAN, and a ranking must be a number"),
         ("reward, n", "a ranking is exactly one expression"),
         ("avg(reward)", "a filter looks at one response at a time"),
         ("random()", "has another value each time"),
         ("rewards", "there is no column rewards\n  rewards\nDid you mean reward?\n"),
-    ],
-)
-def test_a_ranking_that_cant_be_used_is_told(text: str, says: str) -> None:
-    with pytest.raises(ExpressionError, match=re.escape(says)) as caught:
-        Ranking.check(text, COLUMNS.ours_first)
-    assert str(caught.value).startswith("the ranking can't be used: ")
+    ]
+    for text, says in cases:
+        with pytest.raises(ExpressionError, match=re.escape(says)) as caught:
+            Ranking.check(text, COLUMNS.ours_first)
+        assert str(caught.value).startswith("the ranking can't be used: ")
 
 
 MISFITS = [
@@ -484,31 +467,31 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("first", "later", "written"), MISFITS)
-def test_a_value_that_its_column_cant_hold_is_named_and_never_null(first: object, later: object, written: str) -> None:
+def test_a_value_that_its_column_cant_hold_is_named_and_never_null() -> None:
     """The column has the type of the first rows; of later ones the record alone is whole."""
-    rows: list[dict[str, object]] = [{"x": first}, {"x": None}, {}, {"x": later}]
-    kind = pa.array([first]).type
-    columns = Columns(pa.schema([("record", pa.large_binary()), ("x", kind)]), ("score",), "")
-    checked = Condition.check("x is not null and status = 'scored'", columns.ours_first)
-    records = pa.array([json.dumps(row).encode() for row in rows] + [b"{", None], pa.large_binary())
-    held = scalar_column([row.get("x") for row in rows] + [None, None], kind)
-    table = pa.table({"record": records, "x": held, "status": ["scored"] * 6})
-    evaluate = Evaluator({"met": checked.sql}, checked.columns, checked.flat)
-    assert evaluate(table.slice(0, 3)).column("met").to_pylist() == [True, False, False]
-    assert evaluate(table.slice(4)).column("met").to_pylist() == [False, False]
-    with pytest.raises(
-        ExpressionError, match=rf"a row has {re.escape(written)} for x, and .* the type \({kind}\) of the first rows"
-    ) as told:
-        evaluate(table)
-    asked = re.findall(r"try_cast.* as double\)|decode\(record\)->>\S+", str(told.value))
-    assert len(asked) == 2
-    for text in asked:
-        value = Evaluator({"value": text}, Condition.check(f"({text}) is null", columns.ours_first).columns)(
-            table.slice(0, 4)
-        )
-        if isinstance(first, int | float) and isinstance(later, float):
-            assert value.column("value").to_pylist()[-1] in (later, str(later))
+    for first, later, written in MISFITS:
+        rows: list[dict[str, object]] = [{"x": first}, {"x": None}, {}, {"x": later}]
+        kind = pa.array([first]).type
+        columns = Columns(pa.schema([("record", pa.large_binary()), ("x", kind)]), ("score",), "")
+        checked = Condition.check("x is not null and status = 'scored'", columns.ours_first)
+        records = pa.array([json.dumps(row).encode() for row in rows] + [b"{", None], pa.large_binary())
+        held = scalar_column([row.get("x") for row in rows] + [None, None], kind)
+        table = pa.table({"record": records, "x": held, "status": ["scored"] * 6})
+        evaluate = Evaluator({"met": checked.sql}, checked.columns, checked.flat)
+        assert evaluate(table.slice(0, 3)).column("met").to_pylist() == [True, False, False]
+        assert evaluate(table.slice(4)).column("met").to_pylist() == [False, False]
+        with pytest.raises(
+            ExpressionError, match=rf"a row has {re.escape(written)} for x, and .* the type \({kind}\) of the first rows"
+        ) as error:
+            evaluate(table)
+        pieces = re.findall(r"try_cast.* as double\)|decode\(record\)->>\S+", str(error.value))
+        assert len(pieces) == 2
+        for text in pieces:
+            value = Evaluator({"value": text}, Condition.check(f"({text}) is null", columns.ours_first).columns)(
+                table.slice(0, 4)
+            )
+            if isinstance(first, int | float) and isinstance(later, float):
+                assert value.column("value").to_pylist()[-1] in (later, str(later))
 
 
 def test_what_a_ranking_and_a_filter_need_is_in_the_record_too() -> None:

@@ -33,10 +33,10 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Candidates of forty rows to ten prompts, in parts of three rows that are read in tables of five responses."""
     monkeypatch.setattr(BATCHES, 5)
     luck = random.Random(7)
-    rows = [{"prompt": f"p{at % 10}"} for at in range(40)]
+    rows = [{"prompt": f"p{index % 10}"} for index in range(40)]
     candidates = [
-        [(f"{at}.{place}", None if luck.random() < 0.2 else luck.uniform(-3, 3)) for place in range(luck.randint(1, 6))]
-        for at in range(40)
+        [(f"{index}.{place}", None if luck.random() < 0.2 else luck.uniform(-3, 3)) for place in range(luck.randint(1, 6))]
+        for index in range(40)
     ]
     return drawn_corpus(tmp_path / "scored", rows, candidates, prompts(), part_rows=3)
 
@@ -137,15 +137,15 @@ def test_the_notes_of_many_outputs_are_found(
 
 
 def test_rows_without_our_fields_are_known_as_well(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{at}", "response": "r"} for at in range(6)]
-    folder = judged_corpus(tmp_path / "scored", rows, [[float(at)] for at in range(6)], RowShape("prompt-response"))
+    rows = [{"prompt": f"p{index}", "response": "r"} for index in range(6)]
+    folder = judged_corpus(tmp_path / "scored", rows, [[float(index)] for index in range(6)], RowShape("prompt-response"))
     run(folder, tmp_path / "kept", "reward >= 2", fields=False)
     assert run(str(tmp_path / "kept"), tmp_path / "again", "reward < 4", fields=False).kept == 2
     assert rows_in(tmp_path / "again") == rows[2:4]
 
 
 def test_whole_rows_hold_all_of_their_responses_whatever_was_filtered_before(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{at}", "chosen": "yes", "rejected": "no"} for at in range(3)]
+    rows = [{"prompt": f"p{index}", "chosen": "yes", "rejected": "no"} for index in range(3)]
     folder = judged_corpus(tmp_path / "scored", rows, [[1.0, 0.0], [2.0, 3.0], [0.0, 1.0]], RowShape("preference"))
     first = run(folder, tmp_path / "first", "reward > 0")
     again = run(str(tmp_path / "first"), tmp_path / "again", "reward < 2", fields=False)
@@ -161,11 +161,11 @@ def test_a_dataset_holds_what_was_kept(corpus: str, tmp_path: Path, local_ray: N
 
 def test_a_finished_step_of_a_recipe_is_known_and_one_of_another_filter_isnt(corpus: str, tmp_path: Path) -> None:
     run(corpus, tmp_path / "kept", "reward > 0")
-    asked = FilterSettings(scored=str(tmp_path / "kept"), output=str(tmp_path / "again"), keep="reward < 1")
-    done = keep(asked)
-    assert filter_corpus.read_finished_filter(asked) == done
+    filter_settings = FilterSettings(scored=str(tmp_path / "kept"), output=str(tmp_path / "again"), keep="reward < 1")
+    done = keep(filter_settings)
+    assert filter_corpus.read_finished_filter(filter_settings) == done
     run(corpus, tmp_path / "kept", "reward > 0.5", overwrite=True)
-    assert filter_corpus.read_finished_filter(asked) is None
+    assert filter_corpus.read_finished_filter(filter_settings) is None
 
 
 def test_a_recipe_filters_and_exports_what_it_kept(corpus: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What came of a run, against the same numbers by numpy."""
 
 import json
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -144,13 +145,15 @@ def test_only_scored_responses_have_a_rank(tmp_path: Path) -> None:
     assert found == pytest.approx((0, 5, 25, 50, 75, 95, 100), abs=1)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 19, 300])
-@pytest.mark.parametrize("shift", [-100.0, 0.0])
-def test_quantiles_of_few_are_numpys(tmp_path: Path, count: int, shift: float) -> None:
+def test_quantiles_of_few_are_numpys(tmp_path: Path) -> None:
     """A sketch gave 0.0 for the 95 % of a few scores that were all negative."""
-    rewards = np.random.default_rng(count).normal(shift, 1.0, count)
-    found = summary_of(tmp_path, ONE, [scored(reward) for reward in rewards]).quantiles["reward"]
-    assert found == pytest.approx(np.quantile(rewards, QUANTILES), abs=1e-12)
+    shifts: list[float] = [-100.0, 0.0]
+    for count in (1, 2, 3, 8, 19, 300):
+        for shift in shifts:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            rewards = np.random.default_rng(count).normal(shift, 1.0, count)
+            found = summary_of(folder, ONE, [scored(reward) for reward in rewards]).quantiles["reward"]
+            assert found == pytest.approx(np.quantile(rewards, QUANTILES), abs=1e-12)
 
 
 def test_a_model_with_one_output_has_one_row_of_quantiles(tmp_path: Path) -> None:
@@ -177,13 +180,25 @@ def test_our_columns_are_read_and_not_those_of_an_earlier_run(tmp_path: Path) ->
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", ["it's", "a[b]", "[!a]*", "a?", "two words", 'say "hi"', "status=old", "reward=1/x", "{a,b}", "100%", "ü", "a;b"]
-)
-def test_a_folder_may_be_called_anything(tmp_path: Path, name: str) -> None:
-    commit(tmp_path / "ab", ONE, [scored(5.0), scored(6.0)])  # which `a?` and `[!a]*` must not find
-    summary = summary_of(tmp_path / name, ONE, [scored(1.0), Score.rejected(Reason.TOO_LONG)])
-    assert (summary.scored, summary.rejected, summary.quantiles["reward"]) == (1, 1, (1.0,) * 7)
+def test_a_folder_may_be_called_anything(tmp_path: Path) -> None:
+    for name in (
+        "it's",
+        "a[b]",
+        "[!a]*",
+        "a?",
+        "two words",
+        'say "hi"',
+        "status=old",
+        "reward=1/x",
+        "{a,b}",
+        "100%",
+        "ü",
+        "a;b",
+    ):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        commit(folder / "ab", ONE, [scored(5.0), scored(6.0)])  # which `a?` and `[!a]*` must not find
+        summary = summary_of(folder / name, ONE, [scored(1.0), Score.rejected(Reason.TOO_LONG)])
+        assert (summary.scored, summary.rejected, summary.quantiles["reward"]) == (1, 1, (1.0,) * 7)
 
 
 # --- nothing at all ------------------------------------------------------------------------------------------------

@@ -60,12 +60,12 @@ LINES: list[tuple[bytes, str | None]] = [
 def test_every_bad_row_has_its_reason(tmp_path: Path, name: str) -> None:
     corpus = write(tmp_path / name, b"\n".join(line for line, _ in LINES))
     summary = score(settings(corpus, tmp_path / "out", max_record_bytes=250_000, unit_bytes=40_000))
-    found = scored(tmp_path / "out")
-    assert [row["reason"] for row in found] == [reason for _, reason in LINES]
-    assert [row["status"] for row in found] == ["rejected" if reason else "scored" for _, reason in LINES]
-    assert all((row["reward"] is None) == (row["reason"] is not None) == (row["scores"] is None) for row in found)
+    result = scored(tmp_path / "out")
+    assert [row["reason"] for row in result] == [reason for _, reason in LINES]
+    assert [row["status"] for row in result] == ["rejected" if reason else "scored" for _, reason in LINES]
+    assert all((row["reward"] is None) == (row["reason"] is not None) == (row["scores"] is None) for row in result)
     kept = [line.rstrip(b"\r") if reason != "record_too_large" else None for line, reason in LINES]
-    assert [row["record"] for row in found] == kept
+    assert [row["record"] for row in result] == kept
     assert summary.responses == summary.rows == len(LINES)
 
 

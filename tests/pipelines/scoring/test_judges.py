@@ -57,29 +57,29 @@ def test_every_response_has_its_votes_and_their_sum(tmp_path: Path, corpus: Path
 def test_a_trace_is_kept_on_request(tmp_path: Path, corpus: Path, folder: Path) -> None:
     judged(corpus, tmp_path / "out", folder, votes=2, trace=True)
     first = scored(tmp_path / "out")[0]
-    assert [said["shown"] for said in first["trace"]] == [
+    assert [text["shown"] for text in first["trace"]] == [
         ["response[0]", "response[1]"], ["response[1]", "response[0]"],
         ["response[2]", "response[0]"], ["response[0]", "response[2]"],
     ]  # fmt: skip
-    assert [said["vote"] for said in first["trace"]] == first["votes"]
-    assert all(said["text"] and said["finish_reason"] == "stop" and said["reason"] is None for said in first["trace"])
+    assert [text["vote"] for text in first["trace"]] == first["votes"]
+    assert all(text["text"] and text["finish_reason"] == "stop" and text["reason"] is None for text in first["trace"])
 
 
 def test_how_it_was_asked_is_written_down_and_makes_another_run(tmp_path: Path, corpus: Path, folder: Path) -> None:
     judged(corpus, tmp_path / "out", folder, votes=4, temperature=0.6)
     manifest = read_manifest(str(tmp_path / "out"))
     assert manifest is not None
-    told = manifest.identity["judge"]
-    assert (told["votes"], told["temperature"], told["sampling_of"], told["parser"]) == (4, 0.6, "the user", PARSER)
+    judge = manifest.identity["judge"]
+    assert (judge["votes"], judge["temperature"], judge["sampling_of"], judge["parser"]) == (4, 0.6, "the user", PARSER)
     for change in ({"votes": 2}, {"seed": 1}, {"reask": 0}, {"aggregate": "win-rate"}, {"trace": True}):
         with pytest.raises(OutputError, match="judge: "):
             judged(corpus, tmp_path / "out", folder, **{"votes": 4, "temperature": 0.6, **change})
     boxed = judged(corpus, tmp_path / "boxed", folder, family="genrm-boxed", votes=32, limit=2)
     assert boxed.scored == 6
-    found = read_manifest(str(tmp_path / "boxed"))
-    assert found is not None
-    told = found.identity["judge"]
-    assert (told["votes"], told["temperature"], told["top_p"], told["sampling_of"]) == (32, 0.6, 0.95, "Assay")
+    actual_manifest = read_manifest(str(tmp_path / "boxed"))
+    assert actual_manifest is not None
+    judge = actual_manifest.identity["judge"]
+    assert (judge["votes"], judge["temperature"], judge["top_p"], judge["sampling_of"]) == (32, 0.6, 0.95, "Assay")
 
 
 def test_a_column_says_what_responses_are_judged_by(tmp_path: Path, folder: Path) -> None:
@@ -92,9 +92,12 @@ def test_a_column_says_what_responses_are_judged_by(tmp_path: Path, folder: Path
     ]
     corpus = write(tmp_path / "c.jsonl", lines(rows))
     judged(corpus, tmp_path / "out", folder, family="reward-anything", principle_column="by", trace=True)
-    found = scored(tmp_path / "out")[::3]
-    assert [row["reason"] for row in found] == [None, None, "no_principle", "wrong_type", "wrong_type"]
-    assert [[said["principle"] for said in row["trace"] or ()] for row in found[:2]] == [["brevity"], ["clarity", "brevity"]]
+    result = scored(tmp_path / "out")[::3]
+    assert [row["reason"] for row in result] == [None, None, "no_principle", "wrong_type", "wrong_type"]
+    assert [[text["principle"] for text in row["trace"] or ()] for row in result[:2]] == [
+        ["brevity"],
+        ["clarity", "brevity"],
+    ]
 
 
 def test_a_column_that_isnt_there_or_isnt_read_is_refused(tmp_path: Path, corpus: Path, folder: Path) -> None:
@@ -122,8 +125,8 @@ def test_datasets_are_judged_as_folders_are(tmp_path: Path, corpus: Path, folder
     options = {"family": "genrm-json", "votes": 2, "engine": "fake", **COLUMNS}
     dataset = pipelines.score(ray.data.from_items(ROWS), model=str(folder), **options)
     judged(corpus, tmp_path / "out", folder, votes=2)
-    own = {(row["prompt"], row["response_name"]): (row["reward"], list(row["votes"])) for row in dataset.take_all()}
-    assert own == {(row["prompt"], row["response_name"]): (row["reward"], row["votes"]) for row in scored(tmp_path / "out")}
+    item = {(row["prompt"], row["response_name"]): (row["reward"], list(row["votes"])) for row in dataset.take_all()}
+    assert item == {(row["prompt"], row["response_name"]): (row["reward"], row["votes"]) for row in scored(tmp_path / "out")}
 
 
 @pytest.mark.long

@@ -77,7 +77,7 @@ def candidates_in(folder: str) -> list[Candidate]:
     assert manifest is not None
     reader, parts = Reader.of(manifest), Parts(folder, manifest.run)
     tables = [read_table(parts.path(part)) for part in parts.listing()]
-    return [found for row in reader.candidates(tables) for found in row if isinstance(found, Candidate)]
+    return [result for row in reader.candidates(tables) for result in row if isinstance(result, Candidate)]
 
 
 def shaped(folder: Path | str) -> list[tuple[str | None, str]]:
@@ -94,11 +94,13 @@ def test_every_row_is_scored_and_read_back_in_its_shape(tmp_path: Path, kind: st
     folder = scored_corpus(settings(corpus, tmp_path / "out", format="mixed", part_rows=7))
     assert shaped(folder) == [*((shape, name) for shape, name, _ in expected(9)), (None, "final"), (None, "final")]
     assert [row["reason"] for row in scored(Path(folder))][-2:] == ["missing_field", "two_shapes"]
-    assert [(found.name, found.text) for found in candidates_in(folder)] == [(name, text) for _, name, text in expected(9)]
+    assert [(candidate.name, candidate.text) for candidate in candidates_in(folder)] == [
+        (name, text) for _, name, text in expected(9)
+    ]
 
 
 def test_files_of_different_shapes_are_one_corpus(tmp_path: Path) -> None:
-    files = [write(tmp_path / "in" / f"{at}.jsonl", lines(rows(6)[at::4])) for at in range(4)]
+    files = [write(tmp_path / "in" / f"{index}.jsonl", lines(rows(6)[index::4])) for index in range(4)]
     folder = scored_corpus(settings(files, tmp_path / "out", format="mixed"))
     assert Counter(shaped(folder)) == Counter((shape, name) for shape, name, _ in expected(6))
     with pytest.raises(SourceError, match="--format mixed"):
@@ -121,17 +123,17 @@ def test_all_turns_of_conversations_are_judged_and_the_responses_of_other_rows(t
         ("preference", "chosen"),
         ("preference", "rejected"),
     ]
-    assert [found.text for found in candidates_in(folder)] == ["Hello", "2", "1", "0"]
+    assert [candidate.text for candidate in candidates_in(folder)] == ["Hello", "2", "1", "0"]
 
 
 def test_a_new_shape_makes_a_mixed_run_another_one_and_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(3)[::4]))
     mixed, single = (settings(corpus, tmp_path / name, **more) for name, more in (("m", {"format": "mixed"}), ("s", {})))
-    before = [identity.manifest_of(resolve_run.resolve(told), told) for told in (mixed, single)]
+    before = [identity.manifest_of(resolve_run.resolve(message), message) for message in (mixed, single)]
     assert before[0].identity["shapes"] == sorted(SHAPES)
     assert "shapes" not in before[1].identity
     monkeypatch.setattr(identity, "SHAPES", {**SHAPES, "new": SHAPES["messages"]})
-    after = [identity.manifest_of(resolve_run.resolve(told), told) for told in (mixed, single)]
+    after = [identity.manifest_of(resolve_run.resolve(message), message) for message in (mixed, single)]
     with pytest.raises(OutputError, match=r"shapes: .*'new'"):
         before[0].check(after[0])
     before[1].check(after[1])
@@ -142,7 +144,7 @@ def test_a_row_scored_before_a_shape_was_added_is_read_back_as_it_was(
 ) -> None:
     folder = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows(2))), tmp_path / "out", format="mixed"))
     monkeypatch.setitem(SHAPES, "rival", SHAPES["messages"])  # now two shapes fit
-    assert [found.text for found in candidates_in(folder)] == [text for *_, text in expected(2)]
+    assert [candidate.text for candidate in candidates_in(folder)] == [text for *_, text in expected(2)]
 
 
 def test_an_input_column_of_that_name_is_in_the_way_of_mixed_corpora_alone(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_an_ensemble_of_a_mixed_corpus_is_one_too(tmp_path: Path) -> None:
     summary, _ = combine(output, ("a", "b"), CombineSettings(combine="mean"), {})
     assert summary.shapes == {"messages": 20, "preference": 20, "prompt-responses": 20, "sharegpt": 20}
     assert shaped(output)[:-2] == [(shape, name) for shape, name, _ in expected(20)]
-    assert [found.text for found in candidates_in(output)] == [text for *_, text in expected(20)]
+    assert [candidate.text for candidate in candidates_in(output)] == [text for *_, text in expected(20)]
 
 
 # --- on Ray, by the fake engine ------------------------------------------------------------------------------------------
@@ -185,15 +187,15 @@ def test_an_ensemble_of_a_mixed_corpus_is_one_too(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_a_run_is_resumed_and_its_rows_are_counted_by_shape(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([*rows(30), *SHAPELESS]))
-    told = settings(corpus, tmp_path / "out", format="mixed", part_rows=16)
-    first = score(told)
+    score_settings = settings(corpus, tmp_path / "out", format="mixed", part_rows=16)
+    first = score(score_settings)
     assert first.shapes == dict.fromkeys(sorted(TEXTS), 30)
     assert (first.rows, first.responses) == (122, 30 * 7 + 2)
     assert first.reasons == {"missing_field": 1, "two_shapes": 1}
     whole = scored(tmp_path / "out")
     for path in sorted((tmp_path / "out" / "parts").iterdir())[1::3]:
         path.unlink()
-    assert score(told) == first
+    assert score(score_settings) == first
     assert scored(tmp_path / "out") == whole
 
 
@@ -201,8 +203,8 @@ def test_a_run_is_resumed_and_its_rows_are_counted_by_shape(tmp_path: Path) -> N
 @pytest.mark.long
 def test_a_dataset_of_several_shapes_is_scored_and_sampled(tmp_path: Path) -> None:
     dataset = ray.data.from_arrow(table_of(rows(5)))
-    found = pipelines.score(dataset, model="tiny-attributes", engine="fake", format="mixed").take_all()
-    assert Counter((row["shape"], row["response_name"]) for row in found) == Counter(
+    result = pipelines.score(dataset, model="tiny-attributes", engine="fake", format="mixed").take_all()
+    assert Counter((row["shape"], row["response_name"]) for row in result) == Counter(
         (shape, name) for shape, name, _ in expected(5)
     )
     prompts = ray.data.from_arrow(table_of([{"prompt": "What is 1 + 1?"}, chat("What is 2 + 2?", "4")]))
@@ -213,14 +215,14 @@ def test_a_dataset_of_several_shapes_is_scored_and_sampled(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("local_ray")
 def test_prompts_of_several_shapes_are_sampled_into_a_folder(tmp_path: Path) -> None:
-    asked = [
+    request = [
         {"prompt": "What is 1 + 2?"},
         chat("What is 2 + 2?", "4"),
         {"conversations": [{"from": "human", "value": "Hi"}]},
     ]
-    corpus, output = write(tmp_path / "c.jsonl", lines(asked)), str(tmp_path / "out")
+    corpus, output = write(tmp_path / "c.jsonl", lines(request)), str(tmp_path / "out")
     options: dict[str, Any] = {"policy": "tiny-policy", "judge": "tiny-attributes", "engine": "fake", "n": 2}
     summary = pipelines.sample(str(corpus), output, format="mixed", **options)
     assert summary.scored.shapes == {"messages": 1, "prompt": 1, "sharegpt": 1}
-    contexts = {found.row: found.context[-1].content for found in candidates_in(output)}
+    contexts = {candidate.row: candidate.context[-1].content for candidate in candidates_in(output)}
     assert sorted(contexts.values()) == ["Hi", "What is 1 + 2?", "What is 2 + 2?"]

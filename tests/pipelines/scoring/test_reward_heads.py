@@ -32,8 +32,8 @@ def test_a_rows_own_principle_is_what_it_is_judged_by(tmp_path: Path) -> None:
 
 def test_the_runs_principles_each_have_a_score(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([judged("a", principle="clarity"), judged("b", principle="brevity")]))
-    told = {"right": "correctness", "short": "brevity"}
-    score(settings(corpus, tmp_path / "out", model="tiny-principle", principles=told, principle_reward="min"))
+    message = {"right": "correctness", "short": "brevity"}
+    score(settings(corpus, tmp_path / "out", model="tiny-principle", principles=message, principle_reward="min"))
     for row in scored(tmp_path / "out"):
         assert set(row["scores"]) == {"right", "short"}
         assert row["reward"] == min(row["scores"].values())
@@ -54,10 +54,10 @@ def test_each_step_has_a_reward_of_its_own(tmp_path: Path) -> None:
     ]
     corpus = write(tmp_path / "c.jsonl", lines(rows))
     score(settings(corpus, tmp_path / "out", model="tiny-math-prm"))
-    three, one, none = scored(tmp_path / "out")
-    assert [len(row["steps"] or ()) for row in (three, one, none)] == [3, 1, 0]
+    three, item, none = scored(tmp_path / "out")
+    assert [len(row["steps"] or ()) for row in (three, item, none)] == [3, 1, 0]
     assert none["steps"] is None
-    assert all(0 < step < 1 for step in (*three["steps"], *one["steps"]))
+    assert all(0 < step < 1 for step in (*three["steps"], *item["steps"]))
     assert three["scores"] == {"product": three["reward"], "min": min(three["steps"]), "last": three["steps"][-1]}
     filter_corpus.keep(
         build(FilterSettings, {"scored": str(tmp_path / "out"), "output": str(tmp_path / "kept"), "keep": "len(steps) > 1"})

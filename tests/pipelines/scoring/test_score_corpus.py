@@ -42,8 +42,8 @@ def test_every_kind_of_json_gives_the_same_scores(tmp_path: Path) -> None:
         assert (summary.rows, summary.scored) == (200, 200), name
         numbers[name] = [(row["id"], row["reward"], row["scores"]) for row in scored(tmp_path / f"of {name}")]
     assert [number for number, *_ in numbers["c.jsonl"]] == list(range(200))
-    for name, found in numbers.items():
-        assert found == numbers["c.jsonl"], name
+    for name, actual_number in numbers.items():
+        assert actual_number == numbers["c.jsonl"], name
 
 
 def test_parquet_columns_come_back_as_they_were(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_a_run_goes_on_after_files_were_appended_between_the_old_ones(tmp_path: 
     for path in sorted((tmp_path / "out" / "parts").iterdir())[::2]:
         path.unlink()
     assert score(settings(tmp_path / "in", tmp_path / "out")).rows == 60
-    asked = [json.loads(row["record"])["messages"][0]["content"] for row in scored(tmp_path / "out")]
-    assert asked == [f"{name} {number}" for name in "acb" for number in range(20)]
+    contents = [json.loads(row["record"])["messages"][0]["content"] for row in scored(tmp_path / "out")]
+    assert contents == [f"{name} {number}" for name in "acb" for number in range(20)]
 
 
 def test_a_folder_left_by_a_run_killed_at_its_start_is_taken(tmp_path: Path) -> None:
@@ -293,9 +293,9 @@ def test_every_assistant_turn_on_request(tmp_path: Path) -> None:
     talk = {"messages": [*chat("1 + 1?", "2")["messages"], *chat("2 + 2?", "4")["messages"]]}
     corpus = write(tmp_path / "c.jsonl", lines([talk, chat("1 + 1?", "2")]))
     score(settings(corpus, tmp_path / "out", turns="all"))
-    found = [(row["row"], row["response_name"], row["reward"]) for row in scored(tmp_path / "out")]
-    assert [name for _, name, _ in found] == ["turn[1]", "turn[3]", "turn[1]"]
-    assert found[0][2] == found[2][2] != found[1][2]
+    result = [(row["row"], row["response_name"], row["reward"]) for row in scored(tmp_path / "out")]
+    assert [name for _, name, _ in result] == ["turn[1]", "turn[3]", "turn[1]"]
+    assert result[0][2] == result[2][2] != result[1][2]
 
 
 def test_the_turns_of_a_conversation_are_one_forward_pass(tmp_path: Path) -> None:
@@ -305,10 +305,10 @@ def test_the_turns_of_a_conversation_are_one_forward_pass(tmp_path: Path) -> Non
     once: dict[str, Any] = {"engine_args": {"die_after": 1}, "max_engine_deaths": 1}
     score(settings(corpus, tmp_path / "out", model="tiny-scalar", turns="all", **once))
     score(settings(corpus, tmp_path / "last", model="tiny-scalar"))
-    *_, last = found = scored(tmp_path / "out")
+    *_, last = result = scored(tmp_path / "out")
     (alone,) = scored(tmp_path / "last")
-    assert [row["response_name"] for row in found] == ["turn[1]", "turn[3]", "turn[5]", "turn[7]"]
-    assert len({row["reward"] for row in found}) == 4
+    assert [row["response_name"] for row in result] == ["turn[1]", "turn[3]", "turn[5]", "turn[7]"]
+    assert len({row["reward"] for row in result}) == 4
     assert last["reward"] == alone["reward"]
 
 
@@ -411,7 +411,7 @@ def test_a_disk_that_is_full_stops_the_run_and_it_goes_on_later(tmp_path: Path, 
 
 
 def test_a_compressed_file_that_is_cut_off_is_named_and_the_run_can_go_on(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl.gz", lines(chat("say", f"{at} {'x' * 500}") for at in range(5000)))
+    corpus = write(tmp_path / "c.jsonl.gz", lines(chat("say", f"{index} {'x' * 500}") for index in range(5000)))
     whole = corpus.read_bytes()
     corpus.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(RunStopped, match=r"c\.jsonl\.gz can't be read to its end"):  # beyond what is looked at before

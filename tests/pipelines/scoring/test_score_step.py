@@ -23,15 +23,20 @@ def block(ranges: Sequence[tuple[int, int, int]]) -> pa.Table:
 
 
 def neighbours(count: int, file: int = 0, start: int = 0) -> list[tuple[int, int, int]]:
-    return [(file, at, at + 1) for at in range(start, start + count)]
+    return [(file, index, index + 1) for index in range(start, start + count)]
 
 
 def cut(ranges: Sequence[tuple[int, int, int]], most_rows: int) -> list[tuple[int, int, int]]:
     """File, start and end of each stretch."""
     table = block(ranges)
-    found = list(stretches(table, most_rows, prepared_rows(table), responses=()))
-    assert all(len(one.table) == len(one.rows) == one.range.end - one.range.start for one in found)
-    return [(one.file, one.range.start, one.range.end) for one in found]
+    actual_stretches = list(stretches(table, most_rows, prepared_rows(table), responses=()))
+    assert all(
+        len(actual_stretch.table) == len(actual_stretch.rows) == actual_stretch.range.end - actual_stretch.range.start
+        for actual_stretch in actual_stretches
+    )
+    return [
+        (actual_stretch.file, actual_stretch.range.start, actual_stretch.range.end) for actual_stretch in actual_stretches
+    ]
 
 
 def test_rows_that_arent_neighbours_are_parts_of_their_own() -> None:
@@ -39,15 +44,15 @@ def test_rows_that_arent_neighbours_are_parts_of_their_own() -> None:
     assert cut(rows, 10) == [(0, 0, 2), (0, 5, 6), (1, 6, 8)]
 
 
-@pytest.mark.parametrize("count", [1, 9, 10, 11, 19, 20, 21, 105])
-def test_a_long_stretch_is_cut_into_equal_pieces(count: int) -> None:
-    found = cut(neighbours(count), 10)
-    assert [(start, end) for _, start, end in found] == list(itertools.pairwise([0, *(end for *_, end in found)]))
-    sizes = [end - start for _, start, end in found]
-    assert sum(sizes) == count
-    assert max(sizes) <= 10
-    assert max(sizes) - min(sizes) <= 1
-    assert len(sizes) == -(-count // 10)
+def test_a_long_stretch_is_cut_into_equal_pieces() -> None:
+    for count in (1, 9, 10, 11, 19, 20, 21, 105):
+        result = cut(neighbours(count), 10)
+        assert [(start, end) for _, start, end in result] == list(itertools.pairwise([0, *(end for *_, end in result)]))
+        sizes = [end - start for _, start, end in result]
+        assert sum(sizes) == count
+        assert max(sizes) <= 10
+        assert max(sizes) - min(sizes) <= 1
+        assert len(sizes) == -(-count // 10)
 
 
 def test_files_share_a_stretch_only_where_nothing_lies_between() -> None:
@@ -68,9 +73,12 @@ def test_files_share_a_stretch_only_where_nothing_lies_between() -> None:
 
 def test_a_stretch_of_several_files_is_cut_within_them() -> None:
     table = block([*neighbours(3, file=0), *neighbours(3, file=1), *neighbours(2, file=2)])
-    found = list(stretches(table, 4, prepared_rows(table), {0: 3, 1: 3, 2: 2}, responses=()))
-    assert [(one.file, one.range.start, one.further, one.range.end) for one in found] == [(0, 0, 1, 1), (1, 1, 1, 2)]
-    assert found[1].row_names({1: "b", 2: "c"}) == ["b:1", "b:2", "c:0", "c:1"]
+    actual_stretches = list(stretches(table, 4, prepared_rows(table), {0: 3, 1: 3, 2: 2}, responses=()))
+    assert [
+        (actual_stretch.file, actual_stretch.range.start, actual_stretch.further, actual_stretch.range.end)
+        for actual_stretch in actual_stretches
+    ] == [(0, 0, 1, 1), (1, 1, 1, 2)]
+    assert actual_stretches[1].row_names({1: "b", 2: "c"}) == ["b:1", "b:2", "c:0", "c:1"]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
@@ -83,8 +91,8 @@ def test_a_stretch_is_cut_where_its_rows_would_take_too_much_once_they_are_repea
     responses = [100] * 20 + [256] + [1] * 20 + [10] * 8
     carried = pa.array(["x" * size for size in sizes], pa.string()).cast(kind)
     table = block(neighbours(len(sizes))).append_column("carried", carried)
-    found = list(stretches(table, 1000, prepared_rows(table), responses=responses))
-    edges = [(one.range.start, one.range.end) for one in found]
+    actual_stretches = list(stretches(table, 1000, prepared_rows(table), responses=responses))
+    edges = [(actual_stretch.range.start, actual_stretch.range.end) for actual_stretch in actual_stretches]
     assert [0, *(end for _, end in edges)] == [*(start for start, _ in edges), len(sizes)], "they touch"
     for start, end in edges:
         repeated = sum(size * count for size, count in zip(sizes[start:end], responses[start:end], strict=True))

@@ -43,10 +43,10 @@ def test_shards_of_different_types_are_scored_as_if_they_were_of_one(tmp_path: P
         {"n": pa.nulls(2), "big": pa.array([day, None]), "meta": pa.nulls(2)},
     ]
     texts = [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string()), pa.string_view()]
-    for at, (columns, kind) in enumerate(zip(more, texts, strict=True)):
-        these = PAIRS[:2] if at % 2 == 0 else PAIRS[2:]
+    for index, (columns, kind) in enumerate(zip(more, texts, strict=True)):
+        these = PAIRS[:2] if index % 2 == 0 else PAIRS[2:]
         shown = {name: pa.array([row[name] for row in these], pa.string()).cast(kind) for name in PAIRS[0]}
-        path = tmp_path / "in" / f"{at}.parquet"
+        path = tmp_path / "in" / f"{index}.parquet"
         path.parent.mkdir(exist_ok=True)
         pq.write_table(pa.table(shown | columns), path)
     summary = score(settings(tmp_path / "in", tmp_path / "out"))

@@ -24,8 +24,8 @@ REST = {"output": "out", "model": "tiny-scalar"}
 
 def full_form(step: dict[str, Any], name: str = "score") -> dict[str, Any]:
     """A step with all its settings, as it lies beside results."""
-    found: dict[str, Any] = validate(Recipe, {name: step}).steps[name].model_dump(mode="json")
-    return found
+    result: dict[str, Any] = validate(Recipe, {name: step}).steps[name].model_dump(mode="json")
+    return result
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_models_of_an_ensemble_and_of_an_endpoint_are_ids_or_mappings() -> N
     assert ensemble["models"][1]["judge"]["votes"] == 2
     assert ensemble["combination"]["combine"] == "mean"
     whole: list[Any] = ["a", ["a"], {"model": "a"}, [{"model": "a"}]]
-    served = [validate(EndpointSettings, {"models": given, "allowed_hosts": "assay"}) for given in whole]
+    served = [validate(EndpointSettings, {"models": value, "allowed_hosts": "assay"}) for value in whole]
     assert all(settings == served[0] for settings in served)
     assert (served[0].models[0].model, served[0].access.allowed_hosts) == ("a", ("assay",))
 
@@ -90,16 +90,16 @@ def _lists() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("step", "name"), _lists(), ids=" ".join)
-def test_every_list_takes_one_text(step: str, name: str) -> None:
-    needed = {"scored": "s", "output": "o", "trainer": "kto"} if step in ("choose", "pairs", "export") else dict(FULL)
-    needed = {field: value for field, value in needed.items() if field in steps()[step].model_fields}
-    needed |= {"models": ["a", "b"]} if step == "ensemble" else {}
-    needed |= {"policy": "tiny-policy"} if step in ("sample", "refine") else {}
-    needed.pop("corpus", None)
-    given = needed if step in ("choose", "pairs", "export") or name == "inputs" else {**needed, "inputs": "c.jsonl"}
-    assert full_form({**given, name: "one"}, step) == full_form({**given, name: ["one"]}, step)
-    assert len(_lists()) >= 8
+def test_every_list_takes_one_text() -> None:
+    for step, name in _lists():
+        needed = {"scored": "s", "output": "o", "trainer": "kto"} if step in ("choose", "pairs", "export") else dict(FULL)
+        needed = {field: value for field, value in needed.items() if field in steps()[step].model_fields}
+        needed |= {"models": ["a", "b"]} if step == "ensemble" else {}
+        needed |= {"policy": "tiny-policy"} if step in ("sample", "refine") else {}
+        needed.pop("corpus", None)
+        argument = needed if step in ("choose", "pairs", "export") or name == "inputs" else {**needed, "inputs": "c.jsonl"}
+        assert full_form({**argument, name: "one"}, step) == full_form({**argument, name: ["one"]}, step)
+        assert len(_lists()) >= 8
 
 
 class _Address(os.PathLike[str]):
@@ -126,10 +126,11 @@ def test_a_section_that_is_an_object_takes_no_setting_beside_it() -> None:
         validate(ScoreSettings, {**FULL, "model": ModelSettings(model="a"), "votes": 3})
 
 
-@pytest.mark.parametrize("settings", [*steps().values(), CheckSettings, PlanSettings, SingleModelSettings])
-def test_no_name_means_two_settings(settings: type[Settings]) -> None:
-    names = Counter(leaf.name for leaf in leaves(settings))
-    assert names.most_common(1)[0][1] == 1
+def test_no_name_means_two_settings() -> None:
+    all_settings: list[type[Settings]] = [*steps().values(), CheckSettings, PlanSettings, SingleModelSettings]
+    for settings in all_settings:
+        names = Counter(leaf.name for leaf in leaves(settings))
+        assert names.most_common(1)[0][1] == 1
 
 
 def test_the_full_form_is_written_and_read_again(tmp_path: Path) -> None:

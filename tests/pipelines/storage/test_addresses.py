@@ -8,9 +8,8 @@ from actors.errors import SettingsError
 from pipelines import storage
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "overlapping"),
-    [
+def test_folders_inside_one_another() -> None:
+    cases: list[tuple[str, str, bool]] = [
         ("s3://a/b", "s3://a/b/", True),
         ("s3://a/b", "s3://a/b/c", True),
         ("s3://a/b", "s3://a/bc", False),
@@ -19,26 +18,23 @@ from pipelines import storage
         ("s3a://a/b", "s3://a/b/c", True),
         ("local:///a/b", "/a/b/c", True),
         ("file:///a/b", "local:///a/b", True),
-    ],
-)
-def test_folders_inside_one_another(one: str, other: str, overlapping: bool) -> None:
-    assert storage.overlap(one, other) is overlapping
-    assert storage.overlap(other, one) is overlapping
+    ]
+    for item, other, overlapping in cases:
+        assert storage.overlap(item, other) is overlapping
+        assert storage.overlap(other, item) is overlapping
 
 
-@pytest.mark.parametrize(
-    ("alias", "address"),
-    [
+def test_a_place_has_one_address() -> None:
+    cases: list[tuple[str, str]] = [
         ("s3a://a/b/", "s3://a/b"),
         ("s3://a/b/", "s3://a/b"),
         ("local:///a/b/", "/a/b"),
         ("file:///a/b", "/a/b"),
         ("https://a/b", "https://a/b"),
         ("nowhere://a/b", "nowhere://a/b"),
-    ],
-)
-def test_a_place_has_one_address(alias: str, address: str) -> None:
-    assert storage.absolute(alias) == storage.folder(alias).path == address
+    ]
+    for alias, address in cases:
+        assert storage.absolute(alias) == storage.folder(alias).path == address
 
 
 def test_a_path_in_the_folder_of_a_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

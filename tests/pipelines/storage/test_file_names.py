@@ -12,17 +12,16 @@ def test_a_plain_value_is_readable(value: str) -> None:
     assert file_name(value) == value.replace("/", "--")
 
 
-@pytest.mark.parametrize(
-    "value", ["", ".", "..", "-rf", "/abs", "a b", "a--b", "a\nb", "\x00", "\ud800", "模型", "x" * 65, "~" * 9]
-)
-def test_any_other_has_a_hash(value: str) -> None:
-    name = file_name(value)
-    assert "~" in name
-    assert name.isascii()
-    assert name.isprintable()
-    assert not {" ", "/"}.intersection(name)
-    assert name[0] not in ".-"
-    assert len(name) <= 80
+def test_any_other_has_a_hash() -> None:
+    values: list[str] = ["", ".", "..", "-rf", "/abs", "a b", "a--b", "a\nb", "\x00", "\ud800", "模型", "x" * 65, "~" * 9]
+    for value in values:
+        name = file_name(value)
+        assert "~" in name
+        assert name.isascii()
+        assert name.isprintable()
+        assert not {" ", "/"}.intersection(name)
+        assert name[0] not in ".-"
+        assert len(name) <= 80
 
 
 def test_each_value_has_a_name_of_its_own() -> None:

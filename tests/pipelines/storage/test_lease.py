@@ -99,15 +99,15 @@ def test_what_another_machine_holds_is_taken_over_when_it_isnt_renewed(
 
 def test_what_another_machine_holds_and_renews_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "RENEW_S", 0.01)
-    said: list[str] = []
+    texts: list[str] = []
     with lease(str(tmp_path)):
         monkeypatch.setattr(leases, "_machine", lambda: "another")
         with (
             pytest.raises(OutputError, match=r"is being written by another run: process \d+ on .*, last sign of life 20"),
-            lease(str(tmp_path), said.append),
+            lease(str(tmp_path), texts.append),
         ):
             pass
-    (waited,) = said
+    (waited,) = texts
     assert f"is held by process {os.getpid()} on " in waited
     assert "watching for up to 60 s whether that run is alive" in waited
 

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from actors.reward_model import families
 from pipelines.cli.commands.explain import explanation
 
@@ -29,11 +27,11 @@ JUDGES = {
 TOLD = ("model", "what it is", "asked with", "read", "range", "order of responses", "trained on", "licence", "source")
 
 
-@pytest.mark.parametrize(("model", "family"), {**HEADS, **JUDGES}.items())
-def test_a_model_of_the_tables_explains_itself(model: str, family: str) -> None:
-    found = explanation(model)
-    assert found["family"] == family
-    assert all(found[name] for name in (*TOLD, "reward"))
+def test_a_model_of_the_tables_explains_itself() -> None:
+    for model, family in {**HEADS, **JUDGES}.items():
+        result = explanation(model)
+        assert result["family"] == family
+        assert all(result[name] for name in (*TOLD, "reward"))
 
 
 def test_every_model_that_the_seeds_tables_name_is_one_of_these(shared_data: Path) -> None:
@@ -46,5 +44,5 @@ def test_every_model_that_the_seeds_tables_name_is_one_of_these(shared_data: Pat
 
 def test_every_family_says_all_of_its_models() -> None:
     for family in families().values():
-        for known in family.models:
-            assert explanation(known.id)["family"] == family.name
+        for model in family.models:
+            assert explanation(model.id)["family"] == family.name

@@ -69,23 +69,25 @@ def test_attributes_are_correlated_with_their_ratings() -> None:
     outputs = labels + draws.normal(size=(40, 5)) + 100
     rewards = draws.normal(size=40)
     items = [
-        rated(reward, of_row, str(at), **dict(zip(ATTRIBUTES, values, strict=True)))
-        for at, (reward, of_row, values) in enumerate(zip(rewards.tolist(), labels.tolist(), outputs.tolist(), strict=True))
+        rated(reward, of_row, str(position), **dict(zip(ATTRIBUTES, values, strict=True)))
+        for position, (reward, of_row, values) in enumerate(
+            zip(rewards.tolist(), labels.tolist(), outputs.tolist(), strict=True)
+        )
     ]
     figures = measures_of(BENCHMARK, items)
-    for at, name in enumerate(ATTRIBUTES):
-        assert figures[f"r of {name}"] == pytest.approx(np.corrcoef(labels[:, at], outputs[:, at])[0, 1], abs=1e-9)
+    for index, name in enumerate(ATTRIBUTES):
+        assert figures[f"r of {name}"] == pytest.approx(np.corrcoef(labels[:, index], outputs[:, index])[0, 1], abs=1e-9)
     assert figures["r of reward, helpfulness"] == pytest.approx(np.corrcoef(labels[:, 0], rewards)[0, 1], abs=1e-9)
 
 
 def test_a_model_without_attributes_has_only_its_reward_correlated() -> None:
-    figures = measures_of(BENCHMARK, [rated(at, at % 5, str(at)) for at in range(10)])
+    figures = measures_of(BENCHMARK, [rated(index, index % 5, str(index)) for index in range(10)])
     assert figures.keys() == {"r of reward, helpfulness"}
 
 
 @pytest.mark.parametrize(("constant", "count"), [(1.0, 10), (1 / 3, 10), (1 / 3, 100), (7.3, 1000), (-12.7, 1000)])
 def test_a_constant_reward_has_no_correlation(constant: float, count: int) -> None:
-    figures = measures_of(BENCHMARK, [rated(constant, at * at % 5, str(at)) for at in range(count)])
+    figures = measures_of(BENCHMARK, [rated(constant, index * index % 5, str(index)) for index in range(count)])
     assert np.isnan(figures["r of reward, helpfulness"]), "no correlation, and neither zero nor what rounding leaves"
 
 

@@ -25,9 +25,9 @@ def solution(label: object, *steps: float, subset: str = "gsm8k") -> Item:
 
 
 def test_both_accuracies_and_their_harmonic_mean() -> None:
-    found = [solution(1, RIGHT, WRONG, WRONG)] * 3 + [solution(1, RIGHT, RIGHT, WRONG)]  # 3 of 4: the first one counts
+    items = [solution(1, RIGHT, WRONG, WRONG)] * 3 + [solution(1, RIGHT, RIGHT, WRONG)]  # 3 of 4: the first one counts
     right = [solution(-1, RIGHT, RIGHT), solution(-1, RIGHT, WRONG)]
-    figures = measures_of(BENCHMARK, [*found, *right])
+    figures = measures_of(BENCHMARK, [*items, *right])
     assert (figures["gsm8k, erroneous"], figures["gsm8k, correct"]) == (0.75, 0.5)
     assert figures["gsm8k"] == pytest.approx(2 * 0.75 * 0.5 / 1.25)
     assert "score" not in figures, "a mean of fewer subsets is another number"
@@ -73,7 +73,9 @@ def test_a_label_of_a_float_column_is_the_integer_that_it_is() -> None:
 
 
 def test_the_steps_of_a_scored_corpus_are_graded(tmp_path: Path) -> None:
-    rows = [{"id": f"math-{at}", "problem": "p", "steps": ["a", "b"], "label": label} for at, label in enumerate((1, -1))]
+    rows = [
+        {"id": f"math-{index}", "problem": "p", "steps": ["a", "b"], "label": label} for index, label in enumerate((1, -1))
+    ]
     readings = [[Reading(0.1, {"reward": 0.1}, steps=steps)] for steps in ((0.9, 0.1), (0.9, 0.2))]
     folder = judged_corpus(tmp_path / "s", rows, readings, RowShape("processbench"), parquet=True, steps=True, prefix="x_")
     (evaluation,) = evaluate(build(EvaluateSettings, {"scored": [folder], "partial": True}))

@@ -13,7 +13,7 @@ from tests.support.evaluation import grades_of, item, measures_of
 
 def ranked(*rewards: float | None) -> dict[str, float | None]:
     """Rewards from the best response to the worst, in a row that has them the other way round."""
-    return dict(reversed([(f"rank[{at}]", value) for at, value in enumerate(rewards)]))
+    return dict(reversed([(f"rank[{index}]", value) for index, value in enumerate(rewards)]))
 
 
 def test_tau_by_hand() -> None:

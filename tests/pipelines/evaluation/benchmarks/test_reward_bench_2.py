@@ -43,9 +43,9 @@ def test_the_extremes_of_ties() -> None:
 
 def test_a_question_without_its_other_one_counts_for_accuracy_alone() -> None:
     grades = grades_of(BENCHMARK, [tie("ref:7", [2], [1])])  # type: ignore[list-item]
-    ((best, tied, ref, *rest),) = grades.cells["Ties"]
+    ((best, tied, ref, *others),) = grades.cells["Ties"]
     assert ref == 1
-    assert all(map(math.isnan, (best, tied, *rest)))
+    assert all(map(math.isnan, (best, tied, *others)))
 
 
 @pytest.mark.parametrize("prompts", [["ref:7"], ["tied:7"], ["ref:7", "tied:8"]])

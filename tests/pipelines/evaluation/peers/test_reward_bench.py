@@ -12,10 +12,10 @@ from tests.support.peer_files import figures_and_files
 
 SUBSETS = [subset for subset in REWARD_BENCH.expected for _ in range(3)]
 ROWS = [
-    {"prompt": f"p{at}", "chosen": "good", "rejected": "bad", "subset": subset, "id": at, "chosen_model": "m"}
-    for at, subset in enumerate(SUBSETS)
+    {"prompt": f"p{index}", "chosen": "good", "rejected": "bad", "subset": subset, "id": index, "chosen_model": "m"}
+    for index, subset in enumerate(SUBSETS)
 ]
-REWARDS = [(float(at % 5), float(at % 3)) for at in range(len(ROWS))]
+REWARDS = [(float(index % 5), float(index % 3)) for index in range(len(ROWS))]
 
 
 def shares(columns: Mapping[str, Any]) -> dict[str, float]:

@@ -28,7 +28,10 @@ def four(subset: str, name: str) -> dict[str, Any]:
 
 def tie(name: str, right: int, wrong: int) -> dict[str, Any]:
     """A question of Ties with so many right and wrong responses."""
-    sides = {"chosen": [f"right {at}" for at in range(right)], "rejected": [f"wrong {at}" for at in range(wrong)]}
+    sides = {
+        "chosen": [f"right {index}" for index in range(right)],
+        "rejected": [f"wrong {index}" for index in range(wrong)],
+    }
     return {"id": name, "prompt": f"p {name}", **sides, "subset": "Ties", "num_correct": right}
 
 
@@ -40,7 +43,7 @@ def ties_score(questions: Rows) -> float:
         right, wrong = question["scores"][: question["num_correct"]], question["scores"][question["num_correct"] :]
         stats[kind][int(number)] = (min(right) - max(wrong), max(right) - min(right))
     ref, tied = stats["ref"], stats["tied"]
-    both = [(min(ref[at][0], tied[at][0]), *tied[at]) for at in ref.keys() & tied.keys()]
+    both = [(min(ref[index][0], tied[index][0]), *tied[index]) for index in ref.keys() & tied.keys()]
     margins = [
         math.tanh(least / spread - 1) if spread else math.copysign(1, least) * (least != 0) for least, _, spread in both
     ]
@@ -75,7 +78,7 @@ def by_their_formulas(columns: Mapping[str, Any]) -> dict[str, float]:
 
 
 ROWS = [
-    *(four(subset, f"{at}") for at, subset in enumerate(SUBSETS)),
+    *(four(subset, f"{index}") for index, subset in enumerate(SUBSETS)),
     four("Math", "shared"),
     four("Math", "failed"),
     tie("ref:0", 1, 2),

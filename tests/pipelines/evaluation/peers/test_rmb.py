@@ -17,21 +17,21 @@ def side(text: str) -> dict[str, str]:
 
 
 def pair(uid: str, goal: str) -> dict[str, Any]:
-    asked = [{"role": "user", "content": "p", "language": "English"}]
+    request = [{"role": "user", "content": "p", "language": "English"}]
     sides = {"chosen": side("good"), "reject": side("bad")}
-    return {"pair_uid": uid, "conversation_input": asked, **sides, "category_path": f"Pairwise_set/{goal}/Chat"}
+    return {"pair_uid": uid, "conversation_input": request, **sides, "category_path": f"Pairwise_set/{goal}/Chat"}
 
 
 def several(uid: str, goal: str, losers: int) -> dict[str, Any]:
-    asked = [{"role": "user", "content": "p", "language": "English"}]
-    sides = {"bon_best": side("best"), "loser_list": [side(f"loser {at}") for at in range(losers)]}
-    return {"conversation_input": asked, **sides, "bon_uid": uid, "category_path": f"BoN_set/{goal}/Chat"}
+    request = [{"role": "user", "content": "p", "language": "English"}]
+    sides = {"bon_best": side("best"), "loser_list": [side(f"loser {index}") for index in range(losers)]}
+    return {"conversation_input": request, **sides, "bon_uid": uid, "category_path": f"BoN_set/{goal}/Chat"}
 
 
 ROWS = [
     {**pair("0", GOALS[0]), "bon_uid": None},  # a Parquet file has the columns of its first row
-    *(pair(f"{at}", GOALS[0]) for at in range(1, 4)),
-    *(several(f"{at}", GOALS[0], 2) for at in range(3)),
+    *(pair(f"{index}", GOALS[0]) for index in range(1, 4)),
+    *(several(f"{index}", GOALS[0], 2) for index in range(3)),
     pair("harm", GOALS[1]),
     several("longest", GOALS[1], 6),
     several("failed", GOALS[1], 2),
@@ -106,7 +106,7 @@ def test_the_fields_of_a_pair(tmp_path: Path) -> None:
 def test_the_fields_of_several(tmp_path: Path) -> None:
     _, files = figures_and_files(tmp_path, ROWS, REWARDS, "rmb")
     rows = files["BoN_set_m_res.csv"]
-    names = [f"reward_{at}" for at in range(1, 8)]
+    names = [f"reward_{index}" for index in range(1, 8)]
     assert list(rows[0]) == ["bon_uid", "category_path", *names, "best_ans"]
     assert [[row["bon_uid"], *(row[name] for name in names), row["best_ans"]] for row in rows] == [
         ["0", "3.0", "1.0", "2.0", "", "", "", "", "1"],
@@ -120,7 +120,9 @@ def test_a_file_of_one_form_gives_one_file(tmp_path: Path) -> None:
     _, of_pairs = figures_and_files(tmp_path / "pairs", ROWS[:2], REWARDS[:2], "rmb", partial=True)
     _, of_several = figures_and_files(tmp_path / "several", ROWS[4:6], REWARDS[4:6], "rmb", partial=True)
     assert (list(of_pairs), list(of_several)) == (["m_result.json"], ["BoN_set_m_res.csv"])
-    assert list(of_several["BoN_set_m_res.csv"][0])[2:7] == [f"reward_{at}" for at in range(1, 6)], "never fewer than theirs"
+    assert list(of_several["BoN_set_m_res.csv"][0])[2:7] == [f"reward_{index}" for index in range(1, 6)], (
+        "never fewer than theirs"
+    )
 
 
 def test_a_model_is_named_by_its_last_part(tmp_path: Path) -> None:

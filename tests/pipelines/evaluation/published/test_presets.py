@@ -6,25 +6,27 @@ from actors.reward_model import family_known
 from actors.settings.replica import RenderSettings, TooLong
 from pipelines.evaluation.benchmarks import benchmarks
 from pipelines.evaluation.published.figures import published
-from pipelines.evaluation.published.presets import Preset, preset_of, presets
+from pipelines.evaluation.published.presets import preset_of, presets
 
 EACH = pytest.mark.parametrize("preset", presets(), ids=lambda preset: f"{preset.benchmark}-{preset.models[0]}")
 
 
-@EACH
-def test_its_benchmark_and_its_models_are_known(preset: Preset) -> None:
-    assert preset.benchmark in benchmarks()
-    assert all(family_known(model) is not None for model in preset.models)
-    assert [preset_of(preset.benchmark, model) for model in preset.models] == [preset] * len(preset.models), "and once only"
+def test_its_benchmark_and_its_models_are_known() -> None:
+    for preset in presets():
+        assert preset.benchmark in benchmarks()
+        assert all(family_known(model) is not None for model in preset.models)
+        assert [preset_of(preset.benchmark, model) for model in preset.models] == [preset] * len(preset.models), (
+            "and once only"
+        )
 
 
-@EACH
-def test_its_settings_are_those_of_a_run_and_change_something(preset: Preset) -> None:
-    render = RenderSettings.model_validate(preset.settings.render())
-    assert preset.settings.model_dump(exclude_none=True)
-    assert render.too_long is not TooLong.CUT_LEFT or render.max_model_len, "a cut needs a length"
-    assert render.second_bos == ("once more with special tokens" in preset.stated)
-    assert all(str(value) in preset.stated for value in (render.max_model_len, preset.settings.dtype) if value)
+def test_its_settings_are_those_of_a_run_and_change_something() -> None:
+    for preset in presets():
+        render = RenderSettings.model_validate(preset.settings.render())
+        assert preset.settings.model_dump(exclude_none=True)
+        assert render.too_long is not TooLong.CUT_LEFT or render.max_model_len, "a cut needs a length"
+        assert render.second_bos == ("once more with special tokens" in preset.stated)
+        assert all(str(value) in preset.stated for value in (render.max_model_len, preset.settings.dtype) if value)
 
 
 def test_a_folder_of_the_models_name_and_no_other_model() -> None:

@@ -113,21 +113,26 @@ def test_many_items_have_the_interval_that_resampling_gives(monkeypatch: pytest.
 
 def halves(erroneous: tuple[int, int], correct: tuple[int, int]) -> Array:
     """ProcessBench's cells of right items of all, with and without a wrong step."""
-    wrong = [[float(at < erroneous[0]), float(at < erroneous[0]), np.nan] for at in range(erroneous[1])]
-    right = [[float(at < correct[0]), np.nan, float(at < correct[0])] for at in range(correct[1])]
+    wrong = [[float(index < erroneous[0]), float(index < erroneous[0]), np.nan] for index in range(erroneous[1])]
+    right = [[float(index < correct[0]), np.nan, float(index < correct[0])] for index in range(correct[1])]
     return np.array([*wrong, *right])
 
 
-@pytest.mark.parametrize(
-    ("erroneous", "correct"),
-    [((20, 20), (20, 20)), ((0, 4), (0, 3)), ((2, 7), (0, 4)), ((0, 5), (3, 4)), ((20, 20), (9, 20)), ((0, 9), (9, 9))],
-)
-def test_an_f1_with_a_half_at_an_end_has_that_of_both_bounds(erroneous: tuple[int, int], correct: tuple[int, int]) -> None:
-    low, high, method = intervals.intervals({"gsm8k": halves(erroneous, correct)}, False, PROCESSBENCH.measures)["gsm8k"]
-    ends = (intervals.wilson(right / n, n) for right, n in (erroneous, correct))
-    expected = [2 * a * b / (a + b) if a + b else 0.0 for a, b in zip(*ends, strict=True)]
-    assert (low, high) == pytest.approx(expected)
-    assert "MOVER" in method
+def test_an_f1_with_a_half_at_an_end_has_that_of_both_bounds() -> None:
+    cases: list[tuple[tuple[int, int], tuple[int, int]]] = [
+        ((20, 20), (20, 20)),
+        ((0, 4), (0, 3)),
+        ((2, 7), (0, 4)),
+        ((0, 5), (3, 4)),
+        ((20, 20), (9, 20)),
+        ((0, 9), (9, 9)),
+    ]
+    for erroneous, correct in cases:
+        low, high, method = intervals.intervals({"gsm8k": halves(erroneous, correct)}, False, PROCESSBENCH.measures)["gsm8k"]
+        ends = (intervals.wilson(right / n, n) for right, n in (erroneous, correct))
+        expected = [2 * a * b / (a + b) if a + b else 0.0 for a, b in zip(*ends, strict=True)]
+        assert (low, high) == pytest.approx(expected)
+        assert "MOVER" in method
 
 
 def test_an_f1_of_halves_that_vary_is_resampled() -> None:

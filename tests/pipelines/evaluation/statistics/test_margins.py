@@ -77,8 +77,8 @@ def test_equal_margins_share_a_bin_and_a_tie_counts_half() -> None:
 
 def test_comparisons_of_one_item_dont_make_an_interval_narrower() -> None:
     single, ninefold = Margins(), Margins()
-    for at in range(40):
-        sign = 1.0 if at % 4 else -1.0
+    for index in range(40):
+        sign = 1.0 if index % 4 else -1.0
         single.add(graded(sign))
         ninefold.add(GradedItem((), "all", sides([sign] * 3, [0.0] * 3), (1.0,)))
     first, second = (margins.report() for margins in (single, ninefold))

@@ -59,7 +59,7 @@ def test_sums_are_those_of_all_subsets() -> None:
         assert drawn_sums(votes, count) == {total: every.count(total) for total in every}
     assert sum(drawn_sums([0, 1] * 64, 64).values()) == math.comb(128, 64), "whole numbers, however large"
     with pytest.raises(OverflowError):
-        drawn_sums([2**at for at in range(40)], 20)
+        drawn_sums([2**index for index in range(40)], 20)
 
 
 def test_a_tie_is_half_a_win() -> None:

@@ -61,10 +61,14 @@ def said(name: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[Said]:
         assert isinstance(read, dict)
         assert shape.looks_like(read)
         is_written_out = shape.name == "nemo-preference" and isinstance(read["prompt"], str)
-        asked = RowShape(shape.name, written_out=is_written_out).requests(read)
-        assert not asked.rejected
-        found = {one.name: (request.context, one.content) for request in asked.requests for one in request.responses}
-        yield from (found[side] for side in sorted(found))
+        question = RowShape(shape.name, written_out=is_written_out).requests(read)
+        assert not question.rejected
+        result = {
+            response.name: (request.context, response.content)
+            for request in question.requests
+            for response in request.responses
+        }
+        yield from (result[side] for side in sorted(result))
 
 
 def meant(name: str, candidate: Candidate) -> Said:
@@ -93,9 +97,9 @@ def faithful_response(name: str, one: Candidate, rows: Sequence[Mapping[str, Any
     if name == "steerlm-regression":
         assert row["label"] == [one.scores.get(attribute, -100.0) for attribute in ORDER]
     if name == "steerlm":
-        told = dict(part.split(":") for part in row["conversations"][-1]["label"].split(","))
-        assert list(told) == [attribute for attribute in ORDER if attribute in one.scores]
-        assert all(abs(int(value) - min(4.0, max(0.0, one.scores[key]))) <= 0.5 for key, value in told.items())
+        pieces = dict(part.split(":") for part in row["conversations"][-1]["label"].split(","))
+        assert list(pieces) == [attribute for attribute in ORDER if attribute in one.scores]
+        assert all(abs(int(value) - min(4.0, max(0.0, one.scores[key]))) <= 0.5 for key, value in pieces.items())
 
 
 # --- whatever is said ----------------------------------------------------------------------------------------------
@@ -126,9 +130,9 @@ def candidates(draw: st.DrawFn) -> Candidate:
 
 @st.composite
 def pairs(draw: st.DrawFn) -> PreferencePair:
-    one, text, reward = draw(candidates()), draw(TEXTS), draw(NUMBER)
+    item, text, reward = draw(candidates()), draw(TEXTS), draw(NUMBER)
     better, worse = sorted(
-        [one, with_content(one, text=text)._replace(reward=reward)], key=lambda candidate: -candidate.reward
+        [item, with_content(item, text=text)._replace(reward=reward)], key=lambda candidate: -candidate.reward
     )
     return PreferencePair(better, worse)
 
@@ -154,16 +158,16 @@ def test_the_judged_turns_of_a_conversation_come_back(
     turns: tuple[Message, ...], last: str, judged: set[int], scores: dict[str, float]
 ) -> None:
     talk = (*turns, Message(Role.ASSISTANT, last))
-    places = [at for at, turn in enumerate(talk) if turn.role is Role.ASSISTANT]
-    chosen = [places[at] for at in sorted(judged | {len(places) - 1}) if at < len(places)]
-    rated = [saying(talk[:at], talk[at].content, 1.0, scores, name=f"turn[{at}]") for at in chosen]
+    places = [index for index, turn in enumerate(talk) if turn.role is Role.ASSISTANT]
+    chosen = [places[index] for index in sorted(judged | {len(places) - 1}) if index < len(places)]
+    rated = [saying(talk[:index], talk[index].content, 1.0, scores, name=f"turn[{index}]") for index in chosen]
     (row,) = RESPONSE_FORMATS["steerlm"].rows(rated, Labels())
-    asked = requests(SHAPES["steerlm"], row)
+    row_requests = requests(SHAPES["steerlm"], row)
     outside = talk[0].role is Role.SYSTEM
-    assert asked.names == tuple(f"turn[{at - outside}]" for at in chosen)
-    found = [(request.context, one.content) for request in asked.requests for one in request.responses]
-    assert found == [meant("steerlm", one) for one in rated]
-    assert [context for context, _ in found] == [
+    assert row_requests.names == tuple(f"turn[{index - outside}]" for index in chosen)
+    result = [(request.context, response.content) for request in row_requests.requests for response in request.responses]
+    assert result == [meant("steerlm", item) for item in rated]
+    assert [context for context, _ in result] == [
         context
         for context, _ in said("steerlm-regression", list(RESPONSE_FORMATS["steerlm-regression"].rows(rated, Labels())))
     ]
@@ -210,15 +214,15 @@ def cases(names: Iterable[str], rewarded: Iterable[str]) -> list[tuple[str, str]
     return [(name, wrong) for name in names for wrong in WRONG if wrong != "rewards exchanged" or name in rewarded]
 
 
-@pytest.mark.parametrize(("name", "wrong"), cases(PAIR_FORMATS, NUMBERS))
-def test_a_pair_gone_wrong_would_be_seen(name: str, wrong: str) -> None:
-    single = name == "openrlhf-iter-dpo"
-    pair = in_context(PAIR, LONG[1:2]) if single else PAIR
-    made = PAIR_FORMATS[name]
-    faithful_pair(name, pair, list(made.rows(pair)))
-    changed = WRONG[wrong](pair) if not single or "turn" not in wrong else in_context(pair, LONG[3:])
-    with pytest.raises(AssertionError):
-        faithful_pair(name, pair, list(made.rows(changed)))
+def test_a_pair_gone_wrong_would_be_seen() -> None:
+    for name, wrong in cases(PAIR_FORMATS, NUMBERS):
+        single = name == "openrlhf-iter-dpo"
+        pair = in_context(PAIR, LONG[1:2]) if single else PAIR
+        made = PAIR_FORMATS[name]
+        faithful_pair(name, pair, list(made.rows(pair)))
+        changed = WRONG[wrong](pair) if not single or "turn" not in wrong else in_context(pair, LONG[3:])
+        with pytest.raises(AssertionError):
+            faithful_pair(name, pair, list(made.rows(changed)))
 
 
 def test_a_line_lost_from_a_reward_models_pairs_would_be_seen() -> None:
@@ -228,12 +232,12 @@ def test_a_line_lost_from_a_reward_models_pairs_would_be_seen() -> None:
         faithful_pair("nemo-aligner-rm", PAIR, rows[1:3])
 
 
-@pytest.mark.parametrize(("name", "wrong"), cases(RESPONSE_FORMATS, KTO_LABELS))
-def test_a_response_gone_wrong_would_be_seen(name: str, wrong: str) -> None:
-    made, labels = RESPONSE_FORMATS[name], Labels(0.0)
-    faithful_response(name, BEST, list(made.rows([BEST], labels)), labels)
-    with pytest.raises(AssertionError):
-        faithful_response(name, BEST, list(made.rows([WRONG[wrong](PAIR).chosen], labels)), labels)
+def test_a_response_gone_wrong_would_be_seen() -> None:
+    for name, wrong in cases(RESPONSE_FORMATS, KTO_LABELS):
+        made, labels = RESPONSE_FORMATS[name], Labels(0.0)
+        faithful_response(name, BEST, list(made.rows([BEST], labels)), labels)
+        with pytest.raises(AssertionError):
+            faithful_response(name, BEST, list(made.rows([WRONG[wrong](PAIR).chosen], labels)), labels)
 
 
 @pytest.mark.parametrize("name", ["steerlm", "steerlm-regression"])
@@ -251,9 +255,16 @@ def real(path: Path, shape: str) -> Iterator[tuple[dict[str, Any], list[Candidat
     text = path.read_text(encoding="utf-8")
     rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
     for row in rows:
-        asked = RowShape(shape, written_out=shape == "nemo-preference").requests(row)
-        found = [(one.name, request.context, one.content) for request in asked.requests for one in request.responses]
-        yield row, [saying(context, said, -float(at), row="", name=name) for at, (name, context, said) in enumerate(found)]
+        question = RowShape(shape, written_out=shape == "nemo-preference").requests(row)
+        result = [
+            (response.name, request.context, response.content)
+            for request in question.requests
+            for response in request.responses
+        ]
+        yield (
+            row,
+            [saying(context, text, -float(index), row="", name=name) for index, (name, context, text) in enumerate(result)],
+        )
 
 
 def test_nemo_aligners_own_preferences_come_out_alike(shared_data: Path) -> None:
@@ -276,9 +287,9 @@ def test_nemo_aligners_own_preferences_come_out_alike(shared_data: Path) -> None
 
 def test_nemo_aligners_own_regression_rows_come_out_alike(shared_data: Path) -> None:
     count = 0
-    for row, (one,) in real(shared_data / "formats/nemo-aligner_test-rm.jsonl", "written-out"):
+    for row, (item,) in real(shared_data / "formats/nemo-aligner_test-rm.jsonl", "written-out"):
         scores = {name: value for name, value in zip(ORDER, row["label"], strict=True) if value != -100.0}
-        rated = one._replace(scores=scores)
+        rated = item._replace(scores=scores)
         (made,) = RESPONSE_FORMATS["steerlm-regression"].rows([rated], Labels())
         assert json.dumps(made) == json.dumps(row)
         (talk,) = RESPONSE_FORMATS["steerlm"].rows([rated], Labels())

@@ -24,7 +24,7 @@ ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
 
 def turns(roles: str) -> tuple[Message, ...]:
     """A conversation of these roles, in which everybody says who they are and where: `u1`."""
-    return tuple(Message(ROLES[role], f"{role}{at}") for at, role in enumerate(roles))
+    return tuple(Message(ROLES[role], f"{role}{index}") for index, role in enumerate(roles))
 
 
 def response(text: str, context: str = "suau", reward: float = 1.0, **scores: float) -> Candidate:
@@ -36,7 +36,7 @@ def pair(context: str = "suau", chosen: str = "good", rejected: str = "bad") -> 
 
 
 def pair_rows(name: str, *given: PreferencePair) -> list[dict[str, Any]]:
-    return [row for one in given for row in PAIR_FORMATS[name].rows(one)]
+    return [row for item in given for row in PAIR_FORMATS[name].rows(item)]
 
 
 def response_rows(name: str, *given: Candidate, threshold: float | None = None) -> list[dict[str, Any]]:
@@ -102,10 +102,10 @@ PAIRS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_pair_in_each_format(name: str) -> None:
-    assert PAIR_FORMATS[name].check(pair()) is None
-    same(pair_rows(name, pair()), PAIRS[name])
+def test_a_pair_in_each_format() -> None:
+    for name, rows in PAIRS.items():
+        assert PAIR_FORMATS[name].check(pair()) is None
+        same(pair_rows(name, pair()), rows)
 
 
 def test_openrlhfs_iterative_dpo_is_strings() -> None:
@@ -151,15 +151,15 @@ def test_a_reward_of_the_threshold_is_desirable(name: str) -> None:
     same(response_rows(name, response("good", reward=2.0), response("bad", reward=1.9), threshold=2.0), KTO[name])
 
 
-@pytest.mark.parametrize("name", RESPONSE_FORMATS)
-def test_what_needs_a_threshold_says_so(name: str) -> None:
-    made = RESPONSE_FORMATS[name]
-    rated = response("a", helpfulness=1.0, correctness=1.0, coherence=1.0, complexity=1.0, verbosity=1.0)
-    if made.needs_threshold:
-        with pytest.raises(SettingsError, match="threshold"):
-            response_rows(name, rated)
-    else:
-        assert response_rows(name, rated)
+def test_what_needs_a_threshold_says_so() -> None:
+    for name in RESPONSE_FORMATS:
+        made = RESPONSE_FORMATS[name]
+        rated = response("a", helpfulness=1.0, correctness=1.0, coherence=1.0, complexity=1.0, verbosity=1.0)
+        if made.needs_threshold:
+            with pytest.raises(SettingsError, match="threshold"):
+                response_rows(name, rated)
+        else:
+            assert response_rows(name, rated)
 
 
 def test_fine_tuning_takes_conversations() -> None:
@@ -193,9 +193,8 @@ def test_a_steerlm_row() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("score", "text"),
-    [
+def test_labels_are_rounded_as_attribute_annotate_does() -> None:
+    cases: list[tuple[float, str]] = [
         (-0.4, "0"),
         (-7.0, "0"),
         (0.49, "0"),
@@ -206,11 +205,10 @@ def test_a_steerlm_row() -> None:
         (3.49, "3"),
         (4.6, "4"),
         (9.0, "4"),
-    ],
-)
-def test_labels_are_rounded_as_attribute_annotate_does(score: float, text: str) -> None:
-    (row,) = response_rows("steerlm", judged("u", "a", helpfulness=score))
-    assert row["conversations"][-1]["label"] == LABEL.replace("helpfulness:3", f"helpfulness:{text}")
+    ]
+    for score, text in cases:
+        (row,) = response_rows("steerlm", judged("u", "a", helpfulness=score))
+        assert row["conversations"][-1]["label"] == LABEL.replace("helpfulness:3", f"helpfulness:{text}")
 
 
 def test_all_nine_attributes_are_in_nemos_order() -> None:
@@ -236,7 +234,9 @@ def test_the_judged_turns_of_a_conversation_are_one_row() -> None:
 def test_alternatives_are_rows_of_their_own(name: str) -> None:
     alternatives = [judged("u", "a"), judged("u", "b"), judged("uau", "c"), judged("uau", "a3")]
     assert len(response_rows(name, *alternatives)) == 4
-    assert response_rows(name, *alternatives) == [row for one in alternatives for row in response_rows(name, one)]
+    assert response_rows(name, *alternatives) == [
+        row for alternative in alternatives for row in response_rows(name, alternative)
+    ]
 
 
 def test_a_regression_row_has_nine_numbers_as_the_model_gave_them() -> None:
@@ -290,31 +290,31 @@ def test_every_format_is_in_one_of_these_groups() -> None:
     assert sorted(name for group in groups for name in group) == sorted([*PAIR_FORMATS, *RESPONSE_FORMATS])
 
 
-@pytest.mark.parametrize(("context", "expected"), REFUSED, ids=[context for context, _ in REFUSED])
-def test_a_conversation_that_a_format_cant_hold_is_refused(context: str, expected: dict[Refusal, set[str]]) -> None:
-    found = {name: made.check(pair(context)) for name, made in PAIR_FORMATS.items()}
-    found |= {name: made.check(judged(context, "a")) for name, made in RESPONSE_FORMATS.items()}
-    assert {name: reason for name, reason in found.items() if reason} == {
-        name: reason for reason, names in expected.items() for name in names
-    }
+def test_a_conversation_that_a_format_cant_hold_is_refused() -> None:
+    for context, expected in REFUSED:
+        result = {name: made.check(pair(context)) for name, made in PAIR_FORMATS.items()}
+        result |= {name: made.check(judged(context, "a")) for name, made in RESPONSE_FORMATS.items()}
+        assert {name: reason for name, reason in result.items() if reason} == {
+            name: reason for reason, names in expected.items() for name in names
+        }
 
 
-@pytest.mark.parametrize("name", sorted(NEMO))
-@pytest.mark.parametrize("token", ["<extra_id_0>", "<extra_id_1>", "<extra_id_2>", "<extra_id_17>"])
-def test_a_token_of_nemos_template_is_refused_wherever_it_is(name: str, token: str) -> None:
-    said = f"x {token} y"
-    asked = [(Message(Role.SYSTEM, said), *turns("u")), (Message(Role.USER, said),)]
-    contexts = [turns("u"), turns("u"), *asked, (Message(Role.USER, "<extra_id> 1"),)]
-    texts = [(said, "b"), ("a", said), ("a", "b"), ("a", "b"), ("a", "extra_id_1")]
-    reasons = []
-    for context, (good, bad) in zip(contexts, texts, strict=True):
-        sides = [saying(context, text, reward, judged("u", "").scores) for text, reward in ((good, 2.0), (bad, 1.0))]
-        if name in PAIR_FORMATS:
-            reasons.append(PAIR_FORMATS[name].check(PreferencePair(*sides)))
-        else:
-            found = {RESPONSE_FORMATS[name].check(side) for side in sides}
-            reasons.append(next(iter(found - {None}), None))
-    assert reasons == [Refusal.CONTROL_TOKEN] * 4 + [None]
+def test_a_token_of_nemos_template_is_refused_wherever_it_is() -> None:
+    for name in sorted(NEMO):
+        for token in ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>", "<extra_id_17>"):
+            words = f"x {token} y"
+            request = [(Message(Role.SYSTEM, words), *turns("u")), (Message(Role.USER, words),)]
+            contexts = [turns("u"), turns("u"), *request, (Message(Role.USER, "<extra_id> 1"),)]
+            texts = [(words, "b"), ("a", words), ("a", "b"), ("a", "b"), ("a", "extra_id_1")]
+            reasons = []
+            for context, (good, bad) in zip(contexts, texts, strict=True):
+                sides = [saying(context, text, reward, judged("u", "").scores) for text, reward in ((good, 2.0), (bad, 1.0))]
+                if name in PAIR_FORMATS:
+                    reasons.append(PAIR_FORMATS[name].check(PreferencePair(*sides)))
+                else:
+                    result = {RESPONSE_FORMATS[name].check(side) for side in sides}
+                    reasons.append(next(iter(result - {None}), None))
+            assert reasons == [Refusal.CONTROL_TOKEN] * 4 + [None]
 
 
 @pytest.mark.parametrize("name", ["steerlm", "steerlm-regression"])
@@ -329,9 +329,9 @@ def test_a_response_without_the_five_attributes_is_refused(name: str, missing: s
 
 
 def test_formats_are_known_by_their_names_and_say_where_they_are_from() -> None:
-    known: list[PairFormat | ResponseFormat] = [*PAIR_FORMATS.values(), *RESPONSE_FORMATS.values()]
-    assert [made.name for made in known] == [*PAIR_FORMATS, *RESPONSE_FORMATS]
-    assert all(made.about and made.source for made in known)
+    pair_formats: list[PairFormat | ResponseFormat] = [*PAIR_FORMATS.values(), *RESPONSE_FORMATS.values()]
+    assert [made.name for made in pair_formats] == [*PAIR_FORMATS, *RESPONSE_FORMATS]
+    assert all(made.about and made.source for made in pair_formats)
     assert not PAIR_FORMATS.keys() & RESPONSE_FORMATS.keys()
 
 
@@ -353,15 +353,15 @@ def test_every_file_holds_a_format_and_every_format_has_a_name_of_its_own() -> N
 # --- fields of the input that come along ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PAIR_FORMATS)
-def test_a_format_of_pairs_reserves_its_own_columns(name: str) -> None:
-    assert {column for row in pair_rows(name, pair("u")) for column in row} <= {*PAIR_FORMATS[name].reserved}
+def test_a_format_of_pairs_reserves_its_own_columns() -> None:
+    for name in PAIR_FORMATS:
+        assert {column for row in pair_rows(name, pair("u")) for column in row} <= {*PAIR_FORMATS[name].reserved}
 
 
-@pytest.mark.parametrize("name", RESPONSE_FORMATS)
-def test_a_format_of_responses_reserves_its_own_columns(name: str) -> None:
-    rows = response_rows(name, judged("u", "a"), threshold=0.0)
-    assert {column for row in rows for column in row} <= {*RESPONSE_FORMATS[name].reserved}
+def test_a_format_of_responses_reserves_its_own_columns() -> None:
+    for name in RESPONSE_FORMATS:
+        rows = response_rows(name, judged("u", "a"), threshold=0.0)
+        assert {column for row in rows for column in row} <= {*RESPONSE_FORMATS[name].reserved}
 
 
 def test_trl_reserves_what_tells_it_the_kind_of_a_row() -> None:

@@ -62,11 +62,11 @@ def load(tmp_path: Path) -> Load:
 
 
 def rows_of(name: str, pairs: Sequence[PreferencePair] = PAIRS) -> list[dict[str, Any]]:
-    return [row for one in pairs for row in PAIR_FORMATS[name].rows(one)]
+    return [row for pair in pairs for row in PAIR_FORMATS[name].rows(pair)]
 
 
 def kto_rows() -> list[dict[str, Any]]:
-    sides = [side for one in PAIRS for side in (one.chosen, one.rejected)]
+    sides = [side for pair in PAIRS for side in (pair.chosen, pair.rejected)]
     return list(RESPONSE_FORMATS["kto"].rows(sides, Labels(0.75)))
 
 
@@ -85,8 +85,8 @@ def test_trl_finds_prompt_and_sides(utilities: Any, load: Load, tokenizer: Any, 
     written = []
     for row in load(rows_of(name)):
         assert utilities.is_conversational(row)
-        found = utilities.maybe_extract_prompt(row)
-        keys = {key: found[key] for key in ("prompt", "chosen", "rejected")}
+        result = utilities.maybe_extract_prompt(row)
+        keys = {key: result[key] for key in ("prompt", "chosen", "rejected")}
         text = utilities.apply_chat_template(keys, tokenizer)
         written.append((text["prompt"].removeprefix(tokenizer.bos_token), text["chosen"], text["rejected"]))
     assert written == WRITTEN
@@ -95,11 +95,11 @@ def test_trl_finds_prompt_and_sides(utilities: Any, load: Load, tokenizer: Any, 
 @pytest.mark.parametrize("name", PREFERENCES)
 def test_fields_that_come_along_change_nothing(utilities: Any, load: Load, name: str) -> None:
     bare = load(rows_of(name))
-    carrying = load([{**row, "id": at, "answer": "x", "Domain": None} for at, row in enumerate(rows_of(name))])
+    carrying = load([{**row, "id": index, "answer": "x", "Domain": None} for index, row in enumerate(rows_of(name))])
     assert all(map(utilities.is_conversational, carrying))
     sides = ("prompt", "chosen", "rejected")
-    found = [[utilities.maybe_extract_prompt(row)[side] for side in sides] for row in (*bare, *carrying)]
-    assert found[: len(bare)] == found[len(bare) :]
+    result = [[utilities.maybe_extract_prompt(row)[side] for side in sides] for row in (*bare, *carrying)]
+    assert result[: len(bare)] == result[len(bare) :]
 
 
 def test_implicit_prompts_come_out_as_the_explicit_ones(utilities: Any, load: Load) -> None:
@@ -113,11 +113,11 @@ def test_kto_rows_are_what_trl_makes_of_pairs(utilities: Any, load: Load) -> Non
     unpaired = utilities.maybe_unpair_preference_dataset(load([{**row} for row in rows_of("trl")]))
     sides = ("prompt", "completion", "label")
     expected = [{side: row[side] for side in sides} for row in unpaired]
-    found = load(kto_rows())
-    assert utilities.maybe_unpair_preference_dataset(found) is found, "they are unpaired already"
-    rewards = [(one.chosen.reward, one.rejected.reward) for one in PAIRS]
+    actual_load = load(kto_rows())
+    assert utilities.maybe_unpair_preference_dataset(actual_load) is actual_load, "they are unpaired already"
+    rewards = [(pair.chosen.reward, pair.rejected.reward) for pair in PAIRS]
     assert [good >= 0.75 > bad for good, bad in rewards] == [True, True]
-    ordered = [found[at] for at in (0, 2, 1, 3)]  # TRL lists all that were chosen before all that were not
+    ordered = [actual_load[index] for index in (0, 2, 1, 3)]  # TRL lists all that were chosen before all that were not
     assert ordered == expected
 
 
@@ -168,7 +168,7 @@ def test_kto_trainer_learns_completions_with_their_labels(load: Load, tokenizer:
 
 
 def test_fine_tuning_rows_are_conversations(utilities: Any, load: Load, tokenizer: Any) -> None:
-    rows = [row for one in PAIRS for row in RESPONSE_FORMATS["sft"].rows([one.chosen], Labels())]
+    rows = [row for pair in PAIRS for row in RESPONSE_FORMATS["sft"].rows([pair.chosen], Labels())]
     for row, (prompt, chosen, _) in zip(load(rows), WRITTEN, strict=True):
         assert utilities.is_conversational(row)
         assert utilities.apply_chat_template(row, tokenizer) == {"text": tokenizer.bos_token + prompt + chosen}
@@ -176,7 +176,7 @@ def test_fine_tuning_rows_are_conversations(utilities: Any, load: Load, tokenize
 
 def test_fine_tuning_on_turns_computes_the_loss_on_the_kept_turn_alone(load: Load, tokenizer: Any) -> None:
     trainer = importlib.import_module("trl.trainer.sft_trainer").SFTTrainer
-    kept = [one.chosen for one in PAIRS]
+    kept = [pair.chosen for pair in PAIRS]
     itself = SimpleNamespace(_tokenizer=tokenizer, chat_template=None, completion_only_loss=True)
     settings = SimpleNamespace(
         dataset_num_proc=None,

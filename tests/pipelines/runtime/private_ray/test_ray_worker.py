@@ -169,11 +169,11 @@ def test_a_worker_that_ends_leaves_the_others_and_their_server_alive() -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_a_worker_with_variables_of_its_own_is_started_as_ray_does() -> None:
     (forked,) = actors(1)
-    (own,) = actors(1, runtime_env={"env_vars": {"ASSAY_OF_ITS_OWN": "here"}})
-    facts: list[Facts] = ray.get([forked.facts.remote(), own.facts.remote()])
+    (actor,) = actors(1, runtime_env={"env_vars": {"ASSAY_OF_ITS_OWN": "here"}})
+    facts: list[Facts] = ray.get([forked.facts.remote(), actor.facts.remote()])
     assert [worker.variable for worker in facts] == [None, "here"]
     assert facts[1].parent != facts[0].parent
-    for worker in (forked, own):
+    for worker in (forked, actor):
         ray.kill(worker)
 
 
