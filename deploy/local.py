@@ -21,7 +21,7 @@ from deploy.ray_serve import proxy
 from deploy.ray_serve.port import reserved
 from deploy.settings import AddressSettings, EndpointSettings
 from deploy.web.auth import check_reach, read_keys
-from pipelines.runtime.session import check_stopped, ray_session
+from pipelines.run.runtime.session import check_stopped, ray_session
 
 NAME = "assay"
 _LOOK_S = 0.1

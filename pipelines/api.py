@@ -1,7 +1,7 @@
 """The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
-output, all but `diff`, `ensemble`, `evaluate`, `refine` and `upload` return a Dataset (`pipelines.datasets`). Options are
+output, all but `diff`, `ensemble`, `evaluate`, `refine` and `upload` return a Dataset (`workflows.datasets`). Options are
 those of `assay score --help-all` and so on, with underscores. In a notebook and on a terminal, a run into a folder shows its
 progress. A run into a folder that ends without a single reward raises `NothingScored`; its folder says why.
 """
@@ -12,30 +12,22 @@ from typing import Any, TypeVar, overload
 from ray.data import Dataset
 
 from actors.errors import SettingsError
-from pipelines.benchmarking.score_benchmarks import score_and_evaluate
-from pipelines.comparison import diff_folders
-from pipelines.comparison.results import Differences
-from pipelines.datasets import sample_datasets, score_datasets
-from pipelines.ensembles import score_ensemble
-from pipelines.ensembles.score_ensemble import EnsembleSummary
-from pipelines.evaluation import evaluate_corpus
-from pipelines.evaluation.results import Results
-from pipelines.exports import export_commands
-from pipelines.exports.export_counts import ExportSummary
-from pipelines.filtering import filter_corpus
-from pipelines.filtering.filter_corpus import KeepSummary
-from pipelines.hub.upload import Upload, run_and_upload, upload_result
-from pipelines.observers import observers_of
-from pipelines.rescoring import retry_rows, verify_folder
-from pipelines.rescoring.retry_rows import RetrySummary
-from pipelines.rescoring.verify_folder import VerifySummary
-from pipelines.runtime.progress import watched
-from pipelines.runtime.session import quiet_implicit_ray
-from pipelines.sampling import refine_prompts, sample_prompts
-from pipelines.sampling.refine_prompts import RefineSummary
-from pipelines.sampling.sample_prompts import SampleSummary
-from pipelines.scored_corpus.summary import Summary
-from pipelines.scoring import score_corpus
+from pipelines.folders.scored_corpus.summary import Summary
+from pipelines.results.comparison import diff_folders
+from pipelines.results.comparison.results import Differences
+from pipelines.results.evaluation import evaluate_corpus
+from pipelines.results.evaluation.results import Results
+from pipelines.results.exports import export_commands
+from pipelines.results.exports.export_counts import ExportSummary
+from pipelines.results.filtering import filter_corpus
+from pipelines.results.filtering.filter_corpus import KeepSummary
+from pipelines.results.hub.upload import Upload, run_and_upload, upload_result
+from pipelines.run.runtime.progress import watched
+from pipelines.run.runtime.session import quiet_implicit_ray
+from pipelines.run.sampling import refine_prompts, sample_prompts
+from pipelines.run.sampling.refine_prompts import RefineSummary
+from pipelines.run.sampling.sample_prompts import SampleSummary
+from pipelines.run.scoring import score_corpus
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
@@ -44,6 +36,14 @@ from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.settings.setting_names import setting_names
+from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
+from pipelines.workflows.datasets import sample_datasets, score_datasets
+from pipelines.workflows.ensembles import score_ensemble
+from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
+from pipelines.workflows.observers import observers_of
+from pipelines.workflows.rescoring import retry_rows, verify_folder
+from pipelines.workflows.rescoring.retry_rows import RetrySummary
+from pipelines.workflows.rescoring.verify_folder import VerifySummary
 
 read_scored = setting_names()(score_datasets.read_scored)
 quiet_implicit_ray()
@@ -57,8 +57,8 @@ def score(inputs: str | Sequence[str], output: str, *, model: str, **options: An
 def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     """Score a corpus into a folder, or go on with it: `score("corpus.jsonl", "scored/", model="tiny-attributes")`.
 
-    Of a dataset: `score(dataset, model="tiny-attributes")`. Raises what `pipelines.scoring.score_corpus.score` and
-    `pipelines.datasets.score_datasets.score` raise.
+    Of a dataset: `score(dataset, model="tiny-attributes")`. Raises what `pipelines.run.scoring.score_corpus.score` and
+    `pipelines.workflows.datasets.score_datasets.score` raise.
     """
     if isinstance(inputs, Dataset):
         return score_datasets.score(inputs, *output, **options)
@@ -72,7 +72,7 @@ def ensemble(
     """Score a corpus with several models and combine them: `ensemble("corpus.jsonl", "out/", models=["a", "org/b"])`.
 
     A model is its id, or its settings: `{"model": "a", "weights": {...}, "name": "x", "engine": {"tensor_parallel": 4}}`.
-    Raises what `pipelines.ensembles.score_ensemble.ensemble` raises.
+    Raises what `pipelines.workflows.ensembles.score_ensemble.ensemble` raises.
     """
     flat = {"inputs": inputs, "output": output, "models": models, **options}
     summary = score_ensemble.ensemble(build(EnsembleSettings, flat), watched())
@@ -85,7 +85,7 @@ def evaluate(scored: str | Sequence[str], output: str | None = None, **options: 
     """Evaluate scored corpora: `evaluate("scored/")[0].figures`, `evaluate(["a/", "b/"], "results/").paired`.
 
     With `model`, files are scored first: `evaluate("rm-bench=FILE", "out/", model="tiny-scalar")`; with `endpoint`, by an
-    endpoint that serves it. Raises what `pipelines.evaluation.evaluate_corpus.evaluate` and `score` raise.
+    endpoint that serves it. Raises what `pipelines.results.evaluation.evaluate_corpus.evaluate` and `score` raise.
     """
     settings = build(EvaluateSettings, {"scored": scored, "output": output, **options})
     if settings.against is not None:
@@ -103,8 +103,8 @@ def keep(scored: str, output: str | None, condition: str, **options: Any) -> Kee
 def keep(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
     """Keep the scored rows that meet a condition: `keep("scored/", "kept/", "reward >= 1.0")`; None only counts them.
 
-    Of a dataset: `keep(dataset, "reward >= 1.0")`. Raises what `keep` of `pipelines.filtering.filter_corpus` and of
-    `pipelines.datasets.score_datasets` raise.
+    Of a dataset: `keep(dataset, "reward >= 1.0")`. Raises what `keep` of `pipelines.results.filtering.filter_corpus` and of
+    `pipelines.workflows.datasets.score_datasets` raise.
     """
     if isinstance(scored, Dataset):
         return score_datasets.keep(scored, *arguments, **options)
@@ -149,8 +149,8 @@ def sample(inputs: str | Sequence[str], output: str, *, policy: str, judge: str,
 def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary:
     """Answer prompts and judge the answers: `sample("prompts.jsonl", "out/", policy="a", judge="b", n=16)`.
 
-    Of a dataset: `sample(dataset, policy="a", judge="b", n=16)`. Raises what `pipelines.sampling.sample_prompts.sample` and
-    `pipelines.datasets.sample_datasets.sample` raise.
+    Of a dataset: `sample(dataset, policy="a", judge="b", n=16)`. Raises what `sample` of
+    `pipelines.run.sampling.sample_prompts` and of `pipelines.workflows.datasets.sample_datasets` raise.
     """
     if isinstance(inputs, Dataset):
         return sample_datasets.sample(inputs, *output, **options)
@@ -161,7 +161,7 @@ def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary
 def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str, **options: Any) -> RefineSummary:
     """Draft, criticise, edit and judge: `refine("prompts.jsonl", "out/", policy="a", feedback="b", edit="c", select="d")`.
 
-    Raises what `pipelines.sampling.refine_prompts.refine` raises.
+    Raises what `pipelines.run.sampling.refine_prompts.refine` raises.
     """
     flat = {"inputs": inputs, "output": output, "policy": policy, "model": select, **options}
     settings = build(RefineSettings, flat)
@@ -178,7 +178,8 @@ def choose(scored: str, output: str, keep: str, **options: Any) -> ExportSummary
 def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
 
-    Raises what `pipelines.exports.export_commands.choose` and `pipelines.datasets.sample_datasets.choose` raise.
+    Raises what `choose` of `pipelines.results.exports.export_commands` and of `pipelines.workflows.datasets.sample_datasets`
+    raise.
     """
     if isinstance(scored, Dataset):
         return sample_datasets.choose(scored, *arguments, **options)
@@ -193,7 +194,7 @@ def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> Exp
 def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Of a dataset: `pairs(dataset, "trl")`.
 
-    Raises what `pipelines.exports.export_commands` and `pipelines.datasets.sample_datasets.pairs` raise.
+    Raises what `pipelines.results.exports.export_commands` and `pipelines.workflows.datasets.sample_datasets.pairs` raise.
     """
     if isinstance(scored, Dataset):
         return sample_datasets.pairs(scored, *arguments, **options)
@@ -208,7 +209,7 @@ def export(scored: str, output: str, trainer: str, **options: Any) -> ExportSumm
 def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Of a dataset: `export(dataset, "sft")`.
 
-    Raises what `pipelines.exports.export_commands` and `pipelines.datasets.sample_datasets.export` raise.
+    Raises what `pipelines.results.exports.export_commands` and `pipelines.workflows.datasets.sample_datasets.export` raise.
     """
     if isinstance(scored, Dataset):
         return sample_datasets.export(scored, *arguments, **options)
@@ -220,7 +221,7 @@ def diff(first: str, second: str, output: str | None = None, **options: Any) -> 
     """Compare two scored corpora of the same rows: `diff("a/", "b/", keep="reward > 1").moves`.
 
     What gates (`max_move=0.1`) don't let pass is in `failures`, and raises nothing. Raises what
-    `pipelines.comparison.diff_folders.diff` raises.
+    `pipelines.results.comparison.diff_folders.diff` raises.
     """
     return diff_folders.diff(build(DiffSettings, {"first": first, "second": second, "output": output, **options}))
 
@@ -229,7 +230,7 @@ def diff(first: str, second: str, output: str | None = None, **options: Any) -> 
 def upload(folder: str, hub: str, *, public: bool = False) -> Upload:
     """Upload a finished result to the Hugging Face Hub: `upload("pairs/", "my-team/pairs").url`. A new dataset is private.
 
-    Raises what `pipelines.hub.upload.upload_result` raises.
+    Raises what `pipelines.results.hub.upload.upload_result` raises.
     """
     settings = build(UploadSettings, {"folder": folder, "hub": hub, "public": public})
     return upload_result(settings.folder, settings.hub, settings.public)
@@ -239,7 +240,7 @@ def upload(folder: str, hub: str, *, public: bool = False) -> Upload:
 def retry(scored: str, **options: Any) -> RetrySummary:
     """Score failed responses again, in place: `retry("scored/", reasons="engine_timeout,no_verdict")`.
 
-    Raises what `pipelines.rescoring.retry_rows.retry` raises.
+    Raises what `pipelines.workflows.rescoring.retry_rows.retry` raises.
     """
     return retry_rows.retry(build(RetrySettings, {"scored": scored, **options}), watched())
 
@@ -248,7 +249,8 @@ def retry(scored: str, **options: Any) -> RetrySummary:
 def verify(scored: str, **options: Any) -> VerifySummary:
     """Check every part, and score a sample of rows again: `verify("scored/", sample=200)`; 0 starts no engine.
 
-    What is found is in the summary, and raises nothing. Raises what `pipelines.rescoring.verify_folder.verify` raises.
+    What is found is in the summary, and raises nothing. Raises what `verify` of
+    `pipelines.workflows.rescoring.verify_folder` raises.
     """
     return verify_folder.verify(build(VerifySettings, {"scored": scored, **options}), watched())
 

@@ -26,8 +26,8 @@ from deploy import api
 from pipelines.cli.app import cli
 from pipelines.cli.flags import given_options
 from pipelines.cli.grouped_help import settable
-from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.formats import SHAPES
+from pipelines.data.formats import SHAPES
+from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.hub_settings import UploadSettings
@@ -44,26 +44,26 @@ COMMANDS = list(commands())
 RUN_BY = {
     "score": "tests/end_to_end/test_command_line.py",
     "filter": "tests/end_to_end/test_real_engine.py",
-    "ensemble": "tests/pipelines/ensembles/test_score_ensemble.py",
+    "ensemble": "tests/pipelines/workflows/ensembles/test_score_ensemble.py",
     "run": "tests/end_to_end/test_command_line.py",
-    "report": "tests/pipelines/html_report/test_page_in_browser.py",
-    "diff": "tests/pipelines/comparison/test_diff_command.py",
-    "upload": "tests/pipelines/hub/test_upload.py",
+    "report": "tests/pipelines/results/html_report/test_page_in_browser.py",
+    "diff": "tests/pipelines/results/comparison/test_diff_command.py",
+    "upload": "tests/pipelines/results/hub/test_upload.py",
     "status": "tests/end_to_end/test_long_work.py",
     "models": "tests/end_to_end/test_command_line.py",
     "check": "tests/end_to_end/test_command_line.py",
     "sample": "tests/end_to_end/test_best_of_n.py",
     "refine": "tests/end_to_end/test_best_of_n.py",
-    "choose": "tests/pipelines/exports/test_export_job.py",
-    "pairs": "tests/pipelines/exports/test_export_job.py",
-    "export": "tests/pipelines/exports/test_export_job.py",
-    "evaluate": "tests/pipelines/evaluation/test_evaluate_corpus.py",
-    "plan": "tests/pipelines/estimate/test_forecast.py",
+    "choose": "tests/pipelines/results/exports/test_export_job.py",
+    "pairs": "tests/pipelines/results/exports/test_export_job.py",
+    "export": "tests/pipelines/results/exports/test_export_job.py",
+    "evaluate": "tests/pipelines/results/evaluation/test_evaluate_corpus.py",
+    "plan": "tests/pipelines/workflows/estimate/test_forecast.py",
     "submit": "tests/end_to_end/test_job_submit.py",
     "serve": "tests/support/endpoints.py",
     "completion": "tests/pipelines/cli/test_help.py",
-    "retry": "tests/pipelines/rescoring/test_retry_rows.py",
-    "verify": "tests/pipelines/rescoring/test_verify_folder.py",
+    "retry": "tests/pipelines/workflows/rescoring/test_retry_rows.py",
+    "verify": "tests/pipelines/workflows/rescoring/test_verify_folder.py",
 }
 """A test that runs each of the commands of `assay` that are shown."""
 
@@ -287,7 +287,7 @@ def test_tables_name_all_that_there_is() -> None:
 def test_the_package_map_is_that_of_the_contracts() -> None:
     (shown,) = [block.text for block in blocks() if block.text.startswith("deploy  ")]
     layers: dict[str, list[str]] = {}
-    for name, layer in re.findall(r"^(\w*) *?(?: {2}(\w+(?: \| \w+)*))?(?: {2,}.*)?$", shown, re.MULTILINE):
+    for name, layer in re.findall(r"^([\w.]*) *?(?: {2}(\w+(?: \| \w+)*))?(?: {2,}.*)?$", shown, re.MULTILINE):
         if name:
             layers[name] = []
         elif layer:

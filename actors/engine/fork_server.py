@@ -9,7 +9,7 @@ thread, which sleeps. Engines forked beside it on an H200 started, computed and 
 A forked process gets what a spawned one would inherit: environment, standard output and error, and the reaper's mark. It
 ends with the process that requested it and with the server. The server ends with the process that started it: the one that
 requests engines, or, on CPUs, the command that starts a Ray of its own. There the import runs beside Ray's start, all
-engines share the server, and Ray's workers for their actors are forked from it as well (`pipelines.runtime.private_ray`):
+engines share the server, and Ray's workers for their actors are forked from it as well (`private_ray` of `pipelines`):
 those need the same modules. Linux only; `ASSAY_FORK_SERVER=0` spawns instead.
 """
 

@@ -29,7 +29,7 @@ from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
 from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns
 from deploy.wire.json_route import JsonRoute
-from pipelines.formats.content import conversation, is_blank, refuse_answered, text
+from pipelines.data.formats.content import conversation, is_blank, refuse_answered, text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

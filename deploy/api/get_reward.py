@@ -18,8 +18,8 @@ from deploy.errors import ApiError, BadRequest
 from deploy.models.work import off_loop
 from deploy.wire.bodies import Listed, RequestBody, Serving
 from deploy.wire.json_route import JsonRoute
-from pipelines.formats.chat_templates import TEMPLATES, ParsedPrompt, split_by_any
-from pipelines.formats.content import text
+from pipelines.data.formats.chat_templates import TEMPLATES, ParsedPrompt, split_by_any
+from pipelines.data.formats.content import text
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

@@ -10,7 +10,7 @@ from actors.records import Reasoning
 from deploy.errors import ApiError
 from deploy.models.service import ServedModel
 from deploy.wire.bodies import Serving
-from pipelines.run_folder.manifest import ENGINE, versions
+from pipelines.folders.run_folder.manifest import ENGINE, versions
 
 _VERSIONS = {name: version for name, version in versions().items() if name in ENGINE}
 

@@ -16,7 +16,7 @@ from deploy.metrics.counters import tokens_of
 from deploy.models.work import off_loop
 from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns, read_score_request
 from deploy.wire.json_route import JsonRoute
-from pipelines.formats.content import conversation, refuse_answered, text
+from pipelines.data.formats.content import conversation, refuse_answered, text
 
 router = APIRouter(tags=["rewards"], route_class=JsonRoute)
 

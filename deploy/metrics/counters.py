@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from actors.records import Score
-from pipelines.runtime.ray_meters import counter, gauge, histogram
+from pipelines.run.runtime.ray_meters import counter, gauge, histogram
 
 _SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0]
 _EDGES = [-50, -20, -10, -5, -3, -2, -1, -0.5, 0, 0.25, 0.5, 0.75, 1, 2, 3, 4, 5, 10, 20, 50]

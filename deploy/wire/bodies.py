@@ -11,7 +11,7 @@ from actors.records import Message, Reason, Response, ScoreRequest, Shown
 from actors.text.reasoning import with_reasoning
 from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import Service
-from pipelines.formats.content import conversation, final, refuse_answered, text
+from pipelines.data.formats.content import conversation, final, refuse_answered, text
 
 T = TypeVar("T")
 

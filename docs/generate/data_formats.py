@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
-from pipelines.evaluation.benchmark import Benchmark
-from pipelines.evaluation.benchmarks import benchmarks
-from pipelines.exports.trainer_format import PairFormat, ResponseFormat
-from pipelines.exports.trainer_messages import Refusal
-from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.formats import FORMATS, MIXED, PROMPT_SHAPES, SHAPES, Shape
+from pipelines.data.formats import FORMATS, MIXED, PROMPT_SHAPES, SHAPES, Shape
+from pipelines.results.evaluation.benchmark import Benchmark
+from pipelines.results.evaluation.benchmarks import benchmarks
+from pipelines.results.exports.trainer_format import PairFormat, ResponseFormat
+from pipelines.results.exports.trainer_messages import Refusal
+from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
 REFUSALS: Mapping[Refusal, str] = {
     Refusal.TOOL_TURN: "a turn of a tool, which the format has no place for",

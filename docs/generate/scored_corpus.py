@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from docs.generate.markdown import Page, code, document, heading, table, text
-from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.resolve_run import resolve
-from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT, Columns
-from pipelines.run_folder.manifest import NAME
-from pipelines.scored_corpus.summary import Summary
+from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, SUSPECT, Columns
+from pipelines.folders.run_folder.manifest import NAME
+from pipelines.folders.scored_corpus.summary import Summary
+from pipelines.run.prepare.identity import manifest_of
+from pipelines.run.prepare.resolve_run import resolve
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
 

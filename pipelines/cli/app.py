@@ -17,9 +17,9 @@ from actors.errors import AssayError, AuditError, GateFailed, UserError
 from actors.text.visible import visible
 from pipelines.cli.flags import argument, build_from, json_option, option, recipe_assignments, settings_options, silence_ray
 from pipelines.cli.grouped_help import Command, CommandGroup
+from pipelines.data.storage import is_in_job
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
 from pipelines.settings.setting_names import setting_names
-from pipelines.storage import is_in_job
 
 PROGRAM = "assay"
 _BROKEN_PIPE = 141
@@ -291,7 +291,7 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     from pipelines.cli import recipe_preflight
     from pipelines.cli.commands import sampling
     from pipelines.cli.plain_console import tell
-    from pipelines.exports import export_commands
+    from pipelines.results.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
     steps = read_recipe(recipe, assignments).steps
@@ -328,8 +328,8 @@ def completion(shell: str) -> None:
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
     from pipelines.cli.plain_console import tell
     from pipelines.cli.report import ensemble_report
-    from pipelines.ensembles import score_ensemble
-    from pipelines.runtime.progress import Lines
+    from pipelines.run.runtime.progress import Lines
+    from pipelines.workflows.ensembles import score_ensemble
 
     with silence_ray():
         summary = score_ensemble.ensemble(settings, Lines())
@@ -340,8 +340,8 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
 def _filter(settings: FilterSettings, as_json: bool) -> None:
     from pipelines.cli.plain_console import tell_made
     from pipelines.cli.report import kept_report
-    from pipelines.filtering import filter_corpus
-    from pipelines.hub.upload import run_and_upload
+    from pipelines.results.filtering import filter_corpus
+    from pipelines.results.hub.upload import run_and_upload
 
     summary, upload = run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))
     tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

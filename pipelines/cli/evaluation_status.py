@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.errors import SourceError
-from pipelines import storage
 from pipelines.cli.status import RunState
 from pipelines.cli.status import status as run_status
-from pipelines.corpus.assay_folders import PUBLISHED_SUFFIX
+from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import PUBLISHED_SUFFIX
 
 _RESULTS, _SCORED = "results.json", "scored"
 _NAMED = re.compile(r"([\w-]+)=.+", re.DOTALL)

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _PLACES: Mapping[str, str] = {
-    "pairs trainer": "pipelines.exports.trainers:PAIR_FORMATS",
-    "export trainer": "pipelines.exports.trainers:RESPONSE_FORMATS",
-    "sample format": "pipelines.formats:PROMPT_FORMATS",
-    "refine format": "pipelines.formats:PROMPT_FORMATS",
-    "score format": "pipelines.formats:FORMATS",
-    "plan format": "pipelines.formats:FORMATS",
-    "ensemble format": "pipelines.formats:FORMATS",
+    "pairs trainer": "pipelines.results.exports.trainers:PAIR_FORMATS",
+    "export trainer": "pipelines.results.exports.trainers:RESPONSE_FORMATS",
+    "sample format": "pipelines.data.formats:PROMPT_FORMATS",
+    "refine format": "pipelines.data.formats:PROMPT_FORMATS",
+    "score format": "pipelines.data.formats:FORMATS",
+    "plan format": "pipelines.data.formats:FORMATS",
+    "ensemble format": "pipelines.data.formats:FORMATS",
     "family": "actors.reward_model:families",
 }
 """Where the names are that an option takes; keys are an option's name, or a command and an option."""

@@ -13,7 +13,7 @@ from rich.text import Text
 from actors.text.visible import line
 
 if TYPE_CHECKING:
-    from pipelines.hub.upload import Upload
+    from pipelines.results.hub.upload import Upload
 
 Report = Iterator[str | Table]
 """What a command says at its end: lines of text, and tables."""

@@ -11,11 +11,11 @@ from rich.table import Table
 from actors.capacity.throughputs import PEAK_SOURCE
 from actors.text.counted import counts_text, number_of
 from pipelines.cli.plain_console import Report
-from pipelines.corpus.find_corpus import left_out_message
-from pipelines.estimate.forecast import CorpusPlan
-from pipelines.estimate.intervals import Estimate
-from pipelines.runtime.progress import duration
-from pipelines.runtime.screens import screen
+from pipelines.data.corpus.find_corpus import left_out_message
+from pipelines.run.runtime.progress import duration
+from pipelines.run.runtime.screens import screen
+from pipelines.workflows.estimate.forecast import CorpusPlan
+from pipelines.workflows.estimate.intervals import Estimate
 
 _NOISE = 1e-6  # of sums of floats
 _NAMES = {

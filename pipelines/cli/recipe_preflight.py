@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from actors.errors import SettingsError
-from pipelines import storage
-from pipelines.ensembles import score_ensemble
-from pipelines.exports import export_job
-from pipelines.exports.export_commands import JOBS
-from pipelines.exports.export_counts import ExportSummary
-from pipelines.filtering import filter_corpus
-from pipelines.filtering.filter_step import KeepSummary
-from pipelines.prepare import resolve_run
-from pipelines.run_folder.columns import Columns
-from pipelines.sampling import sample_prompts
-from pipelines.scored_corpus import scored_folder
+from pipelines.data import storage
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.scored_corpus import scored_folder
+from pipelines.results.exports import export_job
+from pipelines.results.exports.export_commands import JOBS
+from pipelines.results.exports.export_counts import ExportSummary
+from pipelines.results.filtering import filter_corpus
+from pipelines.results.filtering.filter_step import KeepSummary
+from pipelines.run.prepare import resolve_run
+from pipelines.run.sampling import sample_prompts
 from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.workflows.ensembles import score_ensemble
 
 
 def check_steps(steps: Mapping[str, Any]) -> None:

@@ -9,16 +9,16 @@ from rich.table import Table
 from actors.records import Reason, Reasoning
 from actors.text.counted import counts_text
 from pipelines.cli.plain_console import Report
-from pipelines.corpus.find_corpus import left_out_message
-from pipelines.ensembles.score_ensemble import EnsembleSummary
-from pipelines.exports.export_counts import ExportSummary
-from pipelines.filtering.filter_corpus import KeepSummary
-from pipelines.run_folder.columns import FROM_STORE, REASONED, SUSPECT
-from pipelines.sampling.refine_prompts import RefineSummary
-from pipelines.sampling.sample_prompts import SampleSummary
-from pipelines.scored_corpus.candidates import LabelAgreement
-from pipelines.scored_corpus.summary import QUANTILES, Summary, quantile_title
+from pipelines.data.corpus.find_corpus import left_out_message
+from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, SUSPECT
+from pipelines.folders.scored_corpus.candidates import LabelAgreement
+from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, quantile_title
+from pipelines.results.exports.export_counts import ExportSummary
+from pipelines.results.filtering.filter_corpus import KeepSummary
+from pipelines.run.sampling.refine_prompts import RefineSummary
+from pipelines.run.sampling.sample_prompts import SampleSummary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
 
 MADE_UP = "These numbers are made up: --engine fake is for trying a pipeline out"
 _MOST_CAUSES = 5

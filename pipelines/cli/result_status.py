@@ -9,15 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SourceError
-from pipelines import storage
 from pipelines.cli.evaluation_status import EvaluatedRun, evaluated_runs
 from pipelines.cli.status import RunHolder, RunState, read_recipe_path, state_of
-from pipelines.corpus.assay_folders import EVALUATED, FILTER, RESULTS, OutputKind
-from pipelines.run_folder.manifest import read_manifest
-from pipelines.run_folder.output_folder import parts_fingerprint, read_notes
-from pipelines.run_folder.parts import Parts
-from pipelines.storage import error_text
-from pipelines.storage.lease import read_holding
+from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import EVALUATED, FILTER, RESULTS, OutputKind
+from pipelines.data.storage import error_text
+from pipelines.data.storage.lease import read_holding
+from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.folders.run_folder.output_folder import parts_fingerprint, read_notes
+from pipelines.folders.run_folder.parts import Parts
 
 ROWS_OF = {"filter": "responses", "choose": "candidates", "pairs": "pairs", "export": "rows", "evaluate": "items"}
 """What the rows of each result are."""

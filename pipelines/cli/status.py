@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from actors.errors import AuditError, SourceError
-from pipelines import storage
-from pipelines.corpus.assay_folders import describe
-from pipelines.run_folder.columns import REASON
-from pipelines.run_folder.coverage import audit
-from pipelines.run_folder.manifest import Manifest, read_manifest
-from pipelines.run_folder.member_runs import is_fake
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts, is_empty, read_tables
-from pipelines.runtime.progress import Meter
+from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import describe
+from pipelines.data.storage import Entry, error_text
+from pipelines.data.storage.lease import Holding, read_holding
+from pipelines.folders.run_folder.columns import REASON
+from pipelines.folders.run_folder.coverage import audit
+from pipelines.folders.run_folder.manifest import Manifest, read_manifest
+from pipelines.folders.run_folder.member_runs import is_fake
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts, is_empty, read_tables
+from pipelines.run.runtime.progress import Meter
 from pipelines.settings import recipe
 from pipelines.settings.rescore_settings import RETRIED
-from pipelines.storage import Entry, error_text
-from pipelines.storage.lease import Holding, read_holding
 
 _RECENT_PARTS = 100
 """The rate and the remaining time are estimated from the newest 100 parts: the rate of the start would mislead."""

@@ -18,7 +18,7 @@ from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunState, RunStatus
 from pipelines.cli.status import status as run_status
-from pipelines.runtime.progress import duration
+from pipelines.run.runtime.progress import duration
 
 _STOPPED, _INTERRUPTED = 3, 130
 """Exit codes of a watch: the run ended early, as of the run itself; Ctrl-C."""

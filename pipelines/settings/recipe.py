@@ -7,7 +7,8 @@ import yaml
 
 from actors.errors import OutputError, SettingsError
 from actors.settings.base import Settings, plain_type
-from pipelines import storage
+from pipelines.data import storage
+from pipelines.data.storage import error_text
 from pipelines.settings.assignments import assign, read_assignments
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import Leaf, from_yaml, leaves, validate
@@ -20,7 +21,6 @@ from pipelines.settings.run_settings import (
     ScoreSettings,
 )
 from pipelines.settings.setting_names import setting_names
-from pipelines.storage import error_text
 
 
 class Recipe(Settings):

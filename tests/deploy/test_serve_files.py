@@ -47,7 +47,7 @@ def _keys(value: Any, place: str = "") -> set[str]:
     ("dashboard", "measuring"),
     [
         ("endpoint", ["deploy/metrics/counters.py", "actors/workers/serve_actor.py"]),
-        ("runs", ["pipelines/runtime/run_metrics.py"]),
+        ("runs", ["pipelines/run/runtime/run_metrics.py"]),
     ],
 )
 def test_a_dashboard_shows_what_is_measured(dashboard: str, measuring: list[str]) -> None:
@@ -60,7 +60,7 @@ def test_a_dashboard_shows_what_is_measured(dashboard: str, measuring: list[str]
 
 
 def test_the_guide_lists_the_metrics_of_runs() -> None:
-    measured = set(re.findall(r'"(assay_run_\w+)"', (REPOSITORY / "pipelines/runtime/run_metrics.py").read_text()))
+    measured = set(re.findall(r'"(assay_run_\w+)"', (REPOSITORY / "pipelines/run/runtime/run_metrics.py").read_text()))
     listed = re.findall(r"^\| `ray_(assay_run_\w+)", (REPOSITORY / "docs/guides/clusters.md").read_text(), re.MULTILINE)
     assert sorted(listed) == sorted(measured)
 

@@ -23,9 +23,9 @@ from docs.generate.python_api import functions
 from docs.generate.write import write
 from pipelines.cli import app
 from pipelines.cli.grouped_help import settable, setting_form
-from pipelines.exports.trainer_messages import Refusal
-from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.formats import PROMPT_SHAPES, SHAPES
+from pipelines.data.formats import PROMPT_SHAPES, SHAPES
+from pipelines.results.exports.trainer_messages import Refusal
+from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from pipelines.settings.options import leaves
 from pipelines.settings.run_settings import RowSettings
 from tests.conftest import REPOSITORY

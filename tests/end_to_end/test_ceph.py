@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from s3fs import S3FileSystem
 
-from pipelines.run_folder.parts import Parts
+from pipelines.folders.run_folder.parts import Parts
 from tests.support.ceph import Ceph, running_ceph
 from tests.support.commands import actors_of, kill, refusal_of, running, summary, wait_until
 from tests.support.corpora import lines, rows

@@ -16,10 +16,10 @@ from actors.records import Message, Response, Role, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import RenderSettings
-from pipelines.benchmarking.score_benchmarks import score_and_evaluate
-from pipelines.runtime.progress import Silent
+from pipelines.run.runtime.progress import Silent
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
+from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 from tests.support.corpora import lines, scored, write
 from tests.support.endpoints import answers, free_port, wait
 from tests.support.models import built_in_engine, reward_model

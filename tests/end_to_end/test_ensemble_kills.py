@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.ensembles import score_ensemble
-from pipelines.ensembles.score_ensemble import ensemble
-from pipelines.run_folder.parts import Parts
+from pipelines.folders.run_folder.parts import Parts
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
+from pipelines.workflows.ensembles import score_ensemble
+from pipelines.workflows.ensembles.score_ensemble import ensemble
 from tests.support.commands import kill, parts_of, running, wait_until
 from tests.support.corpora import chat, lines, write
 
@@ -24,7 +24,7 @@ PROMPTS, RESPONSES = 30, 6
 
 ENSEMBLE = """
 import json, sys
-from pipelines.ensembles import score_ensemble
+from pipelines.workflows.ensembles import score_ensemble
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
 if "max_in_flight" in (settings := json.loads(sys.argv[1])):

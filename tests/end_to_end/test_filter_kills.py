@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.filtering.filter_corpus import KeepSummary, keep
+from pipelines.results.filtering.filter_corpus import KeepSummary, keep
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.commands import kill, running, wait_until
 from tests.support.selections import corpus, grades, numbers, prompts_of
@@ -15,7 +15,7 @@ ROWS = 800
 
 FILTER = """
 import json, sys
-from pipelines.filtering import filter_corpus
+from pipelines.results.filtering import filter_corpus
 from pipelines.settings.run_settings import FilterSettings
 filter_corpus._GROUP_PARTS = filter_corpus._OUTPUT_BYTES = 1
 filter_corpus.keep(FilterSettings(**json.loads(sys.argv[1])))

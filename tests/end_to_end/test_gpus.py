@@ -12,8 +12,8 @@ import pipelines
 from actors.capacity.sizes import SIZES
 from actors.errors import EngineError, SettingsError
 from actors.launch import placement
-from pipelines.runtime.progress import Silent
-from pipelines.scoring.score_corpus import score
+from pipelines.run.runtime.progress import Silent
+from pipelines.run.scoring.score_corpus import score
 from tests.support.clusters import cluster
 from tests.support.commands import summary
 from tests.support.corpora import Notes, lines, rows, scored, settings, write

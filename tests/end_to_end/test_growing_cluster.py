@@ -10,7 +10,7 @@ import pytest
 from ray._private.state import state
 
 from actors.engine.fork_server import SWITCH, share
-from pipelines.run_folder.parts import Parts
+from pipelines.folders.run_folder.parts import Parts
 from tests.support.commands import running, wait_until
 from tests.support.corpora import lines, rows, scored, write
 from tests.support.endpoints import wait

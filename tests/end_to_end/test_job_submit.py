@@ -186,7 +186,7 @@ def test_our_line_of_the_guide_with_its_progress_as_it_comes(tmp_path: Path) -> 
 @pytest.mark.long
 def test_the_log_is_whole_though_the_connection_goes_silent_and_breaks(tmp_path: Path) -> None:
     recipe(tmp_path, SLOW)
-    quick = "import pipelines.runtime.submit_job as s; s._QUIET_S = 4.0; from pipelines.cli.app import main; main()"
+    quick = "import pipelines.run.runtime.submit_job as s; s._QUIET_S = 4.0; from pipelines.cli.app import main; main()"
     with (
         Wire(DASHBOARD) as wire,
         following(tmp_path, address=wire.address, program=(BIN / "python", "-c", quick)) as submitted,

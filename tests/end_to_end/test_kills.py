@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from actors.errors import AuditError, UserError
-from pipelines.filtering.filter_corpus import keep
+from pipelines.data.storage import LEASE
+from pipelines.data.storage.lease import STALE_S
+from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.run_settings import FilterSettings
-from pipelines.storage import LEASE
-from pipelines.storage.lease import STALE_S
 from tests.support.commands import (
     PATIENCE_S,
     actors_of,

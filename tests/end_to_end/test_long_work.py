@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.storage.lease import lease
+from pipelines.data.storage.lease import lease
 from tests.conftest import REPOSITORY
 from tests.support.commands import assay, parts_of, summary, wait_until
 from tests.support.corpora import lines, rows, write

@@ -9,12 +9,12 @@ import pytest
 
 from actors.errors import RunStopped
 from actors.launch import placement
-from pipelines.run_folder.parts import Parts
-from pipelines.runtime import lost_engines
-from pipelines.sampling.sample_prompts import sample
-from pipelines.scoring.score_corpus import score
-from tests.pipelines.sampling.test_endpoint_policy import Endpoint
-from tests.pipelines.sampling.test_sample_prompts import prompts, told
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.run.runtime import lost_engines
+from pipelines.run.sampling.sample_prompts import sample
+from pipelines.run.scoring.score_corpus import score
+from tests.pipelines.run.sampling.test_endpoint_policy import Endpoint
+from tests.pipelines.run.sampling.test_sample_prompts import prompts, told
 from tests.support.clusters import add, cluster
 from tests.support.corpora import Notes, lines, rows, scored, settings, write
 from tests.support.endpoints import listening, wait

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.run_folder.part import Part
+from pipelines.folders.run_folder.part import Part
 from tests.support.commands import kill, parts_of, running, summary, wait_until
 from tests.support.corpora import lines, rows, scored, write
 from tests.support.failures import fail

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actors.records import Reason
-from pipelines.formats import RowRequests
+from pipelines.data.formats import RowRequests
 
 
 def user(content: object) -> dict[str, object]:

@@ -12,20 +12,20 @@ import pyarrow as pa
 
 from actors.records import Message, Reading, Reason, RenderedRequest, Role, Score, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.corpus.readers import START, read
-from pipelines.formats import CANDIDATE, RowShape, with_policy_system
-from pipelines.prepare.identity import manifest_of
-from pipelines.prepare.resolve_run import resolve
-from pipelines.prepare.score_requests import prepare, prepared_rows
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.folder_state import FolderState
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts
-from pipelines.scored_corpus.candidates import Candidate, Content
-from pipelines.scoring.score_corpus import Run, open_run, step_settings
-from pipelines.scoring.score_step import outcomes_of, requests_of, scored_table, stretches
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.data.corpus.readers import START, read
+from pipelines.data.formats import CANDIDATE, RowShape, with_policy_system
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.run_folder.folder_state import FolderState
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.folders.scored_corpus.candidates import Candidate, Content
+from pipelines.run.prepare.identity import manifest_of
+from pipelines.run.prepare.resolve_run import resolve
+from pipelines.run.prepare.score_requests import prepare, prepared_rows
+from pipelines.run.scoring.score_corpus import Run, open_run, step_settings
+from pipelines.run.scoring.score_step import outcomes_of, requests_of, scored_table, stretches
 from pipelines.settings.run_settings import ScoreSettings
 from tests.support.corpora import RUN
 

@@ -11,7 +11,7 @@ from ray._private import ray_constants
 from ray.cluster_utils import Cluster
 
 from actors.engine import fork_server
-from pipelines.runtime.private_ray import ray_worker
+from pipelines.run.runtime.private_ray import ray_worker
 from tests.support.local_ray import end_ray
 
 _STORE = {"object_store_memory": 200 * 2**20}

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.run_folder.parts import Parts
-from pipelines.runtime.progress import Silent
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.run.runtime.progress import Silent
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
 
@@ -70,7 +70,7 @@ class Notes(Silent):
         self.all: list[str] = []
 
     def noted(self, text: str) -> None:
-        """See `pipelines.runtime.progress.Progress`."""
+        """See `pipelines.run.runtime.progress.Progress`."""
         self.all.append(text)
 
     @property

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.run_folder import output_folder
-from pipelines.storage.local_files import LocalFolder
+from pipelines.data.storage.local_files import LocalFolder
+from pipelines.folders.run_folder import output_folder
 
 
 def die_in_start(patch: pytest.MonkeyPatch, deletions: int) -> None:

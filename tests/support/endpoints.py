@@ -242,7 +242,7 @@ def ray_head(**environment: str) -> Iterator[str]:
 
 _HEAD = """
 import signal, sys
-from pipelines.runtime.private_ray.ray_start import start_ray
+from pipelines.run.runtime.private_ray.ray_start import start_ray
 start_ray(
     address="local", num_cpus=4, object_store_memory=200 * 2**20,
     include_dashboard=True, dashboard_host="127.0.0.1", dashboard_port=int(sys.argv[1]),

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from actors.records import Reading, Reason, Score
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.ensembles.score_ensemble import combine
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.member_runs import folder_of
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.folders.run_folder.member_runs import folder_of
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts
 from pipelines.settings.run_settings import Combine, CombineSettings
+from pipelines.workflows.ensembles.score_ensemble import combine
 from tests.support.corpora import RUN
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "", reserved=("suspect",))

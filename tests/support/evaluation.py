@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pipelines.evaluation.benchmark import Benchmark, Item
-from pipelines.evaluation.grades import Grades
-from pipelines.evaluation.statistics.intervals import mean_cells
+from pipelines.results.evaluation.benchmark import Benchmark, Item
+from pipelines.results.evaluation.grades import Grades
+from pipelines.results.evaluation.statistics.intervals import mean_cells
 
 
 def item(rewards: Mapping[str, float | None], row: str = "f:0", **fields: object) -> Item:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.part_content import encode
-from pipelines.run_folder.parts import Parts
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.part_content import encode
+from pipelines.folders.run_folder.parts import Parts
 
 
 def metadata_of(table: pa.Table) -> dict[str, str]:

@@ -28,7 +28,7 @@ def use_ray(environment: dict[str, str]) -> None:
     """See to it that this process has a Ray of ours, whose workers have these environment variables, too."""
     import ray  # 0.5 s of CPU, which a test without Ray needn't wait for
 
-    from pipelines.runtime.private_ray.ray_start import start_ray
+    from pipelines.run.runtime.private_ray.ray_start import start_ray
 
     if ray.is_initialized() and environment.items() <= _started.get(ray.get_runtime_context().gcs_address, {"": ""}).items():
         return

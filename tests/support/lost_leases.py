@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.storage import LEASE
-from pipelines.storage import lease as leases
-from pipelines.storage.lease import Holder
+from pipelines.data.storage import LEASE
+from pipelines.data.storage import lease as leases
+from pipelines.data.storage.lease import Holder
 
 
 def take_over(folder: Path) -> None:

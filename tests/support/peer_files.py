@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.evaluation.evaluate_corpus import evaluate
-from pipelines.evaluation.results import Evaluation
-from pipelines.formats import RowShape
+from pipelines.data.formats import RowShape
+from pipelines.results.evaluation.evaluate_corpus import evaluate
+from pipelines.results.evaluation.results import Evaluation
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
 from tests.support.candidates import judged_corpus, scored_corpus

@@ -5,7 +5,7 @@ import math
 import psutil
 
 from actors.engine.fork_server import SWITCH
-from pipelines.runtime.private_ray import ray_worker
+from pipelines.run.runtime.private_ray import ray_worker
 
 
 def family(process: psutil.Process) -> list[psutil.Process]:

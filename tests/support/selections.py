@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.records import Reading, Reason, Score
-from pipelines.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.run_folder.columns import Columns
-from pipelines.run_folder.manifest import Manifest
-from pipelines.run_folder.part import Counts, Part
-from pipelines.run_folder.parts import Parts
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts
 from tests.support.corpora import RUN
 
 COLUMNS = Columns(pa.schema([("n", pa.int64())]), ("reward",), "")

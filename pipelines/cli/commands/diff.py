@@ -14,7 +14,7 @@ from pipelines.cli.plain_console import Report, tell
 from pipelines.settings.diff_settings import DiffSettings
 
 if TYPE_CHECKING:
-    from pipelines.comparison.results import Differences
+    from pipelines.results.comparison.results import Differences
 
 _SHOWN_CHARACTERS = 70
 
@@ -31,7 +31,7 @@ def diff(as_json: bool, **options: Any) -> None:
     and so on what that filter would keep in one and not in the other. Starts no engine. Exit code 5 if a gate doesn't let
     the differences pass: --max-move, --min-rank-correlation, --max-status-changes, --max-kept-changes, --max-unmatched.
     """
-    from pipelines.comparison.diff_folders import diff as compare
+    from pipelines.results.comparison.diff_folders import diff as compare
 
     differences = compare(build_from(DiffSettings, options))
     tell(as_json, differences.as_json(), _report(differences))

@@ -17,9 +17,9 @@ from pipelines.cli.plain_console import Report, tell
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
-    from pipelines.evaluation.gate import BaselineComparison, Drift
-    from pipelines.evaluation.results import Results
-    from pipelines.evaluation.sections import Section
+    from pipelines.results.evaluation.gate import BaselineComparison, Drift
+    from pipelines.results.evaluation.results import Results
+    from pipelines.results.evaluation.sections import Section
 
 _SHOWN_FLIPS = 20
 
@@ -42,7 +42,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
     With --against, SCORED may be folders of results; exit code 5 if a headline fell by more than --max-drop.
     """
-    from pipelines.evaluation.saved_results import is_results
+    from pipelines.results.evaluation.saved_results import is_results
 
     settings = build_from(EvaluateSettings, options)
     if junit is not None and settings.against is None:
@@ -65,7 +65,7 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
 
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
-    from pipelines.evaluation.evaluate_corpus import evaluate as run
+    from pipelines.results.evaluation.evaluate_corpus import evaluate as run
 
     results = _score_and_evaluate(settings) if settings.scores_files else run(settings)
     if not quiet:
@@ -73,8 +73,8 @@ def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False)
 
 
 def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
-    from pipelines.benchmarking.score_benchmarks import score_and_evaluate
-    from pipelines.runtime.progress import Lines
+    from pipelines.run.runtime.progress import Lines
+    from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 
     with silence_ray():
         first_step = "starting the engines" if settings.endpoint is None else "asking the endpoint"
@@ -83,9 +83,9 @@ def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
 
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:
     """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
-    from pipelines.evaluation.evaluate_corpus import write_file
-    from pipelines.evaluation.gate import compare, junit
-    from pipelines.evaluation.saved_results import read_results
+    from pipelines.results.evaluation.evaluate_corpus import write_file
+    from pipelines.results.evaluation.gate import compare, junit
+    from pipelines.results.evaluation.saved_results import read_results
 
     results = [evaluation for folder in folders for evaluation in read_results(folder)]
     comparisons = compare(results, read_results(str(settings.against)))
@@ -100,7 +100,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
 
 
 def _comparison_report(comparison: "BaselineComparison") -> Report:
-    from pipelines.evaluation.results import MADE_UP
+    from pipelines.results.evaluation.results import MADE_UP
 
     title = f"{comparison.model} on {comparison.benchmark}, against {comparison.baseline_model}"
     if comparison.is_gone:

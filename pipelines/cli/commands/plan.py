@@ -31,7 +31,7 @@ def plan(inputs: tuple[str, ...], as_table: bool, as_json: bool, **options: Any)
     With --tensor-parallel, checks that layout instead of finding one.
     """
     if as_table:
-        from pipelines.estimate.layouts import layout_table
+        from pipelines.workflows.estimate.layouts import layout_table
 
         for line in layout_table():
             click.echo(line)
@@ -74,7 +74,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
 
 def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:
     from pipelines.cli.plan_report import TokenisingProgress, plan_report
-    from pipelines.estimate.forecast import corpus_plan
+    from pipelines.workflows.estimate.forecast import corpus_plan
 
     progress = TokenisingProgress(sys.stderr)
     forecast = corpus_plan(settings, progress.update)
@@ -83,7 +83,7 @@ def _plan_corpus(settings: PlanSettings, as_json: bool) -> None:
 
 
 def _show_layout(options: Mapping[str, Any], as_json: bool) -> None:
-    from pipelines.estimate.layouts import layout_of
+    from pipelines.workflows.estimate.layouts import layout_of
 
     of_corpus = sorted(options.keys() - {leaf.name for leaf in leaves(LayoutSettings)})
     if of_corpus:

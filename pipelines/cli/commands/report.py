@@ -22,7 +22,7 @@ def report(is_opened: bool, as_json: bool, **options: Any) -> None:
     The page has counts and reasons, the distribution of every output, what a cut keeps, what the reward goes along with, and
     examples. It opens from disk and asks no other host. No engine starts.
     """
-    from pipelines.html_report.build import build
+    from pipelines.results.html_report.build import build
 
     written = build(build_from(ReportSettings, options))
     warnings = [f"Warning: {warning}" for warning in written.warnings]

@@ -9,7 +9,7 @@ from pipelines.cli.plain_console import tell
 from pipelines.settings.rescore_settings import RetrySettings
 
 if TYPE_CHECKING:
-    from pipelines.rescoring.retry_rows import RetrySummary
+    from pipelines.workflows.rescoring.retry_rows import RetrySummary
 
 
 @command()
@@ -22,8 +22,8 @@ def retry(as_json: bool, **options: Any) -> None:
     The model and its settings must be those of the run. All other rows keep their numbers. If it is interrupted, run the
     same command again.
     """
-    from pipelines.rescoring import retry_rows
-    from pipelines.runtime.progress import Lines
+    from pipelines.run.runtime.progress import Lines
+    from pipelines.workflows.rescoring import retry_rows
 
     with silence_ray():
         summary = retry_rows.retry(build_from(RetrySettings, options), Lines())

@@ -12,7 +12,7 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
-    from pipelines.scored_corpus.summary import Summary
+    from pipelines.folders.scored_corpus.summary import Summary
 
 
 @command()
@@ -79,10 +79,10 @@ def do_run(
 ) -> None:
     """Run the step `score`, `sample` or `refine`, and `jobs` on each part."""
     from pipelines.cli import report
-    from pipelines.observers import observers_of
-    from pipelines.runtime.progress import Lines
-    from pipelines.sampling import refine_prompts, sample_prompts
-    from pipelines.scoring import score_corpus
+    from pipelines.run.runtime.progress import Lines
+    from pipelines.run.sampling import refine_prompts, sample_prompts
+    from pipelines.run.scoring import score_corpus
+    from pipelines.workflows.observers import observers_of
 
     steps: dict[str, tuple[Callable[..., Any], Callable[..., Report]]] = {
         "score": (score_corpus.score, report.scored_report),
@@ -107,9 +107,9 @@ def tell_run(as_json: bool, document: dict[str, Any], report: Iterable[str | Tab
 def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSettings, as_json: bool) -> None:
     """Run the step `choose`, `pairs` or `export`, and print its summary."""
     from pipelines.cli.report import export_report
-    from pipelines.exports.export_commands import JOBS
-    from pipelines.exports.export_job import run_export
-    from pipelines.hub.upload import run_and_upload
+    from pipelines.results.exports.export_commands import JOBS
+    from pipelines.results.exports.export_job import run_export
+    from pipelines.results.hub.upload import run_and_upload
 
     summary, upload = run_and_upload(settings, settings.output, lambda: run_export(JOBS[step](settings)))
     tell_made(as_json, summary.as_json(), export_report(settings.output, summary), upload)

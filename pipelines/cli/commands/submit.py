@@ -34,8 +34,8 @@ def submit(recipe: str, address: str | None, submission_id: str | None, no_wait:
     node must have them. Prints the job's log to standard output, and exits with the job's exit code. Ctrl-C stops following
     the job, which goes on.
     """
-    from pipelines.runtime import submit_job
-    from pipelines.runtime.job_package import job_package
+    from pipelines.run.runtime import submit_job
+    from pipelines.run.runtime.job_package import job_package
     from pipelines.settings.recipe import read_recipe
 
     package = job_package(read_recipe(recipe, assignments))

@@ -18,7 +18,7 @@ def upload(as_json: bool, **options: Any) -> None:
     FOLDER is a finished result of `filter`, `choose`, `pairs` or `export`; their --hub does the same at their end. The
     client finds its token as always: HF_TOKEN, or `hf auth login`.
     """
-    from pipelines.hub.upload import upload_result
+    from pipelines.results.hub.upload import upload_result
 
     settings = build_from(UploadSettings, options)
     uploaded = upload_result(settings.folder, settings.hub, settings.public)

@@ -10,7 +10,7 @@ from pipelines.cli.plain_console import tell
 from pipelines.settings.rescore_settings import VerifySettings
 
 if TYPE_CHECKING:
-    from pipelines.rescoring.verify_folder import SampleComparison, VerifySummary
+    from pipelines.workflows.rescoring.verify_folder import SampleComparison, VerifySummary
 
 _SHOWN = 20
 
@@ -26,8 +26,8 @@ def verify(as_json: bool, **options: Any) -> None:
     with --repair bad parts are deleted, and the next `score` scores their rows again, and other files are moved to
     set-aside/. Exit code 5 if --max-difference is exceeded.
     """
-    from pipelines.rescoring.verify_folder import verify as check
-    from pipelines.runtime.progress import Lines
+    from pipelines.run.runtime.progress import Lines
+    from pipelines.workflows.rescoring.verify_folder import verify as check
 
     settings = build_from(VerifySettings, options)
     with silence_ray():

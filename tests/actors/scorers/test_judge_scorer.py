@@ -25,7 +25,7 @@ from actors.records import (
 from actors.reward_model import families
 from actors.scorers.judge_scorer import JudgeScorer
 from actors.settings.replica import AS_PUBLISHED, Aggregate, JudgeSettings, Pairs, ReadSettings
-from pipelines.score_store.entries import is_lasting
+from pipelines.folders.score_store.entries import is_lasting
 from pipelines.settings.rescore_settings import RETRIED
 from tests.support.models import user
 

@@ -17,9 +17,9 @@ from actors.rendering.model_tokenizer import special_tokens
 from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, PolicyWriter, resolve_policy, seed_of
 from actors.settings.replica import ControlTokens, PolicySettings
 from actors.text.reasoning import MARKS, SplitText, split_reasoning
-from pipelines.formats import with_policy_system
-from pipelines.prepare.policy_prompts import PromptPreparation, PromptRow
-from pipelines.prepare.score_requests import Preparation
+from pipelines.data.formats import with_policy_system
+from pipelines.run.prepare.policy_prompts import PromptPreparation, PromptRow
+from pipelines.run.prepare.score_requests import Preparation
 from tests.support.models import LANGUAGE_MODEL_WEIGHTS, SCALAR_CONFIG, request, system, user, write_model
 
 CAUSAL = {**SCALAR_CONFIG, "architectures": ["LlamaForCausalLM"]}

@@ -4,8 +4,8 @@ from click.testing import CliRunner
 
 from actors.reward_model import families
 from pipelines.cli.app import cli
-from pipelines.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.formats import FORMATS, PROMPT_FORMATS
+from pipelines.data.formats import FORMATS, PROMPT_FORMATS
+from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
 LISTED = [
     ("score", "--format", FORMATS),

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from pipelines.cli.app import cli
 from pipelines.cli.commands.explain import explained
 from pipelines.cli.plain_console import show
-from pipelines.formats import RowShape
+from pipelines.data.formats import RowShape
 from tests.support.candidates import judged_corpus
 
 FOREIGN = pytest.mark.parametrize("text", ["[/INST]", "[b]", ":ok:"], ids=["closes a style", "opens a style", "an emoji"])

@@ -1,7 +1,7 @@
 """How a plan's numbers are shown: bounds look the same only where they are."""
 
 from pipelines.cli.plan_report import _decimals, _durations, _whole
-from pipelines.estimate.intervals import Estimate
+from pipelines.workflows.estimate.intervals import Estimate
 
 
 def test_bounds_that_differ_look_different_and_no_number_looks_like_nothing() -> None:

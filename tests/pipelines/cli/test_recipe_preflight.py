@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from actors.errors import AssayError, ExpressionError, OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.cli.recipe_preflight import check_steps
-from pipelines.scoring import score_corpus
+from pipelines.run.scoring import score_corpus
 from pipelines.settings.options import validate
 from pipelines.settings.recipe import Recipe
 from tests.support.corpora import lines, rows, write

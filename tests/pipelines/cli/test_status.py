@@ -12,11 +12,11 @@ from pipelines.cli import status as statuses
 from pipelines.cli.plain_console import show
 from pipelines.cli.status import RunState, status
 from pipelines.cli.status_report import status_report
-from pipelines.run_folder.parts import Parts
-from pipelines.scoring.score_corpus import score
-from pipelines.storage import LEASE
-from pipelines.storage import lease as leases
-from pipelines.storage.lease import Holder, lease
+from pipelines.data.storage import LEASE
+from pipelines.data.storage import lease as leases
+from pipelines.data.storage.lease import Holder, lease
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.run.scoring.score_corpus import score
 from tests.support.corpora import chat, lines, rows, settings, write
 from tests.support.selections import corpus
 
@@ -123,7 +123,7 @@ def test_another_machines_run_whose_clock_is_behind_is_seen_to_be_alive(
     def renew(seconds: float) -> None:
         (tmp_path / LEASE).write_bytes(replace(behind, renewed=6.0).content)
 
-    monkeypatch.setattr("pipelines.storage.lease.time.sleep", renew)
+    monkeypatch.setattr("pipelines.data.storage.lease.time.sleep", renew)
     assert status(folder).state is RunState.RUNNING
 
 

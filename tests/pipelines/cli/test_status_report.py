@@ -20,18 +20,18 @@ from pipelines.cli.app import cli
 from pipelines.cli.plain_console import show
 from pipelines.cli.status import RunState
 from pipelines.cli.status_report import _short, read_status, status_report
-from pipelines.corpus.assay_folders import EVALUATED
-from pipelines.exports import export_commands
-from pipelines.filtering.filter_corpus import keep
-from pipelines.formats import RowShape
-from pipelines.run_folder.manifest import read_manifest
-from pipelines.run_folder.output_folder import note_done
-from pipelines.run_folder.parts import Parts
+from pipelines.data.corpus.assay_folders import EVALUATED
+from pipelines.data.formats import RowShape
+from pipelines.data.storage import LEASE
+from pipelines.data.storage.lease import Holder, lease
+from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.folders.run_folder.output_folder import note_done
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.results.exports import export_commands
+from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.rescore_settings import RETRIED
 from pipelines.settings.run_settings import FilterSettings
-from pipelines.storage import LEASE
-from pipelines.storage.lease import Holder, lease
 from tests.conftest import REPOSITORY
 from tests.support.candidates import judged_corpus
 from tests.support.selections import corpus

@@ -1,0 +1,363 @@
+"""The corpus as files: tells their kind and extent, and fingerprints them so that a change is noticed.
+
+A position in a file is a byte offset for lines (of the decompressed bytes for gzip and zstd) and an ordinal for Parquet
+and JSON arrays. A range of positions is what a row, a part and a unit of work all have in common.
+"""
+
+import datetime
+import itertools
+import shlex
+import signal
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from actors.errors import SourceError
+from pipelines.data import storage
+from pipelines.data.corpus.beginnings import Beginning, Layout, look_at
+from pipelines.data.corpus.broken_files import UNPACKED_BYTES, unpack_beginning
+from pipelines.data.storage import RESTORE, FileStatus, error_text, is_remote, written_to
+from pipelines.data.storage.fingerprints import fingerprint, is_sampled, tagged
+
+_START_BYTES = 65536  # read to tell what a file of JSON is
+_DOCUMENT_BYTES = 64 * 2**20  # of a file that begins with a longer object
+_THREADS = 32  # files are opened concurrently: in a store each one is a round trip, of 30 ms or so
+_BATCH = 10_000  # files handed to the threads at a time: each call that waits takes 1 kB
+_FOR_PROCESSES = 20_000
+"""Files from which those that must be opened are opened in a process for each core. For a file in a store the client takes
+2 ms of a core, and threads share one; a process takes 2 s to start."""
+_MOST_PROCESSES = 16  # of 150 MB each
+_PIECE = 500  # files that one of these processes opens at a time
+
+
+class FileKind(StrEnum):
+    """The format of an input file, which decides its reader."""
+
+    JSONL = "jsonl"
+    JSONL_GZIP = "jsonl.gz"
+    JSONL_ZSTD = "jsonl.zst"
+    ARRAY = "json"
+    PARQUET = "parquet"
+
+    @property
+    def compression(self) -> str | None:
+        """pyarrow's name of the compression."""
+        return {FileKind.JSONL_GZIP: "gzip", FileKind.JSONL_ZSTD: "zstd"}.get(self)
+
+    @property
+    def by_ordinal(self) -> bool:
+        """Whether a position is a row number, so that a range of length n holds exactly n rows."""
+        return self in (FileKind.ARRAY, FileKind.PARQUET)
+
+
+_SUFFIXES = {
+    ".jsonl": FileKind.JSONL,
+    ".ndjson": FileKind.JSONL,
+    ".jsonl.gz": FileKind.JSONL_GZIP,
+    ".ndjson.gz": FileKind.JSONL_GZIP,
+    ".jsonl.zst": FileKind.JSONL_ZSTD,
+    ".ndjson.zst": FileKind.JSONL_ZSTD,
+    ".json": FileKind.ARRAY,
+    ".parquet": FileKind.PARQUET,
+}
+
+
+class Range(NamedTuple):
+    """Positions from `start` up to, but not including, `end`."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of the corpus. Its positions are [0, `extent`), None if only reading the file to its end tells.
+
+    `modified` is its modification time, in nanoseconds since 1970. It isn't part of the file's identity: where it differs,
+    the contents are compared.
+    """
+
+    index: int
+    name: str
+    path: str
+    kind: FileKind
+    size: int
+    fingerprint: str
+    extent: int | None
+    modified: int | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The fields that identify the file: all but `modified`."""
+        return {name: value for name, value in asdict(self).items() if name != "modified"}
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """A file that is to be inspected: what is known of it before it is opened."""
+
+    path: str
+    index: int
+    name: str
+    listed: FileStatus | None = None
+    """Its status if a store's listing has just given it."""
+    earlier: InputFile | None = None
+    """Its facts in an earlier session."""
+
+
+class Inspected(NamedTuple):
+    """A file, the columns of a Parquet file that was opened, and the beginning of a JSON file that was."""
+
+    file: InputFile
+    schema: pa.Schema | None = None
+    beginning: Beginning | None = None
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The names of a row's fields, as far as they are known."""
+        return self.schema.names if self.schema is not None else self.beginning.keys if self.beginning is not None else ()
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a name can be written as UTF-8: those of files and the keys in JSON may hold lone surrogates."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_unchanged(files: Iterable[InputFile]) -> None:
+    """Raise `SourceError` for a file that has changed since it was found. A missing file passes: reading it will fail."""
+    for file in files:
+        if file_exists(file.path):
+            check_same(file)
+
+
+def file_exists(path: str) -> bool:
+    """Whether the file exists. Raises `SourceError` if the storage doesn't answer."""
+    try:
+        storage.file_status(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error_text(error)}") from error
+    return True
+
+
+def check_same(file: InputFile) -> FileStatus:
+    """The current status of a file. Raises `SourceError` if it is missing, or differs from what it was when it was found."""
+    now = _status(file.path)
+    unmodified = now.modified == file.modified if now.tag is None else tagged(now.tag) == file.fingerprint
+    # Without a tag, an equal time stamp spares reading the file again; only where it differs are the contents compared.
+    if now.size == file.size and unmodified:
+        return now
+    if changed := difference(file, inspect(Lookup(file.path, file.index, file.name)).file):
+        raise SourceError(f"{file.path} {changed}; {RESTORE}")
+    return now
+
+
+def check_untouched(before: FileStatus) -> None:
+    """Raise `SourceError` if a file was written to since `before` was read, even if its content is the same again."""
+    if _status(before.path) != before:
+        raise written_to(before.path)
+
+
+def difference(earlier: InputFile, now: InputFile) -> str | None:
+    """How a file differs from its earlier state, a clause that begins with "has" or "was"; None if it is the same."""
+    if earlier.size != now.size:
+        return f"has changed since its scoring started ({earlier.size:,} bytes then, {now.size:,} now)"
+    if earlier.fingerprint != now.fingerprint:
+        return "has changed since its scoring started (its size is the same, its content isn't)"
+    if earlier.modified == now.modified or not is_sampled(now.fingerprint):
+        return None
+    if earlier.modified is None or now.modified is None or is_remote(now.path):
+        return "was rewritten since its scoring started, and is too large to compare its content"
+    return (
+        f"was written to since its scoring started ({_time_text(earlier.modified)} then, {_time_text(now.modified)} now), "
+        f"and is too large to be compared; if you know that it is what it was, give it its time back: "
+        f"touch -d @{earlier.modified // 10**9}.{earlier.modified % 10**9:09d} {shlex.quote(now.path)}"
+    )
+
+
+def _time_text(modified: int) -> str:
+    return datetime.datetime.fromtimestamp(modified / 1e9, datetime.UTC).isoformat(" ", "milliseconds")
+
+
+def _status(path: str) -> FileStatus:
+    """The current status of a corpus file. Raises `SourceError`."""
+    try:
+        return storage.file_status(path)
+    except FileNotFoundError:
+        raise SourceError(f"{path} is missing; put it back and run the same command again to resume") from None
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error_text(error)}") from error
+
+
+def kind_of(path: str) -> FileKind | None:
+    """The kind that a path's extension names; None for one that isn't read."""
+    return next((kind for suffix, kind in _SUFFIXES.items() if path.lower().endswith(suffix)), None)
+
+
+def unread(path: str) -> SourceError:
+    """The error for a file that only its extension keeps from being read."""
+    way = ". `datasets.load_from_disk(FOLDER).to_parquet('rows.parquet')` writes rows of such a file"
+    return SourceError(
+        f"{path} has a file name extension that Assay doesn't read; it reads {readable_suffixes()}"
+        f"{way if path.endswith('.arrow') else ''}"
+    )
+
+
+def readable_suffixes() -> str:
+    """The extensions that are read, for a message."""
+    return ", ".join(_SUFFIXES)
+
+
+def inspect_all(lookups: Iterator[Lookup], count: int) -> Iterator[Inspected | SourceError]:
+    """Inspect `count` files in their order, a batch at a time. Those that must be opened are opened concurrently.
+
+    A file that can't be read gives its error. Raises `SourceError` if a store doesn't answer.
+    """
+    with ThreadPoolExecutor(_THREADS) as threads, ExitStack() as stack:
+        processes: Any = None
+        while batch := list(itertools.islice(lookups, _BATCH)):
+            unopened = [_inspect_unopened(lookup) for lookup in batch]
+            to_open = [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None]
+            # `map` cancels what is waiting when one of them raises.
+            if count < _FOR_PROCESSES or len(to_open) <= _PIECE:
+                opened = threads.map(_inspect_or_error, to_open)
+            else:
+                processes = processes or stack.enter_context(_start_processes())
+                pieces = [to_open[at : at + _PIECE] for at in range(0, len(to_open), _PIECE)]
+                opened = itertools.chain.from_iterable(processes.map(_inspect_piece, pieces))
+            yield from (next(opened) if file is None else file for file in unopened)
+
+
+def _start_processes() -> Any:
+    """An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them."""
+    from loky import ProcessPoolExecutor, cpu_count  # 60 ms, for corpora of many files only
+
+    return ProcessPoolExecutor(min(_MOST_PROCESSES, cpu_count()), initializer=_ignore_interrupts)
+
+
+def _ignore_interrupts() -> None:
+    """In another process: Ctrl-C is for this one, which ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _inspect_piece(lookups: Sequence[Lookup]) -> list[Inspected | SourceError]:
+    """Inspect some files, in another process. Equal columns are one object, which is sent once."""
+    with ThreadPoolExecutor(_THREADS) as threads:
+        all_inspected = list(threads.map(_inspect_or_error, lookups))
+    distinct: dict[pa.Schema | None, pa.Schema | None] = {}
+    return [
+        inspected
+        if isinstance(inspected, SourceError)
+        else inspected._replace(schema=distinct.setdefault(inspected.schema, inspected.schema))
+        for inspected in all_inspected
+    ]
+
+
+def _inspect_unopened(lookup: Lookup) -> Inspected | None:
+    """A file of which a store's listing, or an earlier session, tells everything; None if it must be opened."""
+    listed, earlier = lookup.listed, lookup.earlier
+    if listed is None or listed.tag is None:
+        return None
+    mark = tagged(listed.tag)
+    if earlier is not None and (earlier.size, earlier.fingerprint) == (listed.size, mark):
+        return Inspected(replace(earlier, index=lookup.index, name=lookup.name, modified=listed.modified))
+    kind = kind_of(lookup.path)
+    if kind in (None, FileKind.ARRAY, FileKind.PARQUET):
+        return None
+    extent = listed.size if kind is FileKind.JSONL else None
+    return Inspected(InputFile(lookup.index, lookup.name, lookup.path, kind, listed.size, mark, extent, listed.modified))
+
+
+def _inspect_or_error(lookup: Lookup) -> Inspected | SourceError:
+    try:
+        return inspect(lookup)
+    except SourceError as error:
+        if is_remote(lookup.path) and isinstance(error.__cause__, OSError):  # each of a million requests would wait for it
+            raise
+        return error
+
+
+def inspect(lookup: Lookup) -> Inspected:
+    """Determine a file's kind, fingerprint, extent and columns, opening it. Raises `SourceError`."""
+    path = lookup.path
+    kind = kind_of(path)
+    if kind is None:
+        raise unread(path)
+    try:
+        status = lookup.listed or storage.file_status(path)
+        mark, size = fingerprint(status), status.size
+        extent: int | None
+        schema = beginning = None
+        if kind is FileKind.PARQUET:
+            footer = _parquet_footer(status)
+            # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
+            extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
+        else:
+            kind, beginning = _look_at(status, kind)
+            extent = size if kind is FileKind.JSONL else None
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error.strerror or error}; make it readable, or leave it out") from error
+    file = InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified)
+    return Inspected(file, schema, beginning)
+
+
+def _look_at(status: FileStatus, kind: FileKind) -> tuple[FileKind, Beginning]:
+    """The kind of a JSON file by its content, and its beginning. Raises `SourceError` for one that its name doesn't fit.
+
+    Of files of lines only their first ones tell: what is broken after some rows is so row by row.
+    """
+    path = status.path
+    if kind.compression is not None:
+        start = unpack_beginning(path, status.size, kind.compression)
+        beginning = look_at(start, len(start) < UNPACKED_BYTES, path)
+    else:
+        beginning = _look_at_start(status, _START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
+    beginning = beginning or Beginning(None, f"begins with an object of more than {_DOCUMENT_BYTES:,} bytes")
+    if kind is FileKind.ARRAY:
+        if beginning.layout is None:
+            raise SourceError(f"{path} {beginning.problem}; leave it out")
+        return FileKind.JSONL if beginning.layout is Layout.LINES else kind, beginning
+    if beginning.layout is Layout.VALUES:
+        unpack = "unpack it and " if kind.compression else ""
+        raise SourceError(
+            f"{path} holds JSON arrays, or objects over several lines, and of a .jsonl file Assay reads an object in each "
+            f"line; {unpack}name it .json to read them, or leave it out"
+        )
+    return kind, beginning._replace(is_single=False)
+
+
+def _look_at_start(status: FileStatus, count: int) -> Beginning | None:
+    with storage.open_read(status.path, status.size, _START_BYTES) as stream:
+        return look_at(stream.read(count), count >= status.size, status.path)
+
+
+def _parquet_footer(status: FileStatus) -> pq.FileMetaData:
+    try:
+        return parquet_metadata(status.path, status.size)
+    except ValueError as error:  # pyarrow's ArrowInvalid is one
+        beginning = _look_at_start(status, _START_BYTES)
+        problem = beginning.problem if beginning is not None and beginning.layout is Layout.OTHER else ""
+        reason = problem or f"isn't a valid Parquet file: {str(error).rstrip('.')}; fetch it again"
+        raise SourceError(f"{status.path} {reason}, or leave it out") from error
+
+
+def parquet_metadata(path: str, size: int) -> pq.FileMetaData:
+    """The footer of a Parquet file of a size in bytes. Raises `OSError`, and `ValueError` if it isn't one."""
+    with storage.open_read(path, size, _START_BYTES) as stream:
+        return pq.read_metadata(stream)
+
+
+def limit_files(files: Sequence[InputFile], ends: Sequence[int | None]) -> list[InputFile]:
+    """The files with their extents replaced by `ends` (None: unchanged)."""
+    return [file if end is None else replace(file, extent=end) for file, end in zip(files, ends, strict=True)]

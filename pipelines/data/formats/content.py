@@ -1,0 +1,319 @@
+"""Rules that all shapes share: what counts as text, as a message, as a conversation and as a prompt.
+
+Most functions take a JSON value of any type and return what it means, or raise `Rejected` with a reason.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from actors.errors import Rejected
+from actors.records import Message, Reason, Role
+from actors.text.counted import first_of
+from actors.text.reasoning import with_reasoning
+from pipelines.data.formats.rows import Exchange, Row
+
+_CALLERS = ("function_call", "tool_call")
+"""ShareGPT's names of an assistant that calls a tool in its turn."""
+
+ROLES: Mapping[str, Role] = {
+    **dict.fromkeys(("system", "developer"), Role.SYSTEM),
+    **dict.fromkeys(("user", "human", "prompter"), Role.USER),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bard", "bing", "bot", "model", "ai", *_CALLERS), Role.ASSISTANT),
+    **dict.fromkeys(("tool", "function", "observation", "function_response", "tool_response", "ipython"), Role.TOOL),
+}
+"""What `role` or `from` says, in lower case, and the role that it means."""
+
+SYSTEMS = ("system_prompt", "system")
+"""The fields that may hold a system prompt outside the turns."""
+
+_CALLS = ("tool_calls", "function_call", "function_calls")
+"""The fields of tool calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci."""
+
+
+def field(row: Row, key: str) -> object:
+    """The row's value under a key, which may be null. Raises `Rejected` if the key is missing."""
+    if key not in row:
+        raise Rejected(Reason.MISSING_FIELD, key)
+    return row[key]
+
+
+def text(value: object) -> str:
+    """A string as it is; a list of text parts concatenated without a separator."""
+    if value is None:
+        raise Rejected(Reason.EMPTY_CONTENT)
+    joined = "".join(map(_part, value)) if isinstance(value, list) else value
+    if not isinstance(joined, str):
+        raise Rejected(Reason.CONTENT_NOT_TEXT, describe(value))
+    if not joined.strip():
+        raise Rejected(Reason.EMPTY_CONTENT)
+    try:
+        joined.encode()
+    except UnicodeEncodeError:
+        raise Rejected(Reason.LONE_SURROGATE) from None
+    return joined
+
+
+_TEXT_PARTS = ("text", "input_text", "output_text", None)
+"""What `type` says of a part of a content that is text: in chat completions, in OpenAI's Responses, or not at all."""
+
+
+def _part(part: object) -> str:
+    is_text = isinstance(part, dict) and part.get("type") in _TEXT_PARTS
+    content = part.get(content_key(part)) if isinstance(part, dict) and is_text else part
+    if not isinstance(content, str):
+        raise Rejected(Reason.CONTENT_NOT_TEXT, f"a part that isn't text: {describe(part)}")
+    return content
+
+
+_SHOWN_CHARACTERS, _SHOWN_KEYS = 40, 6
+KEYS_SHOWN = 20
+"""Keys of rows in a message; all of them would be pages."""
+
+
+def describe(value: object) -> str:
+    """What a value is, for a message: its type, and how it begins."""
+    if isinstance(value, Mapping):
+        more = ", ..." if len(value) > _SHOWN_KEYS else ""
+        return f"an object with {', '.join(ascii(str(key)) for key in list(value)[:_SHOWN_KEYS]) or 'no keys'}{more}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}, the first {describe(value[0])}" if value else "an empty list"
+    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", bytes: "bytes", type(None): "null"}
+    kind, begin = kinds.get(type(value), f"a {type(value).__name__}"), repr(value)[:_SHOWN_CHARACTERS]
+    return kind if value is None else f"{kind}, {begin}{'...' if len(repr(value)) > _SHOWN_CHARACTERS else ''}"
+
+
+def message(value: object) -> Message:
+    """One turn with text, in OpenAI's form or in ShareGPT's, whose keys are `from` and `value`.
+
+    A tool call is rejected, because none of our reward models' templates renders it. Reasoning in a separate field is put
+    before the content, between tags.
+    """
+    if not isinstance(value, dict):
+        raise Rejected(Reason.WRONG_TYPE, f"{describe(value)} where a message is expected")
+    if _role_key(value) not in value:
+        raise Rejected(Reason.MISSING_FIELD, f"role, in {describe(value)}")
+    name = value[_role_key(value)]
+    if not isinstance(name, str):
+        raise Rejected(Reason.WRONG_TYPE, f"a message whose {_role_key(value)!r} is {describe(name)}")
+    if (role := role_of(value)) is None:
+        raise Rejected(Reason.UNKNOWN_ROLE, f"{name[:_SHOWN_CHARACTERS]!a}; known are {', '.join(ROLES)}")
+    if role is Role.ASSISTANT and (name.lower() in _CALLERS or any(not is_blank(value.get(key)) for key in _CALLS)):
+        raise Rejected(Reason.TOOL_CALL)
+    content = text(field(value, content_key(value)))
+    return Message(role, with_reasoning(content, value) if role is Role.ASSISTANT else content)
+
+
+def role_of(value: object) -> Role | None:
+    """The role of what was meant as a message, readable or not; None if it has none that is known."""
+    name = value.get(_role_key(value)) if isinstance(value, dict) else None
+    return ROLES.get(name.lower()) if isinstance(name, str) else None
+
+
+def _role_key(turn: Mapping[str, object]) -> str:
+    return "from" if "from" in turn and "role" not in turn else "role"
+
+
+def content_key(turn: Mapping[str, object]) -> str:
+    """The key of the content of a message, or of a part of one."""
+    return next((key for key in ("content", "value", "text") if key in turn), "content")
+
+
+def entries(value: object) -> list[object]:
+    """A non-empty list, whose items should be messages or contain them."""
+    if value is None or value == []:
+        raise Rejected(Reason.NO_MESSAGES)
+    if not isinstance(value, list):
+        raise Rejected(Reason.WRONG_TYPE, f"{describe(value)} where a list is expected")
+    return value
+
+
+def conversation(value: object) -> tuple[Message, ...]:
+    """A conversation of at least one turn. The first unreadable turn decides the reason of `Rejected`.
+
+    A blank system prompt at its beginning is none, as in a field of its own.
+    """
+    turns = entries(value)
+    return tuple(map(message, turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
+
+
+def is_blank_system(value: object) -> bool:
+    """Whether a turn is a system prompt without text."""
+    return isinstance(value, dict) and role_of(value) is Role.SYSTEM and is_blank(value.get(content_key(value)))
+
+
+def final(turns: tuple[Message, ...]) -> Exchange:
+    """The last turn, which must be the assistant's, as the response, and all turns before it as its context."""
+    if turns[-1].role is not Role.ASSISTANT:
+        raise Rejected(Reason.NO_FINAL_ASSISTANT)
+    return Exchange(turns[:-1], turns[-1].content)
+
+
+def question(value: object) -> tuple[Message, ...]:
+    """A context: the user's text, or the messages so far."""
+    return conversation(value) if isinstance(value, list) else (Message(Role.USER, text(value)),)
+
+
+def is_blank(value: object) -> bool:
+    """Whether an optional value is absent: null or NaN, only white space, an empty list or object."""
+    return value is None or is_nan(value) or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def is_nan(value: object) -> bool:
+    """Whether a value is NaN, which is how pandas writes null."""
+    return isinstance(value, float) and math.isnan(value)
+
+
+def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns with a separate system prompt put first, unless it is blank or they begin with it already.
+
+    Raises `Rejected` if they begin with a different one.
+    """
+    if is_blank(system):
+        return turns
+    first = Message(Role.SYSTEM, text(system))
+    if turns and is_repeated(first, turns[0]):
+        return turns
+    if turns and turns[0].role is Role.SYSTEM:
+        raise Rejected(Reason.TWO_SYSTEM_PROMPTS)
+    return (first, *turns)
+
+
+def is_repeated(system: Message, turn: Message) -> bool:
+    """Whether a turn repeats the system prompt."""
+    return turn.role is system.role and turn.content.strip() == system.content.strip()
+
+
+def systems(row: Row) -> tuple[object, ...]:
+    """The values of the row's system prompt fields, None where it has none."""
+    return tuple(map(row.get, SYSTEMS))
+
+
+def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns after the row's `system` or `system_prompt`, if that isn't blank."""
+    for system in systems(row):
+        turns = with_opening_system(system, turns)
+    return turns
+
+
+def prompt(row: Row) -> tuple[Message, ...]:
+    """The row's `prompt`, after its system prompt."""
+    return with_row_system(row, question(field(row, "prompt")))
+
+
+def answer(value: object) -> str:
+    """A response: its text, or an assistant message. A list of several texts is rejected, as it holds several responses."""
+    if isinstance(value, list) and sum(isinstance(part, str) for part in value) > 1:
+        raise Rejected(Reason.WRONG_TYPE, "a list of texts where one response is expected")
+    if isinstance(value, dict) and not is_message(value):
+        raise Rejected(Reason.MISSING_FIELD, f"{describe(value)}, where a text or a message is expected")
+    return final((message(value),)).answer if isinstance(value, dict) else text(value)
+
+
+def exchange(row: Row, prompt_key: str, response: object) -> Exchange:
+    """A response to the prompt under a key, which comes after the row's system prompt."""
+    return Exchange(refuse_answered(with_row_system(row, question(field(row, prompt_key)))), answer(response))
+
+
+def reply(context: tuple[Message, ...], value: object) -> Exchange:
+    """A response in its context: its text, an assistant message, or several turns that end with one.
+
+    Turns that begin with all of the context's, but for a system prompt, are the whole conversation.
+    """
+    if not isinstance(value, list):
+        return Exchange(refuse_answered(context), answer(value))
+    turns = conversation(value)
+    earlier, response = final(turns)
+    system, prompt_turns = split_system(context)
+    _, spoken = split_system(turns)
+    if prompt_turns and _keys(spoken[: len(prompt_turns)]) == _keys(prompt_turns):
+        return Exchange(refuse_answered(with_opening_system(system and system.content, earlier)), response)
+    return Exchange(append_turns(context, earlier), response)
+
+
+def split_system(turns: tuple[Message, ...]) -> tuple[Message | None, tuple[Message, ...]]:
+    """The system prompt that a conversation begins with, if it does, and the other turns."""
+    return (turns[0], turns[1:]) if turns and turns[0].role is Role.SYSTEM else (None, turns)
+
+
+def _keys(turns: tuple[Message, ...]) -> list[tuple[object, str]]:
+    """By which turns are compared: without the white space around them."""
+    return [(turn.role, turn.content.strip()) for turn in turns]
+
+
+def refuse_answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns, as the context of a separate response. Raises `Rejected` if they end with the assistant.
+
+    That last turn may be one of the candidates, and a response must not be judged in a context that is answered already.
+    Rows that are a single list of turns aren't checked: there the assistant really spoke twice in a row.
+    """
+    if turns and turns[-1].role is Role.ASSISTANT:
+        raise Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant")
+    return turns
+
+
+def append_turns(context: tuple[Message, ...], turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The context and the turns between it and the response.
+
+    Raises `Rejected` for turns that start the conversation again, so that the prompt would be asked twice: a system prompt
+    after the context, a user's turn after a user's, or, after an answered context, anything but a new turn of the user's.
+    """
+    if context and turns:
+        if turns[0].role is Role.SYSTEM:
+            raise Rejected(Reason.WRONG_TYPE, "a system prompt after the prompt")
+        if turns[0].role is context[-1].role is Role.USER:
+            raise Rejected(Reason.WRONG_TYPE, "a user's turn right after the prompt's")
+        is_answered = context[-1].role is Role.ASSISTANT
+        if is_answered and (turns[0].role is not Role.USER or _keys(turns[:1])[0] in _keys(context)):
+            raise Rejected(Reason.WRONG_TYPE, "a prompt that is answered already, and asked again")
+    return refuse_answered(context + turns)
+
+
+def is_message(value: object) -> bool:
+    """Whether a value was meant as a message, readable or not. Used to detect shapes."""
+    return isinstance(value, dict) and ("role" in value or "from" in value)
+
+
+def is_conversation(value: object) -> bool:
+    """Whether a value was meant as a list of messages. Used to detect shapes."""
+    return isinstance(value, list) and any(map(is_message, value))
+
+
+def with_policy_system(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
+    """A conversation after the policy's system prompt, unless it begins with a system prompt already."""
+    if system is None or context[0].role is Role.SYSTEM:
+        return context
+    return (Message(Role.SYSTEM, system), *context)
+
+
+_MEDIA = ("image", "video", "audio")
+
+
+def find_unshown(row: Row) -> Rejected | None:
+    """What a row holds beside its text that a judge wouldn't be shown: pictures, sound, or tools; None if nothing."""
+    for medium in _MEDIA:
+        pictured = f"<{medium}>" in repr(row) if not is_blank(row.get(medium)) else False
+        if _holds_any(row.get(f"{medium}s")) or pictured:
+            return Rejected(Reason.CONTENT_NOT_TEXT, f"{medium}s beside the text")
+    return Rejected(Reason.TOOL_CALL, "`tools` beside the text") if _are_tools(row.get("tools")) else None
+
+
+def _holds_any(value: object) -> bool:
+    return not all(map(is_blank, value)) if isinstance(value, list) else isinstance(value, dict) and bool(value)
+
+
+def _are_tools(value: object) -> bool:
+    """Whether a value is a list of definitions of tools, or such a list as JSON text."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return False
+    return isinstance(value, list) and any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in value)
+
+
+def keys_seen(rows: Sequence[object]) -> str:
+    """The keys of the rows, the most frequent first, for an error."""
+    keys = Counter(str(key) for row in rows if isinstance(row, dict) for key in row).most_common()
+    return first_of([ascii(key[:40]) for key, _ in keys], KEYS_SHOWN) or "none"

@@ -1,0 +1,80 @@
+"""Corpora whose rows have several shapes: each row is read in the only one that it has.
+
+The rule is that of detection, for one row: a row without a shape, or with more than one, isn't guessed at.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from actors.errors import Rejected, SourceError
+from actors.records import Reason
+from pipelines.data.formats.registry import PROMPT_SHAPES, SHAPES, STRAY, Turns, check_known, recognise, requests
+from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.shape import Shape
+
+MIXED = "mixed"
+"""What `--format` takes for such a corpus."""
+
+
+def mixed(available: Mapping[str, Shape]) -> Shape:
+    """The shape of rows that each have one of the known shapes. It puts that shape's name into what it reads."""
+
+    def read(row: Row, turns: Turns = "final") -> RowRequests:
+        recognised = recognise(row, available)
+        if not recognised.shapes:
+            if recognised.other_responses:
+                raise Rejected(Reason.TWO_SHAPES, f"another response under {recognised.other_responses[0]!r}")
+            raise Rejected(_why_unknown(recognised.row, available), "a row of no known shape")
+        if len(recognised.shapes) > 1:
+            raise Rejected(Reason.TWO_SHAPES, " and ".join(shape.name for shape in recognised.shapes))
+        (shape,) = recognised.shapes
+        return replace(requests(shape, recognised.row, turns if shape.read_turns else "final"), shape=shape.name)
+
+    return Shape(
+        MIXED,
+        "rows of several shapes, each read in its own",
+        "exactly one of the other shapes each",
+        lambda row: len(recognise(row, available).shapes) == 1,
+        read,
+        lambda row: read(row, "all"),
+        tuple(sorted({field for shape in available.values() for field in shape.reads})),
+    )
+
+
+_WRONG_TYPES = {Reason.WRONG_TYPE, Reason.CONTENT_NOT_TEXT}
+
+
+def _why_unknown(row: Row, available: Mapping[str, Shape]) -> Reason:
+    """Why a row has no shape: it has the fields of one, with values of another type, or it hasn't those of any."""
+    rejections = [requests(shape, row) for shape in available.values()]
+    mistyped = any(not read.requests and {each.reason for each in read.rejected} <= _WRONG_TYPES for read in rejections)
+    return Reason.WRONG_TYPE if mistyped else Reason.MISSING_FIELD
+
+
+FORMATS: Mapping[str, Shape] = {**SHAPES, MIXED: mixed(SHAPES)}
+"""What `--format` takes for rows whose responses are judged, by name."""
+PROMPT_FORMATS: Mapping[str, Shape] = {**PROMPT_SHAPES, MIXED: mixed(PROMPT_SHAPES)}
+"""What `--format` takes for rows whose prompt a policy answers, by name."""
+
+
+def check_mixed(rows: Sequence[object], available: Mapping[str, Shape]) -> None:
+    """Raise `SourceError` for a sample that can't be read row by row: half of it has no shape, or a tenth several."""
+    recognised = [recognise(row, available) for row in rows]
+    check_known(rows, recognised, available)
+    fits = [fit.shapes for fit in recognised]
+    several = Counter(" and ".join(shape.name for shape in row_shapes) for row_shapes in fits if len(row_shapes) > 1)
+    if several.total() > STRAY * sum(map(bool, fits)):
+        counts = ", ".join(f"{names} ({count} of {len(rows)} rows)" for names, count in several.most_common())
+        raise SourceError(f"these rows fit more than one shape each: {counts}. Choose one with --format NAME")
+
+
+def explain_detection(shape: Shape, rows: Sequence[object]) -> str:
+    """The evidence for a shape, as a sentence for the user: `messages: 50 of 50 rows have ...`."""
+    if not rows:
+        return f"{shape.name}: there are no rows to look at"
+    if shape.name == MIXED:
+        counts = Counter(requests(shape, row).shape or "of none or two" for row in rows).most_common()
+        return f"{MIXED}: {', '.join(f'{count} {name}' for name, count in counts)}, of {len(rows)} rows"
+    fitting = sum(isinstance(row, dict) and shape.looks_like(row) for row in rows)
+    return f"{shape.name}: {fitting:,} of {len(rows):,} rows have {shape.needs}"

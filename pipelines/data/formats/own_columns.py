@@ -1,0 +1,300 @@
+"""A shape defined by the user: which fields of a row hold the prompt, the response and the system prompt."""
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+from actors.errors import Rejected, SourceError
+from actors.records import Message, Reason, Role
+from pipelines.data.formats.content import (
+    SYSTEMS,
+    answer,
+    conversation,
+    describe,
+    entries,
+    final,
+    is_message,
+    keys_seen,
+    question,
+    refuse_answered,
+    reply,
+    role_of,
+    with_opening_system,
+)
+from pipelines.data.formats.prompts import open_end, prompt_request
+from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns
+
+NO_SYSTEM = ""
+"""The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""
+
+ALL_ELEMENTS = "[]"
+"""The step of a path that stands for each element of a list."""
+_REST = re.compile(r"(?:\.[^.\[\]]+|\[-?\d{1,9}\])+")
+"""What may follow the first name of a path without `[]`."""
+_STEP = re.compile(r"\[(-?\d+)\]|([^.\[\]]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnColumns:
+    """Names of fields, or JSON paths such as `choices[0].message.content`. A field of exactly that name takes precedence.
+
+    In a path, `[-1]` is the last element of a list, and `[]` each of them, which are responses then.
+    """
+
+    prompt: str | None
+    response: str | tuple[str, ...] | None
+    """With several fields, each response has its field's name. None for rows with only a prompt."""
+    system: str | None = None
+    """None: a row's `system` or `system_prompt` is read, unless that field is named for something else. "": none is read."""
+    conversations: tuple[str, ...] = ()
+    """In place of prompt and response: fields with a whole conversation each, whose last turn is the response."""
+
+    @classmethod
+    def read(cls, recorded: Mapping[str, Any]) -> Self:
+        """The inverse of `recorded`."""
+        response = recorded["response"]
+        several = tuple(response) if isinstance(response, list) else response
+        return cls(recorded["prompt"], several, recorded["system"], tuple(recorded["conversations"]))
+
+    def recorded(self) -> dict[str, Any]:
+        """The value for the manifest, in JSON types."""
+        response = list(self.response) if isinstance(self.response, tuple) else self.response
+        conversations = list(self.conversations)
+        return {"prompt": self.prompt, "response": response, "system": self.system, "conversations": conversations}
+
+    @property
+    def responses(self) -> tuple[str, ...]:
+        """The fields with responses."""
+        return (self.response,) if isinstance(self.response, str) else self.response or ()
+
+    @property
+    def _paths(self) -> list[str]:
+        system = (self.system,) if self.system != NO_SYSTEM else ()
+        return [path for path in (self.prompt, *self.responses, *self.conversations, *system) if path is not None]
+
+    @property
+    def fields(self) -> set[str]:
+        """The top-level fields of a row that are named, or that a path may begin with."""
+        return {name for path in self._paths for name in (path, *_first_names(path))}
+
+    def shape(self) -> Shape:
+        """The shape that these columns make, named `columns`."""
+        reads = tuple(sorted(self.fields))
+        if self.conversations:
+            return Shape(
+                "columns",
+                "a conversation in each column that you named",
+                " and ".join(f"`{path}`" for path in self.conversations),
+                lambda row: any(_has(row, path) for path in self.conversations),
+                self._read_conversations,
+                self._read_turns if self._conversation is not None else None,
+                reads,
+            )
+        if self.response is None:
+            return Shape(
+                "columns",
+                "a prompt in the column that you named",
+                f"`{self.prompt}`",
+                lambda row: _has(row, self.prompt or ""),
+                self._read_prompt,
+                reads=reads,
+            )
+        return Shape(
+            "columns",
+            "a prompt and its response, or responses, in the columns that you named",
+            f"`{self.prompt}` and {', '.join(f'`{path}`' for path in self.responses)}",
+            self._looks_like,
+            self._read,
+            reads=reads,
+        )
+
+    def check(self, rows: Sequence[object]) -> None:
+        """Raise `SourceError` if none of the rows has one of the columns, which must be a typing error."""
+        for path in self._paths if rows else ():
+            check_column(rows, path)
+
+    @property
+    def _conversation(self) -> str | None:
+        """The only field with a conversation, of which it has one; else None."""
+        single = self.conversations[0] if len(self.conversations) == 1 else ALL_ELEMENTS
+        return None if ALL_ELEMENTS in single else single
+
+    def _read_prompt(self, row: Row) -> RowRequests:
+        def read_context() -> tuple[Message, ...]:
+            prompt = self._prompt(row)
+            return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
+
+        return prompt_request(read_context)
+
+    def _prompt(self, row: Row) -> object:
+        return _value_at(row, self.prompt or "")
+
+    def _looks_like(self, row: Row) -> bool:
+        return _has(row, self.prompt or "") and any(_has(row, path) for path in self.responses)
+
+    def _read_conversations(self, row: Row) -> RowRequests:
+        """The last turn of each conversation, named by its field; of a single one as `final`."""
+        if self._conversation is not None:
+            return final_turn(self._turns(row, self._conversation))
+        places = [place for path in self.conversations for place in _places(row, path)]
+        return gather({place: partial(self._last_turn, row, place) for place in places})
+
+    def _read_turns(self, row: Row) -> RowRequests:
+        return assistant_turns(self._turns(row, self._conversation or ""))
+
+    def _turns(self, row: Row, path: str) -> list[RowTurn]:
+        return number_turns(entries(_value_at(row, path)), self._systems(row))
+
+    def _last_turn(self, row: Row, path: str) -> Exchange:
+        turns = conversation(_value_at(row, path))
+        for system in self._systems(row):
+            turns = with_opening_system(system, turns)
+        return final(turns)
+
+    def _read(self, row: Row) -> RowRequests:
+        """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
+
+        A list of turns that aren't all the assistant's is a single response, with the turns before it.
+
+        Raises `Rejected` if the only field is missing, or if two fields give responses of the same name.
+        """
+        if isinstance(self.response, str):
+            places = _response_places(row, self.response)
+            if places == [self.response]:
+                return gather({ONLY_RESPONSE: partial(self._exchange, row, _value_at(row, self.response))})
+            return gather({f"response[{i}]": partial(self._exchange_at, row, place) for i, place in enumerate(places)})
+        readers: dict[str, Callable[[], Exchange]] = {}
+        for path in self.responses:
+            places = _response_places(row, path) if _has(row, path) else [path]
+            if readers.keys() & set(places):
+                raise Rejected(Reason.WRONG_TYPE, path)
+            readers |= {place: partial(self._exchange_at, row, place) for place in places}
+        return gather(readers)
+
+    def _exchange_at(self, row: Row, path: str) -> Exchange:
+        return self._exchange(row, _value_at(row, path))
+
+    def _exchange(self, row: Row, response: object) -> Exchange:
+        context = self._context(row, self._prompt(row))
+        return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
+
+    def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
+        turns = question(prompt)
+        for system in self._systems(row):
+            turns = with_opening_system(system, turns)
+        return turns
+
+    def _systems(self, row: Row) -> tuple[object, ...]:
+        """The row's system prompts, of which each may be blank."""
+        if self.system is None:
+            return tuple(row.get(name) for name in SYSTEMS if name not in self.fields)
+        # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
+        return (_value_at(row, self.system),) if self.system != NO_SYSTEM and _has(row, self.system) else ()
+
+
+def check_column(rows: Sequence[object], path: str) -> None:
+    """Raise `SourceError` if none of the rows has this field."""
+    if not any(isinstance(row, dict) and _has(row, path) for row in rows):
+        names = {str(name) for row in rows if isinstance(row, dict) for name in row}
+        near = difflib.get_close_matches(path.lower(), {name.lower() for name in names}, n=1)
+        meant = [name for name in sorted(names) if near and name.lower() == near[0]]
+        question = f"Did you mean {meant[0]!r}? " if meant else ""
+        raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. {question}Keys seen: {keys_seen(rows)}")
+
+
+def with_principles(requests: RowRequests, row: object, path: str) -> RowRequests:
+    """The requests with the principles in a field of the row: a principle or rubric, or a list of them.
+
+    Without the field, or with null in it, the requests are unchanged. Any other value rejects the row's responses.
+    """
+    if not isinstance(row, Mapping) or not _has(row, path):
+        return requests
+    values = [_value_at(row, place) for place in _places(row, path)]
+    if values == [None]:
+        return requests
+    listed = values[0] if len(values) == 1 and isinstance(values[0], list) else values
+    principles = tuple(value for value in listed if isinstance(value, str) and value.strip())
+    if len(principles) < len(listed):
+        return requests.refused(Reason.WRONG_TYPE, f"{path} holds {describe(values[0])}")
+    return replace(requests, requests=tuple(replace(request, principles=principles) for request in requests.requests))
+
+
+def without_principles(row: object, path: str, kept_fields: Collection[str]) -> object:
+    """The row without its field of principles, if that would also be read as a system prompt and isn't in `kept_fields`."""
+    if not isinstance(row, Mapping):
+        return row
+    name = path if path in row else _first_names(path)[0]
+    if name not in SYSTEMS or name in kept_fields:
+        return row
+    return {key: value for key, value in row.items() if key != name}
+
+
+def _first_names(path: str) -> list[str]:
+    """The names that a path may begin with: `a` and `a.b` of `a.b[0]`."""
+    return [path[: match.start()] for match in re.finditer(r"[.\[]", path)] or [path]
+
+
+def _response_places(row: Row, path: str) -> list[str]:
+    """The paths of the responses at a path: that of each element, if it holds a list of responses."""
+    if ALL_ELEMENTS in path:
+        return _places(row, path)
+    value = _value_at(row, path)
+    several = isinstance(value, list) and bool(value) and not _is_multi_turn(value)
+    return [f"{path}[{i}]" for i in range(len(value))] if several and isinstance(value, list) else [path]
+
+
+def _is_multi_turn(value: object) -> bool:
+    """Whether a list of messages is one response of several turns. If all are the assistant's, each is a response."""
+    if not isinstance(value, list) or not all(map(is_message, value)):
+        return False
+    return any(role_of(turn) is not Role.ASSISTANT for turn in value)
+
+
+def _places(row: Row, path: str) -> list[str]:
+    """The paths that a path with `[]` stands for in a row: at least one. Raises `Rejected` if it leads to no elements."""
+    before, step, after = path.partition(ALL_ELEMENTS)
+    if not step or path in row:
+        return [path]
+    values = _value_at(row, before)
+    if not isinstance(values, list) or not values:
+        raise Rejected(Reason.WRONG_TYPE if values else Reason.EMPTY_CONTENT, f"{before} holds {describe(values)}")
+    return [place for i in range(len(values)) for place in _places(row, f"{before}[{i}]{after}")]
+
+
+def _has(row: Row, path: str) -> bool:
+    try:
+        return any(_leads_somewhere(row, place) for place in _places(row, path))
+    except Rejected:
+        return False
+
+
+def _leads_somewhere(row: Row, path: str) -> bool:
+    try:
+        _value_at(row, path)
+    except Rejected:
+        return False
+    return True
+
+
+def _value_at(row: Row, path: str) -> object:
+    """The value at a name or at a path without `[]`. Raises `Rejected` if a step of the path is missing."""
+    if path in row:
+        return row[path]
+    # The longest name that there is: `a.b[0]` begins with the field `a.b`, if the row has it.
+    first = next((name for name in reversed(_first_names(path)) if name in row), None)
+    if first is None or not _REST.fullmatch(path, len(first)):
+        raise Rejected(Reason.MISSING_FIELD, path)
+    value: object = row[first]
+    for index, key in _STEP.findall(path, len(first)):
+        if index and isinstance(value, list) and -len(value) <= int(index) < len(value):
+            value = value[int(index)]
+        elif key and isinstance(value, Mapping) and key in value:
+            value = value[key]
+        else:
+            raise Rejected(Reason.MISSING_FIELD, path)
+    return value

@@ -1,0 +1,259 @@
+"""All shapes by name, which one a file has, and how a row of it is read.
+
+A shape is found by being in `shapes/`: a module there defines `SHAPE`, `PROMPT_SHAPE` or both.
+"""
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from actors.errors import Rejected, SettingsError, SourceError
+from actors.modules import modules_in
+from actors.records import Reason
+from pipelines.data.formats import shapes
+from pipelines.data.formats.content import KEYS_SHOWN, describe, find_unshown, is_blank, is_nan, keys_seen
+from pipelines.data.formats.prompts import CANDIDATE
+from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.shape import Shape
+
+
+def _find_shapes(constant: str) -> dict[str, Shape]:
+    """The shapes that the modules of `shapes` define under the name `constant`, by their own names."""
+    modules = modules_in(shapes.__name__, shapes.__path__)
+    return {shape.name: shape for module in modules if (shape := getattr(module, constant, None)) is not None}
+
+
+SHAPES = _find_shapes("SHAPE")
+"""Shapes of rows whose responses are judged, by name."""
+PROMPT_SHAPES = _find_shapes("PROMPT_SHAPE")
+"""Shapes of rows whose prompt a policy answers, by name."""
+
+Turns = Literal["final", "all"]
+
+ROW_READER = 4
+"""Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
+
+So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
+
+STRAY = 0.1
+"""Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
+
+_LEAST_ALIKE = 0.8
+"""Of a key with the one that was meant, by difflib: `conversation` and `conversations` have 0.96."""
+_QUESTIONS, _HELD = 3, 4  # sentences in a message
+_TRIED_ROWS = 20
+
+
+def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
+    """The requests of a row. Never raises for the content of a row: a bad row yields a rejected response.
+
+    With turns="all" each assistant turn of a conversation is judged, not the last one only; a shape that doesn't
+    hold conversations raises `SettingsError`, so check `shape.read_turns` before the run.
+    """
+    read = shape.read if turns == "final" else shape.read_turns
+    if read is None:
+        conversational = ", ".join(name for name, candidate in SHAPES.items() if candidate.read_turns)
+        raise SettingsError(f"turns='all' needs rows that hold a conversation ({conversational}), these are {shape.name!r}")
+    if isinstance(row, Rejected):
+        return RowRequests.broken(row.reason, row.detail)
+    if not isinstance(row, dict):
+        return RowRequests.broken(Reason.NOT_AN_OBJECT, describe(row))
+    try:
+        row_requests = read(_without_nan(row))
+        unshown = find_unshown(row)
+    except Rejected as error:
+        return RowRequests.broken(error.reason, error.detail)
+    return row_requests if unshown is None else row_requests.refused(unshown.reason, unshown.detail)
+
+
+def _without_nan(row: Row) -> Row:
+    """The row with null in place of NaN."""
+    if not any(map(is_nan, row.values())):
+        return row
+    return {name: None if is_nan(value) else value for name, value in row.items()}
+
+
+_RESPONSE_NAME = re.compile(
+    r"(?:.+_)?(?:chosen|reject(?:ed)?|(?:dis|non_)?preferred)(?:_(?:response|answer|output|completion|message|conversation|text)s?)?"
+    r"|(?:response|completion|generation|candidate|output)s?(?:_?(?:\d+|[a-e]))?"
+    r"|(?:messages|conversations?)_?(?:\d+|[a-e])",
+    re.IGNORECASE,
+)
+"""Names of fields that hold a response beside another one."""
+_CONTEXTS = frozenset({"history", "context", "contexts", "passage", "input", "documents"})
+"""Names of fields that hold what a prompt is about."""
+
+
+class Recognised(NamedTuple):
+    """The shapes that a row was meant to have, and the row as they read it.
+
+    `other_responses` are fields with responses beside the single one that the row's only shape reads, and would be passed
+    over: then the row has no shape.
+    """
+
+    row: Row
+    shapes: Sequence[Shape]
+    other_responses: Sequence[str] = ()
+
+
+def recognise(row: object, available: Mapping[str, Shape]) -> Recognised:
+    """The shapes of a row without its fields that are null; of the whole row, if it has none then.
+
+    In Parquet every row has the columns of all others, and a null there is a field that the row doesn't have.
+    """
+    if not isinstance(row, dict):
+        return Recognised({}, ())
+    plain = _without_nan(row)
+    for fields in ({name: value for name, value in plain.items() if value is not None}, plain):
+        if meant := [shape for shape in available.values() if shape.looks_like(fields)]:
+            return _choose_among(meant, fields)
+    return Recognised(row, ())
+
+
+def _choose_among(meant: Sequence[Shape], row: Row) -> Recognised:
+    """Of the shapes that a row seems to have, those that read all of its responses.
+
+    Of a row with a pair, a conversation beside it repeats one side (ultrafeedback_binarized).
+    """
+    unread = {shape.name: _other_responses(shape, row) for shape in meant}
+    read = {shape.name: requests(shape, row) for shape in meant} if any(unread.values()) else {}
+    if not read or any(row_requests.names == (CANDIDATE,) for row_requests in read.values()):
+        return Recognised(row, meant)
+    if several := [shape for shape in meant if len(read[shape.name].names) > 1]:
+        return Recognised(row, several)
+    unread_names = {
+        name
+        for shape, names in unread.items()
+        for name in names
+        if not is_blank(row[name]) and not _repeats(row[name], read[shape])
+    }
+    return Recognised(row, meant if len(meant) > 1 or not unread_names else (), sorted(unread_names))
+
+
+def _repeats(value: object, read: RowRequests) -> bool:
+    """Whether a field holds a text that the conversation has, too, as Magpie's rows have the last response once more."""
+    turns = [turn.content for request in read.requests for turn in request.context]
+    responses = [response.content for request in read.requests for response in request.responses]
+    return isinstance(value, str) and value.strip() in map(str.strip, (*turns, *responses))
+
+
+def _other_responses(shape: Shape, row: Row) -> list[str]:
+    """The fields of a row that are a response's by their names, and that a shape doesn't read. They may be blank."""
+    return [name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name)]
+
+
+def unread_texts(shape: Shape, row: Row) -> list[str]:
+    """The fields of a row that hold turns, passages or responses by their names, and that a shape doesn't read."""
+    named = (name for name in _unread(shape, row) if _RESPONSE_NAME.fullmatch(name) or name.lower() in _CONTEXTS)
+    return [name for name in named if not is_blank(row[name])]
+
+
+def _unread(shape: Shape, row: Row) -> list[str]:
+    return [name for name, value in row.items() if name not in shape.reads and isinstance(value, str | list | dict)]
+
+
+def check_known(rows: Sequence[object], recognised: Sequence[Recognised], available: Mapping[str, Shape]) -> None:
+    """Raise `SourceError` unless at least half of the rows has a shape."""
+    fitting = sum(bool(fit.shapes) for fit in recognised)
+    if not fitting or 2 * fitting < len(rows):
+        raise SourceError(_no_shape_message(rows, recognised, available))
+
+
+def detect(rows: Sequence[object], available: Mapping[str, Shape] = SHAPES) -> Shape:
+    """The one shape of a sample of rows, of those of scored rows or of `available`, or `SourceError`.
+
+    Rows with any shape must be at least half of the sample: a few broken rows don't matter, but a file of another kind isn't
+    read for the sake of a few fitting rows. Of those rows the shape must fit at least nine in ten, and no other shape more
+    than one in ten: otherwise the file is a mixture, or holds its responses twice, and the user must choose.
+    """
+    all_recognised = [recognise(row, available) for row in rows]
+    check_known(rows, all_recognised, available)
+    fits = [fit.shapes for fit in all_recognised]
+    recognised = sum(map(bool, fits))
+    votes = Counter(shape.name for row_shapes in fits for shape in row_shapes).most_common()
+    rivals = [name for name, count in votes[1:] if count > STRAY * recognised]
+    if rivals or votes[0][1] < (1 - STRAY) * recognised:
+        counts = ", ".join(f"{name} ({count} of {len(rows)} rows)" for name, count in votes)
+        ambiguous = sum(len(row_shapes) > 1 for row_shapes in fits) > STRAY * recognised
+        or_mixed = "" if ambiguous else ", or read each row in its own shape with --format mixed"
+        raise SourceError(f"these rows have more than one shape: {counts}. Choose one with --format NAME{or_mixed}")
+    return available[votes[0][0]]
+
+
+def _unreadable(rows: Sequence[object]) -> str:
+    """A sentence on the rows of a sample that couldn't be parsed, which stand in it as the error; empty if all could."""
+    errors = [row for row in rows if isinstance(row, Rejected)]
+    if not errors:
+        return ""
+    return f"{len(errors)} of the {len(rows)} rows looked at can't be read as JSON objects, the first one: {errors[0]}. "
+
+
+def _no_shape_message(rows: Sequence[object], recognised: Sequence[Recognised], available: Mapping[str, Shape]) -> str:
+    unreadable, fitting = _unreadable(rows), sum(bool(fit.shapes) for fit in recognised)
+    if not any(isinstance(row, dict) for row in rows) and unreadable:
+        return f"{unreadable}Is each line of the file one JSON object, and the name's ending that of its format?"
+    if others := Counter(name for fit in recognised for name in fit.other_responses).most_common():
+        return (
+            f"{others[0][1]} of the {len(rows)} rows looked at hold another response under {others[0][0]!r}, beside that of "
+            f"their shape. Name the fields of all responses with --response-column, and that of what they answer with "
+            "--prompt-column; or, to judge the shape's alone, choose it with --format NAME"
+        )
+    needs = "".join(f"\n  {shape.name}: {shape.needs}" for shape in available.values())
+    columns = "--prompt-column and --response-column, a whole conversation with --conversation-column"
+    return (
+        f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). {unreadable}"
+        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}{_ask_near(rows, available)}Name the fields with "
+        f"{columns if available is SHAPES else '--prompt-column'}, or choose with --format NAME. "
+        f"Shapes, and what they need:{needs}"
+    )
+
+
+def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
+    """A sentence on what the first row holds under keys that shapes read; empty if it has none of them.
+
+    Where two keys may be the prompt, neither is taken for it.
+    """
+    row = next((row for row in rows if isinstance(row, dict)), {})
+    known = {key for shape in available.values() for key in shape.reads}
+    held = [f"{key!r} holds {describe(row[key])}" for key in row if key in known]
+    return f"Of these, shapes know some, and in the first row {'; '.join(held[:_HELD])}. " if held else ""
+
+
+def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
+    """A question for each shape that the rows would have with other names of nearly the same letters."""
+    objects = [row for row in rows if isinstance(row, dict)][:_TRIED_ROWS]
+    renamings = {shape: _renaming(objects, shape) for shape in available.values()} if objects else {}
+    questions = [
+        f"Did you mean {', '.join(f'{meant!r} by {key[:40]!a}' for key, meant in renaming.items())} "
+        f"({shape.name}: {shape.needs})? "
+        for shape, renaming in sorted(renamings.items(), key=lambda pair: len(pair[1]))
+        if renaming
+    ]
+    return "".join(questions[:_QUESTIONS])
+
+
+def _renaming(rows: Sequence[Row], shape: Shape) -> dict[str, str]:
+    """The fewest keys of the rows to be renamed, and their new names, so that they have the shape; empty if none do."""
+    keys = dict.fromkeys(str(key) for row in rows for key in list(row)[:KEYS_SHOWN])
+    free = {_letters(key): key for key in keys if key not in shape.reads}
+    renaming: dict[str, str] = {}
+    for meant in shape.reads:
+        if meant not in keys and (near := difflib.get_close_matches(_letters(meant), free, n=1, cutoff=_LEAST_ALIKE)):
+            renaming[free.pop(near[0])] = meant
+    if not _fit(rows, shape, renaming):
+        return {}
+    for key in list(renaming):
+        fewer = {other: meant for other, meant in renaming.items() if other != key}
+        renaming = fewer if _fit(rows, shape, fewer) else renaming
+    return renaming
+
+
+def _fit(rows: Sequence[Row], shape: Shape, renaming: Mapping[str, str]) -> bool:
+    renamed = ({renaming.get(key, key): value for key, value in row.items()} for row in rows)
+    return 2 * sum(map(shape.looks_like, renamed)) >= len(rows)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()

@@ -1,0 +1,72 @@
+"""How the rows of a corpus are read, fixed once per run: a shape or the user's own columns, and further options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from pipelines.data.formats.content import SYSTEMS
+from pipelines.data.formats.mixed import FORMATS, MIXED, PROMPT_FORMATS
+from pipelines.data.formats.own_columns import OwnColumns, with_principles, without_principles
+from pipelines.data.formats.registry import Turns, requests
+from pipelines.data.formats.rows import RowRequests
+from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.written_out import take_apart
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """A shape by its name, replaced by `own_columns` if given. Small and picklable.
+
+    `unanswered`: the rows are prompts for a policy, each of which yields a request with an empty response. `written_out`:
+    prompts may be conversations written out as one text, which are taken apart.
+    """
+
+    name: str
+    turns: Turns = "final"
+    own_columns: OwnColumns | None = None
+    principle_column: str | None = None
+    unanswered: bool = False
+    written_out: bool = False
+
+    @classmethod
+    def read(cls, identity: Mapping[str, Any], *, unanswered: bool) -> Self:
+        """How the rows of a run were read, by its identity."""
+        own_columns = identity["own_columns"]
+        return cls(
+            identity["shape"],
+            identity["turns"],
+            own_columns and OwnColumns.read(own_columns),
+            identity["principle_column"],
+            unanswered,
+            identity["written_out"],
+        )
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The fields of a row that hold its prompt, its responses and its system prompt; all others are the row's own."""
+        named_system = self.own_columns is not None and self.own_columns.system is not None
+        return frozenset({*self.shape.reads, *(() if named_system else SYSTEMS)})
+
+    @property
+    def shape(self) -> Shape:
+        """The shape itself."""
+        return self.own_columns.shape() if self.own_columns else (PROMPT_FORMATS if self.unanswered else FORMATS)[self.name]
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether each row has a shape of its own."""
+        return self.name == MIXED and self.own_columns is None
+
+    def of_row(self, name: str) -> Self:
+        """How a row of a mixed corpus is read whose shape is known."""
+        shaped = replace(self, name=name)
+        return shaped if shaped.shape.read_turns else replace(shaped, turns="final")
+
+    def requests(self, row: object) -> RowRequests:
+        """The requests of a row."""
+        kept_fields = self.own_columns.fields if self.own_columns else ()
+        column = self.principle_column
+        judged = row if column is None else without_principles(row, column, kept_fields)
+        row_requests = requests(self.shape, judged, self.turns)
+        row_requests = take_apart(row_requests) if self.written_out else row_requests
+        return row_requests if column is None else with_principles(row_requests, row, column)

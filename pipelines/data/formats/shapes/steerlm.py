@@ -1,0 +1,115 @@
+"""SteerLM rows of NeMo-Aligner: the turns with a label are judged.
+
+{"conversations": [{"from": "User", "value": str, "label": str | null}, ...], "mask": "User", "system": str, "type": str}
+
+As in the authors' annotation script: `mask` is what `from` says for the user, everyone else is the assistant, and each
+labelled turn is judged with all turns before it. `system` is the first turn, as in every shape: the script puts a fixed
+text in its place, and so does the attribute family for any system turn.
+"""
+
+from collections.abc import Sequence
+
+from actors.errors import Rejected
+from actors.records import Reason, Role
+from pipelines.data.formats.content import (
+    ROLES,
+    content_key,
+    conversation,
+    entries,
+    field,
+    is_conversation,
+    role_of,
+    systems,
+    with_row_system,
+)
+from pipelines.data.formats.extra_ids import embedded
+from pipelines.data.formats.prompts import open_end, prompt_request
+from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns, turns_at
+
+
+def looks_like(row: Row) -> bool:
+    """A list of turns, and the name that the user has in it."""
+    return is_conversation(row.get("conversations")) and isinstance(row.get("mask"), str)
+
+
+def read(row: Row) -> RowRequests:
+    """The labelled turns, by their positions; without labels the final one."""
+    labelled = _labelled(row)
+    return turns_at(_turns(row), labelled) if labelled else final_turn(_turns(row))
+
+
+def read_turns(row: Row) -> RowRequests:
+    """The labelled turns, by their positions; without labels all of the assistant's."""
+    labelled = _labelled(row)
+    return turns_at(_turns(row), labelled) if labelled else assistant_turns(_turns(row))
+
+
+def read_prompt(row: Row) -> RowRequests:
+    """The conversation up to the assistant's last turn, to be answered."""
+    return prompt_request(
+        lambda: with_row_system(row, conversation(open_end([turn.value for turn in _split_turns(row, ())])))
+    )
+
+
+def _labelled(row: Row) -> list[int]:
+    items = enumerate(entries(field(row, "conversations")))
+    return [i for i, entry in items if isinstance(entry, dict) and entry.get("label") is not None]
+
+
+def _turns(row: Row) -> list[RowTurn]:
+    return _split_turns(row, systems(row))
+
+
+def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
+    items = entries(field(row, "conversations"))
+    mask = field(row, "mask")
+    if not isinstance(mask, str):
+        raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
+    if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in items):
+        raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
+    turns = number_turns([_name_role(entry, mask) for entry in items], system_values)
+    return [part for turn in turns for part in _parts(turn)]
+
+
+def _name_role(entry: object, mask: str) -> object:
+    """The turn with the name of its role under `from`."""
+    name = entry.get("from") if isinstance(entry, dict) else None
+    if not isinstance(entry, dict) or not isinstance(name, str):
+        return entry
+    role = Role.USER if name == mask else Role.ASSISTANT
+    # A name that means another role elsewhere ("System", or "user" beside a mask of "User") makes the role unknown, so that
+    # the turn is rejected instead of read as the assistant's.
+    if ROLES.get(name.lower(), role) is not role:
+        return entry | {"from": f"unknown {role}"}
+    return entry if name.lower() in ROLES else entry | {"from": role.value}
+
+
+def _parts(turn: RowTurn) -> list[RowTurn]:
+    """The turn; a user's taken apart, because rows made from HelpSteer2 still have its turns in their prompts."""
+    value = turn.value
+    text = value.get(content_key(value)) if isinstance(value, dict) and role_of(value) is Role.USER else None
+    if not isinstance(text, str):
+        return [turn]
+    *before, last = embedded(text)
+    return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, last)]
+
+
+SHAPE = Shape(
+    "steerlm",
+    "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
+    "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
+    looks_like,
+    read,
+    read_turns,
+    reads=("conversations", "mask"),
+)
+PROMPT_SHAPE = Shape(
+    "steerlm",
+    "a conversation of NeMo-Aligner's SteerLM rows, to be answered",
+    "`conversations`, a list of {from, value}, and `mask`, the user's name there",
+    looks_like,
+    read_prompt,
+    reads=("conversations", "mask"),
+)

@@ -1,0 +1,225 @@
+"""Conversations written out as one text, where the turns of a conversation are expected.
+
+Datasets that were made for one model have prompts in its chat template, or as a transcript: judged as the words of a single
+user's turn, their reward would mean nothing. Whether a corpus is written so is decided for all of its rows, from a sample:
+a single person may well quote a template.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from actors.errors import Rejected, SourceError
+from actors.records import Message, Reason, Response, Role, ScoreRequest
+from pipelines.data.formats.chat_templates import NEMO_ROWS, TEMPLATES, TRANSCRIPTS, ParsedPrompt, PolicyTemplate
+from pipelines.data.formats.content import describe, refuse_answered, split_system, text, with_opening_system
+from pipelines.data.formats.rows import RowRequests, Unjudgeable
+
+FORMS = tuple(dict.fromkeys((NEMO_ROWS, *TEMPLATES.values(), *TRANSCRIPTS.values())))
+_OTHERS = ("Below is an instruction that describes a task", "A chat between a curious ", "### Instruction:", "system\n\n")
+"""Beginnings of texts in forms that aren't taken apart."""
+_MANY, _MOSTLY = 0.1, 0.5
+"""The shares of a sample's texts from which they are no quotations any more: of templates' marks, and of transcripts and
+JSON, which people write, too."""
+_ENDS = tuple(sorted({end for template in TEMPLATES.values() for end in template.ends}, key=len, reverse=True))
+"""What ends a turn, the longest first."""
+
+
+class _Parsed(NamedTuple):
+    """The form that a text begins in, and its turns; None for them if it doesn't go on so."""
+
+    form: PolicyTemplate
+    turns: ParsedPrompt | None
+
+
+def is_written_in_a_form(text: str) -> bool:
+    """Whether a text begins in one of the forms that are known."""
+    return any(template.begins(text) for template in FORMS)
+
+
+def _parse(text: str) -> _Parsed | None:
+    parsed = [_Parsed(template, template.split(text)) for template in FORMS if template.begins(text)]
+    return next((each for each in parsed if each.turns is not None), parsed[0] if parsed else None)
+
+
+def take_apart(row: RowRequests) -> RowRequests:
+    """The requests of a row with its written-out prompt as turns, and its responses without what ends a turn.
+
+    A prompt that can't be taken apart rejects its responses, and so does a response that goes on with further turns.
+    """
+    requests: list[ScoreRequest] = []
+    rejected = list(row.rejected)
+    for request in row.requests:
+        prompt = _single_text(request)
+        try:
+            context, form = (request.context, None) if prompt is None else _turns_of(request.context, prompt)
+        except Rejected as error:
+            rejected += [Unjudgeable(response.name, error.reason, error.detail) for response in request.responses]
+            continue
+        responses = []
+        for response in request.responses:
+            try:
+                responses.append(Response(response.name, _bare(response.content, prompt, form)))
+            except Rejected as error:
+                rejected.append(Unjudgeable(response.name, error.reason, error.detail))
+        if responses:
+            requests.append(replace(request, context=context, responses=tuple(responses)))
+    return replace(row, requests=tuple(requests), rejected=tuple(rejected))
+
+
+def split(text: str) -> ParsedPrompt:
+    """The turns of a whole conversation, and its last one as the response. Raises `Rejected` if it can't be taken apart."""
+    parsed = _parse(text.removesuffix("\n"))  # NeMo's end token may be missing, and the line break before it isn't
+    if parsed is None or parsed.turns is None:
+        raise Rejected(Reason.WRITTEN_OUT, describe(text))
+    if not parsed.turns.response.strip():
+        raise Rejected(Reason.EMPTY_CONTENT, "a conversation that ends where the assistant begins")
+    return parsed.turns
+
+
+def _single_text(request: ScoreRequest) -> str | None:
+    """The text of the only turn, a user's, before the responses; None if there are several."""
+    _, spoken = split_system(request.context)
+    return spoken[0].content if len(spoken) == 1 and spoken[0].role is Role.USER else None
+
+
+def _turns_of(context: tuple[Message, ...], prompt: str) -> tuple[tuple[Message, ...], PolicyTemplate | None]:
+    """The context with its prompt as turns, and their form; unchanged if the prompt is plain text."""
+    parsed = _parse(prompt)
+    if parsed is None:
+        return context, None
+    if parsed.turns is None or parsed.turns.response.strip() or not split_system(parsed.turns.context)[1]:
+        raise Rejected(Reason.WRITTEN_OUT, f"a prompt that doesn't end where the assistant begins: {describe(prompt)}")
+    turns = tuple(Message(turn.role, text(turn.content)) for turn in parsed.turns.context)
+    system, _ = split_system(context)
+    return refuse_answered(with_opening_system(system and system.content, turns)), parsed.form
+
+
+def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str:
+    """A response without the prompt that it repeats, and without the end of its turn."""
+    if not response:  # a policy's, which isn't there yet
+        return response
+    if form is None:
+        while response.rstrip().endswith(_ENDS):
+            response = next(response.rstrip().removesuffix(end) for end in _ENDS if response.rstrip().endswith(end))
+        return text(response)
+    rest = form.without_end(response.removeprefix(prompt or ""))
+    if form.tokens.search(rest):
+        raise Rejected(Reason.WRITTEN_OUT, "a response that goes on with further turns")
+    return text(rest.strip() if form.trims else rest)
+
+
+class _Count(NamedTuple):
+    """The texts of a sample that have a dress, and of how many."""
+
+    dressed: list[str]
+    of: int
+
+    def is_at_least(self, share: float) -> bool:
+        """Whether so many have it."""
+        return bool(self.dressed) and len(self.dressed) >= share * self.of
+
+    def refusal(self, what: str, state: str, advice: str) -> SourceError:
+        count = f"{len(self.dressed)} of the {self.of} {what} looked at"
+        return SourceError(
+            f"{count} {state}, such as {describe(self.dressed[0])}. They would be judged as plain words: {advice}"
+        )
+
+
+def is_written_out(rows: Sequence[RowRequests]) -> bool:
+    """Whether the prompts or responses of a sample are written out, so that all rows are to be taken apart.
+
+    Raises `SourceError` where many are, in a form that can't be taken apart.
+    """
+    requests = [request for row in rows for request in row.requests]
+    prompts = [prompt for request in requests if (prompt := _single_text(request)) is not None]
+    responses = [response.content for request in requests for response in request.responses if response.content]
+    if (count := _count(prompts, _is_json_list)).is_at_least(_MOSTLY):
+        raise count.refusal("prompts", "are JSON in a text", "write the list itself into the rows")
+    if (count := _count(responses, _is_json_turns)).is_at_least(_MOSTLY):
+        raise count.refusal("responses", "are JSON in a text", "write the turns themselves into the rows")
+    if (count := _count(_without_prompts(requests), _begins_dressed)).is_at_least(_MOSTLY):
+        raise count.refusal("responses", "are conversations written out as one text", _ADVICE)
+    templates, dressed = _count(prompts, _begins_as_template), _count(prompts, _begins_dressed)
+    are_dressed = templates.is_at_least(_MANY) or dressed.is_at_least(_MOSTLY)
+    if are_dressed and not any(map(_can_be_split, dressed.dressed)):
+        state = "are conversations written out as one text, in a form that can't be taken apart"
+        raise dressed.refusal("prompts", state, _ADVICE)
+    return are_dressed or _count(responses, _ends_dressed).is_at_least(_MOSTLY)
+
+
+def note_repeated_prompts(rows: Sequence[RowRequests]) -> str:
+    """A sentence on responses that begin with their whole prompt, if most do; else empty."""
+    answered = [
+        (prompt, response.content)
+        for row in rows
+        for request in row.requests
+        for response in request.responses
+        if response.content and (prompt := _single_text(request)) is not None
+    ]
+    repeating = sum(response.startswith(prompt) for prompt, response in answered)
+    if not repeating or repeating < _MOSTLY * len(answered):
+        return ""
+    return (
+        f"{repeating} of the {len(answered)} responses begin with their whole prompt, and are judged with it: if a "
+        "generator put it there (return_full_text), cut it off first"
+    )
+
+
+_ADVICE = "write them as lists of {role, content}, and name the field with --prompt-column or --conversation-column"
+
+
+def _count(texts: Sequence[str], is_dressed: Callable[[str], bool]) -> _Count:
+    return _Count([text for text in texts if is_dressed(text)], len(texts))
+
+
+def _without_prompts(requests: Sequence[ScoreRequest]) -> list[str]:
+    """The responses that don't begin with their prompt, which is cut off where it is written out."""
+    return [
+        response.content
+        for request in requests
+        for response in request.responses
+        if response.content and not response.content.startswith(_single_text(request) or "\0")
+    ]
+
+
+def _begins_as_template(text: str) -> bool:
+    return any(template.begins(text) for template in TEMPLATES.values())
+
+
+def _ends_dressed(response: str) -> bool:
+    return response.rstrip().endswith(_ENDS) and response.strip() not in _ENDS
+
+
+def _begins_dressed(text: str) -> bool:
+    return is_written_in_a_form(text) or text.lstrip().startswith(_OTHERS)
+
+
+def _can_be_split(prompt: str) -> bool:
+    try:
+        _, form = _turns_of((Message(Role.USER, prompt),), prompt)
+    except Rejected:
+        return False
+    return form is not None
+
+
+def _json_list(text: str) -> list[object]:
+    if not text.lstrip().startswith("["):
+        return []
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _is_json_list(prompt: str) -> bool:
+    """Whether a prompt is a JSON list of texts or of turns, as of a conversation."""
+    values = _json_list(prompt)
+    return bool(values) and all(isinstance(value, str | dict) for value in values)
+
+
+def _is_json_turns(response: str) -> bool:
+    values = _json_list(response)
+    return bool(values) and all(isinstance(value, dict) and {"role", "from"} & value.keys() for value in values)

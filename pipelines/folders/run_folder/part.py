@@ -1,0 +1,126 @@
+"""A part of a run, whose file name tells all that is known of it without reading it."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+from actors.records import Score, Status
+from pipelines.data.corpus.corpus_files import Range
+
+RUN = r"[0-9a-f]{16}"
+"""The name of a run, as a pattern."""
+
+_NUMBER = r"(\d{1,18})"  # one that 64 bits hold
+_NAME = re.compile(rf"{_NUMBER}(?:to{_NUMBER})?{f'-{_NUMBER}' * 6}-({RUN})\.parquet")
+
+
+class Counts(NamedTuple):
+    """Numbers of input rows, and of their responses by status."""
+
+    rows: int = 0
+    scored: int = 0
+    rejected: int = 0
+    failed: int = 0
+
+    @property
+    def responses(self) -> int:
+        """All responses, of any status."""
+        return self.scored + self.rejected + self.failed
+
+    def __add__(self, other: object) -> "Counts":
+        if not isinstance(other, Counts):
+            return NotImplemented
+        return Counts(*(left + right for left, right in zip(self, other, strict=True)))
+
+    @classmethod
+    def of(cls, rows: int, scores: Iterable[Score]) -> Self:
+        """The counts of some rows and the scores of their responses."""
+        by_status = dict.fromkeys(Status, 0)
+        for score in scores:
+            by_status[score.status] += 1
+        return cls(rows, *by_status.values())
+
+
+class Part(NamedTuple):
+    """A committed range of a file, or of neighbouring files: from a position in the first to one in the last of them.
+
+    `run` is the name of its run, which `Parts` sets when it commits.
+    """
+
+    file: int
+    range: Range
+    counts: Counts
+    run: str = ""
+    further: int = 0
+    """The number of files after `file` in which the part has rows; `range.end` is a position in the last of them."""
+
+    @property
+    def name(self) -> str:
+        """The file name, which holds every field."""
+        return f"{self.place}-{'-'.join(map(str, self.counts))}-{self.run}.parquet"
+
+    @property
+    def place(self) -> str:
+        """The files and the range, as the name begins."""
+        last = f"to{self.last_file:06d}" if self.further else ""
+        return f"{self.file:06d}{last}-{self.range.start:012d}-{self.range.end:012d}"
+
+    @property
+    def last_file(self) -> int:
+        """The file in which the part ends."""
+        return self.file + self.further
+
+    @property
+    def begin(self) -> tuple[int, int]:
+        """The first position: file and position in it. Positions of a corpus are ordered."""
+        return self.file, self.range.start
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The position behind the last one."""
+        return self.last_file, self.range.end
+
+    def pieces(self, extents: Mapping[int, int | None]) -> Iterator[tuple[int, Range]]:
+        """The range of each file that the part covers; `extents` are those of all files, by index.
+
+        Of several files those that are empty, or aren't in `extents`, have none.
+        """
+        if not self.further:
+            yield self.file, self.range
+            return
+        if self.last_file not in extents:
+            return
+        for index in range(self.file, self.last_file + 1):
+            start = self.range.start if index == self.file else 0
+            end = self.range.end if index == self.last_file else extents.get(index) or 0
+            if start < end:
+                yield index, Range(start, end)
+
+    def report(self) -> dict[str, int]:
+        """The part as a row of a table, without its run."""
+        return {
+            "file": self.file,
+            "further": self.further,
+            "start": self.range.start,
+            "end": self.range.end,
+            **self.counts._asdict(),
+        }
+
+    @classmethod
+    def of_report(cls, report: Mapping[str, Any], run: str = "") -> Self:
+        """The part of a row that `report` made."""
+        counts = Counts(*(report[name] for name in Counts._fields))
+        return cls(report["file"], Range(report["start"], report["end"]), counts, run, report["further"])
+
+    @classmethod
+    def parse(cls, name: str) -> "Part | None":
+        """A part from its name; None for any other file."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        first, last, *numbers, run = match.groups()
+        start, end, *counts = map(int, numbers)
+        # Interned: a million parts hold one text of their run, and not a million equal ones.
+        part = cls(int(first), Range(start, end), Counts(*counts), sys.intern(run), int(last or first) - int(first))
+        return part if part.further >= 0 and part.name == name else None

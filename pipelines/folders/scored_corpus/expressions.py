@@ -1,0 +1,398 @@
+"""The condition of a filter, and the number it ranks by: SQL over the columns of a scored corpus, evaluated by DuckDB.
+
+Both are checked before any work, and must have three properties:
+
+- they depend on one response only: no subqueries, window functions or aggregates;
+- they are deterministic: the same at any time, on any machine and in any session;
+- they compare values of one family of types. DuckDB alone would cast in `status = 1` and in `reward >= '10'`; here both are
+  errors.
+
+Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN is null everywhere, which DuckDB alone would take
+for the largest number: in the columns, in their structs and lists, and where something computed is compared. Infinities are
+numbers: they are larger or smaller than all others.
+"""
+
+import contextlib
+import difflib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
+
+from actors.errors import ExpressionError, Rejected
+from pipelines.data.corpus.readers import RECORD
+from pipelines.data.formats import parse
+from pipelines.folders.run_folder.carried_columns import scalar_column
+from pipelines.folders.run_folder.columns import ROW
+from pipelines.folders.scored_corpus import databases
+
+_ROWS = "rows_of_the_filter"
+_END = "\n"  # ends a `--` comment that an expression may close with
+_REFUSED = {
+    "SUBQUERY": "a filter looks at one response at a time, and a subquery would look at others",
+    "STAR": "* and COLUMNS(...) stand for several columns; name the one that is meant",
+}
+_CHANGING = frozenset({
+    "ago", "assert_true", "current_catalog", "current_connection_id", "current_database", "current_date",
+    "current_localtime", "current_localtimestamp", "current_query", "current_query_id", "current_role", "current_schema",
+    "current_schemas", "current_setting", "current_time", "current_timestamp", "current_transaction_id", "current_user",
+    "currval", "error", "format_type", "gen_random_uuid", "get_block_size", "get_current_time", "get_current_timestamp",
+    "getvariable", "in_search_path", "inet_client_addr", "inet_client_port", "inet_server_addr", "inet_server_port",
+    "localtime", "localtimestamp", "nextval", "now", "pg_conf_load_time", "pg_get_constraintdef", "pg_get_viewdef",
+    "pg_my_temp_schema", "pg_postmaster_start_time", "pg_sleep", "random", "session_user", "setseed", "setval", "sleep_ms",
+    "stats", "today", "transaction_timestamp", "txid_current", "user", "uuid", "uuidv4", "uuidv7", "vector_type", "version",
+    "write_log",
+})  # fmt: skip
+"""Functions and macros of the clock, of chance and of the session. SQL lets some of them stand without parentheses."""
+_FAMILY = {
+    **dict.fromkeys(["tinyint", "smallint", "integer", "bigint", "hugeint", "bignum"], "number"),
+    **dict.fromkeys(["utinyint", "usmallint", "uinteger", "ubigint", "uhugeint", "float", "double", "decimal"], "number"),
+    **dict.fromkeys(["varchar", "enum", "uuid"], "text"),
+    **dict.fromkeys(["date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"], "moment"),
+    "timestamp with time zone": "moment",
+}
+
+Node = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A checked expression, the SQL that evaluates it, and the columns that this needs.
+
+    `flat` are those of the columns that hold fields of JSON rows. Such a column has the type of the first rows; a value of
+    another type is null in it and present only in the raw record, so the record is among the columns, too.
+    """
+
+    text: str
+    sql: str
+    columns: tuple[str, ...]
+    flat: tuple[str, ...] = ()
+
+    what: ClassVar[str]
+    family: ClassVar[str]
+
+    @classmethod
+    def check(cls, text: str, schema: pa.Schema) -> Self:
+        """Check an expression against the schema of the rows. Raises `ExpressionError`, which says how to write it."""
+        with databases.cursor() as connection:
+            rows = _register_null_row(connection, schema)
+            try:
+                # DuckDB refuses in WHERE what looks at other rows, and in one of the places whatever is no expression:
+                # `true from t`, `true limit 1`, `true; drop ...` in parentheses, `true) or (true` without.
+                binding = f"select ({text}{_END}), {text}{_END} from {_ROWS} where ({text}{_END}) is null"
+                types = connection.sql(binding).types
+                if len(types) != 2:
+                    raise ExpressionError(f"a {cls.what} is exactly one expression")
+                root = _parse(connection, text)
+                names = list(_names(root))
+                _check_functions(root, rows.column_names)
+                _check_case(root, names, schema)
+                if _family(types[0]) != cls.family:
+                    must = "BOOLEAN" if cls.family == "boolean" else "a number"
+                    raise ExpressionError(f"it is {types[0]}, and a {cls.what} must be {must}")
+                sql = _write(connection, root) if _unify_operands(connection, root) else text
+                connection.sql(f"select ({sql}{_END}) from {_ROWS}").fetchall()  # converts the constants
+            except (ExpressionError, duckdb.Error, RecursionError) as error:
+                raise ExpressionError(_error_message(connection, text, str(error), rows, cls.what)) from error
+        used = {name.casefold() for name in names}
+        # At least one column, because a table needs one to have rows.
+        needed = [name for name in rows.column_names if name.casefold() in used] or rows.column_names[:1]
+        flat = [name for name in needed if name in _flat_fields(schema)]
+        return cls(text, sql, tuple(dict.fromkeys([*needed, RECORD] if flat else needed)), tuple(flat))
+
+
+class Condition(_Checked):
+    """A boolean expression; a response is kept where it is true."""
+
+    what, family = "condition", "boolean"
+
+
+class Ranking(_Checked):
+    """A numeric expression that responses are ranked by; higher is better."""
+
+    what, family = "ranking", "number"
+
+
+class Evaluator:
+    """Evaluates checked expressions, table by table."""
+
+    def __init__(self, expressions: Mapping[str, str], columns: Sequence[str], flat: Sequence[str] = ()) -> None:
+        """`expressions` maps the name of each result to SQL; `columns` and `flat` are those that the expressions need."""
+        self._columns = columns
+        self._flat = flat
+        self._select = f"select {', '.join(f'({text}{_END}) as {name}' for name, text in expressions.items())} from {_ROWS}"
+        self._texts = "\n  ".join(expressions.values())
+        self._connection = databases.cursor()
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """The results for each row. Raises `ExpressionError` if evaluation fails, or a value is only in the raw record."""
+        for name in self._flat:
+            _check_whole(table, name)
+        self._connection.register(_ROWS, pa.table({name: _without_nan(table.column(name)) for name in self._columns}))
+        try:
+            return self._connection.sql(self._select).to_arrow_table()
+        except duckdb.Error as error:
+            raise ExpressionError(
+                f"this can't be evaluated: {str(error).split(chr(10))[0]}\n  {self._texts}\n"
+                "try_cast(x as double) is null where x is no number, and try(...) where something else can't be computed"
+            ) from error
+
+
+def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with null in place of every NaN in it, in its structs, lists and maps too."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return pc.if_else(pc.is_nan(column), None, column)
+    if not pa.types.is_nested(kind) or not re.search("float|double", str(kind)):
+        return column
+    if pa.types.is_struct(kind):
+        fields = [_without_nan(pc.struct_field(column, [i])) for i in range(kind.num_fields)]
+        packed = pc.make_struct(*fields, field_names=[field.name for field in kind])
+        return pc.if_else(pc.is_null(column), None, packed)
+    return pa.array(column.to_pylist(), kind, from_pandas=True)  # reads NaN as null
+
+
+def _flat_fields(schema: pa.Schema) -> Sequence[str]:
+    """The columns that hold fields of JSON rows: those after the raw record. None for a Parquet corpus."""
+    record = schema.get_field_index(RECORD)
+    if record < 0 or not pa.types.is_large_binary(schema.field(record).type):
+        return ()
+    return [field.name for field in list(schema)[record + 1 :] if not pa.types.is_nested(field.type)]
+
+
+def _check_whole(table: pa.Table, name: str) -> None:
+    """Raise `ExpressionError` if a row has a value in its record that its flat column doesn't have.
+
+    Null in the column would otherwise silently decide the condition.
+    """
+    kind = table.schema.field(name).type
+    # Only rows with null in the column need their record parsed; where the field is null or absent, null is right.
+    for record in table.filter(pc.is_null(table.column(name))).column(RECORD).to_pylist():
+        try:
+            fields = parse(record) if record is not None else {}
+        except Rejected:
+            continue
+        for key, value in fields.items():
+            is_null = value is None or (isinstance(value, float) and math.isnan(value))
+            if is_null or key.casefold() != name.casefold():
+                continue
+            if key != name or scalar_column([value], kind).null_count:
+                raise ExpressionError(
+                    f"a row has {json.dumps(value)[:80]} for {key}, and the column {name} is null there: it has the "
+                    f"spelling and the type ({kind}) of the first rows of the corpus; {_record_advice(key)}"
+                )
+
+
+def _record_advice(name: str) -> str:
+    """The advice for reading a field from the raw record instead of its column."""
+    column = "'$." + json.dumps(name).replace("'", "''") + "'"
+    text = f"decode(record)->>{column}"
+    return f"ask the record itself: try_cast({text} as double) is the number, {text} the text"
+
+
+def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
+    """Register, and return, a table of one row of nulls, with the columns that an expression may name.
+
+    One row suffices to bind and to evaluate an expression once. DuckDB ignores the case of names, so of two columns that
+    differ only in case the first is registered (`_check_case` refuses to use either).
+    """
+    columns: dict[str, pa.Table] = {}
+    for field in schema:
+        column = pa.table({field.name: pa.nulls(1, field.type)})
+        with contextlib.suppress(duckdb.NotImplementedException):  # 16-bit floats, 256-bit decimals
+            connection.register(_ROWS, column)
+            connection.sql(f"from {_ROWS}")
+            columns.setdefault(field.name.casefold(), column)
+    rows = pa.table({name: column[name] for column in columns.values() for name in column.column_names})
+    connection.register(_ROWS, rows)
+    return rows
+
+
+def _parse(connection: DuckDBPyConnection, text: str) -> Node:
+    """The syntax tree of one expression."""
+    root: Node = _document(connection, text)["statements"][0]["node"]["select_list"][0]
+    return root
+
+
+def _write(connection: DuckDBPyConnection, root: Node) -> str:
+    """The SQL of a syntax tree."""
+    document = _document(connection, "true")
+    document["statements"][0]["node"]["select_list"] = [root]
+    rows = connection.execute("select json_deserialize_sql($1)", [json.dumps(document)]).fetchall()
+    return str(rows[0][0]).removeprefix("SELECT ")
+
+
+def _document(connection: DuckDBPyConnection, text: str) -> dict[str, Any]:
+    rows = connection.execute("select json_serialize_sql($1)", [f"select {text}"]).fetchall()
+    document: dict[str, Any] = json.loads(rows[0][0])
+    return document
+
+
+def _check_functions(root: Node, columns: Sequence[str]) -> None:
+    """Refuse what depends on other rows, and what isn't deterministic. Raises `ExpressionError`."""
+    names = {name.lower() for name in columns}
+    for node in _walk(root):
+        if problem := _REFUSED.get(node["class"]):
+            raise ExpressionError(problem)
+        if node["class"] == "FUNCTION":
+            name = node["function_name"].lower()
+            # `age(x)` is the interval from x to now; only `age(x, y)` is deterministic.
+            is_changing = name in _CHANGING or (name == "age" and len(node["arguments"]) < 2)
+        elif node["class"] == "COLUMN_REF":
+            name = node["column_names"][0].lower()
+            is_changing = name in _CHANGING and name not in names
+        else:
+            continue
+        if is_changing:
+            raise ExpressionError(
+                f"{name} has another value each time, so the result couldn't be reproduced; "
+                "for a sample use hash(row) % 10 = 0, for a moment write it out"
+            )
+
+
+def _check_case(root: Node, names: Sequence[str], schema: pa.Schema) -> None:
+    """Refuse a name that two columns, or two fields of a struct, share but for case: DuckDB would read the first of them."""
+    used = {name.casefold() for name in names}
+    kinds: list[pa.DataType] = [pa.struct([field for field in schema if field.name.casefold() in used])]
+    # A field may also be named by a constant, as in meta['quality'], so every constant counts as a possible name.
+    constants = [node["literal"]["text"] for node in _walk(root) if node["class"] == "CONSTANT"]
+    while kinds:
+        kind = kinds.pop()
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        for name in (*names, *constants):
+            alike = [field.name for field in fields if field.name.casefold() == name.casefold()]
+            if len(alike) > 1:
+                way_out = f", or {_record_advice(name if name in alike else alike[0])}" if _flat_fields(schema) else ""
+                raise ExpressionError(
+                    f"SQL doesn't tell {' and '.join(map(repr, alike))} apart; rename one of them{way_out}"
+                )
+        kinds += [field.type for field in fields]
+
+
+def _unify_operands(connection: DuckDBPyConnection, root: Node) -> bool:
+    """Refuse operands of unlike types, and put null for a NaN that one computes, such as 0 / 0 and cast('nan' as double).
+
+    Whether this changed the tree. Raises `ExpressionError`.
+    """
+    is_changed = False
+    for node in _walk(root, into_lambdas=False):
+        for operands, expected in _operands(node):
+            texts = [_write(connection, operand) for operand in operands]
+            kinds = connection.sql(f"select {', '.join(texts)} from {_ROWS}").types
+            _check_families(operands, texts, kinds, expected)
+            for operand, text, kind in zip(operands, texts, kinds, strict=True):
+                if kind.id in ("float", "double") and operand["class"] not in ("COLUMN_REF", "CONSTANT"):
+                    operand.clear()
+                    operand.update(_parse(connection, f"nullif({text}, 'nan')"))
+                    is_changed = True
+    return is_changed
+
+
+def _operands(node: Node) -> Iterator[tuple[list[dict[str, Any]], str]]:
+    """The operands of a node that must be of one family of types, and that family where it is given."""
+    match node["class"], node["type"]:
+        case "COMPARISON", _:
+            yield [node["left"], node["right"]], ""
+        case "BETWEEN", _:
+            yield [node["input"], node["lower"], node["upper"]], ""
+        case "OPERATOR", "COMPARE_IN" | "COMPARE_NOT_IN" | "OPERATOR_COALESCE":
+            yield node["children"], ""
+        case ("CONJUNCTION", _) | ("OPERATOR", "OPERATOR_NOT"):
+            yield node["children"], "boolean"
+        case "CASE", _:
+            yield [*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]], ""
+            yield [check["when_expr"] for check in node["case_checks"]], "boolean"
+
+
+def _check_families(operands: Sequence[Node], texts: Sequence[str], kinds: Sequence[Any], expected: str) -> None:
+    """Raise `ExpressionError` unless the operands are of one family: `expected`, if given. Null fits every family."""
+    constants = {_family(kind) for operand, kind in zip(operands, kinds, strict=True) if operand["class"] == "CONSTANT"}
+    others = {_family(kind) for operand, kind in zip(operands, kinds, strict=True) if operand["class"] != "CONSTANT"}
+    families = (constants | others | {expected}) - {"null", ""}
+    written_as_text = families == {"moment", "text"} and "text" not in others  # ts > '2026-01-01'
+    if len(families) < 2 or written_as_text:
+        return
+    typed = ", ".join(f"{text} is {kind}" for text, kind in zip(texts, kinds, strict=True))
+    if expected:
+        raise ExpressionError(f"{typed}: what AND, OR, NOT and WHEN work on must be BOOLEAN")
+    way_out = "decode(x) makes text of bytes" if "blob" in families else "try_cast(x as double) makes a number of text"
+    raise ExpressionError(f"{typed}: only like can be compared with like; {way_out}")
+
+
+def _family(kind: Any) -> str:
+    return _FAMILY.get(kind.id, str(kind.id))
+
+
+def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
+    """All expression nodes of a tree. A lambda's body names parameters that have no type outside of it."""
+    stack: list[Any] = [root]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack += item
+        elif isinstance(item, dict):
+            if "class" in item:
+                yield item
+            if into_lambdas or item.get("class") != "LAMBDA":
+                stack += item.values()
+
+
+def _names(root: Node) -> Iterator[str]:
+    """Every identifier that may be a column: `a`, both of `rows.a` and of `a.field`, and the `a` of `a.lower()`."""
+    for node in _walk(root):
+        if node["class"] == "COLUMN_REF":
+            yield from node["column_names"]
+        elif node["class"] == "FUNCTION":
+            yield from node["qualified_name"]["path"][:-1]
+
+
+def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table, what: str) -> str:
+    """The full error message: the first line of DuckDB's, the expression, hints, and the columns with their types."""
+    problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
+    problem = problem.replace("WHERE clause cannot", "a filter looks at one response at a time, and can't")
+    hints: list[str] = []
+    if missing := re.match(r'Referenced (column|table) "(.+)" not found', problem):
+        name = missing[2].split(".")[0] if missing[1] == "table" else missing[2]  # of meta.info.k, meta.info is the table
+        problem = f"there is no column {name}"
+        hints = list(_missing_hints(text, name, rows))
+    reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
+    keywords = {name for (name,) in reserved.fetchall()}
+    relation = connection.sql(f"from {_ROWS}")
+    columns = zip(relation.columns, relation.types, strict=True)
+    listed = (f"  {line}" for name, kind in columns for line in _column_lines(name, kind, keywords))
+    return "\n".join([f"the {what} can't be used: {problem}", f"  {text}", *hints, "The columns are:", *listed])
+
+
+def _missing_hints(text: str, name: str, rows: pa.Table) -> Iterator[str]:
+    """What may have been meant by a name that no column has."""
+    if f'"{name}"' in text:
+        literal = name.replace("'", "''")
+        yield f"Text is written in single quotes: '{literal}' (what is in double quotes is a column's name)"
+    else:
+        yield from (f"Did you mean {close}?" for close in difflib.get_close_matches(name, rows.column_names, n=1))
+    if RECORD in rows.column_names and pa.types.is_large_binary(rows.schema.field(RECORD).type):
+        if place := re.search(rf"\b{re.escape(name)}(?:\.\w+)+", text):
+            way = f"json_extract_string(decode({RECORD}), '$.{place[0]}')"
+            yield f"A field inside another one is in the row's record alone: {way} is text; cast({way} as double) a number"
+        else:
+            yield f"A field that was null in the first rows, or of several types, has no column: {_record_advice(name)}"
+    if ROW in rows.column_names and (value := re.search(rf"\b{re.escape(name)}\s*=\s*'([\w-]+)'", text)):
+        folder = f"{name}={value[1]}/"
+        yield f"Of files in folders {folder} a row's name holds the folder: {ROW} like '%{folder}%'"
+
+
+def _column_lines(name: str, kind: Any, keywords: set[str]) -> Iterator[str]:
+    plain = re.fullmatch(r"[A-Za-z_]\w*", name) and name.lower() not in keywords
+    written = name if plain else databases.quoted(name)
+    if kind.id != "struct":
+        yield f"{written}: {kind}"
+        return
+    for field, inner in kind.children:
+        yield from (f"{written}.{line}" for line in _column_lines(field, inner, keywords))

@@ -1,0 +1,286 @@
+"""The summary of a run: counts by status and reason, and quantiles of every score, to choose a threshold by.
+
+All figures are one SQL statement in DuckDB, which reads only the columns that it needs, once. Counts are exact. Quantiles
+are exact up to `_EXACT` scored responses; beyond that DuckDB keeps a sketch (t-digest) instead of the rewards, whose
+quantiles are within half a percent of rank.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from actors.errors import AuditError, NothingScored, SourceError
+from actors.records import Reason, Status
+from actors.text.counted import counts_text
+from actors.verdicts.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
+from pipelines.folders.run_folder.columns import (
+    COMPLETION_TOKENS,
+    PROMPT_HASH,
+    PROMPT_TOKENS,
+    REASON,
+    RESPONSE,
+    REWARD,
+    ROW,
+    SCORES,
+    STATUS,
+    TEXT,
+    TRUNCATED,
+    Columns,
+)
+from pipelines.folders.run_folder.part import Counts
+from pipelines.folders.run_folder.parts import Parts, unreadable
+from pipelines.folders.scored_corpus.databases import connect
+from pipelines.folders.scored_corpus.label_agreement import label_agreement
+from pipelines.folders.scored_corpus.part_files import read_unordered, unreadable_parts
+from pipelines.folders.scored_corpus.shape_counts import count_shapes
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+_COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
+"""Outputs that are counts: they are summed, and have no quantiles."""
+_EXACT = 100_000
+"""100,000 numbers take about a megabyte. (Of fewer than twenty, the sketch can give quantiles above the maximum.)"""
+_LOOKED_AT_FOR_REPEATS = 1_000_000
+"""Responses up to which repeats are counted: that reads all texts, a gigabyte where they have 1 kB each."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts, reasons and quantiles of a scored corpus.
+
+    `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts the responses for
+    which a flag is true. For a judge that saw pairs in both orders, `orders` counts these pairs, those whose verdict changed
+    with the order, and those of them won by the first position.
+    """
+
+    rows: int
+    responses: int
+    scored: int
+    rejected: int
+    failed: int
+    truncated: int
+    prompt_tokens: int
+    reasons: Mapping[str, int]
+    quantiles: Mapping[str, tuple[float, ...]]
+    flags: Mapping[str, int] = field(default_factory=dict)
+    completion_tokens: int = 0
+    orders: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, int] = field(default_factory=dict)
+    """Of a mixed corpus the input rows of each shape, the most frequent first, without those of none or two."""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """How far rewards agree with the corpus' labels (`label_agreement`); empty if it has none."""
+    repeats: int | None = None
+    """Responses whose text equals that of an earlier response to an equal prompt; None if they weren't counted, as in a
+    corpus of more than 1,000,000 responses, or without their texts."""
+    work: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Time, engines and GPU-hours (`pipelines.run.runtime.run_timing`)."""
+    left_out: Sequence[str] = field(default=(), compare=False)
+    """Files in the input's folders that weren't read."""
+    made: Sequence[Any] = ()
+    """The exports written while the corpus was scored, each a `pipelines.results.exports.export_job.FinishedExport`."""
+
+    def check_scored(self) -> None:
+        """Raise `NothingScored`, with the counts of reasons, if there are responses and none of them has a reward."""
+        if self.responses and not self.scored:
+            reasons = counts_text(self.reasons)
+            raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({reasons})")
+
+    def figures(self) -> dict[str, float]:
+        """All counts and quantiles as single figures, such as `scored`, `reasons/too_long` and `reward/median`, for logs."""
+        counts = ("rows", "responses", "scored", "rejected", "failed", "truncated", "prompt_tokens", "completion_tokens")
+        return {
+            **{name: getattr(self, name) for name in counts},
+            **{f"reasons/{reason}": count for reason, count in self.reasons.items()},
+            **{
+                f"{name}/{quantile_name(quantile)}": value
+                for name, values in self.quantiles.items()
+                for quantile, value in zip(QUANTILES, values, strict=True)
+            },
+        }
+
+    @classmethod
+    def of_json(cls, saved: Mapping[str, Any]) -> "Summary":
+        """The summary that a manifest holds, without the exports."""
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name != "made"}
+        return cls(**{**values, "quantiles": {name: tuple(row) for name, row in saved["quantiles"].items()}})
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest and for `--json`."""
+        return {**asdict(replace(self, made=())), "made": {export.job.name: export.as_json() for export in self.made}}
+
+
+def quantile_name(quantile: float) -> str:
+    """A quantile for people: min, p25, median, max."""
+    return {0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"p{quantile * 100:g}")
+
+
+def quantile_title(quantile: float) -> str:
+    """The title of a quantile in tables: min, 25%, median, max."""
+    return {0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"{quantile:.0%}")
+
+
+def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
+    """Summarise the parts, whose names say `counts`.
+
+    Raises `AuditError` if their rows give other counts, and `SourceError` if a part can't be read.
+    """
+    if not counts.responses:
+        return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
+    figures = _read_figures(parts, columns, counts)
+    stored = Counts(counts.rows, *(figures.statuses[status] for status in Status))
+    if stored != counts:
+        raise AuditError(f"the parts' names say {counts}, and they hold {stored}")
+    labels, orders = {}, {}
+    if figures.is_labelled:
+        with connected(parts, columns, [ROW, PROMPT_HASH, RESPONSE, REWARD]) as connection:
+            labels = label_agreement(connection, columns, _quantile(counts.scored))
+    if BOTH_ORDERS in columns.outputs:
+        with connected(parts, columns, [SCORES]) as connection:
+            orders = order_counts(connection, columns)
+    return Summary(
+        counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
+        figures.truncated, figures.prompt_tokens, figures.reasons, figures.quantiles, figures.flags,
+        figures.completion_tokens, orders, count_shapes(parts, columns) if columns.mixed else {}, labels, figures.repeats,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Figures:
+    """What one pass over the rows of all parts tells."""
+
+    statuses: Mapping[Status, int]
+    reasons: Mapping[str, int]
+    truncated: int
+    prompt_tokens: int
+    completion_tokens: int
+    flags: Mapping[str, int]
+    quantiles: Mapping[str, tuple[float, ...]]
+    is_labelled: bool
+    repeats: int | None
+
+
+def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> _Figures:
+    """All figures by one statement: in a store, each statement over the parts would be a request or two for each part."""
+    numbers, quantile = number_columns(columns), _quantile(counts.scored)
+    inner = ", ".join(map(str, QUANTILES[1:-1]))
+    has_repeats = columns.text and counts.responses <= _LOOKED_AT_FOR_REPEATS
+    status, reason = f'"{columns.prefix}{STATUS}"', f'"{columns.prefix}{REASON}"'
+    expressions = [
+        # Not `histogram`: beside other aggregates it keeps 12 kB for each batch of rows, a gigabyte of 100,000 parts.
+        *(f"count(*) filter ({status} = '{each}')" for each in Status),
+        *(f"count(*) filter ({reason} = '{each}')" for each in Reason),
+        f'count(*) filter ("{columns.prefix}{TRUNCATED}")',
+        f'sum("{columns.prefix}{PROMPT_TOKENS}")',
+        f'sum("{columns.prefix}{COMPLETION_TOKENS}")' if columns.votes else "0",
+        f'''coalesce(bool_or("{columns.prefix}{RESPONSE}" = 'chosen'), false)''',
+        _repeats(columns) if has_repeats else "null",
+        *(f'count(*) filter ("{columns.prefix}{name}")' for name in columns.flags),
+        *(f"[min({number}), max({number})]" for number in numbers.values()),
+        *(f"{quantile}({number}, [{inner}])" for number in numbers.values()),
+    ]
+    names = [
+        STATUS, REASON, TRUNCATED, PROMPT_TOKENS, RESPONSE, REWARD, *columns.flags,
+        *([COMPLETION_TOKENS] if columns.votes else []),
+        *([SCORES] if len(columns.outputs) > 1 else []),
+        *([PROMPT_HASH, TEXT] if has_repeats else []),
+    ]  # fmt: skip
+    with connected(parts, columns, names) as connection:
+        values = iter(_only_row(connection, f"select {', '.join(expressions)} from parts"))
+        statuses = {each: next(values) for each in Status}
+        reasons = {each.value: count for each in Reason if (count := next(values))}
+    truncated, prompt_tokens, completion_tokens, is_labelled, repeats = itertools.islice(values, 5)
+    flags = dict(zip(columns.flags, itertools.islice(values, len(columns.flags)), strict=True))
+    ends, middles = list(itertools.islice(values, len(numbers))), list(values)
+    return _Figures(
+        statuses,
+        dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        truncated,
+        int(prompt_tokens or 0),
+        int(completion_tokens or 0),
+        flags,
+        {
+            name: (low, *middle, high)
+            for name, (low, high), middle in zip(numbers, ends, middles, strict=True)
+            if low is not None
+        },
+        is_labelled,
+        repeats,
+    )
+
+
+def _repeats(columns: Columns) -> str:
+    """SQL that counts the responses that repeat an earlier text to an equal prompt.
+
+    Prompt and text are told apart by a hash of 64 bits: of a million different ones, two have the same hash in 3 of 100
+    million corpora.
+    """
+    prompt, text = f'"{columns.prefix}{PROMPT_HASH}"', f'"{columns.prefix}{TEXT}"'
+    with_text = f"filter ({prompt} is not null and {text} is not null)"
+    return f"count(*) {with_text} - count(distinct hash({prompt}, {text})) {with_text}"
+
+
+def _quantile(scored: int) -> str:
+    """DuckDB's function for quantiles of so many numbers."""
+    return "quantile_cont" if scored <= _EXACT else "approx_quantile"
+
+
+def number_columns(columns: Columns) -> dict[str, str]:
+    """The outputs that have quantiles, by name, each as SQL: the reward, and the named scores if there are several."""
+    numbers = {"reward": f'"{columns.prefix}{REWARD}"'}
+    if len(columns.outputs) > 1:
+        shown = (name for name in columns.outputs if name not in _COUNTS)
+        numbers |= {f"scores.{name}": f'"{columns.prefix}{SCORES}"."{name}"' for name in shown}
+    return numbers
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """Runs SQL on a table `parts` of some columns of all parts, of which each statement may name it once."""
+
+    connection: duckdb.DuckDBPyConnection
+    parts: Parts
+    schema: pa.Schema
+
+    def execute(self, statement: str) -> duckdb.DuckDBPyConnection:
+        """As a connection does. Reads every part, and of it all columns of the schema."""
+        self.connection.register("parts", read_unordered(self.parts, self.schema))
+        return self.connection.execute(statement)
+
+
+@contextmanager
+def connected(parts: Parts, columns: Columns, names: Sequence[str]) -> Iterator[PartRows]:
+    """A context with some of our columns of all parts, for SQL; `names` are without the prefix.
+
+    Raises `SourceError`, naming the part, if one can't be read.
+    """
+    schema = pa.schema([columns.ours.field(columns.prefix + name) for name in names])
+    with connect() as connection, readable(parts):
+        yield PartRows(connection, parts, schema)
+
+
+@contextmanager
+def readable(parts: Parts) -> Iterator[None]:
+    """Turn DuckDB's errors in the block into `SourceError`, naming the part that can't be read, which DuckDB doesn't."""
+    try:
+        yield
+    except duckdb.Error as error:
+        for part, why in unreadable_parts(parts):
+            raise unreadable(parts.path(part), ValueError(why)) from error
+        raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
+
+
+def order_counts(connection: Any, columns: Columns) -> dict[str, int]:
+    """Counts of pairs. Both responses of a pair count it, hence the half; with only one reward it counts half a pair."""
+    scores = f'"{columns.prefix}{SCORES}"'
+    counts = _only_row(connection, f"select {', '.join(f'sum({scores}.{name})' for name in _COUNTS)} from parts")
+    return {name: round((count or 0) / 2) for name, count in zip(("pairs", "decided", "first"), counts, strict=True)}
+
+
+def _only_row(connection: Any, statement: str) -> tuple[Any, ...]:
+    (row,) = connection.execute(statement).fetchall()  # to its end, or the connection takes no other statement
+    return tuple(row)

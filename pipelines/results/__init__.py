@@ -1,0 +1,1 @@
+"""What is made of scored folders: filtered corpora, trainers' files, comparisons, evaluations, pages, uploads."""

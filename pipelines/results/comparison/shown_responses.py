@@ -1,0 +1,57 @@
+"""Reads the texts of the few responses that a comparison shows."""
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.folders.run_folder.columns import TEXT
+from pipelines.folders.scored_corpus.read_back import Reader, ReadResponse
+from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus
+
+Place = tuple[int, int]
+"""The index of a response's part in the listing, and of the response among those that are read of the part."""
+
+_CHARACTERS = 2_000
+"""Of a prompt and of a text at most so many characters are shown."""
+
+
+def with_texts(corpus: OpenedCorpus, side: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the prompt's last turn and the response's text, where they are in this side; its place is left out."""
+    texts = _texts(corpus, {place for row in rows if (place := _place(row, side)) is not None})
+    return [{**_without_place(row, side), **texts.get(_place(row, side), {})} for row in rows]
+
+
+def _place(row: Mapping[str, Any], side: str) -> Place | None:
+    part, at = row.get(f"{side}_part_at"), row.get(f"{side}_row_at")
+    return None if part is None or at is None else (part, at)
+
+
+def _without_place(row: Mapping[str, Any], side: str) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in (f"{side}_part_at", f"{side}_row_at")}
+
+
+def _texts(corpus: OpenedCorpus, places: Collection[Place]) -> dict[Place | None, dict[str, str | None]]:
+    columns, reader = corpus.manifest.columns, Reader.of(corpus.manifest)
+    judged = [columns.prefix + TEXT] if columns.text else []
+    names, texts = list(dict.fromkeys([*reader.reads, *judged])), dict[Place | None, dict[str, str | None]]()
+    for part_at, group in itertools.groupby(sorted(places), key=lambda place: place[0]):
+        indices, first = [at for _, at in group], 0
+        for table in corpus.responses.tables(corpus.entries[part_at][0], names):
+            in_table = [at for at in indices if first <= at < first + table.num_rows]
+            chosen = table.take(pa.array([at - first for at in in_table], pa.int64()))
+            judged_texts = chosen.column(judged[0]).to_pylist() if judged else [None] * len(in_table)
+            for at, read, text in zip(in_table, reader.responses(chosen), judged_texts, strict=True):
+                texts[part_at, at] = _shown(read, text)
+            first += table.num_rows
+    return texts
+
+
+def _shown(read: ReadResponse, judged: str | None) -> dict[str, str | None]:
+    prompt = read.context[-1].content if read.context else None
+    return {"prompt": _cut(prompt), "text": _cut(read.text if judged is None else judged)}
+
+
+def _cut(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _CHARACTERS else f"{text[:_CHARACTERS]} ... ({len(text):,} characters)"

@@ -1,0 +1,163 @@
+"""The two folders as tables of DuckDB: a row for each response, with the key by which it is matched.
+
+By row, the key is the input file's content, the place in it and the response's name, so that a file may be renamed. By
+content it is the prompt's hash and the judged text. Keys are MD5 hashes of 128 bits. Equal ones are numbered in the order of
+the corpus, so that duplicates are matched one to one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from actors.errors import SettingsError
+from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.folders.run_folder.columns import CANDIDATE, PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, TEXT
+from pipelines.folders.scored_corpus.databases import quoted
+from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus
+from pipelines.folders.scored_corpus.summary import readable
+from pipelines.results.comparison.kept_responses import marked_rows
+from pipelines.settings.diff_settings import DiffSettings
+from pipelines.settings.run_settings import ChoiceSettings
+
+REWARD_NAME = "reward"
+_SCORES_PREFIX = "scores."
+_PLACES = [("part_at", pa.int64()), ("row_at", pa.int64()), ("kept", pa.bool_())]
+_OURS = (ROW, RESPONSE, PROMPT_HASH, STATUS, REASON)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """How responses are matched: by `row`, with a mark for each input file by its name, or by `content`."""
+
+    by: str
+    files: tuple[Mapping[str, str], Mapping[str, str]]
+    text: str = TEXT
+    """The column of the text, without the prefix."""
+
+
+def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSettings) -> Matching:
+    """How the responses of two corpora are matched. Raises `SettingsError` if --match can't be done."""
+    drawn = first.manifest.columns.drawn or second.manifest.columns.drawn
+    common = {_file(file) for file in first.manifest.files} & {_file(file) for file in second.manifest.files}
+    by = settings.match or ("row" if common and not drawn else "content")
+    if by == "row" and drawn:
+        raise SettingsError(
+            "--match row: the responses of one folder were drawn by a policy, and those of the other may be others under "
+            "the same names; give --match content"
+        )
+    if by == "row" and not common:
+        raise SettingsError("--match row: no input file of one folder is one of the other; give --match content")
+    return Matching(by, _marks(first, second), _text_column(first, second) if by == "content" else TEXT)
+
+
+def _file(file: InputFile) -> str:
+    return f"{file.size} {file.fingerprint}"
+
+
+def _marks(first: OpenedCorpus, second: OpenedCorpus) -> tuple[dict[str, str], dict[str, str]]:
+    """The files of both sides by name, each with a mark that is equal for equal content (and name, where both have it)."""
+    files = [{file.name: _file(file) for file in corpus.manifest.files} for corpus in (first, second)]
+    common = files[0].items() & files[1].items()
+    by_name = [{name: f"{file} {name if (name, file) in common else ''}" for name, file in side.items()} for side in files]
+    return by_name[0], by_name[1]
+
+
+def _text_column(first: OpenedCorpus, second: OpenedCorpus) -> str:
+    columns = first.manifest.columns, second.manifest.columns
+    if all(side.text for side in columns):
+        return TEXT
+    if all(side.drawn for side in columns):
+        return CANDIDATE
+    without = first if not columns[0].text else second
+    raise SettingsError(
+        f"{without.folder} has no column {TEXT!r} (it was scored with `text: false`), and these two can only "
+        "be matched by content: they were made of different files, or a policy drew the responses"
+    )
+
+
+def numbers_of(first: OpenedCorpus, second: OpenedCorpus, selection: Sequence[str]) -> tuple[str, ...]:
+    """The numbers that are compared: those wanted, or all that both have. Raises `SettingsError` for any other."""
+    names = [_names(corpus) for corpus in (first, second)]
+    for name in selection:
+        for corpus, available in zip((first, second), names, strict=True):
+            if name not in available:
+                raise SettingsError(f"--number {name}: {corpus.folder} has {', '.join(available)}")
+    return tuple(dict.fromkeys(selection)) or tuple(name for name in names[0] if name in names[1])
+
+
+def _names(corpus: OpenedCorpus) -> list[str]:
+    outputs = corpus.manifest.columns.outputs
+    return [REWARD_NAME, *(_SCORES_PREFIX + name for name in outputs if len(outputs) > 1)]
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Makes tables of the responses of corpora, matched in one way, with the same numbers, and marked by the same filter."""
+
+    connection: duckdb.DuckDBPyConnection
+    matching: Matching
+    numbers: Sequence[str]
+    choice: ChoiceSettings
+
+    def load(self, table: str, corpus: OpenedCorpus) -> None:
+        """Make a table: each response's place, key, status, numbers (n0, n1 ...), and whether the filter keeps it.
+
+        Raises `SourceError` if a part can't be read.
+        """
+        schema, files = _schema(corpus, self.matching), self.matching.files[0 if table == "first" else 1]
+        self.connection.register(
+            "files", pa.table({"name": pa.array(files, pa.string()), "mark": pa.array(files.values(), pa.string())})
+        )
+        incoming = pa.RecordBatchReader.from_batches(schema, _batches(corpus, schema, self.choice))
+        self.connection.register("incoming", incoming)
+        with readable(corpus.responses.parts):
+            self.connection.execute(f"create table {table}_rows as {self._select(corpus.manifest.columns.prefix)}")
+        self.connection.execute(
+            f"""
+            create table {table} as
+            select *, row_number() over (partition by key order by part_at, row_at) as nth from {table}_rows
+            """
+        )
+        self.connection.execute(f"drop table {table}_rows")
+
+    def _select(self, prefix: str) -> str:
+        row, name, prompt, status, reason = (quoted(prefix + column) for column in _OURS)
+        values = ", ".join(f"{_sql(prefix, number)} as n{at}" for at, number in enumerate(self.numbers))
+        key = {
+            "row": f"files.mark || ' ' || regexp_extract({row}, '[^:]*$') || ' ' || {name}",
+            "content": f"{prompt} || ' ' || {quoted(prefix + self.matching.text)}",
+        }[self.matching.by]
+        return f"""
+            select part_at, row_at, kept, md5_number({key}) as key, {row} as row, {name} as name, {prompt} as prompt,
+                {status} as status, {reason} as reason, {values}
+            from incoming left join files on files.name = regexp_replace({row}, ':[^:]*$', '')
+            """
+
+
+def _sql(prefix: str, number: str) -> str:
+    if number == REWARD_NAME:
+        return quoted(prefix + REWARD)
+    return f"{quoted(prefix + SCORES)}.{quoted(number.removeprefix(_SCORES_PREFIX))}"
+
+
+def _schema(corpus: OpenedCorpus, matching: Matching) -> pa.Schema:
+    """What is read of each response, and its place."""
+    columns = corpus.manifest.columns
+    names = [*_OURS, REWARD, SCORES, *([matching.text] if matching.by == "content" else [])]
+    fields = [columns.ours.field(columns.prefix + name) for name in names]
+    return pa.schema([*fields, *(pa.field(name, kind) for name, kind in _PLACES)])
+
+
+def _batches(corpus: OpenedCorpus, schema: pa.Schema, choice: ChoiceSettings) -> Iterator[pa.RecordBatch]:
+    names = schema.names[: -len(_PLACES)]
+    for part, first, table, kept in marked_rows(corpus, choice, names):
+        count = table.num_rows
+        places = [
+            pa.array([part] * count, pa.int64()),
+            pa.array(range(first, first + count), pa.int64()),
+            pa.nulls(count, pa.bool_()) if kept is None else pa.array(kept),
+        ]
+        plain = pa.schema(list(schema)[: len(names)])
+        yield from pa.table([*table.select(names).cast(plain).columns, *places], schema).to_batches()

@@ -1,0 +1,344 @@
+"""Evaluates scored corpora: reads each folder's items, grades them as a benchmark's authors do, and writes the results.
+
+e/
+  scored/BENCHMARK/MODEL/    what `evaluate BENCHMARK=FILE --model MODEL` scored: scored corpora like any other
+  results.json               every figure with its interval, counts, conventions and identities
+  table.md, table.tex        the same for people
+  peers/00000-*              of the first evaluation, the result files of the benchmark's own code, where it has a form
+  items-00000.parquet        of the first evaluation, a line for each item: its grade, or why it has none
+  disagreements.parquet      of several models on one benchmark, the items for which one has more credit than another
+"""
+
+import hashlib
+import io
+import json
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from actors.errors import OutputError, SettingsError, SourceError
+from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import EVALUATED
+from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.data.storage import error_text
+from pipelines.data.storage.lease import check_held, lease
+from pipelines.folders.run_folder import output_folder
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.folders.scored_corpus.scored_folder import open_scored
+from pipelines.results.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
+from pipelines.results.evaluation.benchmarks import benchmarks
+from pipelines.results.evaluation.games import with_games
+from pipelines.results.evaluation.grades import Grades, grade_items
+from pipelines.results.evaluation.latex import latex_tables
+from pipelines.results.evaluation.noise import NoiseReport
+from pipelines.results.evaluation.peer_files import peer_files
+from pipelines.results.evaluation.peer_format import JudgedRun
+from pipelines.results.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
+from pipelines.results.evaluation.published.presets import Preset
+from pipelines.results.evaluation.read_items import read_items
+from pipelines.results.evaluation.results import Evaluation, Figure, Results, SubsetCounts
+from pipelines.results.evaluation.statistics import intervals
+from pipelines.results.evaluation.statistics.intervals import Interval
+from pipelines.results.evaluation.statistics.paired import (
+    EvaluatedModel,
+    PairedComparison,
+    compare_models,
+    disagreement_writer,
+    item_credits,
+)
+from pipelines.results.evaluation.statistics.votes import Votes, vote_rules
+from pipelines.settings.evaluate_settings import EvaluateSettings
+
+RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
+DISAGREEMENTS = "disagreements.parquet"
+
+
+class ScoredBenchmark(NamedTuple):
+    """The folder of a scored corpus, and the benchmark that it is; None if its rows tell.
+
+    `preset`: how it was scored, if that was as authors did and not as the model's card says.
+    """
+
+    folder: str
+    benchmark: str | None
+    preset: Preset | None = None
+
+
+def evaluate(settings: EvaluateSettings) -> Results:
+    """Evaluate every scored folder, and write the results to the output folder if there is one.
+
+    Raises a `UserError` if a folder isn't a complete scored corpus, or its benchmark can't be told or lacks subsets.
+    """
+    corpora = [ScoredBenchmark(folder, settings.benchmark) for folder in settings.scored]
+    if settings.output is None:
+        with tempfile.TemporaryDirectory() as place:
+            return _evaluate_all(settings, corpora, Path(place))
+    output_folder.check_apart([*settings.scored, settings.output])
+    return evaluate_into(settings, settings.output, lambda: corpora)
+
+
+def evaluate_into(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
+    """Evaluate into a folder. `corpora` may score there first, and resume that; an evaluation takes seconds."""
+    output_folder.check_free(output, settings.overwrite, EVALUATED)
+    with lease(output):
+        return _write(settings, output, corpora)
+
+
+def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
+    request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
+    output_folder.start(output, request, EVALUATED)
+    peers = storage.folder(output).sub(PEERS)
+    peers.delete_all()
+    with tempfile.TemporaryDirectory() as local:
+        scored = corpora()
+        results = _evaluate_all(settings, scored, Path(local))
+        check_held()
+        for file in sorted(Path(local).iterdir()):
+            write_file(output, file.name, file.read_bytes())
+    # First: whatever becomes of the files for others, the figures are there.
+    _write_results(settings, output, results)
+    evaluations = [
+        _write_peer_files(corpus, evaluation, settings, peers.path, number)
+        for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
+    ]
+    if evaluations != [*results]:
+        results = replace(results, evaluations=evaluations)
+        _write_results(settings, output, results)
+    output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
+    return results
+
+
+def _write_results(settings: EvaluateSettings, output: str, results: Results) -> None:
+    write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
+    write_file(output, TABLE, results.markdown().encode())
+    write_file(output, TEX, latex_tables(results.evaluations).encode())
+
+
+def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark], local: Path) -> Results:
+    """Evaluate each corpus, and models of one benchmark beside each other. The files of items are written to `local`."""
+    paths = [local / f"items-{output_folder.result_name(number)}.parquet" for number in range(len(corpora))]
+    evaluations = [_evaluate(corpus, settings, path) for corpus, path in zip(corpora, paths, strict=True)]
+    return Results(evaluations, _paired(evaluations, paths, settings.resampling_seed, local / DISAGREEMENTS))
+
+
+def _paired(
+    evaluations: Sequence[Evaluation], items: Sequence[Path], seed: int, disagreements: Path
+) -> list[PairedComparison]:
+    """Every two models of each benchmark that several evaluations are of, and each reading as published with ours."""
+    by_benchmark: dict[str, list[EvaluatedModel]] = {}
+    readings: list[tuple[str, list[EvaluatedModel]]] = []
+    uses = Counter((evaluation.benchmark, evaluation.label) for evaluation in evaluations)
+    for number, (evaluation, path) in enumerate(zip(evaluations, items, strict=True), start=1):
+        several = uses[evaluation.benchmark, evaluation.label] > 1  # two runs of a model, in two precisions for example
+        name = f"{evaluation.label} (no. {number})" if several else evaluation.label
+        cells = benchmarks()[evaluation.benchmark].cells
+        table = pq.read_table(path, columns=["row", "subset", "reason", "content", *cells])
+        is_judge = evaluation.identity.get("judge") is not None
+        model = EvaluatedModel(name, table, evaluation.files, is_judge, evaluation.compared)
+        if evaluation.preset is None:
+            by_benchmark.setdefault(evaluation.benchmark, []).append(model)
+        else:  # it was scored after the reading by the card
+            readings.append((evaluation.benchmark, [model, by_benchmark[evaluation.benchmark][-1]]))
+    compared = [(name, models) for name, models in by_benchmark.items() if len(models) > 1] + readings
+    if not compared:
+        return []
+    with disagreement_writer(disagreements) as writer:
+        return [
+            comparison
+            for name, models in compared
+            for comparison in compare_models(benchmarks()[name], models, seed, writer)
+        ]
+
+
+def _write_peer_files(
+    scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings, folder: str, number: int
+) -> Evaluation:
+    """Write the result files of the benchmark's own code. The evaluation notes which of them can't be written, and why."""
+    corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
+    run = JudgedRun(evaluation.model, _is_judge(corpus.manifest), evaluation.subset_figures)
+    files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
+    for name, content in files.contents.items():
+        write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
+    return evaluation if files.missing is None else replace(evaluation, notes=(*evaluation.notes, files.missing))
+
+
+def write_file(folder: str, name: str, content: bytes) -> None:
+    """Write or replace a file. Raises `OutputError` if it can't be written."""
+    try:
+        storage.folder(folder).replace(name, content)
+    except OSError as error:
+        raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
+
+
+def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> Evaluation:
+    folder = scored.folder
+    corpus = open_scored(folder, "evaluate", partial=settings.partial)
+    manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
+    benchmark = _benchmark_of(scored, manifest)
+    items = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True)
+    rows = with_games(items, manifest.identity)
+    votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
+    noise = NoiseReport.of(_work(manifest))
+    grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file, noise)
+    if not settings.partial:
+        _check_subsets(folder, benchmark, grades)
+    evaluation = Evaluation(
+        benchmark.name,
+        benchmark.title,
+        benchmark.source,
+        str(manifest.identity["model"]),
+        manifest.identity,
+        manifest.made_with,
+        [_data_file(benchmark, file) for file in manifest.files],
+        _figures(benchmark, grades, manifest, settings.resampling_seed),
+        _subset_counts(benchmark, grades, _is_judge(manifest)),
+        _work(manifest),
+        benchmark.split_of(grades.items),
+        margins=grades.margins.report(),
+        votes=votes.report() if votes is not None else None,
+        compared=manifest.columns.within_row,
+        preset=scored.preset,
+        repeated=grades.repeated,
+        noise=noise,
+        notes=tuple(note for note in (benchmark.count_note(grades.items), grades.repeats_note) if note),
+        kept=corpus.kept.about if corpus.kept else None,
+    )
+    return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
+
+
+def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
+    """Raise `SourceError` if a scored corpus lacks subsets of its benchmark, unless `settings.partial`.
+
+    For whoever scores several corpora before they are evaluated: which subsets a file has doesn't depend on the model.
+    """
+    if settings.partial:
+        return
+    with tempfile.TemporaryDirectory() as place:
+        _evaluate(scored, settings, Path(place, "items.parquet"))
+
+
+def _benchmark_of(scored: ScoredBenchmark, manifest: Manifest) -> Benchmark:
+    shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
+    return choose_benchmark(scored.folder, shape, carried, scored.benchmark)
+
+
+def _compare_with_published(evaluation: Evaluation) -> list[PublishedComparison]:
+    values = {figure.name: figure.value for figure in evaluation.figures}
+    return compare_published(
+        OurFigures(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)
+    )
+
+
+def choose_benchmark(
+    corpus: str, shape: str, fields: Iterable[str], name: str | None, *, how: str = "--as, one of"
+) -> Benchmark:
+    """The benchmark of a name, or else the one whose items have the shape and the fields of a corpus' rows.
+
+    Raises `SettingsError` for an unknown name, or if several benchmarks or none fit; `how` says how one is named.
+    """
+    by_name = benchmarks()
+    if name is not None:
+        if name not in by_name:
+            raise SettingsError(f"--as {name}: there is no such benchmark; there are {', '.join(by_name)}")
+        return by_name[name]
+    row_fields = set(fields)
+    fitting = [
+        benchmark for benchmark in by_name.values() if shape in benchmark.shapes and row_fields.issuperset(benchmark.needs)
+    ]
+    fitting.sort(key=lambda benchmark: len(benchmark.needs))
+    if not fitting or (len(fitting) > 1 and len(fitting[-1].needs) == len(fitting[-2].needs)):
+        raise SettingsError(
+            f"{corpus} doesn't say which benchmark it is (rows of the shape {shape}): give {how} {', '.join(by_name)}"
+        )
+    return fitting[-1]
+
+
+def _check_subsets(folder: str, benchmark: Benchmark, grades: Grades) -> None:
+    """Raise `SourceError` for subsets that are missing: their figures would be of something else, or zero."""
+    if set(grades.items) == {ALL}:  # rows that don't name their subset, such as RM-Bench's file of one domain
+        return
+    missing = [subset for subset in benchmark.required if not grades.items[subset]]
+    if missing:
+        raise SourceError(
+            f"{folder} has no items of {', '.join(missing)}, which {benchmark.name} has; --partial evaluates what is there"
+        )
+
+
+def _is_judge(manifest: Manifest) -> bool:
+    return manifest.identity.get("judge") is not None
+
+
+def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int) -> list[Figure]:
+    cells, judged = grades.cells, _is_judge(manifest)
+    if not cells:
+        return []
+
+    def measures_of(means: MeanCells) -> list[Measure]:
+        return benchmark.measures(replace(means, compared=manifest.columns.within_row))
+
+    bounds = intervals.intervals(cells, judged, measures_of, seed)
+    return [_figure(measure, bounds[measure.name]) for measure in measures_of(intervals.mean_cells(cells, judged))]
+
+
+def _figure(measure: Measure, bounds: Interval) -> Figure:
+    numbers = (float(measure.value), bounds.low, bounds.high)
+    value, low, high = (None if math.isnan(number) else number for number in numbers)
+    near = intervals.near_chance(low, high, measure.chance)
+    return Figure(
+        measure.name,
+        value,
+        low,
+        high,
+        measure.n,
+        measure.convention,
+        near,
+        measure.chance,
+        measure.is_share,
+        bounds.method,
+    )
+
+
+def _work(manifest: Manifest) -> dict[str, Any]:
+    """The run's seconds and tokens, as its summary has them; without those of a run that isn't complete."""
+    summary = manifest.summary or {}
+    tokens = {name: summary[name] for name in ("prompt_tokens", "completion_tokens") if name in summary}
+    return {**summary.get("work", {}), **tokens}
+
+
+def _subset_counts(benchmark: Benchmark, grades: Grades, judged: bool) -> Mapping[str, SubsetCounts]:
+    item_credit = item_credits(benchmark, grades.cells, judged=judged) if grades.cells else {}
+    correct = {subset: float(np.nansum(of_items)) for subset, of_items in item_credit.items() if np.isfinite(of_items).any()}
+    return {
+        subset: SubsetCounts(
+            count,
+            benchmark.expected.get(subset),
+            grades.graded([subset]),
+            grades.tied[subset],
+            dict(grades.reasons.get(subset, {})),
+            correct.get(subset),
+        )
+        for subset, count in sorted(grades.items.items())
+    }
+
+
+def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:
+    """The identity of a data file: null as SHA-256 where the file isn't there any more or isn't the one that was scored."""
+    sha256 = _sha256(file)
+    published = known_file(benchmark.name, sha256)
+    return {"name": file.name, "size": file.size, "fingerprint": file.fingerprint, "sha256": sha256, "published": published}
+
+
+def _sha256(file: InputFile) -> str | None:
+    try:
+        with storage.open_read(file.path) as stream:
+            digest = hashlib.file_digest(cast(Any, stream), "sha256").hexdigest()
+            return digest if stream.seek(0, io.SEEK_END) == file.size else None
+    except OSError:
+        return None

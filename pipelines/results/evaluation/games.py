@@ -1,0 +1,83 @@
+"""Games of a judge that sees two responses together: who was ahead in each order in which it saw them.
+
+A benchmark whose authors ask in both orders counts each order by itself. The mean of a judge's grades doesn't: 5 to 2 in one
+order and 2 to 3 in the other are ahead by a mean of 1, and a game won and a game lost.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from actors.contracts.showings import Shows
+from pipelines.results.evaluation.benchmark import Item
+from pipelines.results.evaluation.statistics.votes import VoteRules, judge_rules
+
+_CLOSE = 1e-9
+
+
+def with_games(items: Iterable[Item], identity: Mapping[str, Any]) -> Iterator[Item]:
+    """The items, with `games` where the judge of a run, by its identity, saw their two responses together."""
+    rules = judge_rules(identity)
+    if rules is None or rules.shows is Shows.ONE:
+        yield from items
+        return
+    for item in items:
+        has_games = len(item.rewards) == 2 and not item.missing and all(item.votes.get(name) for name in item.rewards)
+        yield replace(item, games=games(rules, item)) if has_games else item
+
+
+def games(rules: VoteRules, item: Item) -> tuple[float, ...]:
+    """By how much the first response leads in each game: on average of its votes, each 1, 0 or -1 if it counts by who wins.
+
+    Of pairs the game in the row's order comes first; a judge with one vote has no other one. Empty if some votes couldn't be
+    read and the others don't tell who won, as nothing says which order they are of.
+    """
+    first, second = (item.votes[name] for name in item.rewards)
+    if len(first) != len(second):
+        return ()
+    leads = [vote - other for vote, other in zip(first, second, strict=True)]
+    if rules.counts_wins:
+        leads = [float((lead > 0) - (lead < 0)) for lead in leads]
+    if rules.votes == 1:
+        return (_mean(leads),)
+    places = _places(rules, len(leads))
+    if {0, len(leads)} & places:  # no vote of one game may have been read
+        return ()
+    by_outcome = {
+        (_sign(ahead), _sign(behind)): (ahead, behind) for ahead, behind in (_split(leads, at) for at in sorted(places))
+    }
+    return next(iter(by_outcome.values())) if len(by_outcome) == 1 else ()
+
+
+def _places(rules: VoteRules, count: int) -> set[int]:
+    """How many of `count` readable votes may be of the first order; those come first.
+
+    With all votes read it is known: of 5 votes on 2 principles each, 6 of 10. A response has a reward if half of the votes
+    on each question could be read (`JudgeScorer`), so 6 of 8 votes on a pair may be 2 and 4, 3 and 3, or 4 and 2. A list of
+    two is shown in one order and then in the reverse, both of which are one question; of an odd number of votes, one more is
+    in either. Where it isn't known by how many principles a row was judged, it is by as few as there can be.
+    """
+    principles = rules.principles or -(-count // rules.votes)
+    fewer, is_pair = rules.votes - rules.in_order, rules.shows is Shows.TWO
+    orders = {(rules.in_order, fewer)} if is_pair else {(rules.in_order, fewer), (fewer, rules.in_order)}
+    places: set[int] = set()
+    for first, second in orders:
+        least, other_least = (first - first // 2, second - second // 2) if is_pair else (0, 0)
+        low = max(principles * least, count - principles * second)
+        high = min(principles * first, count - principles * other_least)
+        places.update(range(low, high + 1))
+    return places
+
+
+def _split(leads: Sequence[float], at: int) -> tuple[float, float]:
+    return _mean(leads[:at]), _mean(leads[at:])
+
+
+def _mean(leads: Sequence[float]) -> float:
+    """Their mean; 0 for what is 0 but for rounding."""
+    mean = sum(leads) / len(leads)
+    return mean if abs(mean) > _CLOSE else 0.0
+
+
+def _sign(lead: float) -> int:
+    return (lead > 0) - (lead < 0)

@@ -1,0 +1,85 @@
+"""Which items of several evaluations are the same: by what they hold, or by their place in files of the same bytes.
+
+What an item holds (prompt, responses and labels) is the same in a shuffled copy and in a file of another name. But two runs
+may read one prompt in two ways (another system prompt, reasoning that is left out), or leave the texts out: then its place
+tells, in a file that both have. Of the two ways the one is taken by which more items meet.
+"""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from actors.errors import SettingsError
+from pipelines.folders.scored_corpus.databases import connect
+
+_LEAST_SHARE = 0.5
+"""Of the items of the smaller evaluation; where fewer meet, the two are of other data."""
+
+
+class Evaluated(Protocol):
+    """Items as `items.parquet` has them, in its order, and the data files that they are of, as `results.json` has them."""
+
+    @property
+    def items(self) -> pa.Table: ...
+    @property
+    def files(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def with_keys(sides: Sequence[Evaluated]) -> list[pa.Table]:
+    """The items of each side with a `key`, which is equal for the same item; null where nothing tells which one it is.
+
+    Of equal items the first of one side is the first of the other, and so on: with three here and two there, two meet.
+    """
+    ways = ([side.items.column("content") for side in sides], [_places(side) for side in sides])
+    keyed = [[_numbered(side.items, marks) for side, marks in zip(sides, way, strict=True)] for way in ways]
+    return max(keyed, key=lambda tables: sum(itertools.starmap(_count_met, itertools.combinations(tables, 2))))
+
+
+def check_fit(which: str, first: Evaluated, second: Evaluated) -> None:
+    """Raise `SettingsError` if two sides with keys, called `which`, have so few common items that they are of other data."""
+    fewer = min(len(first.items), len(second.items))
+    if (met := _count_met(first.items, second.items)) < max(1, _LEAST_SHARE * fewer):
+        raise SettingsError(
+            f"{which} are of different data: {met:,} of {len(first.items):,} items of {_files_text(first)} are among the "
+            f"{len(second.items):,} of {_files_text(second)}. Score the same data, or evaluate other data by themselves"
+        )
+
+
+def unmatched_text(sides: Mapping[str, Evaluated]) -> str:
+    """A sentence on the items that each of two sides, by their names, has alone, and in which files; empty if none does."""
+    met = _count_met(*(side.items for side in sides.values()))
+    alone = {name: len(side.items) - met for name, side in sides.items()}
+    texts = [f"{count:,} of {name}, in {_files_text(sides[name])}" for name, count in alone.items() if count]
+    return f"Items of one alone: {'; '.join(texts)}." if texts else ""
+
+
+def _count_met(first: pa.Table, second: pa.Table) -> int:
+    return int(pc.sum(pc.is_in(first["key"], value_set=second["key"].drop_null())).as_py() or 0)
+
+
+def _files_text(side: Evaluated) -> str:
+    names = ", ".join(str(file["name"]) for file in side.files)
+    return names if side.items["content"].null_count == 0 else f"{names} (scored with `text: false`: known by place alone)"
+
+
+def _places(side: Evaluated) -> pa.ChunkedArray:
+    """The rows of the items, with what their files are in place of the files' names."""
+    places = side.items["row"]
+    for file in side.files:
+        place = f"{file['size']}-{file['fingerprint']}:"
+        places = pc.replace_substring_regex(places, f"(^| ){re.escape(file['name'])}:", rf"\1{place}")
+    return places
+
+
+def _numbered(items: pa.Table, marks: pa.ChunkedArray) -> pa.Table:
+    columns = {"mark": marks, "nth": pa.array(range(len(items)), pa.int64())}
+    with connect() as connection:
+        connection.register("marks", pa.table(columns))
+        keys = connection.sql(
+            "select mark || ' ' || row_number() over (partition by mark order by nth) as key from marks order by nth"
+        ).to_arrow_table()
+    return items.append_column("key", keys["key"])

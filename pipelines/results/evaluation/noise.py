@@ -1,0 +1,59 @@
+"""Which items are decided by less than the noise of batching, as far as the run that scored them has measured it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pipelines.results.evaluation.benchmark import GradedItem
+from pipelines.results.evaluation.statistics.margins import differences
+
+_MOST_NAMED = 5
+
+
+@dataclass
+class NoiseReport:
+    """Counts the graded items of which two rewards that the grade compares differ, and by at most `difference`.
+
+    Equal rewards aren't counted: equal texts have the same one in every run. `names` are those of the first such items.
+    """
+
+    largest: float
+    """By which the two rewards of a response differ that was asked twice, of `responses` that were."""
+    responses: int
+    compared: int = 0
+    items: int = 0
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, work: Mapping[str, Any]) -> Self | None:
+        """For a run's work, as its summary has it; None if it measured none: of a judge's texts, or at an endpoint."""
+        return cls(**work["noise"]) if work.get("noise") else None
+
+    @property
+    def difference(self) -> float:
+        """By how much other batches may move the difference of two rewards: twice as both may move, and twice that.
+
+        The largest of a few is smaller than that of all: of 700 responses, 22 of which are asked twice, twice the largest
+        holds 98 % of the differences that moved between two runs, and four times the largest 99.8 %.
+        """
+        return 4 * self.largest
+
+    def add(self, item: GradedItem) -> None:
+        """Take in an item."""
+        item_differences = differences(item)
+        self.compared += bool(item_differences)
+        if any(0 < difference <= self.difference for difference in item_differences):
+            self.items += 1
+            self.names = (*self.names, item.row)[:_MOST_NAMED]
+
+    @property
+    def note(self) -> str | None:
+        """A sentence for people; None if nothing is compared."""
+        if not self.compared:
+            return None
+        count = f"{self.items:,} of {self.compared:,} items are" if self.items else "No item is"
+        named = f": {', '.join(self.names)}{' ...' if self.items > len(self.names) else ''}" if self.items else ""
+        return (
+            f"{count} decided by {self.difference:.1g} or less, the noise of batching in this run ({self.responses:,} "
+            f"responses were asked twice, and their rewards differ by up to {self.largest:.1g}){named}"
+        )

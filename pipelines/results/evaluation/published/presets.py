@@ -1,0 +1,72 @@
+"""How authors ran a model on a benchmark where that isn't how its card says that it is read: `presets.yaml`."""
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from actors.settings.replica import Dtype, TooLong
+from pipelines.results.evaluation.published.figures import plain_name
+
+_FILE = "presets.yaml"
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PresetSettings(_Data):
+    """Settings of `assay score`; those of None are as in the reading by the card."""
+
+    dtype: Dtype | None = None
+    max_model_len: int | None = None
+    too_long: TooLong | None = None
+    second_bos: bool | None = None
+    system: str | None = None
+
+    def render(self) -> Mapping[str, object]:
+        """Those of `RenderSettings`."""
+        return self.model_dump(exclude={"dtype"}, exclude_none=True)
+
+    def __str__(self) -> str:
+        settings = self.model_dump(mode="json", exclude_none=True)
+        settings |= {"system": repr(self.system)} if self.system is not None else {}
+        return ", ".join(name if value is True else f"{name} {value}" for name, value in settings.items())
+
+
+class Preset(_Data):
+    """How `models` were run on a benchmark: the source, what it states, and the part of that which isn't reproduced."""
+
+    benchmark: str
+    models: tuple[str, ...]
+    source: str
+    stated: str
+    settings: PresetSettings
+    not_reproduced: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """For people: the source and what it states; the settings here; what isn't reproduced."""
+        missing = [f"Not reproduced: {'; '.join(self.not_reproduced)}."] if self.not_reproduced else []
+        return [f"As published: {self.stated} ({self.source}).", f"Here: {self.settings}.", *missing]
+
+
+class _Presets(_Data):
+    presets: tuple[Preset, ...] = Field(min_length=1)
+
+
+@functools.cache
+def presets() -> tuple[Preset, ...]:
+    """What is known. Raises pydantic's `ValidationError` if the file of this package is damaged."""
+    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
+    return _Presets.model_validate(yaml.safe_load(text)).presets
+
+
+def preset_of(benchmark: str, model: str) -> Preset | None:
+    """How authors ran a model, given as hub id or folder, on a benchmark; None if that isn't known."""
+    return next((preset for preset in presets() if preset.benchmark == benchmark and _is_of(preset, model)), None)
+
+
+def _is_of(preset: Preset, model: str) -> bool:
+    return plain_name(model) in map(plain_name, preset.models)

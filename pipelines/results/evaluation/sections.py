@@ -1,0 +1,120 @@
+"""Tables beside the figures, for a terminal and for Markdown: accuracy by margin, a judge's votes, two models compared."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from actors.text.visible import markdown, markdown_table
+from pipelines.results.evaluation.statistics.margins import MarginReport
+from pipelines.results.evaluation.statistics.paired import Difference, PairedComparison
+from pipelines.results.evaluation.statistics.votes import VoteReport
+
+
+class Section(NamedTuple):
+    """A table with a title, and sentences below it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    notes: Sequence[str]
+
+    def markdown(self) -> str:
+        """The section below a heading of the second level."""
+        table = "\n".join(markdown_table(self.columns, self.rows))
+        return "\n\n".join([f"## {markdown(self.title)}", table, *map(markdown, self.notes)]) + "\n"
+
+
+class TwoReadings(NamedTuple):
+    """A model's figures by the card and as published, as text by name, and sentences on how it was run."""
+
+    ours: Mapping[str, str]
+    as_published: Mapping[str, str]
+    about: Sequence[str]
+
+
+def margin_section(report: MarginReport) -> Section:
+    """How often the labels' response is ahead, by the difference of the rewards."""
+    rows = [
+        (
+            f"{entry.low:.4g} to {entry.high:.4g}",
+            f"{entry.accuracy:.1%}",
+            f"{entry.accuracy_low:.1%} to {entry.accuracy_high:.1%}",
+            f"{entry.expected:.1%}",
+            f"{entry.comparisons:,}",
+        )
+        for entry in report.bins
+    ]
+    return Section(
+        "Accuracy by margin",
+        ("difference of rewards", "right", "95 % interval", "sigmoid says", "comparisons"),
+        rows,
+        [
+            f"Calibration error (ECE) {report.ece:.3f} over {report.comparisons:,} comparisons; rewards whose sigmoid is "
+            f"right would have about {report.ece_by_chance:.3f}."
+        ],
+    )
+
+
+def vote_section(report: VoteReport) -> Section:
+    """Accuracy by number of votes, and how votes agree."""
+    rows = [
+        (share.name, f"{share.value:.1%}", f"{share.low:.1%} to {share.high:.1%}", f"{share.n:,}")
+        for share in (*report.curve, *report.agreement)
+    ]
+    left_out = f" {report.left_out:,} items with fewer readable votes are left out." if report.left_out else ""
+    return Section(
+        f"Votes of the judge, {report.votes} an item",
+        ("share", "value", "95 % interval", "items"),
+        rows,
+        [f"Fewer votes are drawn from those that are there; a tie counts half.{left_out}"],
+    )
+
+
+def paired_sections(comparison: PairedComparison) -> list[Section]:
+    """Differences of figures, and items for which one of two models has more credit than the other."""
+    differences = [(entry.name, *_points(entry)) for entry in comparison.differences]
+    return [
+        Section(
+            f"{comparison.first} less {comparison.second} on {comparison.benchmark}",
+            ("measure", "points", "95 % interval"),
+            differences,
+            [f"Over the items that both graded, the same ones for both. {comparison.unmatched}".rstrip()],
+        ),
+        _split_section(comparison),
+    ]
+
+
+def reading_sections(comparison: PairedComparison, readings: TwoReadings) -> list[Section]:
+    """A model's figures by its card and as published beside each other, and the items on which they differ."""
+    rows = [
+        (entry.name, readings.ours.get(entry.name, ""), readings.as_published.get(entry.name, ""), *_points(entry))
+        for entry in comparison.differences
+    ]
+    return [
+        Section(
+            f"{comparison.second} on {comparison.benchmark}: by its card, and as published",
+            ("measure", "ours", "as published", "points", "95 % interval"),
+            rows,
+            [" ".join([*readings.about, "Points are as published less ours, over the items that both graded."])],
+        ),
+        _split_section(comparison),
+    ]
+
+
+def _points(difference: Difference) -> tuple[str, str]:
+    points, low, high = (100 * value + 0.0 for value in (difference.value, difference.low, difference.high))
+    return f"{points:+.2f}", f"{low:+.2f} to {high:+.2f}"
+
+
+def _split_section(comparison: PairedComparison) -> Section:
+    first, second, overall = comparison.first, comparison.second, comparison.splits[0]
+    splits = [
+        (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
+        for split in comparison.splits
+    ]
+    differing = overall.first_ahead + overall.second_ahead
+    return Section(
+        f"{first} (first) and {second} (second), item by item",
+        ("items", "both graded", "first ahead", "second ahead", "p"),
+        splits,
+        [f"{differing:,} of {overall.items:,} items differ; with --out, disagreements.parquet has them."],
+    )

@@ -1,0 +1,143 @@
+"""How far the rewards are apart, and how often the right response is then ahead: accuracy by margin, and calibration.
+
+A comparison is a right against a wrong response of a graded item, and its margin the difference of their rewards. Read as
+Bradley-Terry, a margin m says that the better response wins with the probability sigmoid(|m|), as reward heads are trained.
+The expected calibration error (ECE) is the mean distance, over deciles of |m|, between that and the share that came out so.
+"""
+
+import itertools
+import math
+import re
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipelines.results.evaluation.benchmark import Array, GradedItem
+from pipelines.results.evaluation.statistics.intervals import wilson
+
+BINS = 10
+_SIDE = re.compile(r"(chosen|rejected)(\[\d+\])?")
+
+
+@dataclass(frozen=True)
+class MarginBin:
+    """Comparisons with margins from `low` to `high`, both included: how many of the labels' responses are ahead.
+
+    `accuracy` has half a credit for a tie, `expected` is the mean of sigmoid(|margin|). The interval is Wilson's, by the
+    number of independent items that the comparisons are worth.
+    """
+
+    low: float
+    high: float
+    comparisons: int
+    accuracy: float
+    accuracy_low: float
+    accuracy_high: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class MarginReport:
+    """Accuracy by margin, and the calibration error, both from 0 to 1.
+
+    `ece_by_chance` is about what the ECE would be if the probabilities were right, by the number of comparisons alone.
+    """
+
+    comparisons: int
+    items: int
+    bins: tuple[MarginBin, ...]
+    ece: float
+    ece_by_chance: float
+    method: str = (
+        "probability of the response ahead: sigmoid of the difference of rewards (Bradley-Terry); ECE over deciles of the "
+        "difference, comparisons weigh alike; a tie counts half; intervals of accuracy: Wilson"
+    )
+
+
+class Margins:
+    """The margins of all comparisons: 16 bytes each."""
+
+    def __init__(self) -> None:
+        self._margins, self._items = array("d"), array("q")
+        self._count = 0
+
+    def add(self, item: GradedItem) -> None:
+        """Take in the comparisons of a graded item; items of another kind have none."""
+        margins = signed_margins(item)
+        self._margins.extend(margins)
+        self._items.extend([self._count] * len(margins))
+        self._count += bool(margins)
+
+    def report(self) -> MarginReport | None:
+        """What the margins come to; None without comparisons."""
+        if not self._margins:
+            return None
+        margins, items = np.frombuffer(self._margins), np.frombuffer(self._items, np.int64)
+        sizes = np.abs(margins)
+        # `inverted_cdf` gives edges that are margins themselves, and each ends its bin: of 10 margins 0.1, 0.1, 0.1, 0.2 ...
+        # the first three deciles are 0.1, so that one bin has all three.
+        edges = np.unique(np.quantile(sizes, np.arange(1, BINS) / BINS, method="inverted_cdf"))
+        places = np.searchsorted(edges, sizes)  # equal margins are in one bin, so that there may be fewer than ten
+        bins = [_bin(margins[places == at], items[places == at]) for at in np.unique(places)]
+        distances = [entry.comparisons * abs(entry.accuracy - entry.expected) for entry in bins]
+        noise = sum(_noise(sizes[places == at]) for at in np.unique(places))
+        return MarginReport(len(margins), self._count, tuple(bins), sum(distances) / len(margins), noise / len(margins))
+
+
+def signed_margins(item: GradedItem) -> list[float]:
+    """The margin of each comparison of a graded item: above 0 if the right response is ahead.
+
+    Every chosen with every rejected response; or of two responses with other names, the one that the grade says.
+    """
+    if item.margin is not None:
+        return [item.margin]
+    if item.cells is None or math.isnan(item.cells[0]):
+        return []
+    sides: dict[str, list[float]] = {"chosen": [], "rejected": []}
+    for name, reward in item.rewards.items():
+        if (match := _SIDE.fullmatch(name)) is not None:
+            sides[match[1]].append(reward)
+    if sides["chosen"] and sides["rejected"]:
+        return [chosen - rejected for chosen in sides["chosen"] for rejected in sides["rejected"]]
+    if len(item.rewards) != 2:
+        return []
+    # Without chosen and rejected only the grade knows which of two is right: it is 1 where that one is ahead. So the margin
+    # has the distance of the rewards, and the sign of the grade.
+    first, second = item.rewards.values()
+    return [math.copysign(first - second, item.cells[0] - 0.5)]
+
+
+def differences(item: GradedItem) -> list[float]:
+    """How far the rewards are apart that the grade of an item compares: of ranks, any two. Empty if it has no grade."""
+    if item.cells is None:
+        return []
+    margins = signed_margins(item) or [first - second for first, second in itertools.combinations(item.rewards.values(), 2)]
+    return list(map(abs, margins))
+
+
+def _bin(margins: Array, items: np.ndarray[Any, np.dtype[np.int64]]) -> MarginBin:
+    sizes = np.abs(margins)
+    accuracy = float(((margins > 0) + 0.5 * (margins == 0)).mean())
+    per_item = np.unique(items, return_counts=True)[1].astype(float)
+    # Kish's effective number: comparisons of one item share its responses, and count as one in the worst case.
+    effective = float(per_item.sum() ** 2 / (per_item**2).sum())
+    return MarginBin(
+        float(sizes.min()),
+        float(sizes.max()),
+        len(margins),
+        accuracy,
+        *wilson(accuracy, effective),
+        float(_sigmoid(sizes).mean()),
+    )
+
+
+def _noise(sizes: Array) -> float:
+    """The mean distance of a bin's number of right ones from its expectation, by the normal distribution."""
+    chances = _sigmoid(sizes)
+    return math.sqrt(2 / math.pi * float((chances * (1 - chances)).sum()))
+
+
+def _sigmoid(sizes: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-sizes)))

@@ -1,0 +1,263 @@
+"""Two models on the same items: who is right where the other isn't, and how sure the difference of each figure is.
+
+An item's credit is what it adds to the benchmark's headline, from 0 to 1. Items for which one model has more credit are
+counted for each model, and p is the exact chance of a split at least as uneven if both were equally good (McNemar's test; of
+items with several comparisons the sign test). The difference of a figure is drawn from the same items for both models, as
+`item_matching` finds them.
+"""
+
+import itertools
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.folders.scored_corpus.databases import connect
+from pipelines.results.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
+from pipelines.results.evaluation.item_matching import check_fit, unmatched_text, with_keys
+from pipelines.results.evaluation.statistics.intervals import (
+    DRAWS,
+    mean_cells,
+    measure_weights,
+    percentiles,
+    resampled_means,
+    wilson,
+)
+
+EVERY_SUBSET = "all items"
+_SCHEMA = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("row", pa.string()),
+        ("subset", pa.string()),
+        ("credits", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+
+
+class EvaluatedModel(NamedTuple):
+    """A model's name, which no other one has, its items and data files, and what kind of judge it is."""
+
+    name: str
+    items: pa.Table
+    files: Sequence[Mapping[str, Any]]
+    judged: bool
+    compared: bool
+
+
+@dataclass(frozen=True)
+class CreditSplit:
+    """Items of a subset that both models graded, those in which only one has more credit, and the exact two-sided p."""
+
+    subset: str
+    items: int
+    first_ahead: int
+    second_ahead: int
+    p: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A figure of the first model less that of the second over the same items, and its 95 % interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Two models on the items of a benchmark that both have a grade for. The first split is of all items.
+
+    `unmatched` says how many items, graded or not, one of both has alone, and in which files; empty if none has.
+    """
+
+    benchmark: str
+    first: str
+    second: str
+    items: int
+    unmatched: str
+    differences: tuple[Difference, ...]
+    splits: tuple[CreditSplit, ...]
+    method: str
+
+
+def exact_p(first: int, second: int) -> float:
+    """The two-sided exact p-value of McNemar's test: of a fair coin, `first` heads and `second` tails or more uneven.
+
+    Right to 9 digits for a million items, in time that grows with their number: whole binomials take minutes of 20,000.
+    """
+    n, fewer = first + second, min(first, second)
+    # The tail is C(n, fewer) + C(n, fewer - 1) + ... over 2**n. Its terms are taken relative to the first, each from the one
+    # before (C(n, k - 1) / C(n, k) = k / (n - k + 1)), so that none overflows. 8 to 2: 2 * (45 + 10 + 1) / 1024 = 0.109.
+    ways = math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1)
+    relative = itertools.accumulate((at / (n - at + 1) for at in range(fewer, 0, -1)), operator.mul, initial=1.0)
+    return min(1.0, 2 * math.exp(ways - n * math.log(2)) * math.fsum(relative))
+
+
+def compare_models(
+    benchmark: Benchmark, models: Sequence[EvaluatedModel], seed: int, disagreements: pq.ParquetWriter
+) -> list[PairedComparison]:
+    """Compare every two models, and write the items on which any of them disagree. No comparison without common grades.
+
+    Raises `SettingsError` for models of other data.
+    """
+    models = [model._replace(items=items) for model, items in zip(models, with_keys(models), strict=True)]
+    pairs = list(itertools.combinations(models, 2))
+    for first, second in pairs:
+        check_fit(f"{first.name} and {second.name} on {benchmark.name}", first, second)
+    with connect() as connection:
+        comparisons = [_compare(connection, benchmark, first, second, seed) for first, second in pairs]
+        _write_disagreements(connection, benchmark, models, disagreements)
+    return [comparison for comparison in comparisons if comparison is not None]
+
+
+def disagreement_writer(path: Path) -> pq.ParquetWriter:
+    """The file of items on which models disagree: a line each, with the credit by every model that has a grade."""
+    return pq.ParquetWriter(path, _SCHEMA, compression="zstd")
+
+
+def _compare(
+    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, first: EvaluatedModel, second: EvaluatedModel, seed: int
+) -> PairedComparison | None:
+    width = len(benchmark.cells)
+    cells = _common_cells(connection, benchmark, first, second)
+    if not cells:
+        return None
+    of_first = {subset: values[:, :width] for subset, values in cells.items()}
+    of_second = {subset: values[:, width:] for subset, values in cells.items()}
+    # Both models' cells of an item are side by side, so each draw takes the same items of both, and what makes an item hard
+    # for both drops out of the difference.
+    draws = resampled_means(cells, False, np.random.default_rng(seed))
+    sides = [_figures(benchmark, mean_cells(cells, False), model, at) for at, model in enumerate((first, second))]
+    spreads = [_figures(benchmark, draws, model, at) for at, model in enumerate((first, second))]
+    differences = tuple(
+        _difference(figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
+        for name, figure in sides[0].items()
+        if name in sides[1] and np.isfinite(figure.value - sides[1][name].value)
+    )
+    return PairedComparison(
+        benchmark.name,
+        first.name,
+        second.name,
+        sum(map(len, cells.values())),
+        unmatched_text({first.name: first, second.name: second}),
+        differences,
+        _splits(
+            item_credits(benchmark, of_first, judged=first.judged), item_credits(benchmark, of_second, judged=second.judged)
+        ),
+        f"differences: paired bootstrap of {DRAWS} draws within subsets, seed {seed}, or Wilson's bound where no item "
+        "differs; p: exact McNemar (sign test), not corrected for the number of comparisons",
+    )
+
+
+def _common_cells(
+    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, first: EvaluatedModel, second: EvaluatedModel
+) -> dict[str, Array]:
+    """The cells of items that both have a grade for, by subset: the first model's, then the second's."""
+    names = [f'{side}."{cell}"' for side in ("a", "b") for cell in benchmark.cells]
+    columns = ", ".join(f"coalesce({name}, 'nan'::double) as c{at}" for at, name in enumerate(names))
+    connection.register("first_items", first.items)
+    connection.register("second_items", second.items)
+    table = connection.execute(
+        f"""select a.subset, {columns} from first_items a join second_items b using (key, subset)
+        where a.reason is null and b.reason is null order by a.subset, a.row"""
+    ).fetchnumpy()
+    if not len(table["subset"]):
+        return {}
+    values = np.stack([np.asarray(table[f"c{at}"]) for at in range(len(names))], axis=1)
+    subsets, starts = np.unique(np.asarray(table["subset"], str), return_index=True)
+    return dict(zip(map(str, subsets), np.split(values, starts[1:]), strict=True))
+
+
+def _figures(benchmark: Benchmark, means: MeanCells, model: EvaluatedModel, place: int) -> dict[str, Measure]:
+    """The figures of the first model (`place` 0) or of the second, of cells that stand side by side."""
+    width = len(benchmark.cells)
+    by_subset, cell_counts = (
+        {subset: cells[..., place * width : (place + 1) * width] for subset, cells in of_both.items()}
+        for of_both in (means.by_subset, means.cell_counts)
+    )
+    figures = benchmark.measures(MeanCells(by_subset, means.counts, model.judged, model.compared, cell_counts))
+    return {figure.name: figure for figure in figures}
+
+
+def _difference(measure: Measure, value: float, draws: Array) -> Difference:
+    """The percentiles of the draws; where no draw differs, Wilson's bound of how many of `n` items differ if none does."""
+    low, high = percentiles(draws)
+    least = wilson(0.0, measure.n)[1] if high - low < 1e-9 else 0.0
+    return Difference(measure.name, value, low - least, high + least)
+
+
+def item_credits(benchmark: Benchmark, cells: Mapping[str, Array], *, judged: bool) -> dict[str, Array]:
+    """What each item adds to the headline, scaled so that the cells it consists of, all 1, are 1; NaN without these cells.
+
+    `judged`: by the headline of judges, whose tie may be half a credit. Subsets that the headline doesn't count are graded
+    by their first cell.
+    """
+    means = mean_cells(cells, judged)
+    headline = benchmark.measures(means)[0].name
+    weights = measure_weights(means, benchmark.measures).get(headline, {})
+    return {subset: _credit(values, weights.get(subset)) for subset, values in cells.items()}
+
+
+def _credit(values: Array, weights: Array | None) -> Array:
+    if weights is None or np.abs(weights).sum() == 0:
+        return values[:, 0]
+    used = np.abs(weights) > 0
+    credit = np.nan_to_num(values[:, used]) @ (weights[used] / np.abs(weights).sum())
+    return np.where(np.isnan(values[:, used]).all(1), np.nan, credit)
+
+
+def _splits(first_credits: Mapping[str, Array], second_credits: Mapping[str, Array]) -> tuple[CreditSplit, ...]:
+    signs_by_subset = {
+        subset: np.sign(np.round(first_credits[subset] - second_credits[subset], 9)) for subset in first_credits
+    }
+    graded = {subset: signs[~np.isnan(signs)] for subset, signs in signs_by_subset.items()}
+    by_subset = [_split(subset, signs) for subset, signs in graded.items() if len(signs)]
+    overall = _split(EVERY_SUBSET, np.concatenate(list(graded.values())))
+    return (overall, *(by_subset if len(by_subset) > 1 else []))
+
+
+def _split(subset: str, signs: Array) -> CreditSplit:
+    first, second = int((signs > 0).sum()), int((signs < 0).sum())
+    return CreditSplit(subset, len(signs), first, second, exact_p(first, second))
+
+
+def _write_disagreements(
+    connection: duckdb.DuckDBPyConnection, benchmark: Benchmark, models: Sequence[EvaluatedModel], writer: pq.ParquetWriter
+) -> None:
+    """Write the items that some models have more credit for than others; models without a grade for one don't count."""
+    for name, model in enumerate(models):
+        connection.register(f"credits{name}", credits_table(benchmark, model.items, judged=model.judged))
+    connection.register("names", pa.table({"model": range(len(models)), "name": [model.name for model in models]}))
+    union = " union all ".join(f"select {at} as model, * from credits{at}" for at in range(len(models)))
+    rows = connection.sql(
+        f"""select '{benchmark.name}' as benchmark, arg_min(row, model) as row, subset,
+            map_from_entries(list((name, credit) order by model)) as credits
+        from ({union}) join names using (model) where key is not null
+        group by key, subset having max(credit) - min(credit) > 1e-9 order by subset, row"""
+    ).to_arrow_reader(10_000)
+    for batch in rows:
+        writer.write_batch(batch.cast(_SCHEMA))
+
+
+def credits_table(benchmark: Benchmark, items: pa.Table, *, judged: bool) -> pa.Table:
+    """The row, the subset, the key and the credit of each item that has one. `judged`: as `item_credits`."""
+    table = items.filter(pc.is_null(items.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
+    subsets = table.column("subset").to_numpy(zero_copy_only=False).astype(str)
+    values = np.stack([table.column(cell).to_numpy(zero_copy_only=False) for cell in benchmark.cells], axis=1).astype(float)
+    names, starts = np.unique(subsets, return_index=True)
+    cells = dict(zip(map(str, names), np.split(values, starts[1:]), strict=True)) if len(names) else {}
+    credit = item_credits(benchmark, cells, judged=judged) if cells else {}
+    credits_in_order = np.concatenate([credit[name] for name in cells]) if cells else np.zeros(0)
+    table = table.select(["row", "subset", "key"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
+    return table.filter(pa.array(~np.isnan(credits_in_order)))

@@ -1,0 +1,395 @@
+"""Export jobs: from a scored corpus, prompt by prompt, to files of chosen candidates, pairs or rows for a trainer.
+
+1. Check the scored folder and the output folder.
+2. Cut the work into pieces: neighbouring parts if candidates are grouped by row. Grouped by prompt, equal prompts may be
+   anywhere in the corpus: a shuffle (`scored_corpus.shuffle`) brings them into buckets, and each bucket is a piece.
+3. Per piece: read the candidates back, make rows, write one file and note it as done. A job that was killed resumes with the
+   pieces that aren't done.
+4. Check that every response of the scored corpus was read exactly once, and commit the counts with the document.
+
+The output doesn't depend on the number of workers.
+
+Grouped by row, a job can run while the corpus is still being scored: `begin` before the first part, `follow` for each part
+as it is committed, and `run_export` at the end, which then has only the check and the commit left.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from actors.errors import AuditError, OutputError, SettingsError, UserError
+from actors.text.visible import code, markdown
+from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import OutputKind
+from pipelines.data.storage.lease import Ticket, check_held, lease, ticket
+from pipelines.folders.run_folder import output_folder
+from pipelines.folders.run_folder.columns import WITHIN_ROW, Columns
+from pipelines.folders.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
+from pipelines.folders.run_folder.json_lines import encode
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.folders.run_folder.part import Part
+from pipelines.folders.scored_corpus.candidates import Candidate
+from pipelines.folders.scored_corpus.expressions import Condition
+from pipelines.folders.scored_corpus.prompt_groups import Groups, group_by_prompt, groups_by_row
+from pipelines.folders.scored_corpus.read_back import Reader
+from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf, open_scored
+from pipelines.folders.scored_corpus.shuffle import Shuffle, cut, plan_shuffle
+from pipelines.results.exports import row_types
+from pipelines.results.exports.export_counts import ExportedRows, ExportSummary, RowMaker, Tally
+from pipelines.run.runtime.workers import workers
+from pipelines.settings.recipe import write_recipe
+
+KEPT_FOLDER = "kept"
+"""Name of the folder inside a sampled corpus that holds the candidates chosen by `sample --keep`."""
+
+_BYTES = 64 * 2**20
+"""Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
+_PARTS = 256
+"""Parts per output file at most, where parts are tiny."""
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """An export of a scored folder into an output folder. `asked` describes it in one line, `settings` in full.
+
+    `needs` are scores that the corpus must have; `where` is an SQL condition that a response must meet to be a candidate.
+    `reserved` are names under which no field of the input is carried into the rows; None if none is at all.
+    """
+
+    kind: OutputKind
+    scored: str
+    output: str
+    per: Literal["conversation", "row", "prompt"]
+    """Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt."""
+    maker: RowMaker
+    asked: str
+    settings: Mapping[str, Any]
+    needs: Sequence[str] = ()
+    reserved: Sequence[str] | None = None
+    where: str | None = None
+    partial: bool = False
+    overwrite: bool = False
+    spill: str | None = None
+    """The folder for what is shuffled; by default, inside the output."""
+    fake_ok: bool = True
+    """Whether rewards of the fake engine are allowed."""
+    by_part: bool = False
+    """Write one file per part, which can be done as soon as the part is committed."""
+
+    @property
+    def name(self) -> str:
+        """The name of the job among those of a run."""
+        return KEPT_FOLDER if _inside(self) else self.kind.name
+
+
+class FinishedExport(NamedTuple):
+    """A job and its counts."""
+
+    job: ExportJob
+    summary: ExportSummary
+
+    def as_json(self) -> dict[str, Any]:
+        """For the manifest of the run that did it, and for `--json`."""
+        return {"asked": self.job.asked, "output": self.job.output, **self.summary.as_json()}
+
+
+@dataclass(frozen=True)
+class StartedExport:
+    """A job whose output folder exists and holds its document. Small and picklable: workers get it."""
+
+    job: ExportJob
+    reader: Reader
+    source: ResponsesOf
+    document: Mapping[str, Any]
+    ticket: Ticket | None
+    """The ticket of the output folder's lease, for workers to check before they commit a file."""
+
+
+def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str, ExportSummary]]:
+    """Check a job and open its output folder. Also returns the pieces that an earlier run completed, by number.
+
+    Raises a `UserError`.
+    """
+    if job.by_part and job.per == "prompt":
+        raise SettingsError(
+            "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
+        )
+    reader = check(job, corpus.manifest)
+    document = _document(job, corpus, reader.carried)
+    notes = output_folder.start(job.output, document, job.kind)
+    write_unfinished_card(job.output, job.kind.name)
+    written = {number: ExportSummary(**note) for number, note in notes.items()}
+    return StartedExport(job, reader, corpus.responses, document, ticket(job.output)), written
+
+
+def check(job: ExportJob, manifest: Manifest) -> Reader:
+    """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
+    check_ahead(job, manifest.columns)
+    reader = carrying(job, Reader.of(manifest, job.where))
+    if reader.made_up:
+        refuse_made_up(job)
+    return reader
+
+
+def carrying(job: ExportJob, reader: Reader, *, by_column: bool = False) -> Reader:
+    """The reader whose candidates carry what the job's rows carry of the input."""
+    return reader if job.reserved is None else reader.carrying(job.reserved, by_column=by_column)
+
+
+def check_ahead(job: ExportJob, columns: Columns) -> None:
+    """Raise a `UserError` if a job can't be done with a corpus of such columns, which needn't exist yet."""
+    check_comparable(job, columns)
+    check_scores(columns, job.needs, f"`{job.kind.name}` with {job.asked}")
+    if job.where is not None:
+        Condition.check(job.where, columns.ours_first)
+    output_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
+    output_folder.check_free(job.output, job.overwrite, job.kind)
+
+
+def check_comparable(job: ExportJob, columns: Columns) -> None:
+    """Raise `SettingsError` if responses of several rows would be compared by rewards that hold within a row only."""
+    if job.per == "prompt" and columns.within_row:
+        raise SettingsError(f"`{job.kind.name}` with --per prompt: {WITHIN_ROW}; give --per row")
+
+
+def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
+    """Ray Data's function: run the jobs on parts that were just committed, and pass the reports of the parts on.
+
+    A row of `parts` is the report of one part: its file, its range and its counts.
+    """
+    for report in parts.to_pylist():
+        for step in steps:
+            part = Part.of_report(report, step.source.parts.run or "")
+            _make_piece(step, _Piece(_number(part), (part,)))
+    return parts
+
+
+def run_export(job: ExportJob) -> ExportSummary:
+    """Run an export, or resume one that was interrupted.
+
+    Raises a `UserError` if a folder is unusable or another run writes there, `RunStopped` if a worker was lost for good, and
+    `AuditError` if the parts don't hold what their names say.
+    """
+    corpus = _open(job)
+    check(job, corpus.manifest)
+    output_folder.check_apart([corpus.folder, job.output] if not _inside(job) else [])
+    with lease(job.output):
+        return _run_pieces(job, corpus)
+
+
+def complete(job: ExportJob) -> ExportSummary:
+    """Run or resume an export for a caller that holds the lease of the output folder. Raises as `run_export`."""
+    return _run_pieces(job, _open(job))
+
+
+def _open(job: ExportJob) -> OpenedCorpus:
+    return open_scored(job.scored, job.kind.name, partial=job.partial)
+
+
+def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
+    try:
+        step, written = begin(job, corpus)
+        make = _make_buckets if job.per == "prompt" else _make_pieces
+        pieces = make(step, corpus, written)
+        check_held()
+        _delete_stale(job, pieces)
+    except OSError as error:
+        raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
+    summary = sum(pieces.values(), ExportSummary())
+    # The names of parts state their counts (`audit_parts` has checked that these are complete). So a response that was read
+    # twice or not at all, as by a fault in the buckets, shows here.
+    expected = (corpus.counts.scored if corpus.kept is None else summary.candidates, corpus.total)
+    if (summary.candidates, summary.candidates + summary.unscored) != expected:
+        raise AuditError(f"{job.scored} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
+    mixed = summary.row_types == row_types.UNKNOWN
+    summary = replace(summary, made_up=step.reader.made_up, mixed=mixed, taken=_taken(job, corpus))
+    write_recipe(job.output, **{job.kind.name: job.settings})
+    _write_card(job, corpus, summary)
+    output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=corpus.made_of)
+    return summary
+
+
+def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) -> None:
+    model, files = corpus.manifest.identity.get("model"), f"{job.kind.stems[0]}-*.jsonl"
+    about = (
+        f"{summary.rows:,} rows made of {code(job.scored)}, whose rewards are by {code(str(model))}, with {code(job.asked)}."
+    )
+    lines = [about, f"Taken: {markdown(summary.taken)}. `{job.kind.document}` has the counts."]
+    lines += [MADE_UP] if summary.made_up else []
+    write_card(job.output, job.kind.name, files, lines, row_types.schema_of(summary.row_types))
+
+
+def _taken(job: ExportJob, corpus: OpenedCorpus) -> str:
+    """Which responses the job read, in words."""
+    kept = f" that `filter` left in {job.scored} ({corpus.kept.about})" if corpus.kept else ""
+    return f"every response with a reward{kept}{f' for which {job.where}' if job.where else ''}"
+
+
+def read_finished_export(job: ExportJob) -> ExportSummary | None:
+    """The counts of a job that is complete for the scored folder as it is now; None if there is something left to do."""
+    if job.overwrite:
+        return None
+    try:
+        corpus = _open(job)
+    except UserError:  # the scored folder doesn't exist yet, or isn't complete
+        return None
+    summary = output_folder.read_finished(job.output, job.settings, corpus.manifest.fingerprint, corpus.made_of, job.kind)
+    return None if summary is None else ExportSummary(**summary)
+
+
+def _delete_stale(job: ExportJob, numbers: Collection[str]) -> None:
+    """Delete files made of parts that were dropped later: those that a late writer of a dead driver had committed."""
+    folder, stem = storage.folder(job.output), f"{job.kind.stems[0]}-"
+    for entry in list(folder.entries()):
+        number = entry.name.removeprefix(stem).partition(".")[0]
+        if job.kind.is_file(entry.name) and number not in numbers:
+            folder.delete(entry.name)
+
+
+def _inside(job: ExportJob) -> bool:
+    """Whether the output is the folder inside the scored one for the run's own choice."""
+    return storage.absolute(job.output) == storage.folder(storage.absolute(job.scored)).sub(KEPT_FOLDER).path
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The work for one output file: the parts to read."""
+
+    number: str
+    parts: tuple[Part, ...]
+
+
+def _pieces(job: ExportJob, entries: PartEntries) -> Iterator[_Piece]:
+    if job.by_part:
+        yield from (_Piece(_number(part), (part,)) for part, _ in entries)
+        return
+    for number, group in enumerate(cut(entries, _BYTES, _PARTS)):
+        yield _Piece(output_folder.result_name(number), tuple(group))
+
+
+def _number(part: Part) -> str:
+    """The number of a part's file: the name of the part, which has its range and its counts.
+
+    If a late writer of a dead driver commits another part of the same rows, that gets another number; `_delete_stale`
+    removes the file of whichever is dropped.
+    """
+    return part.name.removesuffix(".parquet")
+
+
+def _make_pieces(
+    step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
+) -> dict[str, ExportSummary]:
+    """Make the pieces that aren't `written` yet. Returns the counts of all, by number and in order."""
+    pieces = list(_pieces(step.job, corpus.entries))
+    unwritten = [(step, piece) for piece in pieces if piece.number not in written]
+    with workers(len(unwritten)) as pool:
+        summaries = {**written, **dict(pool.map(_make_piece, unwritten))}
+    return {piece.number: summaries[piece.number] for piece in pieces}
+
+
+def _make_buckets(
+    step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
+) -> dict[str, ExportSummary]:
+    """Shuffle the corpus by prompt, and make a piece of each bucket of prompts. Returns as `_make_pieces`."""
+    work = [step.document, corpus.made_of]
+    shuffle, groups = plan_shuffle(
+        corpus, step.reader.reads, _BYTES, folder=_spill_folder(step.job), work=work, ticket=step.ticket
+    )
+    shelves = [shelf for shelf in range(shuffle.shelves) if _unwritten(shuffle, shelf, written)]
+    summaries = dict(written)
+    if shelves:
+        shuffle.open()
+        missing = shuffle.missing()
+        with workers(max(len(missing), len(shelves))) as pool:
+            for _ in pool.map(_write_group, [(shuffle, number, groups[number]) for number in missing]):
+                check_held()
+            for pieces in pool.map(
+                _make_shelf, [(step, shuffle, shelf, _unwritten(shuffle, shelf, summaries)) for shelf in shelves]
+            ):
+                summaries |= pieces
+    shuffle.close()
+    return {number: summaries[number] for number in map(output_folder.result_name, range(shuffle.buckets))}
+
+
+def _spill_folder(job: ExportJob) -> str:
+    """Where the shuffle's files are: a folder for this output alone, which the next try finds again."""
+    if job.spill is None:
+        return storage.folder(storage.absolute(job.output)).sub("_shuffle").path
+    mark = hashlib.sha256(storage.absolute(job.output).encode()).hexdigest()[:16]
+    return storage.folder(storage.absolute(job.spill)).sub(f"assay-{mark}").path
+
+
+def _unwritten(shuffle: Shuffle, shelf: int, written: Collection[str]) -> list[str]:
+    """The numbers of the pieces of a shelf that aren't written."""
+    return [number for number in map(output_folder.result_name, shuffle.buckets_of(shelf)) if number not in written]
+
+
+def _write_group(shuffle: Shuffle, number: int, parts: Sequence[Part]) -> None:
+    shuffle.write(number, parts)
+
+
+def _make_shelf(step: StartedExport, shuffle: Shuffle, shelf: int, numbers: Sequence[str]) -> dict[str, ExportSummary]:
+    """Write the files of the pieces `numbers`, which are those of a shelf that aren't written. Returns their counts."""
+    summaries = dict[str, ExportSummary]()
+    for bucket, tables in shuffle.read(shelf):
+        if (number := output_folder.result_name(bucket)) in numbers:
+            summaries.update([_write_piece(step, number, group_by_prompt(step.reader.candidates(tables)))])
+    empty = [number for number in numbers if number not in summaries]
+    return summaries | dict(_write_piece(step, number, iter(())) for number in empty)
+
+
+def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]:
+    """Write the file of a piece, and note it as done. Returns its number and its counts."""
+    tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
+    rows = step.reader.candidates(tables)
+    return _write_piece(step, piece.number, iter(rows) if step.job.per == "conversation" else groups_by_row(rows))
+
+
+def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
+    job, tally, types = step.job, Tally(), row_types.RowTypes()
+    name = f"{job.kind.stems[0]}-{number}.jsonl"
+    folder = storage.folder(job.output)
+    with folder.writing(name) as stream:
+        for group in groups:
+            candidates = [response for response in group if isinstance(response, Candidate)]
+            exported = job.maker(candidates) if candidates else ExportedRows(())
+            stream.writelines([encode(row) + b"\n" for row in exported.rows])
+            tally.add(group, len(candidates), exported)
+            types.add(exported.rows)
+        # Inside the `with`, before the file is committed: a worker whose run lost the lease must not replace a file of the
+        # run that holds it now.
+        if step.ticket is not None:
+            step.ticket.check()
+    summary = tally.summary(types.text())
+    if not summary.rows:
+        folder.delete(name)
+    # After the file: a piece that is noted as done has its file, and one killed in between is made again.
+    output_folder.note_done(job.output, number, asdict(summary))
+    return number, summary
+
+
+def _document(job: ExportJob, corpus: OpenedCorpus, carried: Sequence[str]) -> dict[str, Any]:
+    # Part by part, a job begins before there are parts: its document says nothing of them.
+    source = {name: value for name, value in corpus.source.items() if not (job.by_part and name == "made_of")}
+    fields = {"fields": list(carried)} if carried else {}
+    return {"asked": job.asked, "settings": job.settings, **fields, "source": source}
+
+
+def refuse_made_up(job: ExportJob) -> None:
+    """Raise `SettingsError` for a job on rewards of the fake engine, unless its settings allow them."""
+    if not job.fake_ok:
+        raise SettingsError(
+            f"the rewards of {job.scored or 'this dataset'} are made up, by --engine fake, and `{job.kind.name}` writes for "
+            "trainers: score with a real engine, or give --fake-ok to try a pipeline out"
+        )
+
+
+def check_scores(columns: Columns, needed: Sequence[str], what: str) -> None:
+    """Raise `SettingsError` if a corpus lacks scores that a job needs; `what` names the job in the message."""
+    if missing := [name for name in needed if name not in columns.outputs]:
+        raise SettingsError(
+            f"{what} needs the scores {', '.join(missing)}, which the corpus hasn't: it has {', '.join(columns.outputs)}"
+        )

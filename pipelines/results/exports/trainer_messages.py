@@ -1,0 +1,105 @@
+"""Building blocks of the trainers' rows: messages, conversations, and reasons why a format can't represent one."""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from actors.records import Message, Role
+from pipelines.folders.scored_corpus.candidates import Candidate
+
+
+class Refusal(StrEnum):
+    """Why a format can't represent a conversation. It is left out then, never changed to fit."""
+
+    TOOL_TURN = "tool_turn"
+    LATER_SYSTEM_TURN = "later_system_turn"  # a second one, or one that doesn't come first
+    NOT_ALTERNATING = "not_alternating"
+    NOT_ONE_TURN = "not_one_turn"
+    NO_USER_TURN = "no_user_turn"
+    NO_QUESTION = "no_question"  # the turn before the response is the system's or the assistant's
+    CONTROL_TOKEN = "control_token"
+    MISSING_SCORE = "missing_score"
+    AFTER_UNKEPT_TURN = "after_unkept_turn"  # the conversation would teach that turn, too
+
+
+class Opened(NamedTuple):
+    """A context taken apart: the text of its system turn, if it begins with one, and the turns after that."""
+
+    system: str | None
+    turns: tuple[Message, ...]
+
+
+def with_first_system(context: tuple[Message, ...]) -> Opened:
+    """Split a context into its system turn, if it begins with one, and the other turns."""
+    if context and context[0].role is Role.SYSTEM:
+        return Opened(context[0].content, context[1:])
+    return Opened(None, context)
+
+
+def messages(turns: Sequence[Message]) -> list[dict[str, str]]:
+    """The turns in OpenAI's form."""
+    return [{"role": turn.role.value, "content": turn.content} for turn in turns]
+
+
+def answer(candidate: Candidate) -> dict[str, str]:
+    """The response as a message."""
+    return {"role": Role.ASSISTANT.value, "content": candidate.text}
+
+
+def whole_conversation(candidate: Candidate) -> list[dict[str, str]]:
+    """The context and the response, as messages."""
+    return [*messages(candidate.context), answer(candidate)]
+
+
+def threads(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
+    """Group neighbouring candidates into threads: each one's whole conversation is the beginning of the next one's context.
+
+    So the judged turns of one conversation are in one thread, and alternative responses are in threads of their own,
+    whatever their names are.
+    """
+    thread: list[Candidate] = []
+    for candidate in candidates:
+        if thread and not _continues(candidate, thread[-1]):
+            yield thread
+            thread = []
+        thread.append(candidate)
+    if thread:
+        yield thread
+
+
+def without_unkept_turns(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates whose context holds no judged turn that isn't itself among the candidates.
+
+    A judged turn that isn't has no reward, or a filter or a condition left it out.
+    """
+    return [candidate for thread in threads(candidates) for candidate in _before_unkept(thread)]
+
+
+def _before_unkept(thread: Sequence[Candidate]) -> Iterator[Candidate]:
+    kept = {len(candidate.context) for candidate in thread}  # a judged turn comes right after its context
+    return (candidate for candidate in thread if kept.issuperset(candidate.judged_before))
+
+
+def _continues(later: Candidate, earlier: Candidate) -> bool:
+    conversation = (*earlier.context, Message(Role.ASSISTANT, earlier.text))
+    return later.context[: len(conversation)] == conversation
+
+
+def refuse_no_question(context: tuple[Message, ...]) -> Refusal | None:
+    """Refuse a context that doesn't end with a turn to be answered, of the user or of a tool."""
+    return None if context and context[-1].role in (Role.USER, Role.TOOL) else Refusal.NO_QUESTION
+
+
+def refuse_other_speakers(context: tuple[Message, ...]) -> Refusal | None:
+    """Refuse turns of other speakers than user and assistant, after the system turn that may come first."""
+    roles = {turn.role for turn in with_first_system(context).turns}
+    if Role.TOOL in roles:
+        return Refusal.TOOL_TURN
+    return Refusal.LATER_SYSTEM_TURN if Role.SYSTEM in roles else None
+
+
+def refuse_not_alternating(context: tuple[Message, ...]) -> Refusal | None:
+    """Refuse all but this order: an optional system turn, then user and assistant alternating, from the user to the user."""
+    turns = with_first_system(context).turns
+    alternate = all(turn.role is (Role.USER, Role.ASSISTANT)[position % 2] for position, turn in enumerate(turns))
+    return refuse_other_speakers(context) or (None if alternate and len(turns) % 2 else Refusal.NOT_ALTERNATING)

@@ -1,0 +1,131 @@
+"""Rows for TRL, all of them conversational: the trainer writes them out in the model's own chat template.
+
+DPOTrainer takes an explicit or an implicit prompt, RewardTrainer the whole conversations (and puts a prompt before the
+sides where there is one), KTOTrainer single responses, SFTTrainer conversations, or prompts with a completion, on which
+alone it then computes the loss (`completion_only_loss` by default where a row has both). A column `margin` is more than a
+note to RewardTrainer: where the rows have one, its loss is -log sigmoid(r_chosen - r_rejected - margin); DPOTrainer ignores
+it, as both ignore `score_chosen` and `score_rejected`.
+
+Columns that no trainer knows are dropped. By those that one knows it tells what a row is: a `prompt` or `completion` beside
+whole conversations, a `text`, `input_ids` or `tools` would change what is trained on, so none is carried along.
+
+Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto,sft}_trainer.py of 1.16, docs/source/dataset_formats.md.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
+from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
+from pipelines.results.exports.trainer_messages import (
+    Refusal,
+    answer,
+    messages,
+    refuse_no_question,
+    threads,
+    whole_conversation,
+)
+
+_SOURCE = "huggingface/trl 1.16, docs/source/dataset_formats.md"
+
+_RESERVED = (
+    *("prompt", "chosen", "rejected", "completion", "label", "messages", "conversations", "text"),
+    *("margin", "score_chosen", "score_rejected", "label_margin", "tools", "chat_template_kwargs", "image", "images"),
+    *("input_ids", "labels", "seq_lengths", "completion_mask", "assistant_masks"),
+    *("prompt_ids", "chosen_ids", "rejected_ids", "completion_ids", "KL_completion_ids"),
+    *("ref_chosen_logps", "ref_rejected_logps", "ref_logps", "ref_KL_logps"),
+)
+SFT_RESERVED = (*_RESERVED, "task_name", "dataset", "ground_truth", "attention_mask")
+"""Of conversations: those of open-instruct and NeMo-RL, which read them too, besides."""
+
+
+def _explicit(pair: PreferencePair) -> Iterator[Row]:
+    prompt = messages(pair.chosen.context)
+    yield {"prompt": prompt, "chosen": [answer(pair.chosen)], "rejected": [answer(pair.rejected)], **_extras(pair)}
+
+
+def _implicit(pair: PreferencePair) -> Iterator[Row]:
+    yield {"chosen": whole_conversation(pair.chosen), "rejected": whole_conversation(pair.rejected), **_extras(pair)}
+
+
+def _extras(pair: PreferencePair) -> Row:
+    by_label = {} if pair.label_margin is None else {"label_margin": pair.label_margin}
+    return {"margin": pair.margin, "score_chosen": pair.chosen.reward, "score_rejected": pair.rejected.reward, **by_label}
+
+
+def _reward(pair: PreferencePair) -> Iterator[Row]:
+    yield {"chosen": whole_conversation(pair.chosen), "rejected": whole_conversation(pair.rejected), "margin": pair.margin}
+
+
+def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
+    for candidate in candidates:
+        label = labels.desirable(candidate)
+        yield {"prompt": messages(candidate.context), "completion": [answer(candidate)], "label": label}
+
+
+def _sft(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
+    """One row per thread, of its last judged turn: most trainers compute the loss on all of the assistant's turns."""
+    for thread in threads(candidates):
+        yield {"messages": whole_conversation(thread[-1])}
+
+
+def _sft_turns(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
+    """One row per judged turn: what isn't kept of a conversation stays in prompts, and nothing is learnt of it."""
+    for candidate in candidates:
+        yield {"prompt": messages(candidate.context), "completion": [answer(candidate)]}
+
+
+def _check(candidate: Candidate) -> Refusal | None:
+    """Refuse a prompt without a question: TRL would continue the last turn if it is the assistant's, and fail otherwise."""
+    return refuse_no_question(candidate.context)
+
+
+def _check_pair(pair: PreferencePair) -> Refusal | None:
+    return _check(pair.chosen)
+
+
+PAIRS = (
+    PairFormat(
+        "trl",
+        "TRL's preference rows with an explicit prompt: DPOTrainer (RewardTrainer would use `margin` in its loss)",
+        _SOURCE,
+        _explicit,
+        _check_pair,
+        reserved=_RESERVED,
+    ),
+    PairFormat(
+        "trl-implicit",
+        "TRL's preference rows of whole conversations: DPOTrainer (RewardTrainer would use `margin` in its loss)",
+        _SOURCE,
+        _implicit,
+        _check_pair,
+        reserved=_RESERVED,
+    ),
+    PairFormat("trl-reward", "TRL's RewardTrainer, whose loss then has a margin", _SOURCE, _reward, reserved=_RESERVED),
+)
+RESPONSES = (
+    ResponseFormat(
+        "kto",
+        "TRL's KTOTrainer: responses that are desirable or not",
+        _SOURCE,
+        _kto,
+        _check,
+        needs_threshold=True,
+        reserved=_RESERVED,
+    ),
+    ResponseFormat(
+        "sft",
+        "conversations as OpenAI's messages: TRL's SFTTrainer, open-instruct, NeMo-RL",
+        f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
+        _sft,
+        whole=True,
+        reserved=SFT_RESERVED,
+    ),
+    ResponseFormat(
+        "sft-turns",
+        "TRL's SFTTrainer, whose loss is on the kept turn alone: a row for each, with the turns before it as the prompt",
+        _SOURCE,
+        _sft_turns,
+        _check,
+        reserved=_RESERVED,
+    ),
+)

@@ -1,0 +1,129 @@
+"""Builds the page: reads the folders, runs the sections, and writes one file."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.errors import OutputError, SettingsError
+from pipelines.data import storage
+from pipelines.data.storage import error_text
+from pipelines.results.evaluation.saved_results import is_results, read_differences, read_results
+from pipelines.results.html_report.page import MARK, render
+from pipelines.results.html_report.responses import Responses, opened
+from pipelines.results.html_report.sections import judging
+from pipelines.results.html_report.sections.comparison import comparison
+from pipelines.results.html_report.sections.correlations import correlations
+from pipelines.results.html_report.sections.evaluation import evaluation
+from pipelines.results.html_report.sections.examples import example_places, examples
+from pipelines.results.html_report.sections.explorer import explorer, neighbour_places
+from pipelines.results.html_report.sections.groups import groups
+from pipelines.results.html_report.sections.outputs import outputs
+from pipelines.results.html_report.sections.overview import overview
+from pipelines.results.html_report.sections.sampling import sampling
+from pipelines.settings.report_settings import ReportSettings
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """A page that was written: its file and size in bytes, how long it took in seconds, and what it warns of."""
+
+    path: str
+    size: int
+    seconds: float
+    warnings: Sequence[str]
+
+
+def build(settings: ReportSettings) -> WrittenReport:
+    """Write the page. Raises a `UserError` if a folder can't be shown, or another file is where the page should be."""
+    started, path = time.monotonic(), Path(settings.output)
+    _check_free(path)
+    shown = _page_data(settings)
+    content = render(shown).encode()
+    _write(path, content)
+    return WrittenReport(str(path), len(content), time.monotonic() - started, _warnings(shown.get("runs", ())))
+
+
+def _warnings(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the pages of runs warn of; of several runs each warning names the folder that it is of."""
+    return [
+        f"{run['folder']}: {warning}" if len(runs) > 1 else warning
+        for run in runs
+        for warning in run["correlations"]["warnings"]
+    ]
+
+
+def _page_data(settings: ReportSettings) -> dict[str, Any]:
+    results = [is_results(folder) for folder in settings.scored]
+    if all(results):
+        if settings.by:
+            raise SettingsError("--by shows groups of a scored corpus; an evaluation has its subsets already")
+        saved = [result for folder in settings.scored for result in read_results(folder)]
+        differences = [pair for folder in settings.scored for pair in read_differences(folder)]
+        return {"folders": settings.scored, "evaluation": evaluation(saved, differences)}
+    if any(results):
+        raise SettingsError(
+            f"{settings.scored[results.index(True)]} is an evaluation and the other folder isn't: give two of a kind"
+        )
+    with ExitStack() as stack:
+        runs = [
+            stack.enter_context(
+                opened(folder, partial=settings.partial, by=settings.by, sample=settings.sample, seed=settings.seed)
+            )
+            for folder in settings.scored
+        ]
+        return {
+            "folders": settings.scored,
+            "comparison": comparison(*runs) if len(runs) == 2 else None,
+            "runs": [_run(responses, settings) for responses in runs],
+        }
+
+
+def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
+    """The sections of a scored corpus. Texts are read once, for all sections that look at some."""
+    shown = example_places(responses)
+    responses.read_texts([*neighbour_places(responses), *(place for places in shown.values() for place in places)])
+    sections: Mapping[str, Any] = {
+        "overview": overview(responses, settings.gpu_price),
+        "outputs": outputs(responses),
+        "explorer": explorer(responses),
+        "correlations": correlations(responses),
+        "groups": groups(responses, settings.by),
+        "votes": judging.votes(responses),
+        "position_bias": judging.position_bias(responses),
+        "labels": judging.labels(responses),
+        "steps": judging.steps(responses),
+        "sampling": sampling(responses),
+        "examples": examples(responses, shown),
+    }
+    return {
+        "folder": responses.folder,
+        "total": responses.total,
+        "sampled": len(responses.sampled),
+        "share_error": responses.share_error,
+        **sections,
+    }
+
+
+def _check_free(path: Path) -> None:
+    """Raise `OutputError` if something else than a page of this command is at the path."""
+    try:
+        with path.open("rb") as stream:
+            is_ours = MARK.encode() in stream.read(200)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OutputError(f"{path} can't be written: {error_text(error)}") from error
+    if not is_ours:
+        raise OutputError(
+            f"{path} is there and isn't a page of `assay report`; give another file with --out, or move it away"
+        )
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        storage.folder(storage.absolute(str(path.parent))).replace(path.name, content)
+    except OSError as error:
+        raise OutputError(f"{path} can't be written: {error_text(error)}") from error

@@ -1,0 +1,188 @@
+"""Uploads a finished result to a dataset on the Hugging Face Hub, in one commit.
+
+1. Before the command works: the name, the visibility of the dataset, and whether the token may write there.
+2. After it: the files of rows under `data/`, and a card. Files there that the result doesn't have are deleted by the same
+   commit, so that the dataset is the result and nothing else. Beside `data/` only the card is touched.
+
+Only rows and the card leave this machine: no document, manifest or recipe, which name folders. The client finds its token
+as always (HF_TOKEN, or `hf auth login`).
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TypeVar
+
+from actors.errors import RunStopped, SettingsError
+from pipelines.data import storage
+from pipelines.data.storage import open_read
+from pipelines.results.hub.hub_card import DATA, Result, hub_card, read_result
+from pipelines.settings.hub_settings import HubSettings
+
+_KIND = "dataset"
+_CARD = "README.md"
+_WAITS_S = (1.0, 2.0, 4.0, 8.0)
+"""Between the attempts at a request that failed for a reason that passes: a lost connection, a busy Hub."""
+_CHUNK = 2**20
+
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What was uploaded: the dataset's page, the commit, the number of files of rows, and whether anybody may read it."""
+
+    url: str
+    commit: str
+    files: int
+    public: bool
+
+
+def run_and_upload(settings: HubSettings, output: str | None, run: Callable[[], _Answer]) -> tuple[_Answer, Upload | None]:
+    """Run a command that writes `output`, and upload that if `settings` say so.
+
+    Raises what `run` raises; before it `SettingsError` if the Hub wouldn't take the result, and after it what
+    `upload_result` raises: the result is there then, and `assay upload` uploads it.
+    """
+    if settings.hub is None:
+        if settings.public:
+            raise SettingsError("--public goes with --hub ORG/NAME")
+        return run(), None
+    if output is None:
+        raise SettingsError("--hub: there is nothing to upload without an output folder")
+    _check_access(settings.hub, settings.public)
+    summary = run()
+    return summary, upload_result(output, settings.hub, settings.public)
+
+
+def upload_result(folder: str, repository: str, public: bool = False) -> Upload:
+    """Upload a finished result to the dataset ORG/NAME, which is created if it isn't there.
+
+    Raises `SettingsError` if the folder isn't such a result, or the Hub wouldn't take it (no token that may write there,
+    or another visibility), and `RunStopped` if the Hub can't be reached or goes on refusing.
+    """
+    result = read_result(folder)
+    _check_access(repository, public)
+    return _upload(result, repository, public)
+
+
+def _check_access(repository: str, public: bool) -> None:
+    """Raise `SettingsError` if the dataset can't be written, or has another visibility than was asked for."""
+    is_private = _visibility(repository)
+    if is_private is False and not public:
+        raise SettingsError(f"--hub {repository} is public: anybody could read the rows. Give --public if that is meant")
+    if is_private and public:
+        raise SettingsError(
+            f"--hub {repository} is private, and --public is given; change it on its page first, or leave that out"
+        )
+
+
+def _visibility(repository: str) -> bool | None:
+    """Whether a dataset is private; None if it doesn't exist. Raises `SettingsError` if the token can't write."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    api = _api()
+    with _translating_errors(repository):
+        try:
+            info = _retrying(lambda: api.repo_info(repository, repo_type=_KIND))
+        except RepositoryNotFoundError:
+            _retrying(api.whoami)
+            return None
+        _retrying(lambda: api.auth_check(repository, repo_type=_KIND, write=True))
+        return bool(info.private)
+
+
+def _upload(result: Result, repository: str, public: bool) -> Upload:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    api = _api()
+    with _translating_errors(repository, result.folder), tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
+        _retrying(lambda: api.create_repo(repository, repo_type=_KIND, private=not public, exist_ok=True))
+        paths = {f"{DATA}/{name}": _local_path(result.folder, name, Path(place)) for name in result.names}
+        present = _retrying(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
+        stale = [name for name in present if name.startswith(f"{DATA}/") and name not in paths]
+        card = hub_card(result, repository).encode()
+
+        def commit() -> Any:
+            # Made anew for each attempt: an operation remembers that its file was uploaded.
+            additions = [CommitOperationAdd(name, path) for name, path in (paths | {_CARD: card}).items()]
+            deletions = [CommitOperationDelete(name) for name in stale]
+            message = f"{len(paths):,} files of rows by `assay {result.kind.name}`"
+            return api.create_commit(repository, [*additions, *deletions], commit_message=message, repo_type=_KIND)
+
+        commit_info = _retrying(commit)
+    return Upload(f"{api.endpoint}/datasets/{repository}", commit_info.oid, len(paths), public)
+
+
+def _api() -> Any:
+    from huggingface_hub import HfApi
+
+    return HfApi(library_name="assay")
+
+
+def _local_path(folder: str, name: str, place: Path) -> str:
+    """The path of a file on this machine; one in a store is copied to `place`, as the client reads files twice."""
+    path = storage.folder(folder).file(name)
+    if "://" not in path:
+        return path
+    copy = place / name
+    with open_read(path) as stream, copy.open("wb") as target:
+        while chunk := stream.read(_CHUNK):
+            target.write(chunk)
+    return str(copy)
+
+
+def _retrying(request: Callable[[], _Answer]) -> _Answer:
+    for wait_s in _WAITS_S:
+        try:
+            return request()
+        except Exception as error:
+            if not _is_transient(error):
+                raise
+        time.sleep(wait_s)
+    return request()
+
+
+def _is_transient(error: Exception) -> bool:
+    """Whether the same request may succeed later."""
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]  # of its HTTP library
+
+    if isinstance(error, HfHubHTTPError):
+        status = error.response.status_code
+        return status == HTTPStatus.TOO_MANY_REQUESTS or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return isinstance(error, HTTPError)
+
+
+@contextmanager
+def _translating_errors(repository: str, folder: str | None = None) -> Iterator[None]:
+    """Turn the client's errors into ours; `folder` is the finished result, if there is one."""
+    from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is of its HTTP library, which changes
+        HfHubHTTPError,
+        HTTPError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    )
+
+    way_out = f"; the result is complete, and `assay upload {folder} {repository}` uploads it" if folder else ""
+    try:
+        yield
+    except OfflineModeIsEnabled as error:
+        raise SettingsError(f"--hub {repository}: HF_HUB_OFFLINE is set, so the Hub can't be reached{way_out}") from error
+    except LocalTokenNotFoundError as error:
+        raise SettingsError(
+            f"--hub {repository}: there is no token; set HF_TOKEN, or log in with `hf auth login`{way_out}"
+        ) from error
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            raise SettingsError(
+                f"--hub {repository}: the Hub refuses it ({status}); the token of HF_TOKEN or `hf auth login` must be one "
+                f"that may write there{way_out}"
+            ) from error
+        raise RunStopped(f"--hub {repository}: the Hub answered {status}{way_out}") from error
+    except HTTPError as error:
+        raise RunStopped(f"--hub {repository}: the Hub can't be reached ({error}){way_out}") from error

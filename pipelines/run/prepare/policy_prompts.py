@@ -1,0 +1,90 @@
+"""From raw rows to prompts for a policy: parsed, checked, rendered to token ids. Runs on CPUs, before the sampling step."""
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from actors.records import Reason, Reasoning, RenderedRequest, Response, ScoreRequest
+from actors.scorers.policy import Policy
+from actors.settings.replica import ControlTokens, RenderSettings
+from pipelines.data.corpus.readers import PREPARED
+from pipelines.data.formats import CANDIDATE, RowRequests, with_policy_system
+from pipelines.run.prepare.score_requests import Preparation, append_prepared, parse_rows, renderer
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """A row's prompt as messages and token ids, or the reason why it was rejected.
+
+    `ids` is empty for an endpoint, which tokenises by itself. `opening` is the opening reasoning tag that the ids end with.
+    """
+
+    request: ScoreRequest
+    ids: Sequence[int] = ()
+    opening: str = ""
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True)
+class PromptPreparation:
+    """Every setting that decides how a row becomes a prompt. `policy` is None for an endpoint."""
+
+    preparation: Preparation
+    policy: Policy | None
+    system: str | None
+    control_tokens: ControlTokens
+
+    def rows(self, requests: Sequence[RowRequests | None]) -> list[PromptRow | None]:
+        """The prompt of each row; None stays None."""
+        prompt_rows = [None if row is None else self._row(row) for row in requests]
+        rendered = iter(self.rendered([row for row in prompt_rows if row is not None]))
+        return [row and next(rendered) for row in prompt_rows]
+
+    def rendered(self, prompt_rows: Sequence[PromptRow]) -> list[PromptRow]:
+        """The prompts with token ids, or with the reason why rendering rejected them. All are rendered in one batch."""
+        if self.policy is None:
+            return list(prompt_rows)
+        settings = RenderSettings(
+            control_tokens=self.control_tokens, reasoning=Reasoning.KEEP
+        )  # the policy's template treats reasoning itself
+        prompt_renderer = renderer(self.policy, settings)
+        renderable = [_with_placeholder(row.request) for row in prompt_rows if row.reason is None]
+        prompts = iter(prompt_renderer.render(renderable))
+        return [row if row.reason else _with_ids(row, next(prompts)) for row in prompt_rows]
+
+    def _row(self, row: RowRequests) -> PromptRow:
+        if not row.requests:
+            return PromptRow(_NOTHING, reason=row.rejected[0].reason)
+        (request,) = row.requests
+        return PromptRow(replace(request, context=with_policy_system(request.context, self.system)))
+
+
+_NOTHING = ScoreRequest((), ())
+_UNANSWERED = (Response(CANDIDATE, ""),)
+
+
+def _with_placeholder(request: ScoreRequest) -> ScoreRequest:
+    """The request with an empty response as a placeholder, since the renderer reports rejections per response."""
+    return replace(request, responses=_UNANSWERED)
+
+
+def _with_ids(row: PromptRow, rendered: RenderedRequest) -> PromptRow:
+    (response,) = rendered.responses
+    if response.reason is not None:
+        return replace(row, reason=response.reason)
+    (prompt,) = rendered.prompts
+    return replace(row, ids=prompt.ids, opening=prompt.opening)
+
+
+def prepare_prompts(table: pa.Table, preparation: PromptPreparation) -> pa.Table:
+    """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `PromptRow`, pickled."""
+    rows, repeated = parse_rows(table, preparation.preparation)
+    blobs = pa.array([pickle.dumps(row) for row in preparation.rows(rows)], pa.large_binary())
+    return append_prepared(table, blobs, repeated)
+
+
+def read_prompt_rows(table: pa.Table) -> list[PromptRow | None]:
+    """The rows of a table that `prepare_prompts` returned; None for a range without a row."""
+    return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]

@@ -1,0 +1,177 @@
+"""The sampled rows, read exactly as the run will read them, and what is wrong with them: told before the engines start."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from actors.contracts.judge import Judge
+from actors.errors import SettingsError, SourceError
+from actors.records import Reason, ScoreRequest
+from actors.text.reasoning import count_reasoning
+from pipelines.data.formats import (
+    RowRequests,
+    RowShape,
+    check_column,
+    explain_detection,
+    note_repeated_prompts,
+    unread_texts,
+)
+from pipelines.run.prepare.score_requests import Preparation, renderer
+
+SAY_REASONING = (
+    "Give --set render.reasoning=strip to judge the final answers, keep to judge all of it, or reject to leave these "
+    "without a reward"
+)
+_LEAST_JUDGED = 0.1
+"""The share of responses of a sample that must be judgeable for a run to start."""
+_MOST_CHARACTERS, _MOST_PROMPTS = 4 * 2**20, 4000
+"""Of the prompts that are rendered, at most about a second's work."""
+_MAX_REASONS = 5
+_ADVICE: Mapping[Reason, str] = {
+    Reason.NO_FINAL_ASSISTANT: "the response must be the last turn; name another one with --prompt-column and "
+    "--response-column, judge each turn with --set corpus.turns=all, or let a policy answer with `assay sample`",
+    Reason.MISSING_FIELD: "name the fields with --prompt-column and --response-column; a path such as answers[].text leads "
+    "into lists and objects",
+    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column; a[0] is an element of a list, a[] each",
+    Reason.CONTROL_TOKEN: "--set render.control_tokens=neutralise breaks such marks up",
+    Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
+    "what the model takes",
+    Reason.REASONING: SAY_REASONING,
+    Reason.NO_PRINCIPLE: "--set read.principles.NAME=TEXT or --set corpus.principle_column=NAME gives what the model "
+    "judges by, in the form that its card has",
+    Reason.COLUMN_COLLISION: "--set prefix=NAME gives Assay's columns other names",
+}
+
+
+class Preview(NamedTuple):
+    """Sampled rows, how they are read, and their requests: one entry for each row."""
+
+    row_shape: RowShape
+    rows: Sequence[object]
+    row_requests: Sequence[RowRequests]
+
+    @property
+    def requests(self) -> list[ScoreRequest]:
+        """All requests of the rows."""
+        return [request for row in self.row_requests for request in row.requests]
+
+    @property
+    def looked(self) -> str:
+        """How many rows there are, for a message."""
+        return f"{len(self.rows):,} rows looked at"
+
+    def explain(self) -> str:
+        """The evidence for the rows' shape, as sentences for the user."""
+        is_written = self.row_shape.written_out
+        written = "Conversations in them that are written out as one text are taken apart" if is_written else ""
+        unread = self._unread()
+        beside = f"Not read, though it may belong to a conversation: {', '.join(map(ascii, unread))}" if unread else ""
+        evidence = explain_detection(self.row_shape.shape, self.rows)
+        return ". ".join(filter(None, (evidence, written, beside, note_repeated_prompts(self.row_requests))))
+
+    def _unread(self) -> list[str]:
+        """Fields beside the user's own columns that hold turns, passages or responses by their names."""
+        if self.row_shape.own_columns is None:
+            return []
+        rows = [row for row in self.rows if isinstance(row, dict)]
+        return sorted({name for row in rows for name in unread_texts(self.row_shape.shape, row)})
+
+
+def check_preview(preview: Preview, preparation: Preparation) -> str:
+    """A sentence on the sampled responses that can't be judged; empty if all can.
+
+    Raises a `UserError` if the model would take no notice of a setting or column, if the settings don't say how to treat
+    what the rows hold, or if under a tenth of the responses can be judged.
+    """
+    _check_principles(preview, preparation)
+    _check_reasoning(preview, preparation)
+    if not preview.row_shape.unanswered:
+        _check_comparable(preview, preparation)
+    return _check_judgeable(preview, preparation)
+
+
+def judges_by_principles(preview: Preview, preparation: Preparation) -> bool:
+    """Whether the model judges by principles of the rows, and a sampled row has one."""
+    return preparation.model.family.takes_principles and any(request.principles for request in preview.requests)
+
+
+def _check_comparable(preview: Preview, preparation: Preparation) -> None:
+    family = preparation.model.family
+    if not isinstance(family, Judge) or min(family.counts) == 1 or not preview.rows:
+        return
+    if not any(len(request.responses) > 1 for request in preview.requests):
+        raise SettingsError(
+            f"{preparation.model.model} compares the responses of a row, and none of the {preview.looked} has two; "
+            "--response-column takes a list of them"
+        )
+
+
+def _check_reasoning(preview: Preview, preparation: Preparation) -> None:
+    if preparation.model.reasoning_by(preparation.render) is not None:
+        return
+    if count := count_reasoning(preview.requests):
+        responses = sum(len(request.responses) for request in preview.requests)
+        raise SettingsError(
+            f"{count} of the {responses} responses in the {preview.looked} hold reasoning (<think>...</think>, "
+            f"reasoning_content or the like), in themselves or in turns before them. {SAY_REASONING}"
+        )
+
+
+def _check_principles(preview: Preview, preparation: Preparation) -> None:
+    column, model = preview.row_shape.principle_column, preparation.model
+    if column is not None and not model.family.takes_principles:
+        raise SettingsError(
+            f"--principle-column {column}: {model.model} wouldn't read it, because "
+            + ("--principles are given too" if model.read.principles else "it judges by no principle")
+        )
+    if not preview.rows:
+        return
+    if column is not None:
+        check_column(preview.rows, column)
+    if model.family.needs_principles and not judges_by_principles(preview, preparation):
+        raise SettingsError(
+            f"{model.model} judges responses by a principle, and none of the {preview.looked} has one; give --principles "
+            "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --principle-column"
+        )
+
+
+def _check_judgeable(preview: Preview, preparation: Preparation) -> str:
+    rows = preview.row_requests if preview.row_shape.unanswered else _affordable(preview.row_requests, preparation)
+    reasons = Counter[Reason]()
+    details: dict[Reason, str] = {}
+    for row in rows:
+        for rejected in row.rejected:
+            reasons[rejected.reason] += 1
+            details.setdefault(rejected.reason, rejected.detail)
+    if not preview.row_shape.unanswered:
+        requests = [request for row in rows for request in row.requests]
+        rendered = renderer(preparation.model, preparation.render).render(requests)
+        reasons.update(response.reason for request in rendered for response in request.responses if response.reason)
+    responses = sum(len(row.names) for row in rows)
+    if not reasons:
+        return ""
+    judgeable = responses - reasons.total()
+    named = reasons.most_common(_MAX_REASONS)
+    counts = ", ".join(f"{count} {reason}" for reason, count in named)
+    if judgeable >= _LEAST_JUDGED * responses:
+        noun = "response" if reasons.total() == 1 else "responses"
+        return f"Of the {len(rows):,} rows looked at, {reasons.total():,} {noun} can't be judged: {counts}"
+    shown = "".join(f"\n  {reason}: {details[reason]}" for reason, _ in named if details.get(reason))
+    advice = "".join(f"\n  {_ADVICE[reason]}" for reason, _ in named if reason in _ADVICE)
+    raise SourceError(
+        f"only {judgeable:,} of the {responses:,} responses in the {len(rows):,} rows looked at could be judged: {counts}."
+        f"{shown and f' The first of each:{shown}'}{advice and f'{chr(10)}What helps:{advice}'}"
+    )
+
+
+def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequence[RowRequests]:
+    """Every n-th row, so that rendering them takes about a second: a judge may compare each response with each other."""
+    family = preparation.model.family
+    prompts = characters = 0
+    for row in rows:
+        for request in row.requests:
+            count = family.question_count(len(request.responses), len(request.principles))
+            prompts += count
+            characters += count * sum(len(turn.content) for turn in request.context)
+            characters += sum(len(response.content) for response in request.responses)
+    return rows[:: 1 + int(max(prompts / _MOST_PROMPTS, characters / _MOST_CHARACTERS))]

@@ -1,0 +1,107 @@
+"""A sample of a corpus' rows, read before a run starts: what it looks at decides how all rows are read."""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow.parquet as pq
+
+from actors.errors import Rejected
+from actors.records import Reason
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
+from pipelines.data.corpus.python_rows import python_rows
+from pipelines.data.corpus.readers import BLANK, raw_rows
+from pipelines.data.corpus.units import Unit, row_groups
+from pipelines.data.formats import parse
+from pipelines.data.storage import open_read
+
+SAMPLE_ROWS = 1000
+_PLACES = 20
+"""Places of the corpus at which rows are read: a field may be null in a file's first thousand rows."""
+_PLACE_BYTES = 2**20
+"""Bytes at a place after which no further row of it is read; at least one is."""
+
+
+class RowSample(NamedTuple):
+    """Rows of a corpus as objects, in order; an error for one that can't be read as an object.
+
+    `record_bytes` are the sizes of the JSON records among them.
+    """
+
+    rows: list[object]
+    record_bytes: list[int]
+
+
+def read_sample(files: Sequence[InputFile], max_record_bytes: int) -> RowSample:
+    """Up to 1,000 rows from 20 places: of the files, or of one file's row groups, one of each of 20 equal stretches.
+
+    A compressed file and an array are read from their beginning alone: nothing else of them can be found.
+    """
+    chosen = [files[at] for at in _spread(len(files), _PLACES)]
+    sample = RowSample([], [])
+    for number, file in enumerate(chosen):
+        places = _PLACES // len(chosen) + (number < _PLACES % len(chosen))
+        for row, size in _rows_of(file, places, max_record_bytes):
+            sample.rows.append(row)
+            if size:
+                sample.record_bytes.append(size)
+    return sample
+
+
+def _spread(length: int, most: int) -> list[int]:
+    """At most as many positions: a random one of each of equal stretches, since every second file may be of another kind."""
+    generator, count = random.Random(0), min(most, length)  # the same positions in every session
+    bounds = [length * number // count for number in range(count + 1)] if count else []
+    return [generator.randrange(start, end) for start, end in itertools.pairwise(bounds)]
+
+
+def _rows_of(file: InputFile, places: int, max_record_bytes: int) -> Iterator[tuple[object, int]]:
+    """Rows at some places of a file, each with the size of its record in bytes, 0 where it has none."""
+    rows = SAMPLE_ROWS // _PLACES
+    if file.kind is FileKind.PARQUET:
+        yield from ((row, 0) for piece in _parquet_pieces(file, places, rows) for row in piece)
+    elif file.kind is FileKind.JSONL:
+        for unit in _line_pieces(file, places):
+            yield from _json_rows(unit, rows, _PLACE_BYTES, max_record_bytes)
+    else:
+        yield from _json_rows(Unit(file, None), places * rows, places * _PLACE_BYTES, max_record_bytes)
+
+
+def _line_pieces(file: InputFile, places: int) -> Iterator[Unit]:
+    """As many equal pieces of a file of lines."""
+    extent = file.extent or 0
+    bounds = [extent * place // places for place in range(places + 1)]
+    return (Unit(file, Range(start, end)) for start, end in itertools.pairwise(bounds) if start < end)
+
+
+def _json_rows(unit: Unit, most: int, most_bytes: int, max_record_bytes: int) -> Iterator[tuple[object, int]]:
+    read = 0
+    rows = (row for row in raw_rows(unit, max_record_bytes) if row.note != BLANK)
+    for row in itertools.islice(rows, most):
+        size = len(row.record or b"")
+        try:
+            yield parse(row.record) if row.record is not None else Rejected(Reason.RECORD_TOO_LARGE), size
+        except Rejected as error:
+            yield error, size
+        read += size
+        if read > most_bytes:
+            return
+
+
+def _parquet_pieces(file: InputFile, places: int, most: int) -> Iterator[list[object]]:
+    """Rows at the beginnings of as many row groups; of a file with fewer, more rows of each."""
+    extent = file.extent or 0
+    groups = [group for group in row_groups(file) if group.start < extent]
+    chosen = [groups[at] for at in _spread(len(groups), places)]
+    row_bytes = file.size / max(groups[-1].end if groups else 0, 1)
+    rows = max(1, min(most * places, int(_PLACE_BYTES * places / row_bytes)) // max(len(chosen), 1))
+    wanted = {group.start: min(rows, group.end - group.start, extent - group.start) for group in chosen}
+    with open_read(file.path, file.size) as stream, pq.ParquetFile(stream) as parquet:
+        start = 0
+        for number in range(parquet.num_row_groups):
+            length = parquet.metadata.row_group(number).num_rows
+            # Only within a row group: pyarrow can't concatenate nested dictionary columns of two of them.
+            if length and start in wanted:
+                yield list(python_rows(next(parquet.iter_batches(wanted[start], row_groups=[number]))))
+            start += length

@@ -1,0 +1,215 @@
+"""From raw rows to prepared rows: parsed, checked, rendered to token ids. Runs on CPUs, before the scoring actors."""
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from actors.errors import Rejected
+from actors.records import Reason, Reasoning, RenderedRequest, Score, ScoreRequest
+from actors.rendering.renderer import Renderer
+from actors.reward_model import RewardModel
+from actors.scorers.head_scorer import Scores
+from actors.settings.replica import RenderSettings
+from actors.text.reasoning import final_answer
+from pipelines.data.corpus.python_rows import python_rows
+from pipelines.data.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
+from pipelines.data.formats import RowRequests, RowShape, parse
+from pipelines.folders.run_folder.carried_columns import carried_as, scalar_column
+from pipelines.folders.run_folder.columns import SHAPE, Columns
+
+
+class RowReader(Protocol):
+    """How a row becomes requests, and which columns its responses have."""
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the run's parts."""
+
+    def requests(self, row: object) -> RowRequests:
+        """The requests of a row."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Every setting that decides how a row becomes prompts: how it is read, and how it is rendered. Sent to every worker."""
+
+    model: RewardModel
+    render: RenderSettings
+    row_shape: RowShape
+    columns: Columns
+
+    def requests(self, row: object) -> RowRequests:
+        """The requests of a row; for a prompt, one request with an empty response as a placeholder."""
+        return self.row_shape.requests(row)
+
+
+class Outcome(NamedTuple):
+    """The score of one response of a row, and its judged text.
+
+    `prompt_hash` is None if its context couldn't be read. `text` is None if it couldn't be read, or isn't kept.
+    """
+
+    response: str
+    prompt_hash: str | None
+    score: Score
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRow:
+    """A row's responses in order, those rejected before rendering, and the rendered requests of the others.
+
+    `texts` are the judged texts by name; empty if the parts leave them out.
+    """
+
+    names: tuple[str, ...]
+    rejected: Mapping[str, Reason]
+    requests: tuple[RenderedRequest, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    def outcomes(self, scores: Sequence[Scores]) -> list[Outcome]:
+        """One outcome per response, in row order; `scores` are those of `requests`."""
+        by_name = {name: Outcome(name, None, Score.rejected(reason)) for name, reason in self.rejected.items()}
+        for request, request_scores in zip(self.requests, scores, strict=True):
+            for response, score in zip(request.responses, request_scores, strict=True):
+                text = self.texts.get(response.name)
+                by_name[response.name] = Outcome(response.name, request.prompt_hash, score, text)
+        return [by_name[name] for name in self.names]
+
+
+def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
+    """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `PreparedRow`, pickled.
+
+    The pickle is written and read within one run, and never stored. As Arrow columns it would be lists nested three deep.
+    """
+    rows, repeated = parse_rows(table, preparation)
+    return append_prepared(table, render_table(rows, preparation), repeated)
+
+
+def parse_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
+    """The requests of raw rows, None for a range without a row; and the columns that their responses repeat."""
+    rows, carried = (_json_rows if reader.columns.is_json else _parquet_rows)(table, reader)
+    return rows, with_shapes(carried, rows, reader.columns)
+
+
+def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Columns) -> pa.Table:
+    """The table with a column of its rows' shapes; unchanged if they all have the same one."""
+    if not columns.mixed:
+        return table
+    return table.append_column(columns.prefix + SHAPE, pa.array([row and row.shape for row in rows], pa.string()))
+
+
+def append_prepared(table: pa.Table, prepared: pa.Array, repeated: pa.Table) -> pa.Table:
+    """The ranges of raw rows, the columns that their responses repeat, and the pickled row of each."""
+    return ranges_and_repeated(table, repeated).append_column(PREPARED, prepared)
+
+
+def ranges_and_repeated(table: pa.Table, repeated: pa.Table) -> pa.Table:
+    """The ranges of raw rows, and the columns that their responses repeat."""
+    columns = {name: table.column(name) for name in (FILE, START, END)}
+    return pa.table(columns | dict(zip(repeated.column_names, repeated.columns, strict=True)))
+
+
+def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
+    """The `PreparedRow` of each row, pickled."""
+    requests = iter(renderer(preparation.model, preparation.render).render(_all_requests(rows)))
+    prepared = [None if row is None else _prepared(row, requests, preparation) for row in rows]
+    return pa.array([pickle.dumps(row) for row in prepared], pa.large_binary())
+
+
+def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest], preparation: Preparation) -> PreparedRow:
+    rejected = {response.name: response.reason for response in row.rejected}
+    requests = row.requests if preparation.columns.text else ()
+    texts = {
+        response.name: judged_text(response.content, preparation) for request in requests for response in request.responses
+    }
+    return PreparedRow(row.names, rejected, tuple(next(rendered) for _ in row.requests), texts)
+
+
+def prepared_rows(table: pa.Table) -> list[PreparedRow | None]:
+    """The rows of a table that `prepare` returned; None for a range without a row."""
+    return [pickle.loads(blob.as_buffer()) for blob in table.column(PREPARED)]
+
+
+def reasoning_of(preparation: Preparation) -> Reasoning:
+    """How reasoning in judged texts is treated. By default such responses are rejected."""
+    return preparation.model.reasoning_by(preparation.render) or Reasoning.REJECT
+
+
+def strips_reasoning(preparation: Preparation) -> bool:
+    """Whether only final answers are judged, without reasoning."""
+    return reasoning_of(preparation) is Reasoning.STRIP
+
+
+def judged_text(text: str, preparation: Preparation) -> str:
+    """A response's text as it is judged: without reasoning, if that is stripped. Control tokens are as they were written."""
+    return final_answer(text) if strips_reasoning(preparation) else text
+
+
+def renderer(model: RewardModel, render: RenderSettings) -> Renderer:
+    """The renderer, one per process and model: a tokenizer takes seconds to load."""
+    return _renderer_of(pickle.dumps((model, render)))
+
+
+# Keyed by the pickle, since models and settings hold dicts and aren't hashable.
+@lru_cache(maxsize=4)
+def _renderer_of(settings: bytes) -> Renderer:
+    return Renderer(*pickle.loads(settings))
+
+
+def _all_requests(rows: Sequence[RowRequests | None]) -> list[ScoreRequest]:
+    return [request for row in rows if row is not None for request in row.requests]
+
+
+def _json_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
+    objects = [
+        _object(note, record)
+        for note, record in zip(table.column(NOTE).to_pylist(), table.column(RECORD).to_pylist(), strict=True)
+    ]
+    rows = [_json_requests(value, reader) for value in objects]
+    fields = [value if isinstance(value, dict) else {} for value in objects]
+    columns = [table.column(RECORD).combine_chunks()]
+    for column in list(reader.columns.carried)[1:]:
+        columns.append(scalar_column([row.get(column.name) for row in fields], column.type))
+    return rows, pa.table(columns, reader.columns.carried)
+
+
+def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason | None:
+    """The row as an object, the reason why it has none, or None for a range without a row."""
+    if note == BLANK:
+        return None
+    if note is not None or record is None:
+        return Reason(note or Reason.RECORD_TOO_LARGE)
+    try:
+        return parse(record)
+    except Rejected as rejected:
+        return rejected.reason
+
+
+def _json_requests(value: dict[str, Any] | Reason | None, reader: RowReader) -> RowRequests | None:
+    if value is None:
+        return None
+    if isinstance(value, Reason):
+        return RowRequests.broken(value)
+    requests = reader.requests(value)
+    if reader.columns.collision(value):
+        # Two fields of one name in an output row would be ambiguous for its readers.
+        return requests.refused(Reason.COLUMN_COLLISION)
+    return requests
+
+
+def _parquet_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
+    carried = reader.columns.carried
+    input_columns = table.select([name for name in table.column_names if name in carried.names])
+    rows: list[RowRequests | None] = [reader.requests(row) for row in python_rows(input_columns)]
+    columns = [
+        carried_as(input_columns.column(column.name), column.type)
+        if column.name in input_columns.column_names
+        else pa.nulls(len(input_columns), column.type)
+        for column in carried
+    ]
+    return rows, pa.table(columns, carried)

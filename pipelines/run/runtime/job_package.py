@@ -1,0 +1,136 @@
+"""Packs a recipe for a cluster into one archive: our packages, the built-in models that it names, and the recipe.
+
+A job runs in a folder that Ray unpacks for it and later deletes, so the recipe's paths mustn't depend on the current folder:
+relative paths are made absolute, as seen from this machine, and small text files are packed along.
+"""
+
+import os
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+
+import actors
+from actors.checkpoint.checkpoint_files import BUILT_IN, locate
+from actors.errors import SettingsError
+from actors.settings.base import Settings
+from pipelines.data import storage
+from pipelines.settings.recipe import NAME, Recipe
+
+S = TypeVar("S", bound=Settings)
+
+FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill"})
+"""Settings that name files and folders."""
+MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
+"""Settings that name a model: a local folder, a built-in model, or a hub id."""
+TEXTS = frozenset({"feedback_prompt", "edit_prompt"})
+"""Settings that name a small file that the job reads once, at its start."""
+
+_PACKAGES = {"actors": Path(actors.__file__).parent, "pipelines": Path(__file__).parents[2]}  # in a checkout, or installed
+
+
+@dataclass(frozen=True)
+class JobPackage:
+    """The content of a job's archive. `moved` maps the recipe's relative paths to the absolute ones that replace them."""
+
+    recipe: Recipe
+    moved: Mapping[str, str]
+    files: Mapping[str, Path]
+
+    def write(self, archive: Path) -> int:
+        """Write the zip; returns its size in bytes.
+
+        The bytes are reproducible (fixed order, dates and rights), so a cluster that has the archive doesn't get it again.
+        """
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            for name, file in sorted(self.files.items()):
+                packed.writestr(_entry(name), file.read_bytes(), zipfile.ZIP_DEFLATED)
+            settings = self.recipe.model_dump(mode="json", exclude_unset=True)
+            packed.writestr(_entry(NAME), yaml.safe_dump(settings, sort_keys=False), zipfile.ZIP_DEFLATED)
+        return archive.stat().st_size
+
+
+def job_package(recipe: Recipe) -> JobPackage:
+    """The package of a recipe. Raises `UserError` if a text file or a built-in model that it names doesn't exist."""
+    collector = _Collector()
+    sent_recipe = _map_texts(recipe, collector.as_sent)
+    return JobPackage(sent_recipe, collector.moved, _code() | collector.files)
+
+
+@dataclass
+class _Collector:
+    """Replaces the paths of a recipe, and collects the files to be sent along."""
+
+    moved: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+
+    def as_sent(self, name: str, value: str) -> str:
+        """The value of a setting in the job. Collects the file that the setting names, if it is sent along."""
+        if name in FOLDERS or (name in MODELS and _is_here(value)):
+            return self._absolute(value)
+        if name in MODELS and (place := Path(locate(value))).is_relative_to(BUILT_IN):
+            self.files |= _files(place, f"{BUILT_IN.name}/{place.name}")
+        if name in TEXTS and not storage.is_remote(value):
+            self.files[f"{name}{Path(value).suffix}"] = _check_readable(name, value)
+            return f"{name}{Path(value).suffix}"
+        return value
+
+    def _absolute(self, path: str) -> str:
+        if storage.is_remote(path) or os.path.isabs(path):
+            return path
+        self.moved[path] = storage.absolute(path)
+        return self.moved[path]
+
+
+def _is_here(model: str) -> bool:
+    """Whether a model names a folder of this machine, by the rules of `locate`."""
+    return model.startswith((".", "~")) or Path(model).exists()
+
+
+def _check_readable(name: str, path: str) -> Path:
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise SettingsError(f"{name}: {path} is no file; it is sent with the job, so it must be one on this machine")
+    return file
+
+
+def _map_texts(settings: S, change: Callable[[str, str], str]) -> S:
+    """The settings with `change(name, text)` applied to each of their texts, at any depth."""
+    changed = {name: _change_value(name, getattr(settings, name), change) for name in type(settings).model_fields}
+    return settings.model_copy(update={name: new for name, new in changed.items() if new != getattr(settings, name)})
+
+
+def _change_value(name: str, value: object, change: Callable[[str, str], str]) -> object:
+    match value:
+        case Settings():
+            return _map_texts(value, change)
+        case tuple():
+            return tuple(_change_value(name, item, change) for item in value)
+        case str():
+            return change(name, value)
+        case _:
+            return value
+
+
+def _code() -> dict[str, Path]:
+    return {name: file for package, folder in _PACKAGES.items() for name, file in _files(folder, package).items()}
+
+
+def _files(folder: Path, name: str) -> dict[str, Path]:
+    """All files of a folder by their names in the archive, without `__pycache__`."""
+    relative_paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    return {
+        f"{name}/{relative.as_posix()}": path
+        for relative, path in relative_paths.items()
+        if "__pycache__" not in relative.parts
+    }
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """A zip entry with a fixed date and fixed rights, so that the archive is reproducible."""
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = 0o644 << 16
+    return entry

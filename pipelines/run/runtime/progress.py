@@ -1,0 +1,304 @@
+"""Progress of a run on the terminal or in a log: share done, ETA, responses and tokens per second, reasons."""
+
+import bisect
+import json
+import math
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TextIO
+
+from actors.text.counted import number_of
+from actors.text.visible import line
+from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.data.corpus.readers import bytes_per_position
+from pipelines.folders.run_folder.part import Part
+from pipelines.run.runtime.screens import Log, Screen, screen
+
+_MEASURED_FILES = 10
+_MIN_SAMPLES = 8  # parts before a speed is shown
+_MIN_RECENT = 50  # parts that the speed is measured over, if there are as many
+_MOST_ESTIMATED = 0.99
+_SHOWN_REASONS = 3
+_MAX_SAMPLES = 1000  # beyond, every second one is dropped: a run may have a million parts
+
+
+class Progress:
+    """Receives the events of a run as they happen. Every method does nothing here; a subclass has those that it needs."""
+
+    def planned(self, shape_found: str) -> None:
+        """The shape of the rows was determined: a sentence with the shape and the evidence for it."""
+
+    @contextmanager
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:
+        """A context for the duration of the run; `done` are the parts of earlier sessions."""
+        yield
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
+
+    def noted(self, text: str) -> None:
+        """A message for a person, such as what is waited for, or engines that died."""
+
+
+class EnsembleProgress(Progress):
+    """Receives the events of an ensemble and, in between, those of its members' runs."""
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """The run of member `number` (from 1) of `count` begins."""
+
+    def combined(self, done: int, count: int) -> None:
+        """`done` of `count` responses are combined."""
+
+
+class Silent(EnsembleProgress):
+    """Shows nothing."""
+
+
+class PassedOn(Progress):
+    """Forwards all events to another progress; a base for classes that also record some."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`."""
+        self._progress.planned(shape_found)
+
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
+        """See `Progress`."""
+        return self._progress.running(files, done)
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+        self._progress.part_done(part)
+
+    def noted(self, text: str) -> None:
+        """See `Progress`."""
+        self._progress.noted(text)
+
+
+class _Speed(NamedTuple):
+    """Mean amounts per second, over `seconds`."""
+
+    seconds: float
+    bytes: float
+    rows: float
+    responses: float
+    tokens: float
+
+
+class _Sample(NamedTuple):
+    """The totals at a moment: `at` in seconds of a monotonic clock."""
+
+    at: float
+    bytes: float
+    rows: float
+    responses: float
+    tokens: float
+
+    def speed_since(self, other: "_Sample") -> _Speed:
+        """The mean speed between the other sample and this one."""
+        seconds = max(self.at - other.at, 1e-9)
+        return _Speed(seconds, *((now - before) / seconds for now, before in zip(self[1:], other[1:], strict=True)))
+
+
+class Meter:
+    """The figures behind every display. Work is measured in positions of the input, scaled to bytes of its files.
+
+    The speed is that of the later half of the time since the first part, extended to at least `_MIN_RECENT` parts. It leaves
+    out the start of the engines, which takes minutes, and follows changes in the number of engines. Parts come in bursts, so
+    it is measured from the mean sample of the earlier half of these parts to the mean sample of the later half.
+    """
+
+    def __init__(self, files: Sequence[InputFile], done: Sequence[Part], now: float) -> None:
+        # Bytes on disk per position, by file: Parquet positions are rows, others are bytes (decompressed) or elements.
+        self._weights = {file.index: file.size / file.extent for file in files if file.extent}
+        for kind in {file.kind for file in files if file.extent is None}:
+            # Where the extent is unknown, the weight is measured at the start of up to 10 files of the kind.
+            unknown = [file for file in files if file.extent is None and file.kind is kind]
+            guess = statistics.fmean(map(bytes_per_position, unknown[:_MEASURED_FILES]))
+            self._weights |= {file.index: guess for file in unknown}
+        self._total = sum(file.size for file in files if file.extent != 0)
+        self._is_estimate = any(file.extent is None for file in files)
+        self._extents = {file.index: file.extent for file in files}
+        self._first = sum(map(self._bytes_of, done))
+        self._bytes = self._first
+        self.rows = 0
+        self.responses = 0
+        self.tokens = 0
+        self.reasons: Counter[str] = Counter()
+        self._start = _Sample(now, self._bytes, 0, 0, 0)
+        self._samples: list[_Sample] = []
+
+    def add(self, part: Mapping[str, Any], now: float) -> None:
+        """Add a part that was committed at `now`."""
+        self._bytes += self._bytes_of(Part.of_report(part))
+        self.rows += part["rows"]
+        self.responses += part["scored"] + part["rejected"] + part["failed"]
+        self.tokens += part["tokens"]
+        self.reasons.update(json.loads(part["reasons"]))
+        self._samples.append(self._now_done(now))
+        if len(self._samples) > _MAX_SAMPLES:
+            del self._samples[1::2]
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether this session has committed any."""
+        return bool(self._samples)
+
+    def complete(self) -> None:
+        """Take all of the input for done: where a file's extent is unknown, the sum of its parts ends beside its size."""
+        self._bytes, self._is_estimate = float(self._total), False
+
+    def share(self) -> float:
+        """The fraction of the input that is done, 0 to 1; below 1 while it is an estimate, as a file's extent is unknown."""
+        most = _MOST_ESTIMATED if self._is_estimate else 1.0
+        return min(most, self._bytes / self._total) if self._total else 1.0
+
+    def line(self, now: float, over: bool = False) -> str:
+        """All figures in one line. With `over`, the mean speed of the whole session, and its duration instead of an ETA."""
+        recent = None if over else self._recent_speed(now)
+        speed = recent or self._now_done(now).speed_since(self._start)
+        pieces = [
+            _percent(self.share()),
+            f"{self.responses:,} responses",
+            f"{speed.responses:,.0f}/s",
+            f"{speed.tokens:,.0f} tokens/s",
+            f"in {duration(speed.seconds)}" if over else self._eta(recent),
+        ]
+        if self.reasons:
+            most_frequent = self.reasons.most_common(_SHOWN_REASONS)
+            unnamed = self.reasons.total() - sum(count for _, count in most_frequent)
+            counted = [f"{count} {reason}" for reason, count in most_frequent]
+            pieces.append(", ".join([*counted, *([f"{unnamed} other{'s' * (unnamed > 1)}"] if unnamed else [])]))
+        return "  ".join(pieces)
+
+    def figures(self, now: float) -> dict[str, float]:
+        """The figures for a log: the share done, counts of this session, and amounts per second, of late where known."""
+        speed = self._recent_speed(now) or self._now_done(now).speed_since(self._start)
+        return {
+            "done_share": self.share(),
+            "rows": self.rows,
+            "responses": self.responses,
+            "tokens": self.tokens,
+            "without_reward": self.reasons.total(),
+            "rows_per_s": speed.rows,
+            "responses_per_s": speed.responses,
+            "tokens_per_s": speed.tokens,
+        }
+
+    def _now_done(self, now: float) -> _Sample:
+        return _Sample(now, self._bytes, self.rows, self.responses, self.tokens)
+
+    def _recent_speed(self, now: float) -> _Speed | None:
+        """The recent speed; None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""
+        samples = self._samples
+        if len(samples) < _MIN_SAMPLES:
+            return None
+        middle = bisect.bisect_right(samples, (samples[0].at + now) / 2, key=lambda sample: sample.at)
+        # The later half of the time, but no fewer than _MIN_RECENT parts: the index of the earlier of both starts.
+        recent = samples[min(middle, max(0, len(samples) - _MIN_RECENT)) :]
+        earlier, later = recent[: len(recent) // 2], recent[-(len(recent) // 2) :]
+        first, last = (_Sample(*map(statistics.fmean, zip(*half, strict=True))) for half in (earlier, later))
+        return last.speed_since(first) if last.at > first.at else None
+
+    def _eta(self, speed: _Speed | None) -> str:
+        left = max(0.0, self._total - self._bytes)
+        if not left:
+            return "no ETA: the input is larger than was estimated" if self._is_estimate else f"ETA {duration(0)}"
+        if speed is not None and speed.bytes > 0:
+            return f"ETA {duration(left / speed.bytes)}"
+        few = len(self._samples) < _MIN_SAMPLES
+        return f"ETA known after {_MIN_SAMPLES} parts" if few else "ETA when parts come one after another"
+
+    def _bytes_of(self, part: Part) -> float:
+        pieces = part.pieces(self._extents)
+        return float(sum((piece.end - piece.start) * self._weights.get(file, 0.0) for file, piece in pieces))
+
+
+def watched() -> EnsembleProgress:
+    """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
+    shown = screen(sys.stderr)
+    return Silent() if isinstance(shown, Log) else Lines(shown=shown)
+
+
+class Lines(EnsembleProgress):
+    """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
+
+    def __init__(
+        self, stream: TextIO | None = None, shown: Screen | None = None, first_step: str = "starting the engines"
+    ) -> None:
+        """`stream`: standard error unless given; `first_step` is what a run waits for before its first part."""
+        self._screen = shown or screen(stream or sys.stderr)
+        self._first_step = first_step
+        self._meter: Meter | None = None
+        self._shown_at = 0.0
+        self._about = ""
+        self._planned: str | None = None
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        """See `EnsembleProgress`. Every later line begins with the member's name."""
+        self._about = f"{name}: "
+        self.noted(f"{model}, model {number} of {count}")
+
+    def combined(self, done: int, count: int) -> None:
+        """See `EnsembleProgress`."""
+        self._about = ""
+        now = time.monotonic()
+        if now - self._shown_at >= self._screen.every_s or done == count:
+            self._show(f"{_percent(done / count if count else 1.0)}  {done:,} responses combined", now)
+        if done == count:
+            self._screen.end()
+
+    def planned(self, shape_found: str) -> None:
+        """See `Progress`. Printed once for an ensemble, whose members all report the same."""
+        if shape_found != self._planned:
+            self.noted(shape_found)
+        self._planned = shape_found
+
+    @contextmanager
+    def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[None]:
+        """See `Progress`. A normal end of the block means that everything is done, whatever was estimated."""
+        size = sum(file.size for file in files)
+        ahead = f", {len(done):,} part{'s are' if len(done) > 1 else ' is'} there already" if done else ""
+        self._meter = Meter(files, done, time.monotonic())
+        self._show(f"{number_of(len(files), 'file')}, {size:,} bytes{ahead}; {self._first_step}")
+        try:
+            yield
+            self._meter.complete()
+        finally:
+            if self._meter.has_parts:
+                self._show(self._meter.line(time.monotonic(), over=True))
+            self._screen.end()
+
+    def part_done(self, part: Mapping[str, Any]) -> None:
+        """See `Progress`."""
+        assert self._meter is not None
+        now = time.monotonic()
+        self._meter.add(part, now)
+        if now - self._shown_at >= self._screen.every_s:
+            self._show(self._meter.line(now), now)
+
+    def noted(self, text: str) -> None:
+        """See `Progress`."""
+        self._screen.keep(line(self._about + text))
+
+    def _show(self, text: str, now: float = 0.0) -> None:
+        """Show the next state of the progress line; at `now`, so that the state after it comes no sooner than due."""
+        self._screen.show(line(self._about + text))
+        self._shown_at = now or self._shown_at
+
+
+def _percent(share: float) -> str:
+    """A share as per cent, rounded down: 100% is all. 1e-9, relative: shares are sums of floats."""
+    return f"{math.floor(share * 100 * (1 + 1e-9)):3d}%"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as h:mm:ss, rounded down."""
+    left = max(0, int(seconds))
+    return f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"

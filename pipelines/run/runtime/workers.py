@@ -1,0 +1,74 @@
+"""Runs the tasks of a filter or of an ensemble's combination: a single one in this process, several on Ray.
+
+For a single task, starting Ray would take longer than the task.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import ray
+
+from actors.errors import AssayError, RunStopped
+from pipelines.data.storage.lease import Ticket, tickets
+from pipelines.run.runtime.session import ray_session
+
+_TASKS = 1000
+"""Maximum tasks submitted to Ray at a time. They queue there for CPUs, and an autoscaler sees the demand."""
+
+
+class Workers(Protocol):
+    """Runs module-level functions on picklable arguments."""
+
+    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """Call the function with each tuple of arguments, and yield the results in any order."""
+
+
+@contextmanager
+def workers(tasks: int) -> Iterator[Workers]:
+    """Workers for `tasks` concurrent tasks: this process for one, Ray for more."""
+    if tasks < 2:
+        yield _InProcess()
+        return
+    with ray_session():
+        yield OnRay()
+
+
+class _InProcess:
+    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        for call in arguments:
+            yield function(*call)
+
+
+class OnRay:
+    """Workers on a running Ray. References to objects in its store, as arguments, arrive as these objects.
+
+    After an error, tasks that run go on to their end, and those that wait for a CPU end at their beginning, once the caller
+    has given up the leases of its folders. They aren't cancelled: if a task's result is just arriving, `ray.cancel` aborts
+    this process (Ray 2.60: "Tried to complete task that was not pending", a failed check in its task_manager.cc).
+    """
+
+    def map(self, function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
+        """See `Workers`."""
+        task: Any = ray.remote(_run_while_held).options(name=getattr(function, "__name__", repr(function)))
+        run_tickets = tickets()
+        running: list[Any] = []
+        try:
+            for call in arguments:
+                if len(running) == _TASKS:
+                    done, running = ray.wait(running)
+                    yield from ray.get(done)
+                running.append(task.remote(run_tickets, function, *call))
+            while running:
+                done, running = ray.wait(running)
+                yield from ray.get(done)
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            raise (cause if isinstance(cause, AssayError) else RunStopped(f"a task failed: {error}")) from error
+
+
+def _run_while_held(run_tickets: Sequence[Ticket], function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, unless the run that wants it has ended. Raises `RunStopped` then."""
+    for folder_ticket in run_tickets:
+        folder_ticket.check()
+    return function(*arguments)

@@ -1,0 +1,136 @@
+"""Requests to an endpoint by OpenAI's package, and what is read in the bodies of its answers.
+
+Bodies are read here and not by the package, which validates none: `{"error": ...}` under status 200 would be a completion
+without choices, and something else than JSON a string.
+"""
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from actors.errors import EndpointError, RunStopped
+from pipelines.run.sampling.endpoint_faults import (
+    KEY,
+    EndpointFault,
+    FaultKind,
+    Route,
+    display_url,
+    fault_of,
+    fault_of_status,
+    in_a_line,
+)
+
+T = TypeVar("T")
+
+_CONNECT_S = 30.0
+_NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
+"""What reading an answer raises that isn't of its route's form."""
+_STATUS = re.compile(r"([45][0-9]{2})(?:[0-9]{2})?")
+"""A status, or a code of FastChat's, which begins with one."""
+_CODES = ("code", "status", "status_code", "statusCode", "http_code", "type")
+_TEXTS = ("message", "msg", "detail", "error", "type", "code")
+_NAMED = {
+    **dict.fromkeys(("rate_limit", "too_many_requests", "resource_exhausted", "quota"), 429),
+    **dict.fromkeys(("overloaded", "unavailable", "server_error", "internal", "timeout"), 503),
+    **dict.fromkeys(("context_length", "invalid_request", "invalid_argument"), 400),
+    **dict.fromkeys(("authentication", "invalid_api_key"), 401),
+    "permission": 403,
+    "not_found": 404,
+}
+"""Statuses of errors that are named, by what stands in the name."""
+
+
+def http_client(url: str | None, timeout_s: float) -> Any:
+    """OpenAI's asynchronous client of an endpoint, for one event loop."""
+    import openai  # seconds of import, which only a run with an endpoint pays for
+
+    timeout = openai.Timeout(timeout_s, connect=min(_CONNECT_S, timeout_s))
+    # No retries of the package's own: the breaker must see each failure.
+    return openai.AsyncOpenAI(base_url=url, api_key=_key(), max_retries=0, timeout=timeout)
+
+
+async def send(client: Any, route: Route, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
+    """Send a request once; what `read` makes of its answer. Raises `EndpointFault`."""
+    import openai
+
+    try:
+        text = await client.post(route.path, cast_to=str, body=body)
+    except (openai.APIError, ValueError) as error:
+        raise fault_of(error, route) from error
+    return read_body(text, route, read)
+
+
+def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
+    """The cards of the models that an endpoint lists; None if it has no such route.
+
+    Raises `EndpointError` if it refuses the question, `RunStopped` if it can't be reached now.
+    """
+    import openai
+
+    try:
+        with openai.OpenAI(base_url=url, api_key=_key(), max_retries=2, timeout=_CONNECT_S) as client:
+            return read_body(client.get(route.path, cast_to=str), route, _cards)
+    except openai.NotFoundError:
+        return None
+    except (openai.APIError, ValueError, EndpointFault) as error:
+        fault = error if isinstance(error, EndpointFault) else fault_of(error, route)
+        if fault.kind not in (FaultKind.BUSY, FaultKind.FAILED, FaultKind.TIMED_OUT):
+            raise EndpointError(f"the endpoint {display_url(url)} {fault.text}") from error
+        raise RunStopped(
+            f"the endpoint {display_url(url)} didn't say which model it serves, and a run resumes only with the same one: "
+            f"it {fault.text}; run the same command again when it answers"
+        ) from error
+
+
+def _cards(body: Any) -> list[Mapping[str, Any]]:
+    """The cards in a list of models; some endpoints give the bare list."""
+    listed: list[Mapping[str, Any]] = body if isinstance(body, list) else body["data"]
+    return [card for card in listed if isinstance(card["id"], str)]
+
+
+def read_body(text: str, route: Route, read: Callable[[Any], T]) -> T:
+    """What `read` makes of the body of an answer with status 200.
+
+    Raises `EndpointFault` for an error in it, as for a status of its code, and with its beginning if `read` can't read it.
+    """
+    try:
+        body = json.loads(text)
+        if isinstance(body, dict) and (fault := _error_in(body, route)) is not None:
+            raise fault
+        return read(body)
+    except _NOT_OURS as error:
+        beginning = in_a_line(text) or "nothing"
+        raise EndpointFault(FaultKind.GARBLED, f"answered with something other than {route.answer}: {beginning}") from error
+
+
+def _error_in(body: Mapping[str, Any], route: Route) -> EndpointFault | None:
+    """The error that a body is instead of an answer; None if it isn't one."""
+    error = body.get("error") or body.get("errors")
+    if not error and route.key in body:
+        return None
+    inner = error[0] if isinstance(error, list) else error
+    sources = [source for source in (inner, body) if isinstance(source, dict)]
+    codes = [str(source[name]) for source in sources for name in _CODES if isinstance(source.get(name), int | str)]
+    status = next((status for code in codes if (status := _status_of(code)) is not None), None)
+    if status is None and not error:
+        return None
+    texts = (source[name] for source in sources for name in _TEXTS if isinstance(source.get(name), str))
+    message = f"{inner if isinstance(inner, str) else next(texts, json.dumps(body, ensure_ascii=False))} (an error in a 200)"
+    if status is None:
+        return EndpointFault(FaultKind.GARBLED, f"answered with an error instead of {route.answer}: {in_a_line(message)}")
+    return fault_of_status(status, message, {}, route)
+
+
+def _status_of(code: str) -> int | None:
+    """The status that a code stands for, a number or a name; None for any other."""
+    if (match := _STATUS.fullmatch(code)) is not None:
+        return int(match[1])
+    name = code.lower().replace("-", "_").replace(" ", "_")
+    return next((status for part, status in _NAMED.items() if part in name), None)
+
+
+def _key() -> str:
+    """The environment's key; any text for an endpoint that asks for none."""
+    return os.environ.get(KEY, "none")

@@ -1,0 +1,236 @@
+"""Scores a corpus on an endpoint, of `assay serve` or of chat completions, into a scored corpus like any other.
+
+Rows are read as `score` reads them, and what is missing is asked for, part by part: a run that was killed, or whose endpoint
+went away, is resumed by the same command. What decides the numbers is the endpoint's own account (`/v1/models`): another
+model under the same name is another run, as far as the endpoint tells. No engine and no Ray is started.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from actors.errors import EndpointError, EngineError, RunStopped
+from actors.records import Score, ScoreRequest
+from actors.scorers.head_scorer import gather
+from actors.settings.replica import AS_ITS_CARD, AS_PUBLISHED
+from pipelines.data import storage
+from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.data.corpus.find_corpus import find_corpus
+from pipelines.data.corpus.readers import read
+from pipelines.data.corpus.units import Unit
+from pipelines.data.formats import ROW_READER, RowRequests, RowShape
+from pipelines.data.storage.lease import check_held, lease, ticket
+from pipelines.folders.run_folder.carried_columns import carried_columns
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.run_folder.dataset_card import write_scored_card
+from pipelines.folders.run_folder.earlier_run import FILES_KEY, earlier_run
+from pipelines.folders.run_folder.manifest import Manifest, files_mark, installed
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.folders.scored_corpus.summary import Summary, summarise
+from pipelines.run.prepare.choose_shape import preview_of
+from pipelines.run.prepare.row_sample import read_sample
+from pipelines.run.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
+from pipelines.run.runtime.progress import Progress
+from pipelines.run.sampling.endpoint_faults import display_url
+from pipelines.run.scoring.score_step import Stretch, part_report, scored_table, stretches
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.run_settings import CorpusSettings
+from pipelines.workflows.benchmarking.chat_judge import ChatJudge
+from pipelines.workflows.benchmarking.endpoint_connection import served_card
+from pipelines.workflows.benchmarking.rewards_client import RewardsClient
+
+_PART_ROWS = 64  # a killed run loses at most so many rows' rewards
+_UNIT_BYTES = 8 * 2**20
+
+
+class EndpointModel(Protocol):
+    """A model behind an endpoint."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is known of what decides its numbers."""
+
+    @property
+    def takes_principles(self) -> bool:
+        """Whether it judges by the principles of a request."""
+
+    def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
+        """The columns of what it scores."""
+
+    def judged_text(self, text: str) -> str:
+        """A response's text as it is judged: without reasoning, if that is stripped."""
+
+    async def score(self, request: ScoreRequest) -> list[Score]:
+        """A score for each response, in order. Raises `EngineError` if nothing is answered any more."""
+
+    async def close(self) -> None:
+        """End its connections."""
+
+
+@dataclass(frozen=True)
+class _RowReader:
+    """See `RowReader`."""
+
+    row_shape: RowShape
+    columns: Columns
+
+    def requests(self, row: object) -> RowRequests:
+        return self.row_shape.requests(row)
+
+
+class _EndpointRun(NamedTuple):
+    """An opened run: what it is, where its parts are, and how its rows are read and asked for."""
+
+    manifest: Manifest
+    parts: Parts
+    reader: _RowReader
+    client: EndpointModel
+    max_record_bytes: int
+
+
+class ServedCorpus(NamedTuple):
+    """A model's name at the endpoint, the folder for what it scores, and the prefix of Assay's columns."""
+
+    name: str
+    output: str
+    prefix: str = ""
+
+
+def score_on_endpoint(
+    settings: EvaluateSettings, corpus: CorpusSettings, target: ServedCorpus, progress: Progress
+) -> Summary:
+    """Score a corpus on the endpoint of the settings, or resume an earlier run of it.
+
+    Raises a `UserError` if the run can't start, and `RunStopped` if the endpoint answers nothing any more.
+    """
+    name, output, prefix = target
+    served = open_served(settings, name, progress.noted)
+    files, _, schemas = find_corpus(corpus.inputs)
+    sample = read_sample(files, corpus.max_record_bytes).rows
+    preview = preview_of(corpus, sample)
+    progress.planned(preview.explain())
+    row_shape = preview.row_shape
+    objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
+    columns = served.columns(carried_columns(files, objects, schemas, read=row_shape.fields), row_shape, prefix)
+    columns.check(field for row in objects for field in row)
+    made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
+    manifest = Manifest(_identity(served, row_shape, corpus, prefix), tuple(files), columns, made_with)
+    with lease(output, progress.noted, settings.endpoint_patience_s):
+        manifest = _opened(manifest, storage.absolute(output), files)
+        parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))
+        parts.create()
+        write_scored_card(output, "score", manifest)
+        reader = _RowReader(row_shape, manifest.columns)
+        return _carry_out(_EndpointRun(manifest, parts, reader, served, corpus.max_record_bytes), output, progress)
+
+
+def open_served(settings: EvaluateSettings, name: str, notify: Callable[[str], None]) -> EndpointModel:
+    """A model of the endpoint: one of `assay serve`, or else a judge that writes chat completions.
+
+    Raises `EndpointError` if it can't be asked as the settings say, `RunStopped` if it doesn't answer now.
+    """
+    card, url = served_card(str(settings.endpoint), name), display_url(str(settings.endpoint))
+    names_judge = settings.family is not None or settings.judge != AS_ITS_CARD or settings.read != AS_PUBLISHED
+    if "identity" in card:
+        if names_judge:
+            raise EndpointError(
+                f"the endpoint {url} asks {name} as it was started: leave out the settings of judges, --rubric and --family"
+            )
+        return RewardsClient(settings, name, card, notify)
+    if settings.family is None and settings.judge.rubric is None:
+        raise EndpointError(
+            f"the endpoint {url} doesn't say what {name} is, as that of `assay serve` does; to ask it as a judge that "
+            "writes, give --rubric FILE, or --family if it is a published judge"
+        )
+    judge = ChatJudge(settings, name, card, notify)
+    judge.check()
+    return judge
+
+
+def _identity(served: EndpointModel, row_shape: RowShape, corpus: CorpusSettings, prefix: str) -> dict[str, Any]:
+    """What decides the numbers: what is known of the model, and how rows are read."""
+    return {
+        **served.identity,
+        "shape": row_shape.name,
+        "row_reader": ROW_READER,
+        "own_columns": None,
+        "principle_column": None,
+        "written_out": row_shape.written_out,
+        "turns": row_shape.turns,
+        "limit": None,
+        "max_record_bytes": corpus.max_record_bytes,
+        "prefix": prefix,
+    }
+
+
+def _opened(manifest: Manifest, folder: str, files: Sequence[InputFile]) -> Manifest:
+    """The manifest of a new run, or of the earlier one in the folder; written before any part."""
+    earlier = earlier_run(folder, manifest, overwrite=False)
+    if earlier is None:
+        manifest = manifest.started()
+    else:
+        earlier.check(manifest)
+        manifest = replace(manifest, files=earlier.check_files(files), columns=earlier.columns, run=earlier.run)
+    manifest.write(folder)
+    return manifest
+
+
+def _carry_out(run: _EndpointRun, output: str, progress: Progress) -> Summary:
+    """Score what is missing, prove that nothing is, and summarise it."""
+    files = run.manifest.files
+    state = run.parts.repair(files, progress.noted)
+    with progress.running(files, state.parts):
+        try:
+            asyncio.run(_score_missing(run, state.missing(_UNIT_BYTES), progress))
+        except EngineError as error:  # its patience is over: what is committed stays, and the same command goes on
+            raise RunStopped(str(error)) from error
+    counts = run.parts.state(files).audit()
+    run.parts.set_strays_aside(progress.noted)
+    summary = summarise(run.parts, run.manifest.columns, counts)
+    replace(run.manifest, summary=summary.as_json()).write(output)
+    summary.check_scored()
+    return summary
+
+
+async def _score_missing(run: _EndpointRun, units: Sequence[Unit], progress: Progress) -> None:
+    try:
+        for unit in units:
+            for table in read(unit, run.max_record_bytes, run.parts.end_seen):
+                rows, repeated = parse_rows(table, run.reader)
+                responses = [0 if row is None else len(row.names) for row in rows]
+                for stretch in stretches(ranges_and_repeated(table, repeated), _PART_ROWS, rows, responses=responses):
+                    check_held()
+                    progress.part_done(await _commit(run, unit.file, stretch))
+    finally:
+        await run.client.close()
+
+
+async def _commit(run: _EndpointRun, file: InputFile, stretch: Stretch[RowRequests]) -> dict[str, Any]:
+    """Score the rows of a stretch, and commit them as a part."""
+    outcomes = await gather(_outcomes(run.client, row) for row in stretch.rows)
+    scores = [outcome.score for row in outcomes for outcome in row]
+    part = stretch.part(sum(row is not None for row in stretch.rows), scores)
+    names = stretch.row_names({file.index: file.name})
+    metadata = {"assay": json.dumps(run.manifest.made_with), FILES_KEY: files_mark(run.manifest.files)}
+    run.parts.commit(part, scored_table(run.manifest.columns, stretch.table, names, outcomes), metadata)
+    return part_report(part, scores)
+
+
+async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outcome]:
+    """One outcome per response of a row, in its order."""
+    if row is None:
+        return []
+    by_name = {refused.name: Outcome(refused.name, None, Score.rejected(refused.reason)) for refused in row.rejected}
+    requests = row.requests
+    if not client.takes_principles:  # as a batch run: the endpoint would refuse them, and hashes of prompts would differ
+        requests = tuple(replace(request, principles=()) for request in requests)
+    answers = await gather(map(client.score, requests))
+    for request, scores in zip(requests, answers, strict=True):
+        for response, score in zip(request.responses, scores, strict=True):
+            text = client.judged_text(response.content)
+            by_name[response.name] = Outcome(response.name, request.prompt_hash, score, text)
+    return [by_name[name] for name in row.names]

@@ -1,0 +1,103 @@
+"""Scores every benchmark file with every model, each into a scored corpus below the results, and evaluates all of them."""
+
+import functools
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from actors.errors import SettingsError
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from pipelines.data import storage
+from pipelines.data.corpus.assay_folders import PUBLISHED_SUFFIX
+from pipelines.results.evaluation.benchmarks import benchmarks
+from pipelines.results.evaluation.evaluate_corpus import ScoredBenchmark, check_complete, evaluate_into
+from pipelines.results.evaluation.published.presets import Preset, preset_of, presets
+from pipelines.results.evaluation.results import Results
+from pipelines.run.runtime.progress import Progress
+from pipelines.run.scoring import score_corpus
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
+from pipelines.workflows.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
+from pipelines.workflows.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
+
+
+def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
+    """Score what is missing, and evaluate. A run that was killed is resumed.
+
+    Without an output folder, what is scored is deleted at the end. Raises `SettingsError` without a model, and what scoring
+    and evaluating raise.
+    """
+    if not settings.model:
+        needs = "--endpoint needs --model, the name of a model there"
+        raise SettingsError(
+            needs if settings.endpoint else "settings of how files are scored need --model, which scores them"
+        )
+    unused = (settings.render, settings.engine, settings.store) != (RenderSettings(), EngineSettings(), None)
+    if settings.endpoint is not None and unused:
+        raise SettingsError("--endpoint scores as the endpoint was started: leave out settings of engine, prompts and store")
+    files = benchmark_files(settings)
+    if settings.as_published:
+        _check_presets(settings, files)
+    if settings.output is not None:
+        return _evaluate_into(settings.output, settings, files, progress)
+    progress.noted("without --out, what is scored isn't kept, and a run that is killed begins anew")
+    with tempfile.TemporaryDirectory() as place:
+        return _evaluate_into(str(Path(place, "results")), settings, files, progress)
+
+
+def _evaluate_into(output: str, settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> Results:
+    scoring = settings.model_copy(update={"output": output})
+    return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress))
+
+
+def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
+    """Raise `SettingsError` if `as_published` can't be done, or is known of none of these models on these benchmarks."""
+    if settings.endpoint is not None:
+        raise SettingsError(
+            "--as-published changes how prompts are made, and an endpoint makes its own: leave out --endpoint"
+        )
+    if not any(preset_of(file.benchmark, model) for file in files for model in settings.model):
+        choices = "; ".join(f"{preset.benchmark}: {', '.join(preset.models)}" for preset in presets())
+        raise SettingsError(f"--as-published: nothing is known of these models on these benchmarks; known are {choices}")
+
+
+def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> list[ScoredBenchmark]:
+    scored = storage.folder(str(settings.output)).sub("scored")
+    corpora = []
+    for model in settings.model:
+        for benchmark, file in files:
+            progress.noted(f"{model} on {benchmark}: {file}")
+            folder = scored.sub(benchmark)
+            name = storage.file_name(model)
+            run = ScoreSettings(
+                corpus=CorpusSettings(inputs=(file,)),
+                output=folder.sub(name).path,
+                model=ModelSettings(model=model, family=settings.family, read=settings.read, judge=settings.judge),
+                render=settings.render,
+                engine=settings.engine,
+                store=settings.store,
+                accept_versions=settings.accept_versions,
+                prefix=benchmarks()[benchmark].prefix,
+            )
+            if settings.endpoint is None:
+                score_corpus.score(run, progress)
+            else:
+                score_on_endpoint(settings, run.corpus, ServedCorpus(model, run.output, run.prefix), progress)
+            corpora.append(ScoredBenchmark(run.output, benchmark))
+            if model == settings.model[0]:  # refused after its first run, not after those of all models
+                check_complete(corpora[-1], settings)
+            if settings.as_published and (preset := preset_of(benchmark, model)) is not None:
+                published_run = _as_published(run, preset, folder.sub(f"{name}{PUBLISHED_SUFFIX}").path)
+                progress.noted(f"{model} on {benchmark} as published: {preset.settings}")
+                score_corpus.score(published_run, progress)
+                corpora.append(ScoredBenchmark(published_run.output, benchmark, preset))
+            elif settings.as_published:
+                progress.noted(f"{model} on {benchmark}: how its authors ran it isn't known, or is what its card says")
+    return corpora
+
+
+def _as_published(run: ScoreSettings, preset: Preset, output: str) -> ScoreSettings:
+    """The same run with the settings of a preset, into another folder."""
+    render = run.render.model_copy(update=dict(preset.settings.render()))
+    model = run.model.model_copy(update={"dtype": preset.settings.dtype or run.model.dtype})
+    return run.model_copy(update={"render": render, "model": model, "output": output})

@@ -1,0 +1,156 @@
+"""The members of an ensemble: the name, the settings and the resolved run of each model."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from actors.errors import OutputError, SettingsError
+from actors.settings.replica import Dtype, ModelSettings
+from pipelines.data import storage
+from pipelines.data.corpus.corpus_files import InputFile
+from pipelines.folders.run_folder.columns import SUSPECT
+from pipelines.folders.run_folder.earlier_run import earlier_run
+from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.folders.run_folder.member_runs import folder_of
+from pipelines.run.prepare import resolve_run
+from pipelines.run.prepare.identity import manifest_of
+from pipelines.settings.run_settings import EnsembleSettings, MemberSettings, ScoreSettings
+
+KEPT_FREE = (SUSPECT,)
+"""Columns that a member's run reserves, as only the combined corpus has them."""
+_COMBINED = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model of an ensemble, and the settings of its run."""
+
+    name: str
+    settings: ScoreSettings
+
+    def check(self) -> resolve_run.ResolvedRun:
+        """Resolve the run, and check that it can start or resume. Raises a `UserError` if it can't."""
+        plan = resolve_run.resolve(self.settings, KEPT_FREE)
+        manifest = manifest_of(plan, self.settings)
+        earlier = earlier_run(storage.absolute(self.settings.output), manifest, overwrite=False)
+        if earlier is not None and earlier.columns.reserved != KEPT_FREE:
+            raise OutputError(f"{self.settings.output} was scored by itself and not for an ensemble; move it away")
+        if earlier is not None:
+            try:
+                earlier.check(manifest)
+                earlier.check_versions(manifest.made_with, self.settings)
+            except OutputError as error:
+                raise OutputError(f"{self.settings.output}: {error}") from error
+        return plan
+
+    def files_after(self, plan: resolve_run.ResolvedRun) -> tuple[InputFile, ...]:
+        """The input files of the run after files given by --append are added."""
+        earlier = read_manifest(self.settings.output)
+        if earlier is None:
+            return plan.files
+        return earlier.with_appended(plan.files, plan.preparation.columns.carried.names).files
+
+
+def check_same_files(files: Mapping[str, Sequence[InputFile]]) -> None:
+    """Raise `OutputError` if members will have different files (by member name).
+
+    That happens if an earlier session with --append ended after some of the members.
+    """
+    paths = {
+        name: {(file.name, file.size, file.fingerprint): file.path for file in member_files}
+        for name, member_files in files.items()
+    }
+    for name, member_paths in paths.items():
+        for other, other_paths in paths.items():
+            if new := sorted(path for key, path in other_paths.items() if key not in member_paths):
+                raise OutputError(
+                    f"{name} has yet to take in what {other} has: {', '.join(new[:20])}. Give it with --append, too, as it "
+                    "was given then; or, if it was there from the beginning, go on without --append first"
+                )
+
+
+def check_same_prompts(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
+    """Raise `SettingsError` if only some members (by name) judge by the rows' principles.
+
+    Rows that differ in their principles alone are one prompt to the others, so that there is no common baseline.
+    """
+    by_principles = {name: plan.by_principles for name, plan in plans.items()}
+    if len(set(by_principles.values())) > 1:
+        with_principles = [name for name, judges in by_principles.items() if judges]
+        without = [name for name in by_principles if name not in with_principles]
+        raise SettingsError(
+            f"{', '.join(with_principles)} would judge by the principles of the rows, and {', '.join(without)} by none of "
+            "them, so that they wouldn't score the same prompts; score the corpus with each by itself"
+        )
+
+
+def score_fields(names: Sequence[str]) -> tuple[str, ...]:
+    """The fields of `scores`: the members' rewards, their mean, min and spread; the same of z-scores; the disagreement."""
+    return (*names, *_COMBINED[:3], *(f"z_{name}" for name in names), *_COMBINED[3:])
+
+
+def members(settings: EnsembleSettings) -> list[Member]:
+    """The members in their order. Raises `SettingsError` if two have equal settings, or a name is in use."""
+    for number, model in enumerate(settings.models):
+        if any(model.model_copy(update={"name": other.name}) == other for other in settings.models[:number]):
+            raise SettingsError(f"{model.model} is given twice with the same settings, and would only agree with itself")
+    names = _names(settings.models)
+    # The combined parts take the texts from the first member's, so the others needn't store them again.
+    return [
+        Member(name, _score_settings(settings, name, model, text=settings.text and name == names[0]))
+        for name, model in zip(names, settings.models, strict=True)
+    ]
+
+
+def _score_settings(settings: EnsembleSettings, name: str, member: MemberSettings, *, text: bool) -> ScoreSettings:
+    model = ModelSettings(**{field: getattr(member, field) for field in ModelSettings.model_fields})
+    if model.dtype is Dtype.AUTO:
+        model = model.model_copy(update={"dtype": settings.dtype})
+    return ScoreSettings(
+        corpus=settings.corpus,
+        output=folder_of(settings.output, name),
+        model=model,
+        render=settings.render,
+        engine=member.engine or settings.engine,
+        work=settings.work,
+        prefix=settings.prefix,
+        text=text,
+        store=settings.store,
+        append=settings.append,
+        accept_versions=settings.accept_versions,
+        log=settings.log,
+    )
+
+
+def _names(models: Sequence[MemberSettings]) -> list[str]:
+    """A name per model, valid as a folder and as a field in SQL (case doesn't count). Equal models get equal names."""
+    used = set(_COMBINED)
+    names: dict[int, str] = {}
+    # Names in the settings first: a generated one must not take a name that is given to a later model.
+    for number, model in enumerate(models):
+        if model.name is not None:
+            if _fields(model.name) & used:
+                raise SettingsError(f"a model can't be called {model.name!r}: `scores` has a field of that name already")
+            names[number] = model.name
+            used |= _fields(model.name)
+    for number, model in enumerate(models):
+        if number not in names:
+            names[number] = next(name for name in _suggested_names(model.model) if not _fields(name) & used)
+            used |= _fields(names[number])
+    return [names[number] for number in range(len(models))]
+
+
+def _fields(name: str) -> set[str]:
+    """The fields of `scores` that a member of this name has, in lower case."""
+    return {name.lower(), f"z_{name}".lower()}
+
+
+def _suggested_names(model: str) -> Iterable[str]:
+    """Names made of a model's path or repository: `model`, `model_2`, `model_3` ... without end."""
+    plain = re.sub(r"[^A-Za-z0-9_]+", "_", model.rstrip("/").rsplit("/", 1)[-1]).strip("_") or "model"
+    name = plain if not plain[0].isdigit() else f"m_{plain}"
+    yield name
+    number = 2
+    while True:
+        yield f"{name}_{number}"
+        number += 1

@@ -1,0 +1,202 @@
+"""Baselines for the responses to a prompt: the z-scores of each member of an ensemble, and the members' disagreement.
+
+Only responses that every member scored count, so that all members are compared over the same ones. For each prompt:
+
+    z   of a member's reward: (reward - mean) / standard deviation, of that member's rewards of the prompt's responses
+    U   the disagreement on a response: the standard deviation of the members' z-scores of it
+    Z   of U: (U - mean) / standard deviation, of U over the prompt's responses
+
+Standard deviations are of samples (divided by n - 1). The test is that of Adv-RM (arXiv 2504.06141), whose baseline is
+responses of a policy to the same prompt. How the paper normalises U isn't known to us; Z of U is our
+reading.
+
+Undefined numbers are null: z if the prompt has one response, or the member's rewards of all its responses are equal; U if a
+z is null. Rewards that differ by `SAME_REWARD` at most are equal: else z-scores of equal responses would amplify the
+rounding errors of a batch to the size of real differences.
+
+DuckDB computes on disk, so memory holds neither the responses nor the prompts; and in one thread, as the order of additions
+decides the last bits of a sum: equal input gives equal bits.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.folders.scored_corpus.candidates import SAME_REWARD
+from pipelines.folders.scored_corpus.databases import spilling
+
+_MEMORY = "2GB"
+_INSERTED_ROWS = 2**17
+"""Rows per insertion: one row group of DuckDB has 122,880."""
+
+
+@dataclass(frozen=True)
+class MemberAgreement:
+    """Agreement of two members. `correlation` is Pearson's, of their z-scores; None if it is undefined."""
+
+    first: str
+    second: str
+    same_best: float | None
+    """Share of the compared prompts in which a response is the best, or among the best, for both members."""
+    correlation: float | None
+
+
+@dataclass(frozen=True)
+class EnsembleAgreement:
+    """Agreement of all members, over prompts.
+
+    `prompts` have a response that every member scored; `compared` of them have z-scores of every member. `too_few` counts
+    the prompts with fewer than `needed` such responses, none of which can be suspect.
+    """
+
+    prompts: int
+    compared: int
+    needed: int
+    too_few: int
+    pairs: tuple[MemberAgreement, ...]
+
+    @classmethod
+    def of_json(cls, document: dict[str, Any]) -> "EnsembleAgreement":
+        """The inverse of `asdict`."""
+        return cls(**(document | {"pairs": tuple(MemberAgreement(**pair) for pair in document["pairs"])}))
+
+
+def responses_needed(z: float) -> int:
+    """The fewest responses of which one can have a z-score above `z` (from 0): the greatest of n is (n - 1) / sqrt(n)."""
+    # For z = 2 these are 6: one of 6 can reach 5 / sqrt(6) = 2.04, one of 5 only 4 / sqrt(5) = 1.79, whatever its reward.
+    # Solve (n - 1) / sqrt(n) = z for sqrt(n); begin one below, and let the loop decide, as rounding may be off by one.
+    root = (z + math.sqrt(z * z + 4)) / 2
+    count = max(2, math.floor(root * root) - 1)
+    while (count - 1) / math.sqrt(count) <= z:
+        count += 1
+    return count
+
+
+class Baselines:
+    """A table of the rewards of all responses, in the order of the corpus; after `compute`, of their z-scores.
+
+    First `add` all responses, then `compute` once, then read `numbers`.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
+        self._connection = connection
+        self._names = names
+        self._members = range(len(names))
+        self._uninserted: list[pa.Table] = []
+        self._count = 0
+        self._has_responses = False
+
+    def add(self, table: pa.Table) -> None:
+        """Add the next responses: `prompt`, and the members' rewards as `r0`, `r1` ..., all null unless all scored it.
+
+        Other columns come back with `numbers`, and are the same in every table.
+        """
+        # Tables have no order in SQL: `place` is the index of a response in the corpus.
+        place = pa.array(range(self._count, self._count + table.num_rows), pa.int64())
+        self._count += table.num_rows
+        self._has_responses = True
+        self._uninserted.append(table.append_column("place", place))
+        if sum(table.num_rows for table in self._uninserted) >= _INSERTED_ROWS:
+            self._insert()
+
+    def _insert(self) -> None:
+        if self._uninserted:
+            self._connection.register("uninserted", pa.concat_tables(self._uninserted))
+            # `limit 0` takes the columns from the first table, so the schema isn't stated twice.
+            self._connection.execute("create table if not exists responses as from uninserted limit 0")
+            self._connection.execute("insert into responses from uninserted")
+            self._connection.unregister("uninserted")
+        self._uninserted = []
+
+    def compute(self, needed: int) -> EnsembleAgreement:
+        """Compute the z-scores. `needed` is how many responses a prompt must have for one to be suspect."""
+        self._insert()
+        if not self._has_responses:
+            return EnsembleAgreement(0, 0, needed, 0, ())
+        self._measure()
+        prompts, too_few = self._fetch_row(f"select count(*), count(*) filter (n < {needed}) from baseline")
+        # same{i}_{j}: whether a response of the prompt is the best, or among the best, for both members i and j.
+        same_best = ", ".join(f"bool_or(top{i} and top{j}) as same{i}_{j}" for i, j in self._pairs())
+        self._connection.execute(
+            "create table disagreement as select prompt, avg(u) as mean, stddev_samp(u) as deviation, "
+            f"max(u) - min(u) as width, {same_best} from measured where u is not null group by prompt"
+        )
+        pairs = tuple(self._agreement(first, second) for first, second in self._pairs())
+        (compared,) = self._fetch_row("select count(*) from disagreement")
+        # Left joins: responses without a z-score, or not scored by all members, stay, with nulls.
+        # Ordered by place, so that `numbers` reads a range of row groups instead of the whole table.
+        self._connection.execute(
+            "create table numbers as select responses.* exclude (prompt), "
+            f"{self._for_each_member('z{}')}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
+            "from responses left join measured using (place) "
+            "left join disagreement on responses.prompt = disagreement.prompt order by place"
+        )
+        self._connection.execute("drop table responses; drop table measured")
+        return EnsembleAgreement(prompts, compared, needed, too_few, pairs)
+
+    def _measure(self) -> None:
+        """Create the tables `baseline`, by prompt, and `measured`, by response: z, whether it is the best (`top`), and U."""
+        self._connection.execute(
+            "create table baseline as select prompt, count(*) as n, "
+            + self._for_each_member(
+                "avg(r{0}) as mean{0}, stddev_samp(r{0}) as deviation{0}, min(r{0}) as low{0}, max(r{0}) as high{0}"
+            )
+            + f" from responses where {self._scored_filter} group by prompt"
+        )
+        # The sample variance of z0, z1 ... within a row: SQL's aggregates work down columns only. It is null if a z is.
+        mean = f"(({' + '.join(f'z{number}' for number in self._members)}) / {len(self._members)})"
+        squares = " + ".join(f"(z{number} - {mean}) * (z{number} - {mean})" for number in self._members)
+        # Compared by the width of the rewards, not by their deviation: that would need a bound for each number of responses.
+        z = self._for_each_member(
+            f"case when high{{0}} - low{{0}} > {SAME_REWARD} then (r{{0}} - mean{{0}}) / deviation{{0}} end as z{{0}}, "
+            f"high{{0}} - r{{0}} <= {SAME_REWARD} as top{{0}}"
+        )
+        self._connection.execute(
+            f"create table measured as select *, sqrt(({squares}) / {len(self._members) - 1}) as u from "
+            f"(select place, prompt, {z} from responses join baseline using (prompt) where {self._scored_filter})"
+        )
+
+    def numbers(self, first: int, count: int) -> pa.Table:
+        """The rows of `count` responses from index `first` on: added columns, `z0`, `z1` ..., `u`, and `zu`, the Z of U."""
+        return self._connection.sql(
+            f"from numbers where place >= {first} and place < {first + count} order by place"
+        ).to_arrow_table()
+
+    def _agreement(self, first: int, second: int) -> MemberAgreement:
+        (share,) = self._fetch_row(f"select avg(same{first}_{second}::int) from disagreement")
+        (correlation,) = self._fetch_row(f"select corr(z{first}, z{second}) from measured where u is not null")
+        # NaN if one member's z-scores are all equal, or there are fewer than two of them; null without rows.
+        is_defined = correlation is not None and math.isfinite(correlation)
+        return MemberAgreement(self._names[first], self._names[second], share, correlation if is_defined else None)
+
+    def _pairs(self) -> Iterator[tuple[int, int]]:
+        return itertools.combinations(self._members, 2)
+
+    @property
+    def _scored_filter(self) -> str:
+        return "r0 is not null"  # rewards are null for all members or for none
+
+    def _for_each_member(self, text: str) -> str:
+        """SQL columns for each member: `text` with the member's number in place of each `{}` or `{0}`."""
+        return ", ".join(text.format(number) for number in self._members)
+
+    def _fetch_row(self, query: str) -> tuple[Any, ...]:
+        row = self._connection.execute(query).fetchone()
+        assert row is not None  # an aggregate without groups always has one row
+        return tuple(row)
+
+
+@contextmanager
+def baselines(names: tuple[str, ...]) -> Iterator[Baselines]:
+    """A database for the rewards of these members, in a temporary folder (set TMPDIR to choose where).
+
+    Raises `RunStopped` if DuckDB fails, as when the disk is full.
+    """
+    with spilling("ensemble", _MEMORY, "the rewards can't be compared") as connection:
+        yield Baselines(connection, names)

@@ -1,0 +1,272 @@
+"""The cost of a plan's tokens: seconds, GPU-hours and money, by the speed of an engine.
+
+The speed is given (`--tokens-per-s`), measured in an earlier run (`--like`), or published for the card (`throughputs`).
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ray._private.accelerators import NvidiaGPUAcceleratorManager
+
+from actors.capacity.layout import Layout, Size, precision_of
+from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
+from actors.errors import SettingsError
+from actors.reward_model import RewardModel
+from actors.text.counted import number_of
+from pipelines.folders.run_folder.columns import FROM_STORE
+from pipelines.folders.run_folder.manifest import Manifest, differences, read_manifest
+from pipelines.settings.estimate_settings import BillSettings, CardSettings
+from pipelines.settings.run_settings import ReplicaSettings
+from pipelines.workflows.estimate.intervals import Estimate
+
+_SAME = ("model", "revision", "weights", "dtype", "judge", "turns")
+"""Identity fields that two runs must share for the speed of one to hold for the other."""
+
+
+@dataclass(frozen=True)
+class CostBasis:
+    """Model, card, layout and number of engines: what a run's speed depends on. No `layout` if the `size` isn't known."""
+
+    model: RewardModel
+    identity: Mapping[str, Any]
+    card: CardSettings
+    layout: Layout | None
+    size: Size | None
+    pool: ReplicaSettings
+
+    @property
+    def precision(self) -> str:
+        """The precision of the weights, a key of `BYTES` and of `PEAK`."""
+        return self.card.precision or precision_of(self.model.dtype)
+
+    @property
+    def engine_layout(self) -> Layout:
+        """The layout of an engine; where the model's size isn't known, the one that the card's settings give."""
+        return self.layout or Layout(self.card.tensor_parallel or 1, self.card.pipeline_parallel)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs per engine."""
+        return self.engine_layout.gpus
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model is a judge."""
+        return not self.model.task.pools
+
+
+class EngineSpeed(NamedTuple):
+    """Tokens per second of one engine: prompt tokens `read`, and tokens `written` by a judge (None: included in `read`).
+
+    With `passes`, `read` counts the tokens of forward passes (`read_tokens`), not `prompt_tokens`. `start_s` is how long an
+    engine takes to start, in seconds.
+    """
+
+    read: float
+    written: float | None
+    source: str
+    passes: bool = False
+    start_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Time and cost of a run. None where no speed, no price or no size is known.
+
+    `least_s` is a lower bound: all tokens at the peak FLOP/s of the card.
+    """
+
+    gpus: int
+    engines: int
+    speed: EngineSpeed | None
+    written: Estimate | None
+    work_s: Estimate | None
+    gpu_hours: Estimate | None
+    cost: Estimate | None
+    least_s: Estimate | None
+    assumptions: tuple[str, ...]
+    cpus: int | None = None
+    """The CPUs of all engines where they run on CPUs; None on GPUs. Then `gpus` is 0, and `gpu_hours` are None."""
+    cpu_hours: Estimate | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json` and the file."""
+        speed = self.speed
+        return {
+            "gpus": self.gpus,
+            "cpus": self.cpus,
+            "cpu_hours": _json(self.cpu_hours),
+            "engines": self.engines,
+            "speed": speed and {"read": speed.read, "written": speed.written, "source": speed.source},
+            "start_s": speed.start_s if speed else None,
+            "written_tokens": _json(self.written),
+            "work_s": _json(self.work_s),
+            "gpu_hours": _json(self.gpu_hours),
+            "cost": _json(self.cost),
+            "least_s": _json(self.least_s),
+            "least_source": PEAK_SOURCE if self.least_s else None,
+        }
+
+
+def bill(tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings) -> Bill:
+    """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for the engines, or `like` is unusable."""
+    engine_gpus, engines = basis.gpus, _count_engines(basis, settings.gpus)
+    earlier = _earlier(settings.like, basis.identity) if settings.like else None
+    speed = _speed(settings, basis, earlier)
+    # A published speed is a GPU's, whatever this machine has.
+    cpus = _cpus(settings, basis.card, earlier) if speed is None or not speed.passes else None
+    assumptions = []
+    if most := basis.pool.max_replicas:
+        assumptions.append(f"the pool has {engines} engines from its start to its end (--max-replicas {most})")
+    written = None
+    if basis.writes:
+        written, assumption = _written_tokens(tokens, basis.model, settings, earlier)
+        assumptions += [assumption, "no retries of answers without a verdict"]
+    # Seconds of one engine for reading, plus those for writing, spread evenly over the engines: no idle end is assumed.
+    work = None
+    if speed is not None:
+        work = tokens["read_tokens" if speed.passes else "tokens"].times(1 / speed.read)
+        if written is not None and speed.written is not None:
+            work = work.plus(written.times(1 / speed.written))
+        work = work.times(1 / engines)
+        several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
+        assumptions.append(f"engines are kept busy to the end{several}")
+    if cpus is not None:
+        cpu_hours = work and work.times(cpus / 3600)
+        return Bill(0, engines, speed, written, work, None, None, None, tuple(assumptions), cpus, cpu_hours)
+    gpu_hours = work and work.times(engines * engine_gpus / 3600)
+    cost = gpu_hours.times(settings.gpu_price) if gpu_hours and settings.gpu_price else None
+    least = None
+    if basis.size is not None:
+        passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
+        least = passed.times(least_seconds(basis.size, basis.precision, 1, engines * engine_gpus))
+    return Bill(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
+
+
+def _count_engines(basis: CostBasis, gpus: int | None) -> int:
+    """The engines of the run on so many GPUs; all that it may have if None. Raises `SettingsError` if they don't fit."""
+    pool = basis.pool
+    least, most = pool.replicas or pool.min_replicas or 1, pool.replicas or pool.max_replicas
+    if gpus is None:
+        return most or 1
+    if gpus < least * basis.gpus:
+        takes = "an engine takes" if least == 1 else f"{least} engines take"
+        raise SettingsError(f"--gpus {gpus}: {takes} {least * basis.gpus} ({basis.engine_layout})")
+    room = gpus // basis.gpus
+    return min(room, most or room)
+
+
+def _cpus(settings: BillSettings, card: CardSettings, earlier: Manifest | None) -> int | None:
+    """The CPUs of this machine if the run that is planned is one on CPUs; None for GPUs.
+
+    It is one on GPUs if any option says something of them, or if the earlier run was; without a word, if there is one here.
+    """
+    if settings.gpus or settings.gpu_price or card.model_fields_set - {"context"} or "RAY_ADDRESS" in os.environ:
+        return None
+    if earlier is not None:
+        return None if (_summary(earlier).get("work") or {}).get("gpu_hours") else os.cpu_count()
+    return None if NvidiaGPUAcceleratorManager.get_current_node_num_accelerators() else os.cpu_count()
+
+
+def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -> EngineSpeed | None:
+    if settings.tokens_per_s is not None:
+        if basis.writes and settings.written_per_s is None:
+            raise SettingsError(
+                "--tokens-per-s says how fast a judge reads; --written-per-s, how fast it writes, goes with it"
+            )
+        written = settings.written_per_s if basis.writes else None
+        return EngineSpeed(settings.tokens_per_s, written, "given by --tokens-per-s")
+    if settings.written_per_s is not None:
+        raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
+    if earlier is not None:
+        return _measured_speed(earlier, str(settings.like), basis.engine_layout)
+    published = published_throughput(basis.size, basis.card.gpu, basis.precision) if basis.size else None
+    if published is None:
+        return None
+    # Published throughputs are per GPU.
+    written = published.written * basis.gpus if basis.writes else None
+    return EngineSpeed(published.read * basis.gpus, written, published.source, passes=True)
+
+
+def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpeed:
+    """The speed of an engine in an earlier run, measured from the first engine's start of work on.
+
+    Raises `SettingsError` if the run has no timing, or if its engines had another layout.
+    """
+    tensor, pipeline = (earlier.made_with.get(name) for name in Layout._fields)
+    if tensor is None or pipeline is None:
+        raise SettingsError(f"--like {folder} doesn't tell how many GPUs an engine had; give --tokens-per-s")
+    if (tensor, pipeline) != layout:
+        raise SettingsError(
+            f"--like {folder} had engines of {tensor} x {pipeline} GPUs, and here one takes {layout.tensor_parallel} x "
+            f"{layout.pipeline_parallel}: give --tensor-parallel {tensor} --pipeline-parallel {pipeline}, or --tokens-per-s"
+        )
+    summary = _summary(earlier)
+    work = summary.get("work") or {}
+    if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
+        why = work.get("why") or "its engines' working time wasn't recorded"
+        raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
+    if from_store := summary.get("flags", {}).get(FROM_STORE):
+        raise SettingsError(
+            f"--like {folder} doesn't tell how fast an engine was: {from_store:,} of its responses came from a store; give "
+            "--tokens-per-s"
+        )
+    # A judge's writing is inside these seconds, so `written` is None below: reading alone stands for both.
+    tokens, seconds = summary["prompt_tokens"], work["seconds"] - work["starting"]
+    if not tokens or seconds <= 0:
+        raise SettingsError(f"--like {folder} read no tokens, so it doesn't tell how fast it was; give --tokens-per-s")
+    engines = work["engines"]
+    source = f"measured in {folder}: {tokens:,} tokens in {seconds:,.0f} s by {number_of(engines, 'engine')}"
+    return EngineSpeed(tokens / seconds / engines, None, source, start_s=work["start"])
+
+
+def _earlier(folder: str, identity: Mapping[str, Any]) -> Manifest:
+    """A complete run by the same model, of the same turns. Raises `SettingsError` if there is none."""
+    manifest = read_manifest(folder)
+    if manifest is None or manifest.summary is None:
+        raise SettingsError(f"--like {folder} holds no run that is complete")
+    earlier = manifest.identity
+    if earlier.get("engine") == "fake":
+        raise SettingsError(f"--like {folder} was a rehearsal with --engine fake, which says nothing of a model's speed")
+    if differ := differences({name: earlier.get(name) for name in _SAME}, {name: identity.get(name) for name in _SAME}):
+        raise SettingsError(f"--like {folder} is of another run:\n  " + "\n  ".join(differ))
+    return manifest
+
+
+def _summary(earlier: Manifest) -> Mapping[str, Any]:
+    assert earlier.summary is not None  # `_earlier` takes no other
+    return earlier.summary
+
+
+def _written_tokens(
+    tokens: Mapping[str, Estimate], model: RewardModel, settings: BillSettings, earlier: Manifest | None
+) -> tuple[Estimate, str]:
+    """How many tokens a judge writes, and the assumption behind the number, as text."""
+    prompts, limit = tokens["prompts"], model.answer_tokens
+    if settings.answer_tokens is not None:
+        if settings.answer_tokens > limit:
+            raise SettingsError(
+                f"--answer-tokens {settings.answer_tokens:g}: an answer has {limit} at most (judge.max_tokens)"
+            )
+        return (
+            prompts.times(settings.answer_tokens),
+            f"answers have {settings.answer_tokens:g} tokens on average (bill.answer_tokens)",
+        )
+    if earlier is not None and (summary := _summary(earlier))["responses"]:
+        per_response = summary["completion_tokens"] / summary["responses"]
+        return (
+            tokens["responses"].times(per_response),
+            f"{per_response:,.0f} tokens are written for each response, as in {settings.like}",
+        )
+    # Nothing is known about the length of answers: the middle, with the widest bounds that can be.
+    return (
+        Estimate(prompts.value * limit / 2, prompts.low, prompts.high * limit),
+        f"answers have half of the {limit:,} tokens that they may have (judge.max_tokens), and between one and all of them: "
+        "unknown before the run; --set bill.answer_tokens=... sets it",
+    )
+
+
+def _json(estimate: Estimate | None) -> dict[str, float] | None:
+    return estimate and estimate._asdict()

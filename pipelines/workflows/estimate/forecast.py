@@ -1,0 +1,237 @@
+"""Estimates for a run before it starts: tokens, responses, rejected rows, seconds, GPU-hours, cost. Needs no GPU.
+
+1. Resolve the run exactly as `score` does (`resolve_run`).
+2. Read and render a random sample of its rows, or all of them, as the run does (`block_sampling`, `tally`).
+3. Estimate the totals (`intervals`), choose the engine's layout (`layouts`), and compute time and cost (`cost`).
+"""
+
+import functools
+import itertools
+import json
+import math
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.data import DataContext
+
+from actors.capacity.layout import Need, Size
+from actors.capacity.sizes import size_of_model
+from actors.errors import SettingsError
+from actors.settings.replica import TooLong
+from pipelines.data.corpus.corpus_files import InputFile, Range
+from pipelines.data.corpus.datasource import CorpusSource
+from pipelines.data.corpus.units import Unit, cut, task_bytes
+from pipelines.folders.run_folder.manifest import Manifest
+from pipelines.run.prepare import resolve_run
+from pipelines.run.prepare.identity import manifest_of
+from pipelines.run.prepare.resolve_run import ResolvedRun
+from pipelines.run.prepare.score_requests import Preparation, prepare, prepared_rows
+from pipelines.run.runtime.session import check_stopped, ray_session
+from pipelines.settings.estimate_settings import PlanSettings
+from pipelines.workflows.estimate.block_sampling import BlockSampler, OnProgress, Sample, ignore_end
+from pipelines.workflows.estimate.cost import Bill, CostBasis, bill
+from pipelines.workflows.estimate.intervals import Estimate, totals
+from pipelines.workflows.estimate.layouts import layout_for
+from pipelines.workflows.estimate.tally import QUANTITIES, Tally
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_NAMED = 3  # files in a message
+_NOT_COMPARED = frozenset({"engine", "reward_weights", "engine_args"})
+"""Identity fields that change no number of tokens."""
+
+
+@dataclass(frozen=True)
+class CorpusPlan:
+    """The estimates for a run. `lengths` are quantiles of a response's prompt tokens; `longest` is the longest prompt seen.
+
+    `looked` says how many rows and blocks were sampled, and whether the totals are exact.
+    """
+
+    shape_found: str
+    model: str
+    identity: Mapping[str, Any]
+    files: Sequence[InputFile]
+    looked: Mapping[str, Any]
+    totals: Mapping[str, Estimate]
+    reasons: Mapping[str, float]
+    lengths: Mapping[float, int]
+    longest: int
+    context: int
+    part_rows: int
+    layout: Need | None
+    advice: str | None
+    basis: CostBasis
+    bill: Bill
+    gpu_price: float | None
+    left_out: Sequence[str] = ()
+    beginnings: Sequence[str] = ()
+    """Files of which only the beginning was read."""
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the numbers rest on, as text."""
+        if not self.beginnings:
+            return self.bill.assumptions
+        names = ", ".join(self.beginnings[:_NAMED]) + (", ..." if len(self.beginnings) > _NAMED else "")
+        return (f"the rest of {names} is like its beginning, which alone was read; --full reads all", *self.bill.assumptions)
+
+    @property
+    def parts(self) -> Estimate:
+        """About how many parts the run will write. Slightly low: the end of an input file ends a part, too."""
+        return Estimate(*(math.ceil(rows / self.part_rows) for rows in self.totals["rows"]))
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "model": self.model,
+            "identity": self.identity,
+            "files": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in self.files],
+            "left_out": self.left_out,
+            "looked": self.looked,
+            **{name: estimate._asdict() for name, estimate in self.totals.items()},
+            "reasons": self.reasons,
+            "lengths": {f"{quantile:g}": tokens for quantile, tokens in self.lengths.items()} | {"longest": self.longest},
+            "max_model_len": self.identity["max_model_len"],
+            "context": self.context,
+            "precision": self.basis.precision,
+            "part_rows": self.part_rows,
+            "parts": self.parts._asdict(),
+            "layout": self.layout and self.layout.as_json(),
+            **self.bill.as_json(),
+            "gpu_price": self.gpu_price,
+            "assumptions": self.assumptions,
+        }
+
+
+def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, total: None) -> CorpusPlan:
+    """Estimate a run. Raises the `UserError`s that `score` would raise for the same settings."""
+    run = settings.as_score()
+    plan = resolve_run.resolve(run)
+    model = plan.preparation.model
+    seed = settings.look.sample_seed
+    if settings.look.full:
+        sample, sampled = _tally_all(plan, settings, on_progress)
+        estimates = {name: Estimate.exact(value) for name, value in zip(QUANTITIES, sample.seen.values, strict=True)}
+    else:
+        count = functools.partial(tally_table, preparation=plan.preparation)
+        sampler = BlockSampler(count, settings.corpus.max_record_bytes, plan.row_bytes, seed, on_progress)
+        sample = sampler.sample(plan.files, settings.look.sample_rows)
+        estimates = totals(sample.parts, sample.seen.values, seed)
+        sampled = {"rows": sample.seen.rows, "blocks": sample.blocks, "seed": seed}
+    if settings.render.too_long is TooLong.REJECT:
+        estimates["truncated"] = Estimate.exact(0)  # only `too_long: trim-turns` truncates
+    if not estimates["tokens"].value:
+        # Every sampled response was rejected, so the lengths of the others are unknown. Upper bound: each response that may
+        # be accepted fills the context.
+        accepted = estimates["responses"].high - estimates["rejected"].low
+        estimates |= {name: Estimate(0.0, 0.0, accepted * model.max_model_len) for name in ("tokens", "read_tokens")}
+    # The layout needs memory for a whole prompt and its answer: for the context that was trained, not for what was sampled.
+    context = settings.card.context or model.context
+    size = _size(settings.model.model)
+    layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
+    identity = planned_identity(manifest_of(plan, run))
+    basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.work)
+    return CorpusPlan(
+        shape_found=plan.shape_found,
+        model=model.model,
+        identity=identity,
+        files=plan.files,
+        looked={**sampled, "exact": all(estimate.is_exact for estimate in estimates.values())},
+        totals=estimates,
+        reasons={reason: float(count) for reason, count in sample.reasons.most_common()},
+        lengths=quantiles(sample.lengths),
+        longest=sample.seen.longest,
+        context=context,
+        part_rows=plan.part_rows,
+        layout=layout,
+        advice=advice,
+        basis=basis,
+        bill=bill(estimates, basis, settings.bill),
+        gpu_price=settings.bill.gpu_price,
+        left_out=plan.left_out,
+        beginnings=sample.beginnings,
+    )
+
+
+def planned_identity(manifest: Manifest) -> dict[str, Any]:
+    """The fields of a run's identity that decide its tokens and its speed, as JSON values."""
+    identity: dict[str, Any] = json.loads(json.dumps(manifest.identity))
+    return {name: value for name, value in identity.items() if name not in _NOT_COMPARED}
+
+
+def quantiles(lengths: Mapping[int, float]) -> dict[float, int]:
+    """Weighted quantiles: for each share of `QUANTILES` the shortest length that is no shorter than that share of them."""
+    ordered = sorted(lengths.items())
+    sums = list(itertools.accumulate(weight for _, weight in ordered))
+    if not sums:
+        return {}
+    # 1e-12: weights are floats, and their running sum may end just below the share that it equals.
+    return {
+        share: next(
+            length for (length, _), weight in zip(ordered, sums, strict=True) if weight >= share * sums[-1] * (1 - 1e-12)
+        )
+        for share in QUANTILES
+    }
+
+
+def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgress) -> tuple[Sample, dict[str, Any]]:
+    """Count all rows, read and prepared by the same steps as in the run, on all CPUs. Workers return counters only."""
+    size = sum(file.size for file in plan.files)
+    max_bytes = task_bytes(size, settings.as_score().work.unit_bytes)
+    units: list[Unit] = []
+    for file in plan.files:
+        if file.extent != 0:
+            units += cut(file, None if file.extent is None else [Range(0, file.extent)], [], max_bytes)
+    sample = Sample()
+    if not units:
+        return sample, {"rows": 0, "blocks": 0}
+    with ray_session():
+        context = DataContext.get_current()
+        context.target_max_block_size = plan.block_bytes
+        context.enable_progress_bars = False
+        count = functools.partial(_pickle_tally, preparation=plan.preparation)
+        source = CorpusSource(units, ignore_end, settings.corpus.max_record_bytes, max_bytes, count)
+        counted = ray.data.read_datasource(source, override_num_blocks=source.tasks)
+        # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.
+        for row in counted.iter_rows():
+            check_stopped()
+            sample.add([pickle.loads(row["tally"])], 1)
+            on_progress(sample.seen.rows, 0)
+    return sample, {"rows": sample.seen.rows, "blocks": len(units), "bytes": size}
+
+
+def tally_table(table: pa.Table, preparation: Preparation) -> Tally:
+    """Count raw rows, prepared as a run does."""
+    return Tally().add(prepared_rows(prepare(table, preparation)), preparation.model)
+
+
+def _pickle_tally(table: pa.Table, preparation: Preparation) -> pa.Table:
+    return pa.table({"tally": pa.array([pickle.dumps(tally_table(table, preparation))], pa.binary())})
+
+
+def _size(model: str) -> Size | None:
+    try:
+        return size_of_model(model)
+    except SettingsError:  # the weights aren't downloaded, and the model isn't in the table of sizes
+        return None
+
+
+def _layout(
+    settings: PlanSettings, size: Size | None, context: int, longest: int, dtype: str
+) -> tuple[Need | None, str | None]:
+    """The layout, if the model's size is known; and advice, if the longest prompt seen would fit on fewer GPUs."""
+    if size is None:
+        return None, f"the size of {settings.model.model} isn't known before its weights are here, nor is its layout"
+    need = layout_for(size, settings.card, context, dtype)
+    # No advice if the layout was given, or nothing shorter was seen.
+    if settings.card.tensor_parallel is not None or not longest or longest >= context:
+        return need, None
+    shorter = layout_for(size, settings.card, longest, dtype)
+    if shorter.layout.gpus == need.layout.gpus:
+        return need, None
+    verb = "is" if settings.look.full else "that was seen is"
+    return need, f"the longest prompt {verb} {longest:,} tokens with its answer: for these {shorter.layout} would do"

@@ -1,0 +1,176 @@
+"""What a retry does with a part: selects the requests that have failed, and puts a part with their new outcomes there."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from actors.errors import SourceError
+from actors.records import Reason, Status
+from pipelines.folders.run_folder.columns import PROMPT_TOKENS, REASON, RESPONSE, ROW, STATUS, Columns
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts, read_table
+from pipelines.run.prepare.score_requests import Outcome
+from pipelines.run.scoring.score_step import StepSettings
+from pipelines.workflows.rescoring.part_rows import (
+    REDRAWS_KEY,
+    PartWork,
+    Redraws,
+    RescoredRequest,
+    prepare_requests,
+    read_redraws,
+)
+from pipelines.workflows.rescoring.rescore_step import report
+
+RETRIES_KEY = "assay_retries"
+"""The key in a part's metadata of its retries, a list as JSON: session, reasons, versions, counts before and after."""
+
+_SAME_SEEDS = frozenset({Reason.ENGINE_REFUSED, Reason.ENGINE_TIMEOUT, Reason.ENGINE_KILLER})
+"""Failures of an engine: there was no text, so the first one is still to be drawn. After others the same text would come."""
+
+
+def sessions(metadata: Mapping[bytes, bytes] | None) -> list[str]:
+    """The sessions that have retried a part, by its metadata."""
+    return [retry["session"] for retry in _retries(metadata)]
+
+
+def _retries(metadata: Mapping[bytes, bytes] | None) -> list[dict[str, Any]]:
+    retries: list[dict[str, Any]] = json.loads((metadata or {}).get(RETRIES_KEY.encode(), b"[]"))
+    return retries
+
+
+@dataclass(frozen=True)
+class Retrying:
+    """Scores the requests again of which a response has failed for one of the reasons."""
+
+    reasons: frozenset[str]
+    session: str
+
+    def select(self, settings: StepSettings, part: Part) -> PartWork:
+        """See `Rescoring`. Nothing of a part that this session has replaced."""
+        current = _CurrentPart.read(settings.parts, part, settings.preparation.columns)
+        if self.session in sessions(current.table.schema.metadata):
+            return PartWork(current.part, ())
+        names_by_row: dict[str, set[str]] = {}
+        for (row, name), at in current.places.items():
+            if current.statuses[at] == Status.FAILED and current.reasons[at] in self.reasons:
+                names_by_row.setdefault(row, set()).add(name)
+        rescored_requests = prepare_requests(current.part, current.table, names_by_row, settings.preparation)
+        return PartWork(
+            current.part, tuple(rescored.with_redraw(current.next_draw(rescored)) for rescored in rescored_requests)
+        )
+
+    def finish(
+        self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
+    ) -> dict[str, Any]:
+        """See `Rescoring`."""
+        current = _CurrentPart.read(settings.parts, work.part, settings.preparation.columns)
+        if self.session not in sessions(current.table.schema.metadata):
+            current = self._replace(settings, current, list(zip(work.requests, outcomes, strict=True)), runner)
+        return current.report()
+
+    def _replace(
+        self,
+        settings: StepSettings,
+        current: "_CurrentPart",
+        scored: Sequence[tuple[RescoredRequest, Sequence[Outcome]]],
+        runner: str,
+    ) -> "_CurrentPart":
+        accepted = [(rescored, outcomes) for rescored, outcomes in scored if current.is_better(rescored, outcomes)]
+        table = current.merged(accepted)
+        after = current.counts_of(table)
+        retry = {
+            "session": self.session,
+            "reasons": sorted(self.reasons),
+            "made_with": json.loads(settings.metadata["assay"]) | {"model_runner": runner},
+            "before": current.part.counts._asdict(),
+            "after": after._asdict(),
+        }
+        accepted_ids = {rescored.id for rescored, _ in accepted}
+        redraws = current.redraws | {
+            rescored.id: current.redraws_after(rescored, rescored.id in accepted_ids) for rescored, _ in scored
+        }
+        metadata = {key.decode(): value.decode() for key, value in (current.table.schema.metadata or {}).items()}
+        metadata[RETRIES_KEY] = json.dumps([*_retries(current.table.schema.metadata), retry])
+        metadata[REDRAWS_KEY] = json.dumps({name: redraw for name, redraw in redraws.items() if redraw.tried})
+        part = current.part._replace(counts=after)
+        settings.parts.replace(current.part, part, table, metadata)
+        return _CurrentPart(part, table, current.columns)
+
+
+class _CurrentPart:
+    """A part as it is in the folder."""
+
+    def __init__(self, part: Part, table: pa.Table, columns: Columns) -> None:
+        self.part = part
+        self.table = table
+        self.columns = columns
+        rows, names, self.statuses, self.reasons = (
+            table.column(columns.prefix + name).to_pylist() for name in (ROW, RESPONSE, STATUS, REASON)
+        )
+        self.places = {(row, name): at for at, (row, name) in enumerate(zip(rows, names, strict=True))}
+        self.redraws = read_redraws(table)
+
+    @classmethod
+    def read(cls, parts: Parts, part: Part, columns: Columns) -> "_CurrentPart":
+        """A part, or the one in its place, by a worker that was taken for lost. Raises `SourceError`."""
+        try:
+            return cls(part, read_table(parts.path(part)), columns)
+        except SourceError:
+            replacements = [other for other in parts.listing() if other.place == part.place]
+            if part in replacements or not replacements:
+                raise
+            return cls(replacements[0], read_table(parts.path(replacements[0])), columns)
+
+    def _positions_of(self, rescored: RescoredRequest) -> list[int]:
+        return [self.places[rescored.row, name] for name in rescored.names]
+
+    def next_draw(self, rescored: RescoredRequest) -> int:
+        """The draw that a request is scored with: that of its outcomes if only the engine failed, else one that is new."""
+        earlier = self.redraws.get(rescored.id, Redraws())
+        failures = {self.reasons[at] for at in self._positions_of(rescored) if self.statuses[at] == Status.FAILED}
+        return earlier.kept if failures <= _SAME_SEEDS else earlier.tried + 1
+
+    def redraws_after(self, rescored: RescoredRequest, is_accepted: bool) -> Redraws:
+        """The redraws of a request after the one that it was scored with."""
+        draw = max((prompt.redraw for prompt in rescored.request.prompts), default=0)
+        earlier = self.redraws.get(rescored.id, Redraws())
+        return Redraws(max(draw, earlier.tried), draw if is_accepted else earlier.kept)
+
+    def is_better(self, rescored: RescoredRequest, outcomes: Sequence[Outcome]) -> bool:
+        """Whether fewer responses of a request have failed than before; or as many, and none had or has a reward."""
+        before = Counter(self.statuses[at] for at in self._positions_of(rescored))
+        now = Counter(outcome.score.status for outcome in outcomes)
+        failed = now[Status.FAILED] - before[Status.FAILED]
+        return failed < 0 or (failed == 0 and not before[Status.SCORED] and not now[Status.SCORED])
+
+    def merged(self, accepted: Sequence[tuple[RescoredRequest, Sequence[Outcome]]]) -> pa.Table:
+        """The table with the new outcomes of requests; all other values are those that are there."""
+        places = [at for rescored, _ in accepted for at in self._positions_of(rescored)]
+        repeated = self.table.select(self.columns.repeated.names).take(pa.array(places, pa.int64()))
+        scored = [(rescored.row, outcome) for rescored, outcomes in accepted for outcome in outcomes]
+        new = self.columns.table(
+            repeated,
+            [(row, outcome.response, outcome.prompt_hash, outcome.score) for row, outcome in scored],
+            texts=[outcome.text for _, outcome in scored],
+        )
+        order = list(range(self.table.num_rows))
+        for number, at in enumerate(places):
+            order[at] = self.table.num_rows + number
+        old = self.table.replace_schema_metadata(None)
+        return pa.concat_tables([old, new.cast(old.schema)]).take(pa.array(order, pa.int64()))
+
+    def counts_of(self, table: pa.Table) -> Counts:
+        """The counts of a table of the same rows."""
+        by_status = Counter(table.column(self.columns.prefix + STATUS).to_pylist())
+        return Counts(self.part.counts.rows, *(by_status[status.value] for status in Status))
+
+    def report(self) -> dict[str, Any]:
+        """The row of counts for the driver."""
+        tokens = pc.sum(self.table.column(self.columns.prefix + PROMPT_TOKENS)).as_py()
+        reasons = Counter(reason for reason in self.reasons if reason is not None)
+        return report(self.part, {"tokens": tokens or 0, "reasons": json.dumps(reasons)})

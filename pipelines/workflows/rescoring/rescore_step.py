@@ -1,0 +1,99 @@
+"""The pipeline that scores rows of parts again: read and prepare (CPUs), score (actors with an engine), then what is wanted.
+
+A part travels as one row, so that Ray Data can't cut it: what becomes of it is decided with all of its requests at once.
+"""
+
+import functools
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import pyarrow as pa
+import ray
+
+from actors.launch import placement
+from actors.timeline import mark
+from actors.workers.batch_actor import BatchActor
+from pipelines.folders.run_folder.part import Part
+from pipelines.run.prepare.score_requests import Outcome
+from pipelines.run.runtime.engine_pool import engine_pool, ledger
+from pipelines.run.scoring.score_corpus import Flow, Run, step_settings
+from pipelines.run.scoring.score_step import StepSettings
+from pipelines.workflows.rescoring.part_rows import PartWork
+
+_THREADS = 16
+"""Parts of a block that are scored concurrently."""
+_WORK = "work"
+
+
+class Rescoring(Protocol):
+    """What is scored again of a part, and what becomes of it. Small and picklable."""
+
+    def select(self, settings: StepSettings, part: Part) -> PartWork:
+        """The requests of a part that are scored again."""
+
+    def finish(
+        self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
+    ) -> dict[str, Any]:
+        """Do what is wanted with the outcomes of each request; returns the row of counts for the driver.
+
+        `runner` is vLLM's model runner.
+        """
+
+
+class RescoreStep:
+    """The actor class for Ray Data: holds a scorer, and finishes what it scores."""
+
+    def __init__(self, settings: StepSettings, rescoring: Rescoring, ledger: Any) -> None:
+        self._settings = settings
+        self._rescoring = rescoring
+        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger)
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """Score the parts of a block; returns one row per part."""
+        with ThreadPoolExecutor(_THREADS) as threads:
+            works = [pickle.loads(blob.as_buffer()) for blob in block.column(_WORK)]
+            return pa.Table.from_pylist(list(threads.map(self._rescore, works)))
+
+    def _rescore(self, work: PartWork) -> dict[str, Any]:
+        part = work.part
+        scores = self._actor.score(f"again-{part.place}", [request.request for request in work.requests])
+        outcomes = [request.outcomes(results) for request, results in zip(work.requests, scores, strict=True)]
+        return self._rescoring.finish(self._settings, work, outcomes, self._actor.runner)
+
+
+@contextmanager
+def rescoring_flow(run: Run, parts: Sequence[Part], rescoring: Rescoring, notify: Callable[[str], None]) -> Iterator[Flow]:
+    """The Ray Data pipeline over some parts of a run."""
+    mark("pipeline of Ray Data")
+    placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
+    settings, deaths = step_settings(run), ledger(run.settings.work)
+    names = ray.data.from_items([{"part": part.name} for part in parts], override_num_blocks=len(parts))
+    selected = names.map_batches(
+        functools.partial(_select, settings=settings, rescoring=rescoring), batch_size=None, batch_format="pyarrow"
+    )
+    rescored = selected.map_batches_internal(
+        RescoreStep,
+        fn_constructor_args=(settings, rescoring, deaths),
+        batch_size=None,
+        batch_format="pyarrow",
+        **engine_pool(run.settings.engine, run.settings.work, run.part_rows),
+    )
+    try:
+        yield Flow(rescored, [deaths])
+    finally:
+        if run.settings.engine.pipeline_parallel > 1:  # only engines over nodes leave groups
+            placement.sweep()
+
+
+def _select(block: pa.Table, settings: StepSettings, rescoring: Rescoring) -> pa.Table:
+    parts = filter(None, map(Part.parse, block.column("part").to_pylist()))
+    works = [pickle.dumps(rescoring.select(settings, part)) for part in parts]
+    return pa.table({_WORK: pa.array(works, pa.large_binary())})
+
+
+def report(part: Part, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The row that the driver receives for a part: as that of the main job, and the `figures` beside its counts."""
+    return {**part.report(), **figures}

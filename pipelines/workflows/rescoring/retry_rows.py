@@ -1,0 +1,183 @@
+"""`retry`: scores responses that have failed again, in place.
+
+1. Check that the folder is complete and that the model and the settings are those of the run; take its lease.
+2. Note the retry in the manifest, with the counts before it.
+3. For each part with such responses: read their rows from the part, score them, and write the part anew with their outcomes.
+   All other rows of the part are taken over as they are. The part is replaced at once (`Parts.replace`).
+4. Audit and summarise the parts, and write the manifest with the counts after it.
+
+A request (a context and its responses) is scored as a whole, and its outcomes are taken if fewer of its responses fail than
+before, or as many and none had a reward. A judge's request that had no verdict is drawn with further seeds, which follow
+those of `reask`; everything else is drawn with the same seeds, and gets what the run would have given it.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow.compute as pc
+
+from actors.records import Status
+from actors.text.counted import counts_text
+from pipelines.data import storage
+from pipelines.data.corpus.units import Unit
+from pipelines.data.storage.lease import lease
+from pipelines.folders.run_folder.columns import REASON, STATUS, Columns
+from pipelines.folders.run_folder.folder_state import FolderState
+from pipelines.folders.run_folder.manifest import provenance
+from pipelines.folders.run_folder.part import Counts, Part
+from pipelines.folders.run_folder.parts import Parts, open_part
+from pipelines.folders.scored_corpus.scored_folder import audit_parts, read_manifest_with_parts
+from pipelines.folders.scored_corpus.summary import Summary
+from pipelines.run.runtime.progress import Progress, Silent
+from pipelines.run.scoring.score_corpus import Flow, Run, carry_out
+from pipelines.settings.rescore_settings import RETRIED, RetrySettings
+from pipelines.workflows.observers import observers_of
+from pipelines.workflows.rescoring.reopen import Reopened, reopen
+from pipelines.workflows.rescoring.replace_part import Retrying, sessions
+from pipelines.workflows.rescoring.rescore_step import rescoring_flow
+
+_THREADS = 8
+
+
+@dataclass(frozen=True)
+class RetrySummary:
+    """The responses that were to be scored again by reason, what they are now by outcome, and the counts of all."""
+
+    retried: Mapping[str, int]
+    now: Mapping[str, int]
+    before: Counts
+    after: Counts
+    summary: Summary | None = None
+    """Of the whole folder; None if nothing was to be scored again."""
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "retried": dict(self.retried),
+            "now": dict(self.now),
+            "before": self.before._asdict(),
+            "after": self.after._asdict(),
+        }
+
+
+@dataclass(frozen=True)
+class RetryRun(Run):
+    """A run whose work is its parts with responses that have failed for some reasons, but those that `session` retried."""
+
+    reasons: frozenset[str] = frozenset()
+    session: str = ""
+
+    def missing(self, state: FolderState) -> list[Unit]:
+        """See `Run`."""
+        files = {file.index: file for file in self.manifest.files}
+        return [Unit(files[part.file], part.range) for part in self.parts_left(state)]
+
+    def untouched_parts(self, state: FolderState) -> list[Part]:
+        """See `Run`."""
+        parts_left = set(self.parts_left(state))
+        return [part for part in state.parts if part not in parts_left]
+
+    def parts_left(self, state: FolderState) -> list[Part]:
+        """The parts that are still to be retried."""
+        candidates = [part for part in state.parts if part.counts.failed]
+        with ThreadPoolExecutor(_THREADS) as threads:
+            are_left = threads.map(self._is_left, candidates)
+            return [part for part, is_left in zip(candidates, are_left, strict=True) if is_left]
+
+    def _is_left(self, part: Part) -> bool:
+        return any(failed_reasons(self.parts, part, self.manifest.columns, self.reasons, self.session))
+
+
+def failed_reasons(parts: Parts, part: Part, columns: Columns, reasons: frozenset[str], session: str = "") -> list[str]:
+    """The reasons of the responses of a part that have failed for one of `reasons`; none if `session` has retried them."""
+    with open_part(parts.path(part)) as parquet:
+        if session in sessions(parquet.schema_arrow.metadata):
+            return []
+        table = parquet.read([columns.prefix + name for name in (STATUS, REASON)])
+    failed = table.filter(pc.equal(table.column(columns.prefix + STATUS), Status.FAILED.value))
+    return [reason for reason in failed.column(columns.prefix + REASON).to_pylist() if reason in reasons]
+
+
+def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySummary:
+    """Score responses that have failed again, in place. Killed, it may be run again: what it has replaced stays.
+
+    Raises a `UserError` if the folder isn't a complete one of `score`, another run holds it, or the model or the settings
+    aren't those of the run; `RunStopped` if it ended early; and `AuditError` if the parts don't add up to the input.
+    """
+    progress = progress or Silent()
+    folder = storage.absolute(settings.scored)
+    manifest = read_manifest_with_parts(folder, "retry")
+    opened = reopen(folder, manifest, settings.engines)
+    accepting = opened.settings.model_copy(update={"accept_versions": settings.accept_versions})
+    opened = replace(opened, settings=accepting)
+    with lease(folder, progress.noted, opened.settings.work.storage_patience_s):
+        audit_parts(folder, manifest, partial=False)
+        run = _run(opened, frozenset(settings.reasons or RETRIED), progress)
+        before = run.state.audit()
+        retried = _count(run)
+        if not retried:
+            return RetrySummary({}, {}, before, before)
+        entry = {
+            "session": run.session,
+            "when": datetime.now(UTC).isoformat(timespec="seconds"),
+            "reasons": sorted(run.reasons),
+            "made_with": provenance(run.settings),
+            "before": before._asdict(),
+            "after": None,
+        }
+        run = replace(run, manifest=replace(manifest, retries=(*manifest.retries, entry), summary=None))
+        run.manifest.check_versions(provenance(run.settings), run.settings)
+        run.manifest.write(folder)  # before any part: a retry that is killed has left its mark, and no summary of before
+        progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {counts_text(retried)}")
+        summary = carry_out(run, _flow, progress, observers_of(run.settings))
+        after = Counts(summary.rows, summary.scored, summary.rejected, summary.failed)
+        retries = (*manifest.retries, {**entry, "after": after._asdict()})
+        replace(run.manifest, retries=retries, summary=summary.as_json()).write(folder)
+        return RetrySummary(retried, _new_statuses(before, after), before, after, summary)
+
+
+def _run(opened: Reopened, reasons: frozenset[str], progress: Progress) -> RetryRun:
+    run = opened.run()
+    return RetryRun(
+        run.settings,
+        run.manifest,
+        run.preparation,
+        run.parts,
+        run.parts.repair(run.manifest.files, progress.noted),
+        run.part_rows,
+        run.block_bytes,
+        reasons=reasons,
+        session=secrets.token_hex(8),
+    )
+
+
+def _count(run: RetryRun) -> dict[str, int]:
+    """The responses that are to be scored again, by reason, the most frequent first."""
+    by_reason = Counter[str]()
+    for part in run.parts_left(run.state):
+        by_reason.update(failed_reasons(run.parts, part, run.manifest.columns, run.reasons))
+    return dict(by_reason.most_common())
+
+
+def _new_statuses(before: Counts, after: Counts) -> dict[str, int]:
+    """What became of the responses that had failed before, whatever the reason."""
+    return {
+        "scored": after.scored - before.scored,
+        "rejected": after.rejected - before.rejected,
+        "failed": after.failed,
+    }
+
+
+@contextmanager
+def _flow(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Flow]:
+    assert isinstance(run, RetryRun)
+    places = {(unit.file.index, unit.range) for unit in units}
+    parts = [part for part in run.parts.listing() if (part.file, part.range) in places]
+    with rescoring_flow(run, parts, Retrying(run.reasons, run.session), notify) as flow:
+        yield flow

@@ -1,0 +1,419 @@
+"""Which shape a file has is found by looking, and only one is found."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.errors import Rejected, SourceError
+from actors.records import Reason
+from pipelines.data.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, detect, explain_detection, parse, requests
+from pipelines.data.formats.registry import recognise
+from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
+from tests.support.examples import examples
+
+CHAT = chat(user("q"), said("a"))
+TURNS = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 3)
+COMPARED = {"overall_preference": -1, "domain": "code"}
+NEMO = "<extra_id_0>System\n\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
+SIDES = {"chosen": "good", "rejected": "bad"}
+
+EXAMPLES: list[tuple[str, dict[str, Any]]] = [
+    ("messages", CHAT),
+    ("messages", CHAT | {"model_completion": "a", "reference_completion": "b"}),  # open-instruct
+    ("messages", CHAT | {"uuid": "1", "license": "cc-by-4.0", "category": "math", "reasoning": "on"}),  # Nemotron v2
+    ("sharegpt", {"conversations": TURNS}),
+    ("sharegpt", {"conversations": TURNS, "system": "s", "kto_tag": True}),
+    ("sharegpt", {"conversations": [user("q"), said("a")]}),
+    ("steerlm", {"conversations": TURNS, "mask": "human", "system": "s", "type": "VALUE_TO_TEXT"}),
+    ("written-out", {"text": NEMO + "a\n<extra_id_2>", "label": [-100.0] * 9}),
+    ("written-out", {"chosen": "\n\nHuman: q\n\nAssistant: a", "rejected": "\n\nHuman: q\n\nAssistant: b"}),  # HH-RLHF
+    ("written-out", {"text": "### Human: q### Assistant: a"}),  # Guanaco
+    ("conversation", {"conversation": [user("q"), said("a")], "turn": 1, "redacted": False}),  # WildChat
+    ("arena", {"conversation_a": [user("q"), said("a")], "conversation_b": [user("q"), said("b")], "winner": "tie"}),
+    ("swift-preference", CHAT | {"rejected_response": "b"}),
+    (
+        "openai-preference",
+        {"input": chat(user("q")) | {"tools": []}, "preferred_output": [said("a")], "non_preferred_output": [said("b")]},
+    ),
+    ("swift-preference", CHAT | {"rejected_messages": [user("q"), said("b")]}),
+    ("prompt-response", {"prompt": "q", "response": "a"}),
+    ("prompt-response", {"prompt": [user("q")], "response": said("a"), "helpfulness": 3}),
+    ("prompt-completion", {"prompt": "q", "completion": "a", "label": True}),
+    ("prompt-completion", {"prompt": [user("q")], "completion": [said("a")]}),
+    ("input-output", {"input": "q", "output": "a"}),
+    ("input-output", {"input": [user("q")], "output": "a", "system_prompt": "detailed thinking on", "reasoning": "on"}),
+    ("alpaca", {"instruction": "q", "input": "", "output": "a"}),
+    ("alpaca", {"instruction": "q", "input": "x", **SIDES}),
+    ("preference", {"prompt": "q", **SIDES, "margin": 1.0}),
+    ("preference", {"chosen": [user("q"), said("good")], "rejected": [user("q"), said("bad")], "chosen_score": {"m": 1}}),
+    ("preference", {"prompt": "q", "chosen": [said("a")], "rejected": [said("b")], **CHAT}),
+    ("sharegpt-preference", {"conversations": TURNS[:1], "chosen": TURNS[1], "rejected": TURNS[1]}),
+    ("sharegpt-preference", {"messages": [user("q")], "chosen": said("good"), "rejected": said("bad")}),
+    ("nemo-preference", {"prompt": NEMO, "chosen_response": "a\n<extra_id_1>", "rejected_response": "b\n<extra_id_1>"}),
+    ("nemo-preference", {"prompt": "q", "response": "a", "preference": "chosen"}),
+    ("nemo-rl", {"context": [user("q")], "completions": [{"rank": rank, "completion": [said("a")]} for rank in (0, 1)]}),
+    ("helpsteer2", {"prompt": "q", "response": "a", **RATED}),
+    ("helpsteer2", {"prompt": "q", "response_1": "a", "response_2": "b", "preference_strength": 2, "split": "train"}),
+    ("helpsteer3", {"context": [user("q")], "response1": "a", "response2": "b", **COMPARED}),
+    ("helpsteer3", {"context": [user("q")], "original_response": "a", "edited_response": "b"}),
+    ("helpsteer3", {"context": [user("q")], "response": "a", "principle": "p", "fulfilment": "No"}),
+    ("ultrafeedback", {"instruction": "q", "models": ["m"], "completions": [{"model": "m", "response": "a"}]}),
+    ("judgebench", {"question": "q", "response_A": "a", "response_B": "b", "label": "A>B"}),
+    ("rm-bench", {"prompt": "q", "chosen": ["a"], "rejected": ["b"]}),
+    ("prompt-responses", {"prompt": "q", "responses": ["a", "b"]}),
+    ("prompt-responses", {"prompt": [user("q")], "responses": ["a"], "response": None}),
+    ("rmb", {"pair_uid": "1", "conversation_input": [user("q")], "chosen": {"answer": "a"}, "reject": {"answer": "b"}}),
+    (
+        "rmb",
+        {"bon_uid": "1", "conversation_input": [user("q")], "bon_best": {"answer": "a"}, "loser_list": [{"answer": "b"}]},
+    ),
+    ("llmbar", {"input": "q", "output_1": "a", "output_2": "b", "label": 1}),
+    ("processbench", {"id": "math-1", "problem": "q", "steps": ["a", "b"], "label": -1, "final_answer_correct": True}),
+]
+
+
+def test_a_row_of_a_shape_has_that_shape_alone_and_can_be_read() -> None:
+    for name, row in EXAMPLES:
+        assert [shape.name for shape in recognise(row, SHAPES).shapes] == [name]
+        row_requests = requests(detect([row]), row)
+        assert row_requests.requests
+        assert not row_requests.rejected
+
+
+class Watched(dict[str, Any]):
+    """A row that notes which of its fields are read."""
+
+    def __init__(self, row: dict[str, Any]) -> None:
+        super().__init__(row)
+        self.read: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.read |= {key} & self.keys()
+        return super().get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        self.read.add(key)
+        return super().__getitem__(key)
+
+
+def fields_read(shape: Shape, row: dict[str, Any]) -> set[str]:
+    watched = Watched(row)
+    for turns in ("final", "all") if shape.read_turns else ("final",):
+        requests(shape, watched, turns)
+    return watched.read - {"principle"}  # what a response is judged by is neither prompt nor response
+
+
+def test_a_shape_names_the_fields_that_it_reads() -> None:
+    for name, row in EXAMPLES:
+        read = fields_read(SHAPES[name], row | {"system": "s", "id": 1})
+        assert read
+        assert read <= RowShape(name).fields
+        assert not {"id", "label", "domain", "principle", *RATED} & RowShape(name).fields
+
+
+def with_turn(value: Any, content: str) -> Any:
+    """A row whose conversations begin with a system turn, wherever they are in it."""
+    if isinstance(value, str):
+        return value.replace("System\n\n", f"System\n{content}\n")
+    if isinstance(value, dict):
+        return {key: with_turn(item, content) for key, item in value.items()}
+    if not isinstance(value, list) or not value:
+        return value
+    if value[0] in (user("q"), TURNS[0]):
+        named = {"from": "system", "value": content} if "from" in value[0] else {"role": "system", "content": content}
+        return [named, *value]
+    return [with_turn(item, content) for item in value]
+
+
+BARE = [(name, {key: item for key, item in row.items() if key not in ("system", "system_prompt")}) for name, row in EXAMPLES]
+
+
+def test_a_system_prompt_beside_the_turns_belongs_to_what_is_judged() -> None:
+    for turns in ("final", "all"):
+        for name, row in BARE:
+            if turns == "all" and SHAPES[name].read_turns is None:
+                continue
+            first, names = ("system", "Be brief."), requests(SHAPES[name], row, turns).names
+            for more in (
+                {"system": "Be brief."},
+                {"system_prompt": "Be brief."},
+                {"system": "Be brief.", "system_prompt": "Be brief."},
+            ):
+                for item in (row, with_turn(row, "Be brief.")):
+                    if name == "steerlm" and item is not row:
+                        continue  # there, only the user and the assistant speak
+                    row_requests = requests(SHAPES[name], {**item, **more}, turns)
+                    assert row_requests.rejected == ()
+                    assert [
+                        [index for index, turn in enumerate(context) if turn == first] for context in contexts(row_requests)
+                    ] == [[0]] * len(row_requests.requests)
+            both = requests(SHAPES[name], {**row, "system": "Be brief.", "system_prompt": "Be long."}, turns)
+            assert refused(both) == dict.fromkeys(names, Reason.TWO_SYSTEM_PROMPTS)
+            inside = with_turn(row, "Be long.")
+            if any(("system", "Be long.") in context for context in contexts(requests(SHAPES[name], inside, turns))):
+                row_requests = requests(SHAPES[name], {**inside, "system": "Be brief."}, turns)
+                assert set(refused(row_requests).values()) == {Reason.TWO_SYSTEM_PROMPTS}
+                assert not row_requests.requests
+
+
+ANSWERED = [user("What is 3 + 4?"), said("7")]
+APART: list[tuple[str, dict[str, Any]]] = [
+    ("prompt-response", {"prompt": ANSWERED, "response": "9"}),
+    ("prompt-completion", {"prompt": ANSWERED, "completion": "9"}),
+    ("prompt-completion", {"prompt": ANSWERED, "completion": [said("9")]}),
+    ("prompt-completion", {"prompt": ANSWERED[:1], "completion": [said("7"), said("9")]}),
+    ("input-output", {"input": ANSWERED, "output": "9"}),
+    ("preference", {"prompt": ANSWERED, "chosen": "9", "rejected": said("8")}),
+    ("preference", {"prompt": ANSWERED, "chosen": [said("9")], "rejected": [*ANSWERED, said("8")]}),
+    ("sharegpt-preference", {"messages": ANSWERED, "chosen": said("9"), "rejected": said("8")}),
+    ("nemo-preference", {"prompt": ANSWERED, "chosen_response": "9", "rejected_response": "8"}),
+    (
+        "nemo-preference",
+        {"prompt": NEMO + "7" + NEMO[-len("\n<extra_id_1>Assistant\n") :], "response": "9", "preference": "chosen"},
+    ),
+    ("nemo-rl", {"context": ANSWERED, "completions": [{"rank": 0, "completion": [said("9")]}]}),
+    ("helpsteer2", {"prompt": ANSWERED, "response": "9", **RATED}),
+    ("helpsteer3", {"context": ANSWERED, "response1": "9", "response2": "8", **COMPARED}),
+    ("helpsteer3", {"context": ANSWERED, "response": "9", "principle": "p"}),
+    ("ultrafeedback", {"instruction": ANSWERED, "completions": [{"response": "9"}]}),
+    ("judgebench", {"question": ANSWERED, "response_A": "9", "response_B": "8"}),
+    ("rm-bench", {"prompt": ANSWERED, "chosen": ["9"], "rejected": ["8"]}),
+    ("prompt-responses", {"prompt": ANSWERED, "responses": ["9"]}),
+    ("openai-preference", {"input": {"messages": ANSWERED}, "preferred_output": [said("9")], "non_preferred_output": "8"}),
+    ("rmb", {"conversation_input": ANSWERED, "chosen": {"answer": "9"}, "reject": {"answer": "8"}}),
+    ("llmbar", {"input": ANSWERED, "output_1": "9", "output_2": "8"}),
+    ("processbench", {"problem": ANSWERED, "steps": ["9"]}),
+]
+TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "written-out", "conversation", "arena", "swift-preference"}
+"""Their turns are one list."""
+ENDING_WITH_THE_USER = {"alpaca"}
+"""Their prompt can't end with anyone else."""
+
+
+def test_every_shape_with_a_prompt_apart_has_a_row_whose_prompt_is_answered() -> None:
+    assert {name for name, _ in APART} == SHAPES.keys() - TOLD_WHOLE - ENDING_WITH_THE_USER
+
+
+def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
+    for name, row in APART:
+        for more in ({}, {"system": "Be brief."}):
+            request = RowShape(name, written_out=True).requests({**row, **more})
+            assert set(refused(request).values()) == {Reason.WRONG_TYPE}
+            assert not request.requests
+
+
+PROMPTS: list[tuple[str, dict[str, Any]]] = [
+    ("messages", {"messages": [user("q")]}),
+    ("conversation", {"conversation": [user("q")]}),
+    ("sharegpt", {"conversations": TURNS[:1]}),
+    ("steerlm", {"conversations": TURNS[:1], "mask": "human"}),
+    ("alpaca", {"instruction": "q"}),
+    ("prompt", {"prompt": [user("q")]}),
+]
+
+
+def test_every_shape_of_prompts_has_an_example() -> None:
+    assert {name for name, _ in PROMPTS} == PROMPT_SHAPES.keys()
+
+
+def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked() -> None:
+    for name, row in PROMPTS:
+        for key in ("system", "system_prompt"):
+            shape = PROMPT_SHAPES[name]
+            assert contexts(requests(shape, {**row, key: "s"})) == [[("system", "s"), ("user", "q")]]
+            inside = with_turn(row, "t")
+            if requests(shape, inside).requests and inside != row:
+                assert refused(requests(shape, {**inside, key: "s"})) == {"candidate": Reason.TWO_SYSTEM_PROMPTS}
+
+
+def test_a_shape_of_prompts_names_the_fields_that_it_reads() -> None:
+    for name, row in PROMPTS:
+        read = fields_read(PROMPT_SHAPES[name], row | {"system": "s", "id": 1})
+        assert read
+        assert read <= RowShape(name, unanswered=True).fields
+        assert not {"id", "answer"} & RowShape(name, unanswered=True).fields
+
+
+WORDS = [
+    "",
+    " ",
+    "a\ud800",
+    "user",
+    "system",
+    "chosen",
+    NEMO,
+    "a\n<extra_id_1>User\nr\n<extra_id_1>Assistant\nb",
+    "<|eot_id|>",
+]
+SPOILT = (
+    st.none() | st.integers() | st.booleans() | st.sampled_from(WORDS) | st.sampled_from([[], {}, ["q", 5], [["q", "a"]]])
+)
+
+
+def copied(value: Any) -> Any:
+    """A copy in which nothing is shared."""
+    return json.loads(json.dumps(value))
+
+
+@st.composite
+def damaged_rows(draw: st.DrawFn) -> dict[str, Any]:
+    """A row of one shape, or of two at once, with something in it replaced, taken out or doubled."""
+    rows = draw(st.lists(st.sampled_from([row for _, row in EXAMPLES]), min_size=1, max_size=2))
+    row: dict[str, Any] = copied({key: value for row in rows for key, value in row.items()})
+    for _ in range(draw(st.integers(0, 3))):
+        damage(draw, row)
+    return row
+
+
+def damage(draw: st.DrawFn, place: Any) -> None:
+    """Change one thing in the object or list, or further inside."""
+    if not place:
+        return
+    key = draw(st.sampled_from(list(place) if isinstance(place, dict) else list(range(len(place)))))
+    if isinstance(place[key], dict | list) and draw(st.integers(0, 3)):
+        damage(draw, place[key])
+        return
+    match draw(st.sampled_from(["replace", "remove", "double"])):
+        case "replace":
+            place[key] = copied(draw(SPOILT))
+        case "remove":
+            del place[key]
+        case "double" if isinstance(place, list):
+            place.append(copied(place[key]))
+
+
+@examples(300)
+@given(damaged_rows())
+def test_no_damaged_row_fails_and_no_response_vanishes(row: dict[str, Any]) -> None:
+    for shape in SHAPES.values():
+        assert isinstance(shape.looks_like(row), bool)
+        account(requests(shape, row))
+        if shape.read_turns:
+            account(requests(shape, row, "all"))
+
+
+def test_every_shape_has_an_example() -> None:
+    assert {name for name, _ in EXAMPLES} == set(SHAPES)
+
+
+def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over() -> None:
+    all_others: list[dict[str, Any]] = [
+        {"responses": ["x", "y"]},
+        {"completions": [{"text": "x"}]},
+        {"bad_rejected": "x"},
+        {"REJECTED_text": [said("x")]},
+    ]
+    cases_2: list[tuple[str, dict[str, Any]]] = [(name, row) for name, row in EXAMPLES if name != "prompt-responses"]
+    for name, row in cases_2:
+        for others in all_others:
+            recognised = recognise(others | row, SHAPES)
+            if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
+                assert [shape.name for shape in recognised.shapes] == [name]
+                continue
+            assert recognised.shapes == () or len(recognised.shapes) > 1
+            with pytest.raises(SourceError, match=r"another response|more than one shape"):
+                detect([others | row])
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"response_model": "m", "rejected_reason": "too long", "rejected": False, "chosen_score": 1.0},
+        {"rejected": None, "completions": [], "responses": "", "rejected_response": float("nan")},
+        {"answer": "7", "answers": ["7"], "reference": "7"},
+    ],
+    ids=str,
+)
+def test_what_only_sounds_like_a_response_is_none(beside: dict[str, Any]) -> None:
+    assert detect([CHAT | beside] * 3) is SHAPES["messages"]
+
+
+def test_what_only_resembles_a_shape_has_none() -> None:
+    rows: list[dict[str, Any]] = [
+        {"text": "1 2 3"},
+        {"text": "About <extra_id_0>System"},
+        {"prompt": "q"},
+        {"conversations": ["q", "a"]},
+        {"context": "q", "response1": "a", "response2": "b"},
+        {"context": [user("q")], "response": "a"},
+        {"instruction": "q", "completions": ["a", "b"]},
+        {"input": "q", "output": 5},
+        {"instruction": "q", "input": "x"},
+        {"prompt": "q", "responses": []},
+        {"prompt": "q", "responses": [said("a")]},
+        {"conversation_input": "q", "chosen": {"answer": "a"}, "reject": {"answer": "b"}},
+        {"conversation_input": [user("q")], "chosen": {"answer": "a"}},
+        {"conversation_input": [user("q")], "bon_best": {"answer": "a"}},
+        {"input": "q", "output_1": "a"},
+        {"instruction": "q", "input": "x", "output_1": "a", "output_2": "b"},
+    ]
+    for row in rows:
+        with pytest.raises(SourceError, match="no known shape"):
+            detect([row])
+
+
+def test_lines_that_are_no_json_are_called_that_and_not_another_shape() -> None:
+    def parsed(line: bytes) -> object:
+        try:
+            return parse(line)
+        except Rejected as error:
+            return error
+
+    with pytest.raises(SourceError) as refusal:
+        detect([parsed(b'{"prompt": "q"'), parsed(b"[1]")])
+    assert str(refusal.value).startswith(
+        "2 of the 2 rows looked at can't be read as JSON objects, the first one: broken_json: Expecting ',' delimiter"
+    )
+    with pytest.raises(SourceError, match=r"no known shape .*\. 1 of the 2 rows .* not_an_object: .*Keys seen: 'a'"):
+        detect([parsed(b"[1]"), {"a": 1}])
+
+
+@pytest.mark.parametrize(
+    ("row", "question"),
+    [
+        (
+            {"dialogue": 1, "Message": [user("q"), said("a")]},
+            "Did you mean 'messages' by 'Message' (messages: ",
+        ),
+        (
+            {"question": "q", "response_a": "a", "response-b": "b"},
+            "Did you mean 'response_A' by 'response_a', 'response_B' by ",
+        ),
+        ({"message": [user("q"), said("a")]}, "Did you mean 'messages' by 'message' (messages: `messages`, a list of"),
+        ({"Prompt": "q", "response": "a"}, "Did you mean 'prompt' by 'Prompt' ("),
+        ({"prompt": "q", "completoin": "a"}, "Did you mean 'completion' by 'completoin' (prompt-completion: "),
+    ],
+)
+def test_a_key_that_is_nearly_known_is_answered_with_the_known_key(row: dict[str, Any], question: str) -> None:
+    with pytest.raises(SourceError) as refusal:
+        detect([row, {"id": 1, **row}])
+    assert question in str(refusal.value)
+    assert str(refusal.value).count("Did you mean") == 1
+
+
+@pytest.mark.parametrize("row", [{"foo": 1}, {"conversations": []}, {"prompt": "q", "prompts": "r"}])
+def test_no_key_is_offered_where_none_is_near_or_it_is_there(row: dict[str, Any]) -> None:
+    with pytest.raises(SourceError, match="no known shape") as refusal:
+        detect([row])
+    assert "Did you mean" not in str(refusal.value)
+
+
+def test_numbers_as_published_have_no_shape() -> None:
+    lines = (shared_data() / "formats" / "nemo-aligner_synthetic-123.jsonl").read_text().splitlines()
+    with pytest.raises(SourceError, match=r"Keys seen: 'text'\."):
+        detect([{"text": line} for line in lines])
+
+
+def test_a_user_hears_what_was_found_and_why() -> None:
+    rows = [*[CHAT] * 48, None, {"messages": None}]
+    assert explain_detection(detect(rows), rows) == "messages: 48 of 50 rows have `messages`, a list of {role, content}"
+    assert explain_detection(SHAPES["messages"], []) == "messages: there are no rows to look at"
+
+
+def test_rivals_are_named_with_their_counts() -> None:
+    with pytest.raises(SourceError, match=r"messages \(3 of 3 rows\), sharegpt \(3 of 3 rows\)\. .+--format NAME"):
+        detect([CHAT | {"conversations": TURNS}] * 3)

@@ -1,0 +1,348 @@
+"""Rows that a policy is to answer: of every shape of prompts, good and bad."""
+
+import pickle
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.errors import SourceError
+from actors.records import Reason
+from pipelines.data.formats import (
+    CANDIDATE,
+    PROMPT_SHAPES,
+    SHAPES,
+    OwnColumns,
+    RowRequests,
+    RowShape,
+    Shape,
+    detect,
+    requests,
+)
+from tests.support.asked import account, chat, contexts, refused, said, user
+
+SYSTEM = {"role": "system", "content": "s"}
+ASKED = [[("user", "q")]]
+
+
+def asked(row: Mapping[str, Any]) -> RowRequests:
+    """A row read in the shape that it shows."""
+    return requests(detect([row], PROMPT_SHAPES), row)
+
+
+# --- every shape -----------------------------------------------------------------------------------------------------
+
+
+def test_every_shape_of_a_prompt_is_the_same_question() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        (chat(user("q")), "messages"),
+        ({"conversations": [{"from": "human", "value": "q"}]}, "sharegpt"),
+        ({"conversations": [user("q")]}, "sharegpt"),
+        ({"instruction": "q"}, "alpaca"),
+        ({"instruction": "q", "input": "", "output": "a"}, "alpaca"),
+        *[({name: "q", "id": 1}, "prompt") for name in ("prompt", "question", "problem", "query", "input")],
+        *[({name: [user("q")]}, "prompt") for name in ("prompt", "question", "problem", "query", "input")],
+        ({"prompt": "q", "question": None, "input": 5}, "prompt"),
+        ({"prompt": "q", "messages": None}, "prompt"),
+        ({"prompt": "q", "chosen": "a", "rejected": "b"}, "prompt"),
+    ]
+    for row, shape in cases:
+        assert detect([row], PROMPT_SHAPES).name == shape
+        row_requests = asked(row)
+        account_of_a_prompt(row_requests)
+        assert contexts(row_requests) == ASKED
+
+
+def account_of_a_prompt(found: RowRequests) -> None:
+    """A prompt is one request, with one response that isn't there yet."""
+    assert found.names == (CANDIDATE,)
+    assert [(response.name, response.content) for request in found.requests for response in request.responses] == [
+        (CANDIDATE, "")
+    ]
+    assert found.rejected == ()
+
+
+def test_an_instruction_and_its_input_are_one_turn() -> None:
+    row = {"instruction": "add", "input": "1 and 1", "history": [["hi", "hello"]], "system": "s", "output": "2"}
+    assert contexts(asked(row)) == [[("system", "s"), ("user", "hi"), ("assistant", "hello"), ("user", "add\n1 and 1")]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        chat(user("q"), said("a")),
+        {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+        {"prompt": [user("q"), said("a")]},
+    ],
+    ids=lambda row: next(iter(row)),
+)
+def test_what_the_assistant_said_last_is_left_out(row: dict[str, Any]) -> None:
+    assert contexts(asked(row)) == ASKED
+
+
+def test_what_the_assistant_said_before_stays() -> None:
+    turns = [("user", "q"), ("assistant", "a"), ("user", "r")]
+    assert contexts(asked(chat(user("q"), said("a"), user("r")))) == [turns]
+    assert contexts(asked(chat(user("q"), said("a"), user("r"), said("b")))) == [turns]
+    assert contexts(asked(chat(user("q"), said("a"), {"role": "tool", "content": "t"}))) == [[*turns[:2], ("tool", "t")]]
+
+
+def test_a_system_prompt_is_kept() -> None:
+    rows: list[dict[str, Any]] = [
+        chat(SYSTEM, user("q"), said("a")),
+        {**chat(user("q")), "system": "s"},
+        {**chat(SYSTEM, user("q")), "system": "s"},
+        {"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "q"}]},
+        {"conversations": [{"from": "human", "value": "q"}], "system": "s"},
+        {"instruction": "q", "system": "s"},
+        {"prompt": "q", "system": "s"},
+        {"question": "q", "system_prompt": "s"},
+        {"prompt": [SYSTEM, user("q")], "system": " "},
+    ]
+    for row in rows:
+        assert contexts(asked(row)) == [[("system", "s"), ("user", "q")]]
+
+
+# --- templates that are written out ---------------------------------------------------------------------------------------
+
+LONG = [("user", "q"), ("assistant", "a"), ("user", "r")]
+TEMPLATES = {
+    "plain": ("q", [("user", "q")]),
+    "nemo": (
+        "<extra_id_0>System\ns\n<extra_id_1>User\nq\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr\n<extra_id_1>Assistant\n",
+        [("system", "s"), *LONG],
+    ),
+    "nemo, no system": ("<extra_id_0>System\n\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n", [("user", "q")]),
+    "embedded": ("q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr", LONG),
+    "llama": (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+        [("system", "s"), ("user", "q")],
+    ),
+}
+"""Prompts, and the turns that they stand for."""
+
+SIDES = {"chosen": "good", "rejected": "bad"}
+RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 3)
+ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
+    # Rows by their shape, and whether it takes turns apart that a text holds.
+    "messages": (lambda prompt: chat(user(prompt), said("a")), False),
+    "conversation": (lambda prompt: {"conversation": [user(prompt), said("a")]}, False),
+    "sharegpt": (lambda prompt: {"conversations": talk(prompt)}, False),
+    "steerlm": (lambda prompt: {"conversations": talk(prompt), "mask": "human"}, True),
+    "prompt-response": (lambda prompt: {"prompt": prompt, "response": "a"}, False),
+    "prompt-completion": (lambda prompt: {"prompt": prompt, "completion": "a"}, False),
+    "input-output": (lambda prompt: {"input": prompt, "output": "a"}, False),
+    "alpaca": (lambda prompt: {"instruction": prompt, "output": "a"}, False),
+    "preference": (lambda prompt: {"prompt": prompt, **SIDES}, False),
+    "swift-preference": (lambda prompt: {**chat(user(prompt), said("a")), "rejected_response": "b"}, False),
+    "sharegpt-preference": (
+        lambda prompt: {"conversations": talk(prompt)[:1], **{side: said(text) for side, text in SIDES.items()}},
+        False,
+    ),
+    "nemo-preference": (
+        lambda prompt: {"prompt": prompt, **{f"{side}_response": text for side, text in SIDES.items()}},
+        False,
+    ),
+    "helpsteer2": (lambda prompt: {"prompt": prompt, "response": "a", **RATED}, True),
+    "ultrafeedback": (lambda prompt: {"instruction": prompt, "completions": [{"model": "m", "response": "a"}]}, False),
+    "judgebench": (lambda prompt: {"question": prompt, "response_A": "a", "response_B": "b", "label": "A>B"}, False),
+    "rm-bench": (lambda prompt: {"prompt": prompt, "chosen": ["a"], "rejected": ["b"]}, False),
+    "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, False),
+    "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, False),
+    "processbench": (lambda prompt: {"problem": prompt, "steps": ["a"], "label": -1}, False),
+}
+NO_PROMPTS = {
+    "written-out": "text",
+    "arena": "conversation_a",
+    "openai-preference": "preferred_output",
+    "nemo-rl": "context",
+    "helpsteer3": "context",
+    "rmb": "conversation_input",
+}
+"""Shapes of scored rows whose fields no shape of prompts has."""
+
+
+def talk(prompt: str) -> list[dict[str, str]]:
+    return [{"from": "human", "value": prompt}, {"from": "gpt", "value": "a"}]
+
+
+def test_every_shape_of_scored_rows_is_compared() -> None:
+    assert sorted([*ANSWERED, *NO_PROMPTS]) == sorted(SHAPES)
+    for name in NO_PROMPTS.values():
+        assert not any(shape.looks_like({name: value}) for shape in PROMPT_SHAPES.values() for value in ("q", [user("q")]))
+
+
+def test_a_prompt_is_the_conversation_that_is_scored() -> None:
+    besides: list[dict[str, str]] = [{}, {"system": "s"}]
+    for beside in besides:
+        for template, (prompt, turns) in TEMPLATES.items():
+            for name, (row_of, takes_apart) in ANSWERED.items():
+                row = {**row_of(prompt), **beside}
+                scored = RowShape(name, written_out=True).requests(row)
+                prompts = RowShape(detect([row], PROMPT_SHAPES).name, unanswered=True, written_out=True).requests(row)
+                account_of_a_prompt(prompts)
+                first = [("system", "s")] if beside and turns[0] != ("system", "s") else []
+                if template != "embedded" or takes_apart:
+                    assert contexts(scored) == contexts(prompts) == [[*first, *turns]]
+                else:
+                    assert contexts(scored) == [[*first, ("user", prompt)]]
+
+
+@pytest.mark.parametrize("template", ["nemo", "llama"])
+@pytest.mark.parametrize("name", ["prompt", "input"])
+def test_a_prompt_in_a_template_that_does_not_end_where_the_assistant_begins_is_refused(name: str, template: str) -> None:
+    row_shape = RowShape("prompt", unanswered=True, written_out=True)
+    for prompt in (TEMPLATES[template][0] + "b", TEMPLATES[template][0].replace("\nq", "\nq <extra_id_2> <|eot_id|>")):
+        assert refused(row_shape.requests({name: prompt})) == {CANDIDATE: Reason.WRITTEN_OUT}
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"mask": "nobody"}, Reason.UNKNOWN_ROLE),
+        ({"mask": "Ann", "system": "s", "system_prompt": "t"}, Reason.TWO_SYSTEM_PROMPTS),
+    ],
+    ids=str,
+)
+def test_a_mask_tells_who_asks(more: dict[str, Any], reason: Reason) -> None:
+    row = {"conversations": [{"from": "Ann", "value": "q"}, {"from": "Bob", "value": "a", "label": "quality:1"}]}
+    assert contexts(asked({**row, "mask": "Ann"})) == ASKED
+    assert contexts(requests(SHAPES["steerlm"], {**row, "mask": "Ann"})) == ASKED
+    assert refused(asked({**row, **more})) == {CANDIDATE: reason}
+
+
+@pytest.mark.parametrize("mask", [[0, 1], 5, True, {}, None], ids=str)
+def test_a_mask_that_names_nobody_is_none(mask: object) -> None:
+    row = {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}], "mask": mask}
+    assert detect([row], PROMPT_SHAPES).name == detect([row]).name == "sharegpt"
+    assert contexts(asked(row)) == contexts(requests(SHAPES["sharegpt"], row)) == ASKED
+
+
+# --- which shape -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["question", "problem", "query", "input"])
+def test_of_two_prompts_in_a_row_the_user_says_which(other: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        detect([{"prompt": "q", other: "r"}] * 3, PROMPT_SHAPES)
+    text = str(caught.value)
+    assert f"Keys seen: 'prompt', '{other}'" in text
+    assert "Name the fields with --prompt-column, or choose with --format NAME" in text
+    assert "one of `prompt`, `question`" in text
+    assert contexts(requests(OwnColumns(other, None).shape(), {"prompt": "q", other: "r"})) == [[("user", "r")]]
+
+
+@pytest.mark.parametrize(
+    "row", [{**chat(user("q")), "instruction": "q"}, {**chat(user("q")), "conversations": [{"from": "human", "value": "q"}]}]
+)
+def test_of_two_shapes_the_user_says_which(row: dict[str, Any]) -> None:
+    with pytest.raises(SourceError, match=r"more than one shape: .+Choose one with --format NAME"):
+        detect([row], PROMPT_SHAPES)
+
+
+@pytest.mark.parametrize("row", [{"text": "q"}, {"prompt": None}, {"prompt": 5}, {"messages": "q"}, {}])
+def test_what_is_no_prompt_is_told(row: dict[str, Any]) -> None:
+    with pytest.raises(SourceError, match="no known shape fits these rows") as caught:
+        detect([row], PROMPT_SHAPES)
+    assert "--response-column" not in str(caught.value), "there are no responses yet"
+    assert all(f"\n  {name}: " in str(caught.value) for name in PROMPT_SHAPES)
+
+
+# --- broken rows -----------------------------------------------------------------------------------------------------
+
+
+def test_a_broken_row_has_its_reason() -> None:
+    cases: list[tuple[str, dict[str, Any], Reason]] = [
+        ("messages", {"messages": []}, Reason.NO_MESSAGES),
+        ("messages", {}, Reason.MISSING_FIELD),
+        ("messages", chat(said("a")), Reason.NO_MESSAGES),
+        ("messages", chat(user("")), Reason.EMPTY_CONTENT),
+        ("messages", chat(user(None), said("a")), Reason.EMPTY_CONTENT),
+        ("messages", chat({"role": "nobody", "content": "q"}), Reason.UNKNOWN_ROLE),
+        ("messages", chat("q"), Reason.WRONG_TYPE),
+        ("messages", chat(user("q"), said("a", tool_calls=[{"id": "1"}]), user("r")), Reason.TOOL_CALL),
+        ("sharegpt", {}, Reason.MISSING_FIELD),
+        ("sharegpt", {"conversations": []}, Reason.NO_MESSAGES),
+        ("sharegpt", {"conversations": [{"from": "human"}]}, Reason.MISSING_FIELD),
+        ("sharegpt", {"conversations": [{"from": "nobody", "value": "q"}]}, Reason.UNKNOWN_ROLE),
+        ("alpaca", {}, Reason.MISSING_FIELD),
+        ("alpaca", {"instruction": " ", "input": ""}, Reason.EMPTY_CONTENT),
+        ("alpaca", {"instruction": "q", "history": "no"}, Reason.WRONG_TYPE),
+        ("prompt", {}, Reason.MISSING_FIELD),
+        ("prompt", {"question": None}, Reason.MISSING_FIELD),
+        ("prompt", {"prompt": None}, Reason.EMPTY_CONTENT),
+        ("prompt", {"prompt": " \n"}, Reason.EMPTY_CONTENT),
+        ("prompt", {"prompt": "a\ud800b"}, Reason.LONE_SURROGATE),
+        ("prompt", {"prompt": "q", "system": 5}, Reason.CONTENT_NOT_TEXT),
+        ("prompt", {"prompt": [said("a")]}, Reason.NO_MESSAGES),
+    ]
+    for shape, row, reason in cases:
+        row_requests = requests(PROMPT_SHAPES[shape], row)
+        assert (row_requests.names, row_requests.requests, refused(row_requests)) == ((CANDIDATE,), (), {CANDIDATE: reason})
+
+
+def test_what_is_no_object_has_its_reason_too() -> None:
+    assert refused(RowShape("prompt", unanswered=True).requests(None)) == {"final": Reason.NOT_AN_OBJECT}
+
+
+WORDS = st.sampled_from(["system", "user", "assistant", "human", "gpt", "", " ", "q", "a\ud800b"])
+TURN = st.dictionaries(st.sampled_from(["role", "content", "from", "value", "tool_calls"]), WORDS | st.none(), max_size=4)
+KEYS = ["messages", "conversations", "instruction", "input", "history", "prompt", "question", "system", "system_prompt"]
+VALUES = st.none() | st.integers() | WORDS | st.lists(TURN | WORDS, max_size=4)
+ROWS = VALUES | st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
+
+
+@given(ROWS, st.sampled_from([*PROMPT_SHAPES.values(), OwnColumns("prompt", None, "system").shape()]))
+def test_any_row_asks_once_or_says_why_not(row: object, shape: Shape) -> None:
+    row_requests = requests(shape, row)
+    assert len(row_requests.names) == 1
+    if row_requests.requests:
+        account_of_a_prompt(row_requests)
+        assert all(turn.content.strip() and turn.content.encode() for turn in row_requests.requests[0].context)
+    else:
+        account(row_requests)
+
+
+# --- one's own columns, and principles -------------------------------------------------------------------------------
+
+
+def test_a_prompt_in_a_column_of_ones_own() -> None:
+    row = {"task": {"question": "q", "system": "s"}, "prompt": "another"}
+    shape = OwnColumns("task.question", None, "task.system").shape()
+    account_of_a_prompt(requests(shape, row))
+    assert contexts(requests(shape, row)) == [[("system", "s"), ("user", "q")]]
+    assert contexts(requests(shape, {"task": {"question": [user("q"), said("a")]}})) == ASKED
+    assert refused(requests(shape, {"task": {}})) == {CANDIDATE: Reason.MISSING_FIELD}
+    assert (shape.looks_like(row), shape.looks_like({"prompt": "q"})) == (True, False)
+
+
+def test_a_column_that_no_row_has_is_a_slip_of_the_pen() -> None:
+    OwnColumns("q", None).check([{"q": "x"}, {}])
+    with pytest.raises(SourceError, match="none of the 2 rows looked at has 'q'"):
+        OwnColumns("q", None).check([{"p": "x"}, {}])
+
+
+@pytest.mark.parametrize("own", [None, OwnColumns("prompt", None)])
+def test_a_prompt_has_what_it_is_judged_by(own: OwnColumns | None) -> None:
+    shape = RowShape("prompt", own_columns=own, principle_column="rubric.text", unanswered=True)
+    (item,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
+    (two,) = shape.requests({"prompt": "q", "rubric": {"text": ["be brief", "be kind"]}}).requests
+    (none,) = shape.requests({"prompt": "q"}).requests
+    assert (item.principles, two.principles, none.principles) == (("be brief",), ("be brief", "be kind"), ())
+    assert len({request.prompt_hash for request in (item, two, none)}) == 3
+    for bad in (5, "", ["be brief", 5], {"be": "brief"}):
+        assert refused(shape.requests({"prompt": "q", "rubric": {"text": bad}})) == {CANDIDATE: Reason.WRONG_TYPE}
+
+
+def test_how_rows_are_read_travels() -> None:
+    shape = RowShape("prompt", own_columns=OwnColumns("q", None), principle_column="rubric", unanswered=True)
+    assert pickle.loads(pickle.dumps(shape)) == shape
+
+
+def test_the_same_row_answered_and_to_be_answered() -> None:
+    row = chat(user("q"), said("a"))
+    assert contexts(RowShape("messages").requests(row)) == contexts(RowShape("messages", unanswered=True).requests(row))
+    assert RowShape("messages").requests(row).names == ("final",)

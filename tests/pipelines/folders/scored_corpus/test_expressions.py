@@ -1,0 +1,509 @@
+"""What a condition may be, and what is said of one that may not."""
+
+import contextlib
+import json
+import pickle
+import re
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from actors.errors import ExpressionError
+from pipelines.folders.run_folder.carried_columns import scalar_column
+from pipelines.folders.run_folder.columns import Columns
+from pipelines.folders.scored_corpus.expressions import Condition, Evaluator, Ranking
+from pipelines.results.filtering.filter_step import ResponseEvaluator
+from pipelines.settings.run_settings import ChoiceSettings
+
+CARRIED = pa.schema(
+    [
+        ("record", pa.large_binary()),
+        ("topic", pa.string()),
+        ("n", pa.int64()),
+        ("seen", pa.timestamp("us", "UTC")),
+        ("Reward", pa.string()),
+        ("order", pa.string()),
+        ("half", pa.float16()),
+        ("kinds", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
+COLUMNS = Columns(CARRIED, ("helpfulness", "correctness", "odd-name"), "")
+
+
+def refused(text: str, columns: Columns = COLUMNS) -> str:
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check(text, columns.ours_first)
+    assert text in str(caught.value)
+    assert "scores.correctness: DOUBLE" in str(caught.value)
+    return str(caught.value).split("\n")[0]
+
+
+def test_a_condition_and_the_columns_that_it_needs() -> None:
+    cases: list[tuple[str, tuple[str, ...]]] = [
+        ("reward >= 1.0 and scores.correctness > 2.5", ("reward", "scores")),
+        ("status == 'scored'", ("status",)),
+        ("response_name = 'chosen'", ("response_name",)),
+        ("reward is not null and topic in ('a','b')", ("reward", "topic")),
+        ("REWARD > 1 or prompt_tokens not between 1 and 2", ("reward", "prompt_tokens")),
+        ("true", ("row",)),
+        ("not truncated -- every turn was read", ("truncated",)),
+        ("topic.lower() = 'a'", ("topic",)),
+        ("seen > '2026-01-01' or seen > timestamp '2026-01-01'", ("seen",)),
+        ("case when reward > 1 then n > 1.5 else n % 10 = 0 end", ("reward", "n")),
+        ('"order" = \'x\' or scores."odd-name" > 1', ("scores", "order")),
+        ("coalesce(reward, 0) > 1 and reason in ('too_long', null)", ("reward", "reason")),
+        ("hash(row) % 10 = 0", ("row",)),
+        ("try(decode(record))->>'$.meta.lang' = 'en'", ("record",)),
+        ("len(list_filter([1.0, 2.0], lambda x: x > reward)) > 1", ("reward",)),
+        ("topic ~ '^a' and topic like 'a%' and kinds = 'k'", ("topic", "kinds")),
+        ("try_cast(topic as double) > 1", ("topic",)),
+    ]
+    for text, columns in cases:
+        flat = tuple(name for name in columns if name in COLUMNS.carried.names and name != "record")
+        checked = Condition.check(text, COLUMNS.ours_first)
+        assert (checked.text, checked.flat) == (text, flat)
+        assert checked.columns == ((*columns, "record") if flat else columns)
+
+
+def test_only_like_is_compared_with_like() -> None:
+    for text in (
+        "reward >= 'abc'",
+        "reward >= '1'",
+        "scores.correctness > '2'",
+        "status = 1",
+        "status = true",
+        "truncated = 1",
+        "topic in ('a', 1)",
+        "reward between '1' and '2'",
+        "not (n = 1 or reward = '1')",
+        "coalesce(reward, '0') > 1",
+        "reward = case when truncated then 1 else 'a' end",
+        "record = 'x'",
+    ):
+        assert "only like can be compared with like" in refused(text)
+
+
+def test_the_message_names_the_two_types() -> None:
+    assert "scores.correctness is DOUBLE, '2' is VARCHAR" in refused("reward > 1 and scores.correctness > '2'")
+
+
+@pytest.mark.parametrize("text", ["reward", "1", "null", "topic || 'a'"])
+def test_a_condition_is_true_or_false(text: str) -> None:
+    assert "must be BOOLEAN" in refused(text)
+
+
+@pytest.mark.parametrize("text", ["status and truncated", "not status", "case when topic then true end"])
+def test_text_is_neither_true_nor_false(text: str) -> None:
+    assert "must be BOOLEAN" in refused(text)
+
+
+def test_one_condition_and_nothing_more() -> None:
+    for text in (
+        "",
+        "true; select 1",
+        "true) or (true",
+        "reward > 1 as x",
+        "true, true",
+        "true from t",
+        "true where true",
+        "distinct true",
+        "true limit 3",
+        "true union select true",
+        "reward >",
+    ):
+        refused(text)
+
+
+def test_a_condition_looks_at_one_response() -> None:
+    for text in (
+        "count(*) > 1",
+        "reward > max(reward)",
+        "row_number() over () > 1",
+        "reward > (select max(reward) from rows_of_the_filter)",
+        "exists (from read_csv('/etc/passwd'))",
+        "reward = any([1, 2])",
+        "unnest([true])",
+        "COLUMNS('rew.*') > 1",
+        "*",
+        "reward = ?",
+        "read_text('/etc/passwd') = 'x'",
+        "nextval('s') = 1",
+        "currval('s') = 1",
+        "true,",
+    ):
+        refused(text)
+
+
+def test_a_condition_comes_out_the_same_every_time() -> None:
+    texts: list[str] = [
+        *(
+            "random() < 0.5",
+            "uuid() is null",
+            "now() > seen",
+            "sleep_ms(1) = 1",
+            "current_timestamp > seen",
+            "today() > seen",
+        ),
+        *("CURRENT_DATE > seen", '"current_date" > seen', "localtime is null", "current_localtimestamp() is null"),
+        *(
+            "age(seen) is null",
+            "AGE(seen) is null",
+            '"Age"(seen) is null',
+            "NOW() > seen",
+            "seen.age() is null",
+            "main.age(seen) is null",
+            "ago(interval 1 day) < seen",
+        ),
+        *("user = 'x'", "current_catalog = 'x'", "current_user = 'x'", "current_schema() = 'x'", "current_database() = 'x'"),
+        *(
+            "version() = 'x'",
+            "system.main.version() = 'x'",
+            "pg_postmaster_start_time() is null",
+            "getvariable('x') is null",
+        ),
+        *("current_setting('threads') = 1", "txid_current() = 1"),
+        *("list_filter([1], lambda x: x > random()) = [1]", "case when now() > seen then true end"),
+    ]
+    for text in texts:
+        assert "hash(row)" in refused(text)
+
+
+def test_of_the_functions_of_the_catalogue_only_those_of_their_arguments_are_taken() -> None:
+    """A later DuckDB may have a function more that tells the time or reads the session; this test then names it."""
+    functions = duckdb.execute(
+        "select function_name, len(parameters) from duckdb_functions() "
+        "where function_type in ('scalar', 'macro') and regexp_matches(function_name, '^[a-z_0-9]+$') "
+        "and (stability <> 'CONSISTENT' or len(parameters) = 0 and varargs is null)"
+    ).fetchall()
+    taken: set[str] = set()
+    for name, length in functions:
+        with contextlib.suppress(ExpressionError):
+            Condition.check(f"{name}({', '.join(['null'] * length)}) is null", COLUMNS.ours_first)
+            taken.add(name)
+    assert len(functions) > 40
+    assert taken <= {"pi", "list_value", "list_pack", "map"}
+
+
+def test_no_macro_is_taken_whose_body_depends_on_more_than_its_arguments() -> None:
+    """A later DuckDB may have a macro more that calls the clock or reads the catalogue; this test then names it."""
+    functions = duckdb.execute("select function_name from duckdb_functions() where stability <> 'CONSISTENT'").fetchall()
+    changing = {name for (name,) in functions} | {"select", "current_timestamp", "current_date", "version"}
+    macros = duckdb.execute(
+        "select function_name, len(parameters), macro_definition from duckdb_functions() where function_type = 'macro'"
+    ).fetchall()
+    calls: set[str] = set()
+    for _ in range(3):  # a macro may call another one
+        for name, length, body in macros:
+            if changing.intersection(re.findall(r"\w+", body.lower())):
+                changing.add(name)
+                calls.add(f"{name}({', '.join(['null'] * length)}) is null")
+    assert {"ago(null) is null", "pg_sleep(null) is null", "pg_get_constraintdef(null, null) is null"} <= calls
+    for call in calls:
+        with pytest.raises(ExpressionError):
+            Condition.check(call, COLUMNS.ours_first)
+
+
+@pytest.mark.parametrize("name", ["user", "error", "version", "localtime"])
+def test_a_column_may_be_called_as_a_function_is(name: str) -> None:
+    assert Condition.check(f"{name} > 1", pa.schema([(name, pa.int64())])).columns == (name,)
+    if name in ("error", "version"):
+        assert f"there is no column {name}" in refused(f"{name} > 1")
+
+
+def test_what_is_made_of_a_row_alone_is_taken() -> None:
+    for text in (
+        "age(seen, timestamp '2026-01-01') > interval 1 day",
+        "split_part(topic, ' ', 1) = 'b' and nullif(n, 1) > 2",
+        "list_reverse([reward, 1.0])[1] > 1 and pi() > reward",
+        "date_trunc('day', seen) > '2026-01-01'",
+        "map {'a': 1}['a'] = 1 and {'a': n}.a = 1",
+        "rows_of_the_filter.reward > 1",
+        "if(n > 1, true, false)",
+    ):
+        assert Condition.check(text, COLUMNS.ours_first).text == text
+
+
+@pytest.mark.parametrize("text", ["seen > 'yesterday'", "reward + 'abc' > 1", "cast('x' as double) > reward"])
+def test_constants_are_converted_before_any_work(text: str) -> None:
+    refused(text)
+
+
+def test_an_endless_condition_is_refused() -> None:
+    assert "depth" in refused("reward" + " + 1" * 900 + " > 1")
+
+
+def test_an_unknown_column_is_named_and_the_others_listed() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("score > 1", COLUMNS.ours_first)
+    assert str(caught.value).split("\n") == [
+        "the condition can't be used: there is no column score",
+        "  score > 1",
+        "Did you mean scores?",
+        "A field that was null in the first rows, or of several types, has no column: ask the record itself: "
+        "try_cast(decode(record)->>'$.\"score\"' as double) is the number, decode(record)->>'$.\"score\"' the text",
+        "The columns are:",
+        "  row: VARCHAR",
+        "  response_name: VARCHAR",
+        "  prompt_hash: VARCHAR",
+        "  reward: DOUBLE",
+        "  scores.helpfulness: DOUBLE",
+        "  scores.correctness: DOUBLE",
+        '  scores."odd-name": DOUBLE',
+        "  status: VARCHAR",
+        "  reason: VARCHAR",
+        "  prompt_tokens: INTEGER",
+        "  truncated: BOOLEAN",
+        "  record: BLOB",
+        "  topic: VARCHAR",
+        "  n: BIGINT",
+        "  seen: TIMESTAMP WITH TIME ZONE",
+        '  "order": VARCHAR',
+        "  kinds: VARCHAR",
+    ]
+
+
+def test_an_unknown_score_is_named() -> None:
+    assert '"wit"' in refused("scores.wit > 1")
+    for schema in (COLUMNS.ours_first, pa.schema([("scores", pa.struct([("wit", pa.float64())]))])):
+        with pytest.raises(ExpressionError, match=r"there is no column score\n  score.wit > 1\nDid you mean scores\?"):
+            Condition.check("score.wit > 1", schema)
+
+
+def test_double_quotes_around_text_are_recognised() -> None:
+    with pytest.raises(ExpressionError, match="in single quotes: 'scored'"):
+        Condition.check('status = "scored"', COLUMNS.ours_first)
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("status = scored", COLUMNS.ours_first)
+    assert "single quotes" not in str(caught.value)
+
+
+def test_a_field_inside_another_is_told_where_it_is() -> None:
+    nested = Columns(pa.schema([("record", pa.large_binary()), ("topic", pa.string())]), ("correctness",), "")
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("reward > 1 and meta.info.k > 5", nested.ours_first)
+    message = str(caught.value)
+    assert "there is no column meta\n" in message
+    way = "json_extract_string(decode(record), '$.meta.info.k')"
+    assert f"{way} is text; cast({way} as double) a number" in message
+    Condition.check(f"cast({way} as double) > 5", nested.ours_first)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "met"),
+    [
+        (Condition, "note = 'x'", [None, True]),
+        (Condition, "length(note) > 0 and reward > 1", [None, True]),
+        (Condition, "note in ('x', 'y')", [None, True]),
+        (Condition, "note is null", [True, False]),
+        (Ranking, "length(note)", [None, 1]),
+    ],
+)
+def test_a_field_that_is_null_in_the_first_rows_is_read_in_the_record(
+    kind: type[Condition | Ranking], text: str, met: list[object]
+) -> None:
+    schema = pa.schema([("reward", pa.float64()), ("record", pa.large_binary())])
+    with pytest.raises(ExpressionError, match="there is no column note\n") as caught:
+        kind.check(text, schema)
+    way = "decode(record)->>'$.\"note\"'"
+    why = "A field that was null in the first rows, or of several types, has no column: ask the record itself: "
+    assert f"{why}try_cast({way} " in str(caught.value)
+    checked = kind.check(text.replace("note", f"({way})"), schema)
+    rows = pa.table([[2.0, 2.0], [b'{"note": null}', b'{"note": "x"}']], schema=schema)
+    assert Evaluator({"met": checked.text}, checked.columns, checked.flat)(rows).column("met").to_pylist() == met
+
+
+def test_of_a_parquet_corpus_no_record_is_asked() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        Condition.check("note = 'x'", pa.schema([("reward", pa.float64()), ("record", pa.binary())]))
+    assert "decode" not in str(caught.value)
+
+
+def test_our_columns_have_their_prefix() -> None:
+    columns = Columns(CARRIED, ("correctness",), "judge_")
+    assert Condition.check("judge_reward > 1 and judge_scores.correctness > 1", columns.ours_first).columns == (
+        "judge_reward",
+        "judge_scores",
+    )
+    with pytest.raises(ExpressionError, match="judge_reward: DOUBLE"):
+        Condition.check("reward > 1", Columns(pa.schema([]), ("correctness",), "judge_").ours_first)
+
+
+def table(**columns: pa.Array) -> pa.Table:
+    names = COLUMNS.schema.names
+    length = len(next(iter(columns.values())))
+    values = [columns.get(name, pa.nulls(length, COLUMNS.schema.field(name).type)) for name in names]
+    return pa.table(values, schema=COLUMNS.schema)
+
+
+def evaluated(text: str, rows: pa.Table) -> list[bool]:
+    met: list[bool] = [
+        bool(value) for value in evaluator(Condition.check(text, COLUMNS.ours_first))(rows).column("met").to_pylist()
+    ]
+    return met
+
+
+def evaluator(condition: Condition) -> Evaluator:
+    return Evaluator({"met": condition.sql}, condition.columns)
+
+
+def test_null_is_not_met() -> None:
+    rows = table(reward=pa.array([2.0, None, 0.0]))
+    assert evaluated("reward > 1", rows) == [True, False, False]
+    assert evaluated("not (reward > 1)", rows) == [False, False, True]
+    assert evaluated("reward is null", rows) == [False, True, False]
+
+
+def test_of_two_names_that_differ_in_case_ours_counts() -> None:
+    rows = table(reward=pa.array([2.0, 0.0]), Reward=pa.array(["x", "y"]))
+    assert evaluated("Reward > 1", rows) == [True, False]
+
+
+BOTH = pa.schema([("record", pa.large_binary()), ("Quality", pa.int64()), ("quality", pa.int64())])
+
+
+def test_a_name_that_two_columns_have_but_for_case_is_refused() -> None:
+    """DuckDB would read the first of them, also for the exact name of the other one, in double quotes."""
+    is_jsons: list[bool] = [True, False]
+    for name in ("quality", '"quality"', "Quality", '"Quality"', "QUALITY", "rows_of_the_filter.quality"):
+        for is_json in is_jsons:
+            columns = Columns(BOTH if is_json else pa.schema(list(BOTH)[1:]), ("score",), "")
+            for checked in (Condition, Ranking):
+                with pytest.raises(ExpressionError, match="'Quality' and 'quality'") as refusal:
+                    checked.check(f"{name} > 3" if checked is Condition else name, columns.ours_first)
+                assert ("decode(record)->>" in str(refusal.value)) is is_json
+            assert Condition.check("reward > 3", columns.ours_first).columns == ("reward",)
+
+
+def test_the_record_tells_names_apart_that_differ_in_case() -> None:
+    columns = Columns(BOTH, ("score",), "")
+    with pytest.raises(ExpressionError) as refusal:
+        Condition.check('"quality" > 3', columns.ours_first)
+    (of_record,) = re.findall(r"try_cast\S+ as double\)", str(refusal.value))
+    condition = Condition.check(f"{of_record} > 3", columns.ours_first)
+    rows = pa.table({"record": pa.array([b'{"Quality": 5}', b'{"quality": 5}'], pa.large_binary())})
+    assert evaluator(condition)(rows).column("met").to_pylist() == [None, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["meta.quality > 3", "meta['Quality'] > 3", "(meta).quality > 3", "len(list_filter(many, lambda x: x.quality > 3)) > 0"],
+)
+def test_a_field_whose_name_another_has_but_for_case_is_refused(text: str) -> None:
+    both = pa.struct([("Quality", pa.int64()), ("quality", pa.int64()), ("n", pa.int64())])
+    columns = Columns(pa.schema([("meta", both), ("many", pa.list_(both))]), ("score",), "")
+    with pytest.raises(ExpressionError, match="'Quality' and 'quality'"):
+        Condition.check(text, columns.ours_first)
+    assert Condition.check("meta.n > 3", columns.ours_first).columns == ("meta",)
+
+
+def test_a_value_under_another_spelling_of_a_columns_name_is_no_null() -> None:
+    """The column is of the first rows' spelling."""
+    columns = Columns(pa.schema([("record", pa.large_binary()), ("Quality", pa.int64())]), ("score",), "")
+    records = [b'{"Quality": 5}', b'{"x": 1}', b'{"quality": null}', b'{"quality": 5}']
+    rows = pa.table({"record": pa.array(records, pa.large_binary()), "Quality": pa.array([5, None, None, None], pa.int64())})
+    condition = Condition.check("quality > 3", columns.ours_first)
+    evaluate = Evaluator({"met": condition.sql}, condition.columns, condition.flat)
+    assert evaluate(rows.slice(0, 3)).column("met").to_pylist() == [True, None, None]
+    with pytest.raises(ExpressionError, match=re.escape("a row has 5 for quality, and the column Quality is null there")):
+        evaluate(rows)
+
+
+def test_rows_stay_in_order_in_whatever_pieces_they_come() -> None:
+    numbers = table(n=pa.array(range(10_000)))
+    pieces = pa.concat_tables([numbers.slice(index, 37) for index in range(0, 10_000, 37)])
+    assert evaluated("n % 7 = 3", pieces) == [number % 7 == 3 for number in range(10_000)]
+
+
+def test_a_moment_in_text_is_utc_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    moments = pa.array([0, 1], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    assert evaluated("seen > '1970-01-01 00:00:00'", table(seen=moments)) == [False, True]
+
+
+def test_a_value_that_cannot_be_computed_with_is_an_error() -> None:
+    rows = table(topic=pa.array(["1", "x"]))
+    evaluate = evaluator(Condition.check("cast(topic as double) > 0", COLUMNS.ours_first))
+    with pytest.raises(ExpressionError, match="try_cast"):
+        evaluate(rows)
+    assert evaluated("try_cast(topic as double) > 0", rows) == [True, False]
+
+
+def test_an_evaluator_is_used_again_and_a_condition_travels() -> None:
+    condition = pickle.loads(pickle.dumps(Condition.check("reward > 1", COLUMNS.ours_first)))
+    evaluate = evaluator(condition)
+    assert evaluate(table(reward=pa.array([2.0]))).to_pylist() == [{"met": True}]
+    assert evaluate(table(reward=pa.array([0.0, 2.0]))).to_pylist() == [{"met": False}, {"met": True}]
+    assert evaluate(table(reward=pa.array([], pa.float64()))).to_pylist() == []
+
+
+@pytest.mark.parametrize("text", ["reward", "0.7 * scores.helpfulness + n", "length(topic) -- a comment", "1", "-reward"])
+def test_a_ranking_is_a_number(text: str) -> None:
+    assert Ranking.check(text, COLUMNS.ours_first).text == text
+
+
+def test_a_ranking_that_cant_be_used_is_told() -> None:
+    cases: list[tuple[str, str]] = [
+        ("topic", "it is VARCHAR, and a ranking must be a number"),
+        ("reward > 1", "it is BOOLEAN, and a ranking must be a number"),
+        ("reward, n", "a ranking is exactly one expression"),
+        ("avg(reward)", "a filter looks at one response at a time"),
+        ("random()", "has another value each time"),
+        ("rewards", "there is no column rewards\n  rewards\nDid you mean reward?\n"),
+    ]
+    for text, says in cases:
+        with pytest.raises(ExpressionError, match=re.escape(says)) as caught:
+            Ranking.check(text, COLUMNS.ours_first)
+        assert str(caught.value).startswith("the ranking can't be used: ")
+
+
+MISFITS = [
+    (4, 4.5, "4.5"),
+    (4, 2**70, str(2**70)),
+    (4, "many", '"many"'),
+    ("a", 5, "5"),
+    (0.5, True, "true"),
+    (True, 1, "1"),
+]
+
+
+def test_a_value_that_its_column_cant_hold_is_named_and_never_null() -> None:
+    """The column has the type of the first rows; of later ones the record alone is whole."""
+    for first, later, written in MISFITS:
+        rows: list[dict[str, object]] = [{"x": first}, {"x": None}, {}, {"x": later}]
+        kind = pa.array([first]).type
+        columns = Columns(pa.schema([("record", pa.large_binary()), ("x", kind)]), ("score",), "")
+        checked = Condition.check("x is not null and status = 'scored'", columns.ours_first)
+        records = pa.array([json.dumps(row).encode() for row in rows] + [b"{", None], pa.large_binary())
+        held = scalar_column([row.get("x") for row in rows] + [None, None], kind)
+        table = pa.table({"record": records, "x": held, "status": ["scored"] * 6})
+        evaluate = Evaluator({"met": checked.sql}, checked.columns, checked.flat)
+        assert evaluate(table.slice(0, 3)).column("met").to_pylist() == [True, False, False]
+        assert evaluate(table.slice(4)).column("met").to_pylist() == [False, False]
+        with pytest.raises(
+            ExpressionError, match=rf"a row has {re.escape(written)} for x, and .* the type \({kind}\) of the first rows"
+        ) as error:
+            evaluate(table)
+        pieces = re.findall(r"try_cast.* as double\)|decode\(record\)->>\S+", str(error.value))
+        assert len(pieces) == 2
+        for text in pieces:
+            value = Evaluator({"value": text}, Condition.check(f"({text}) is null", columns.ours_first).columns)(
+                table.slice(0, 4)
+            )
+            if isinstance(first, int | float) and isinstance(later, float):
+                assert value.column("value").to_pylist()[-1] in (later, str(later))
+
+
+def test_what_a_ranking_and_a_filter_need_is_in_the_record_too() -> None:
+    columns = Columns(pa.schema([("record", pa.large_binary()), ("n", pa.int64())]), ("score",), "")
+    judge = ResponseEvaluator.of(ChoiceSettings(by="n", top_fraction=0.5), "", columns.ours_first)
+    assert {"record", "n"} <= judge.columns
+    table = pa.table(
+        {
+            "record": pa.array([b'{"n": 4}', b'{"n": 4.5}'], pa.large_binary()),
+            "n": pa.array([4, None]),
+            **{name: ["x", "x"] for name in ("row", "response_name", "status", "reason")},
+        }
+    )
+    with pytest.raises(ExpressionError, match=r"a row has 4\.5 for n"):
+        judge.evaluate(0, 0, table, judge.compile())

@@ -1,0 +1,515 @@
+"""From a scored folder to results: what is graded, what isn't and why, which benchmark it is, and what is written."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import pipelines
+from actors.errors import GateFailed, OutputError, RunStopped, SettingsError, SourceError
+from pipelines.cli.app import cli
+from pipelines.data.formats import RowShape
+from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.folders.run_folder.part import Counts
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.folders.scored_corpus.summary import summarise
+from pipelines.results.evaluation import evaluate_corpus
+from pipelines.results.evaluation.evaluate_corpus import evaluate
+from pipelines.results.evaluation.gate import compare, junit
+from pipelines.results.evaluation.saved_results import read_results
+from pipelines.results.filtering.filter_corpus import keep
+from pipelines.settings.evaluate_settings import EvaluateSettings
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import FilterSettings
+from tests.support.candidates import judged_corpus, scored_corpus
+from tests.support.corpora import lines, settings, write
+from tests.support.lost_leases import take_over
+
+Rewards = Sequence[Sequence[float | None]]
+
+
+def preferences(folder: Path, rewards: Rewards, **fields: Sequence[object]) -> str:
+    """A scored corpus of a chosen and a rejected response a row, with these rewards."""
+    rows = [
+        {"prompt": f"p{at}", "chosen": "good", "rejected": "bad", **{name: values[at] for name, values in fields.items()}}
+        for at in range(len(rewards))
+    ]
+    return judged_corpus(folder, rows, rewards, RowShape("preference"), parquet=True)
+
+
+def run(*scored: str, **options: object) -> Any:
+    return evaluate(build(EvaluateSettings, {"scored": scored, **options}))
+
+
+def figures(folder: Path) -> Mapping[str, Any]:
+    (saved,) = read_results(str(folder))
+    return {figure["name"]: figure for figure in saved.figures}
+
+
+def test_every_item_is_graded_or_listed_with_its_reason(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 2.0), (3.0, None), (1.0, 1.0)])
+    (evaluation,) = run(scored, output=str(tmp_path / "e"))
+    (counts,) = evaluation.subsets.values()
+    assert (counts.items, counts.graded, counts.tied, counts.reasons) == (4, 3, 1, {"rejected: too_long": 1})
+    assert (evaluation.coverage, evaluation.tie_rate) == (0.75, 1 / 3)
+    assert figures(tmp_path / "e")["accuracy"]["value"] == pytest.approx(1 / 3), (
+        "of those with a grade: never silently wrong"
+    )
+    items = pq.read_table(tmp_path / "e" / "items-00000.parquet").to_pylist()
+    assert [(item["in_order"], item["reason"]) for item in items] == [
+        (1.0, None),
+        (0.0, None),
+        (None, "rejected: too_long"),
+        (0.0, None),
+    ]
+    assert dict(items[0]["rewards"]) == {"chosen": 2.0, "rejected": 1.0}
+    table = (tmp_path / "e" / "table.md").read_text()
+    assert "Coverage 75.0%, ties 33.3%" in table
+    assert "Without a grade: 1 of all: rejected: too_long" in table
+
+
+def with_noise(scored: str, largest: float) -> str:
+    """A scored corpus whose run has measured the noise of batching."""
+    manifest = Path(scored) / "manifest.json"
+    document = json.loads(manifest.read_text())
+    document["summary"] = {**(document["summary"] or {}), "work": {"noise": {"largest": largest, "responses": 22}}}
+    manifest.write_text(json.dumps(document))
+    return scored
+
+
+def test_the_items_that_the_noise_of_batching_may_decide_are_counted_and_named(tmp_path: Path) -> None:
+    rewards = [(2.0, 1.0), (1.0, 1.0 + 3e-6), (3.0, None), (1.0, 1.0), (1.0, 1.0 + 5e-6), (2.0 + 1e-6, 2.0)]
+    scored = with_noise(preferences(tmp_path / "s", rewards), 1e-6)
+    (evaluation,) = run(scored, output=str(tmp_path / "e"))
+    names = [row["row"] for row in pq.read_table(tmp_path / "e" / "items-00000.parquet").to_pylist()]
+    assert evaluation.noise.names == (names[1], names[5])
+    said = (
+        "2 of 5 items are decided by 4e-06 or less, the noise of batching in this run (22 responses were asked twice, and "
+        f"their rewards differ by up to 1e-06): {names[1]}, {names[5]}"
+    )
+    assert said in evaluation.caveats
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    (document,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
+    assert (document["noise"]["items"], document["noise"]["difference"]) == (2, 4e-6)
+    closest = [row["closest"] for row in pq.read_table(tmp_path / "e" / "items-00000.parquet").to_pylist()]
+    assert closest == pytest.approx([1.0, 3e-6, None, 0.0, 5e-6, 1e-6])
+
+
+def test_of_what_was_never_measured_nothing_is_said_of_noise(tmp_path: Path) -> None:
+    (evaluation,) = run(preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 1.0 + 1e-9)]))
+    assert (evaluation.noise, evaluation.as_json()["noise"]) == (None, None)
+    assert not any("noise" in caveat for caveat in evaluation.caveats)
+
+
+def test_an_evaluation_says_that_noise_decides_nothing(tmp_path: Path) -> None:
+    (evaluation,) = run(with_noise(preferences(tmp_path / "s", [(2.0, 1.0)] * 3), 1e-6))
+    assert any(caveat.startswith("No item is decided by 4e-06 or less") for caveat in evaluation.caveats)
+
+
+def test_a_reward_that_is_no_number_is_no_grade(tmp_path: Path) -> None:
+    """NaN > 1 is false, and would count as wrong. Runs of Assay don't write such rewards; what was made otherwise may."""
+    (evaluation,) = run(preferences(tmp_path / "s", [(2.0, 1.0), (math.nan, 1.0), (math.inf, 1.0)]))
+    (counts,) = evaluation.subsets.values()
+    assert (counts.graded, counts.reasons) == (1, {"failed: not_finite": 2})
+    assert evaluation.figures[0].value == 1.0
+
+
+@pytest.mark.parametrize("benchmark", ["pairs", "reward-bench", "reward-bench-2", "rmb"])
+def test_a_pair_whose_sides_answer_different_prompts_has_no_grade(benchmark: str, tmp_path: Path) -> None:
+    def side(question: str, answer: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+    rows = [{"chosen": side("p", f"good {at}"), "rejected": side("q" * (at < 3) or "p", "bad")} for at in range(10)]
+    scored = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "s"))
+    (evaluation,) = run(scored, benchmark=benchmark, partial=True, output=str(tmp_path / "e"))
+    (counts,) = evaluation.subsets.values()
+    assert (counts.items, counts.graded) == (10, 7)
+    assert counts.reasons == {"not compared: rejected answers another prompt than chosen": 3}
+    labels = summarise(Parts(scored), read_manifest(scored).columns, Counts(10, 20)).labels  # type: ignore[union-attr]
+    assert labels["pairs"] == counts.graded, "as `score` counts the labels"
+
+
+def test_each_subset_has_its_counts_and_its_figure(tmp_path: Path) -> None:
+    rewards = [(2.0, 1.0), (1.0, 1.0), (3.0, None), (1.0, 2.0), (2.0, 0.0)]
+    scored = preferences(tmp_path / "s", rewards, subset=["x", "x", "x", "y", "x"])
+    run(scored, output=str(tmp_path / "e"))
+    (evaluation,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
+    assert evaluation["subsets"]["x"] == {
+        "items": 4,
+        "expected": None,
+        "graded": 3,
+        "tied": 1,
+        "reasons": {"rejected: too_long": 1},
+        "rejected": 1,
+        "failed": 0,
+        "coverage": 0.75,
+        "correct": pytest.approx(2),
+        "value": pytest.approx(2 / 3),
+        "low": pytest.approx(0.208, abs=1e-3),
+        "high": pytest.approx(0.939, abs=1e-3),
+        "convention": "a tie is wrong",
+    }
+    assert (evaluation["subsets"]["y"]["correct"], evaluation["subsets"]["y"]["coverage"]) == (0, 1)
+    (alone,) = run(preferences(tmp_path / "t", rewards))
+    assert alone.as_json()["subsets"]["all"]["correct"] == pytest.approx(2), "the headline is that of the only subset"
+
+
+def test_another_number_of_items_than_the_published_files_is_said(tmp_path: Path) -> None:
+    row = {"question": "?", "response_A": "a", "response_B": "b", "label": "A>B", "response_model": "m"}
+    counts = {"mmlu-pro-law": 154, "livebench-reasoning": 98, "livebench-math": 56, "livecodebench": 41}
+    rows = [{**row, "source": source, "pair_id": f"{source}{at}"} for source, count in counts.items() for at in range(count)]
+    scored = judged_corpus(
+        tmp_path / "s", rows, [(1.0, 0.0)] * len(rows), RowShape("judgebench"), parquet=True, part_rows=400
+    )
+    (evaluation,) = run(scored, output=str(tmp_path / "e"))
+    said = (
+        "The numbers of items are those of no published file: gpt (coding 41 instead of 42), claude (coding 41 instead "
+        "of 31, math 56 instead of 34, reasoning 98 instead of 51)."
+    )
+    assert evaluation.split is None
+    assert evaluation.caveats == [said]
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    rows += [{**row, "source": "livecodebench", "pair_id": "last"}]
+    whole = judged_corpus(
+        tmp_path / "w", rows, [(1.0, 0.0)] * len(rows), RowShape("judgebench"), parquet=True, part_rows=400
+    )
+    (evaluation,) = run(whole)
+    assert (evaluation.split, evaluation.caveats) == ("gpt", [])
+
+
+def test_results_tell_what_was_evaluated(tmp_path: Path) -> None:
+    data = lines([{"prompt": "p", "chosen": "good", "rejected": "bad"}])
+    corpus = write(tmp_path / "c.jsonl", data)
+    run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
+    (evaluation,) = json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"]
+    assert evaluation["files"] == [
+        {
+            "name": "c.jsonl",
+            "size": len(data),
+            "fingerprint": f"blake2b:{hashlib.blake2b(data, digest_size=16).hexdigest()}",
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "published": None,
+        }
+    ]
+    assert evaluation["model"] == evaluation["identity"]["model"] == "tiny-attributes"
+    corpus.write_bytes(data + data)
+    (evaluation,) = run(str(tmp_path / "s"))
+    assert evaluation.files[0]["sha256"] is None, "another file lies there now"
+
+
+def test_a_figure_near_chance_says_so(tmp_path: Path) -> None:
+    right, wrong = (2.0, 1.0), (1.0, 2.0)
+    (guess,) = run(preferences(tmp_path / "g", [right, wrong] * 20))
+    (knows,) = run(preferences(tmp_path / "k", [right] * 39 + [wrong]))
+    assert guess.figures[0].near_chance
+    assert not knows.figures[0].near_chance
+    assert knows.figures[0].low > 0.85
+
+
+def test_a_missing_subset_is_an_error_with_its_name(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0)], subset=["math-prm"], chosen_model=["m"])
+    with pytest.raises(SourceError, match=r"has no items of .*alpacaeval-easy.*, which reward-bench has; --partial"):
+        run(scored)
+
+
+def test_a_benchmark_is_found_by_its_rows_or_named(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0)])
+    assert run(scored)[0].benchmark == "pairs"
+    with pytest.raises(SettingsError, match=r"--as rmbench: there is no such benchmark; there are helpsteer2, "):
+        run(scored, benchmark="rmbench")
+    answers = judged_corpus(tmp_path / "a", [{"prompt": "p", "response": "r"}], [[1.0]], RowShape("prompt-response"))
+    with pytest.raises(SettingsError, match=r"doesn't say which benchmark it is .*prompt-response.*give --as"):
+        run(answers)
+
+
+def test_results_of_a_run_that_took_the_folder_over_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored, out, others = preferences(tmp_path / "s", [(2.0, 1.0)]), tmp_path / "e", ("evaluate.json", "results.json")
+    evaluate_all = evaluate_corpus._evaluate_all
+
+    def suspended(*arguments: Any) -> Any:
+        results = evaluate_all(*arguments)
+        take_over(out)
+        for name in others:
+            (out / name).write_text("the other's")
+        return results
+
+    monkeypatch.setattr(evaluate_corpus, "_evaluate_all", suspended)
+    with pytest.raises(RunStopped, match="another run has taken"):
+        run(scored, output=str(out))
+    assert {(out / name).read_text() for name in others} == {"the other's"}
+
+
+def test_results_are_replaced_only_on_request(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0)])
+    run(scored, output=str(tmp_path / "e"))
+    with pytest.raises(OutputError, match="--overwrite"):
+        run(scored, output=str(tmp_path / "e"))
+    run(scored, output=str(tmp_path / "e"), overwrite=True)
+
+
+GOOD = [(2.0, 1.0)] * 18 + [(1.0, 2.0)] * 2
+WORSE = [*[(2.0, 1.0)] * 16, (1.0, 1.5), (1.0, 1.5), *[(1.0, 2.0)] * 2]
+
+
+def results(tmp_path: Path, name: str, rewards: Rewards) -> Path:
+    run(preferences(tmp_path / f"s-{name}", rewards), output=str(tmp_path / name))
+    return tmp_path / name
+
+
+def test_a_gate_passes_what_is_as_good_and_lists_what_flipped(tmp_path: Path) -> None:
+    before, worse = results(tmp_path, "before", GOOD), results(tmp_path, "worse", WORSE)
+    (same,) = compare(read_results(str(before)), read_results(str(before)))
+    assert (same.failures(0.0, 1.0), same.flips, same.drift.largest) == ([], [], 0.0)  # type: ignore[union-attr]
+    (comparison,) = compare(read_results(str(worse)), read_results(str(before)))
+    assert comparison.failures(10.0, 0.0) == [], "it fell by ten points"
+    (failure,) = comparison.failures(9.9, 0.0)
+    assert "accuracy fell from 90.00% to 80.00%, by more than 9.9 points" in failure
+    assert [(flip["before"], flip["now"]) for flip in comparison.flips] == [(1.0, 0.0)] * 2
+    assert comparison.drift.responses == 40  # type: ignore[union-attr]
+    assert comparison.drift.largest == pytest.approx(1.0)  # type: ignore[union-attr]
+    assert (comparison.drift.compared, comparison.drift.rank_flips) == (20, 2)  # type: ignore[union-attr]
+
+
+def test_drift_is_by_subset(tmp_path: Path) -> None:
+    def of(name: str, rewards: Rewards) -> Path:
+        run(preferences(tmp_path / f"s-{name}", rewards, subset=["x", "x", "y"]), output=str(tmp_path / name))
+        return tmp_path / name
+
+    before, now = of("b", [(2.0, 1.0), (2.0, 1.0), (2.0, 1.0)]), of("n", [(2.0, 1.0), (2.0, 1.5), (2.0, 3.0)])
+    (comparison,) = compare(read_results(str(now)), read_results(str(before)))
+    drift = comparison.drift
+    assert drift is not None
+    by_subset = {
+        part.subset: (part.responses, part.mean, part.largest, part.compared, part.rank_flips) for part in drift.subsets
+    }
+    assert by_subset == {"x": (4, 0.125, 0.5, 2, 0), "y": (2, 1.0, 2.0, 1, 1)}
+    assert (drift.responses, drift.largest, drift.compared, drift.rank_flips) == (6, 2.0, 3, 1)
+    assert drift.mean == pytest.approx(2.5 / 6)
+    shown = CliRunner().invoke(cli, ["evaluate", str(now), "--against", str(before), "--max-drop", "100"])
+    assert (
+        "Rewards of 6 responses: mean difference 0.417, largest 2; 1 of 3 pairs of responses rank otherwise" in shown.output
+    )
+    assert "y: 2 responses, mean difference 1, largest 2; 1 of 1 pairs" in shown.output
+
+
+def test_a_headline_that_only_one_of_the_results_has_fails_the_gate(tmp_path: Path) -> None:
+    (saved,) = read_results(str(results(tmp_path, "before", GOOD)))
+    (accuracy, half) = saved.figures
+    without = replace(saved, figures=[half])
+    (vanished,) = compare([without], [saved])
+    assert vanished.failures(100.0, 0.0) == [
+        "m on pairs: accuracy isn't there any more, and was 90.00% before; --max-drop needs it in both results"
+    ]
+    assert [(change.name, change.now) for change in vanished.changes] == [("accuracy", None), ("accuracy (half)", 0.9)]
+    (added,) = compare([saved], [without])
+    assert (added.changes[0].name, added.failures(0.0, 1.0)) == ("accuracy (half)", []), "the headline of the baseline"
+    (empty,) = compare([saved], [replace(saved, figures=[{**accuracy, "value": None}])])
+    assert "accuracy has no value in the baseline" in empty.failures(100.0, 0.0)[0]
+
+
+def test_a_flip_is_any_change_of_an_items_credit(tmp_path: Path) -> None:
+    def matrix(name: str, rewards: Rewards) -> str:
+        rows = [
+            {"id": f"chat/{at}", "prompt": "p", "chosen": ["a"] * 3, "rejected": ["b"] * 3} for at in range(len(rewards))
+        ]
+        corpus = judged_corpus(tmp_path / f"s-{name}", rows, rewards, RowShape("rm-bench"), parquet=True)
+        run(corpus, benchmark="rm-bench", output=str(tmp_path / name))
+        return str(tmp_path / name)
+
+    before, now = matrix("before", [[3, 3, 3, 1, 1, 1]] * 2), matrix("now", [[3, 3, 3, 1, 1, 1], [3, 3, 3, 1, 1, 4]])
+    (comparison,) = compare(read_results(now), read_results(before))
+    (flip,) = comparison.flips
+    assert (flip["before"], flip["now"]) == pytest.approx((1, 6 / 9)), "though its first comparison is as before"
+
+
+def scored_pairs(tmp_path: Path, name: str, rows: Sequence[dict[str, Any]]) -> Path:
+    """The results of these pairs on the fake engine, whose rewards are those of the texts."""
+    corpus = write(tmp_path / name / "c.jsonl", lines(rows))
+    run(scored_corpus(settings(corpus, tmp_path / name / "s")), output=str(tmp_path / name / "e"))
+    return tmp_path / name / "e"
+
+
+def test_a_gate_compares_the_same_items_wherever_they_stand(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "chosen": f"good {at}", "rejected": f"bad {at}"} for at in range(30)]
+    before, now = scored_pairs(tmp_path, "before", rows), scored_pairs(tmp_path, "now", rows[::-1])
+    (comparison,) = compare(read_results(str(now)), read_results(str(before)))
+    assert (comparison.flips, comparison.unmatched, comparison.coverage) == ([], "", 1.0)
+    assert (comparison.drift.responses, comparison.drift.largest) == (60, 0.0)  # type: ignore[union-attr]
+    more = scored_pairs(tmp_path, "more", [{"prompt": "p", "chosen": "new", "rejected": "old"}, *rows[:28]])
+    shown = CliRunner().invoke(cli, ["evaluate", str(more), "--against", str(before), "--max-drop", "100"])
+    assert "Items of one alone: 2 of the baseline, in c.jsonl; 1 of now, in c.jsonl." in shown.output
+    assert "93.5% of all items have a grade now" in str(shown.exception)
+    other = scored_pairs(tmp_path, "other", [{**row, "prompt": "q"} for row in rows[5:]] + rows[:5])
+    with pytest.raises(SettingsError, match=r"5 of 30 items of c\.jsonl are among the 30 of c\.jsonl"):
+        compare(read_results(str(other)), read_results(str(before)))
+
+
+def test_too_few_graded_items_fail_the_gate(tmp_path: Path) -> None:
+    before, sparse = results(tmp_path, "before", GOOD), results(tmp_path, "sparse", [*GOOD[:10], *[(2.0, None)] * 10])
+    (comparison,) = compare(read_results(str(sparse)), read_results(str(before)))
+    (failure,) = comparison.failures(100.0, 0.99)
+    assert "50.0% of all items have a grade now, fewer than 99.0%" in failure
+
+
+def test_items_that_are_gone_fail_the_gate_and_other_data_is_refused(tmp_path: Path) -> None:
+    before, half = results(tmp_path, "before", GOOD), results(tmp_path, "half", GOOD[:10])
+    (comparison,) = compare(read_results(str(half)), read_results(str(before)))
+    assert comparison.coverage == 0.5, "half of the baseline's items, though all that are left have a grade"
+    assert len(comparison.flips) == 10
+    other = read_results(str(before))
+    rows = pa.array([f"elsewhere:{at}" for at in range(len(GOOD))])
+    moved = [replace(saved, items=saved.items.set_column(0, "row", rows)) for saved in other]
+    with pytest.raises(
+        SettingsError, match=r"0 of 20 items of c \(scored with `text: false`: known by place alone\) are among the 20 of c"
+    ):
+        compare(moved, read_results(str(before)))
+
+
+def test_a_benchmark_that_only_the_baseline_has_fails_the_gate(tmp_path: Path) -> None:
+    rows = [{"instruction": "i", "input": "i", "output_1": "a", "output_2": "b", "label": 1}]
+    llmbar = judged_corpus(tmp_path / "l", rows, [(2.0, 1.0)], RowShape("llmbar"), parquet=True)
+    pairs = preferences(tmp_path / "p", GOOD)
+    run(llmbar, pairs, output=str(tmp_path / "both"))
+    run(pairs, output=str(tmp_path / "now"))
+    comparisons = compare(read_results(str(tmp_path / "now")), read_results(str(tmp_path / "both")))
+    assert [(comparison.benchmark, comparison.is_gone) for comparison in comparisons] == [("pairs", False), ("llmbar", True)]
+    assert [comparison.failures(100.0, 0.0) for comparison in comparisons] == [
+        [],
+        [
+            "m on llmbar: it is in the baseline and not in these results; evaluate it, too, or compare with a baseline "
+            "without it"
+        ],
+    ]
+    command = ["evaluate", str(tmp_path / "now"), "--against", str(tmp_path / "both"), "--junit", str(tmp_path / "j.xml")]
+    gate = CliRunner().invoke(cli, command)
+    assert isinstance(gate.exception, GateFailed)
+    assert "m on llmbar, against m: it isn't in these results" in gate.output
+    suite = ElementTree.parse(tmp_path / "j.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+
+
+def test_results_of_another_version_are_refused_with_words(tmp_path: Path) -> None:
+    folder = results(tmp_path, "before", GOOD)
+    whole = json.loads((folder / "results.json").read_text())
+    older = [{name: value for name, value in whole["evaluations"][0].items() if name != "files"}]
+    for document in ({**whole, "evaluations": older}, {**whole, "assay_results": 0}, [whole], {**whole, "evaluations": [1]}):
+        (folder / "results.json").write_text(json.dumps(document))
+        with pytest.raises(SourceError, match=r"results.json was written by another version of Assay.*evaluate .* again"):
+            read_results(str(folder))
+    (folder / "results.json").write_text(json.dumps(whole))
+    items = folder / "items-00000.parquet"
+    pq.write_table(pq.read_table(items).drop_columns(["half_for_ties"]), items)
+    with pytest.raises(SourceError, match=r"items of m on pairs were graded by another version of Assay"):
+        compare(read_results(str(folder)), read_results(str(folder)))
+    (folder / "results.json").write_text(
+        json.dumps({**whole, "evaluations": [{**whole["evaluations"][0], "benchmark": "x"}]})
+    )
+    with pytest.raises(SourceError, match="items of m on x were graded by another version of Assay"):
+        compare(read_results(str(folder)), read_results(str(folder)))
+
+
+def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 3.0)])
+    assert run(scored)[0].caveats == []
+    keep(FilterSettings(scored=scored, output=str(tmp_path / "f"), keep="reward < 3"))
+    (kept,) = run(str(tmp_path / "f"))
+    assert (kept.figures[0].value, kept.coverage) == (1.0, 0.5)
+    assert kept.caveats == [
+        "Only what a filter kept (keep: reward < 3) counts: neither figures nor coverage are of the whole corpus."
+    ]
+    manifest = tmp_path / "s" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**document, "identity": {**document["identity"], "limit": 2}}))
+    assert run(scored)[0].caveats == ["Scored with --limit 2: the rows after these count in no figure, nor in the coverage."]
+
+
+def test_rows_that_are_there_twice_are_counted_each_and_said(tmp_path: Path) -> None:
+    row = {"prompt": "p", "chosen": "good", "rejected": "bad", "id": 1}
+    others = [{**row, "id": 2}, {**row, "chosen": "bad", "rejected": "good"}, {**row, "prompt": "q"}, row]
+    corpus = write(tmp_path / "c.jsonl", lines([row, *others]))
+    (evaluation,) = run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
+    assert (evaluation.repeated, evaluation.figures[0].n) == (2, 5), "the one with another id, and the last one"
+    said = "2 of 5 rows repeat an earlier row's prompt, responses and labels; each counts, as in the benchmarks' own codes"
+    assert next(caveat for caveat in evaluation.caveats if "repeat" in caveat).startswith(said)
+    assert said in (tmp_path / "e" / "table.md").read_text()
+    assert json.loads((tmp_path / "e" / "results.json").read_text())["evaluations"][0]["repeated"] == 2
+    shown = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "s")])
+    assert said in shown.output
+    (unknown,) = run(preferences(tmp_path / "n", [(2.0, 1.0)] * 2))
+    assert unknown.repeated is None, "without the responses' texts (`text: false`) nobody can tell"
+    assert not [caveat for caveat in unknown.caveats if "repeat" in caveat]
+
+
+def test_rows_with_other_labels_are_no_repetition(tmp_path: Path) -> None:
+    row = {"question": "?", "response_A": "a", "response_B": "b", "source": "livebench-math", "response_model": "m"}
+    corpus = write(tmp_path / "c.jsonl", lines([{**row, "label": label} for label in ("A>B", "B>A", "A>B")]))
+    (evaluation,) = run(scored_corpus(settings(corpus, tmp_path / "s")), partial=True)
+    assert evaluation.repeated == 1
+
+
+def test_made_up_rewards_are_called_so(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([{"prompt": "p", "chosen": "good", "rejected": "bad"}]))
+    run(scored_corpus(settings(corpus, tmp_path / "s")), output=str(tmp_path / "e"))
+    assert "made up" in (tmp_path / "e" / "table.md").read_text()
+    shown = CliRunner().invoke(cli, ["evaluate", str(tmp_path / "e"), "--against", str(tmp_path / "e")])
+    assert shown.exit_code == 0, shown.output
+    assert "made up" in shown.output
+
+
+def test_the_gate_as_a_command_and_as_junit(tmp_path: Path) -> None:
+    before, worse = results(tmp_path, "before", GOOD), results(tmp_path, "worse", WORSE)
+    options = ["--against", str(before), "--junit", str(tmp_path / "reports" / "junit.xml")]
+    passed = CliRunner().invoke(cli, ["evaluate", str(worse), *options, "--max-drop", "10"])
+    assert passed.exit_code == 0, passed.output
+    assert "2 items have another grade" in passed.output
+    (case,) = ElementTree.parse(tmp_path / "reports" / "junit.xml").getroot()
+    assert list(case) == []
+    failed = CliRunner().invoke(cli, ["evaluate", str(worse), *options])
+    assert isinstance(failed.exception, GateFailed)
+    suite = ElementTree.parse(tmp_path / "reports" / "junit.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    (failure,) = suite.iter("failure")
+    assert "accuracy fell from 90.00% to 80.00%" in failure.attrib["message"]
+    assert junit([], 0.0, 0.0).startswith(b"<?xml")
+    alone = CliRunner().invoke(cli, ["evaluate", str(worse), "--junit", str(tmp_path / "junit.xml")])
+    assert isinstance(alone.exception, SettingsError)
+
+
+def test_several_folders_of_results_are_all_compared(tmp_path: Path) -> None:
+    rows = [{"instruction": "i", "input": "i", "output_1": "a", "output_2": "b", "label": 1}]
+    llmbar = judged_corpus(tmp_path / "l", rows, [(2.0, 1.0)], RowShape("llmbar"), parquet=True)
+    pairs, worse = preferences(tmp_path / "p", GOOD), preferences(tmp_path / "w", WORSE)
+    run(llmbar, pairs, output=str(tmp_path / "base"))
+    run(llmbar, output=str(tmp_path / "first"))
+    run(worse, output=str(tmp_path / "second"))
+    both = [str(tmp_path / "first"), str(tmp_path / "second")]
+    gate = CliRunner().invoke(cli, ["evaluate", *both, "--against", str(tmp_path / "base")])
+    assert isinstance(gate.exception, GateFailed)
+    assert "m on pairs: accuracy fell from 90.00% to 80.00%" in str(gate.exception)
+    mixed = CliRunner().invoke(cli, ["evaluate", both[0], worse, "--against", str(tmp_path / "base")])
+    assert isinstance(mixed.exception, SettingsError)
+    assert f"{worse} holds no results of an evaluation, and {both[0]} does" in str(mixed.exception)
+
+
+def test_from_python_it_returns_the_results(tmp_path: Path) -> None:
+    scored = preferences(tmp_path / "s", GOOD)
+    (evaluation,) = pipelines.evaluate(scored)
+    assert evaluation.figures[0].value == 0.9
+    both = pipelines.evaluate(
+        [scored, preferences(tmp_path / "t", WORSE)], str(tmp_path / "e"), benchmark="pairs", resampling_seed=3
+    )
+    assert both.paired[0].splits[0].first_ahead == 2
+    assert json.loads((tmp_path / "e" / "results.json").read_text())["settings"]["resampling_seed"] == 3
+    with pytest.raises(SettingsError, match=r"`against` is a gate .* `assay evaluate`"):
+        pipelines.evaluate(scored, against="x")
+    with pytest.raises(SettingsError, match=r"`endpoint` needs `model`"):
+        pipelines.evaluate(f"pairs={scored}", endpoint="http://127.0.0.1:9/v1")

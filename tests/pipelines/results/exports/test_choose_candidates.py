@@ -1,0 +1,334 @@
+"""Which candidates of a prompt are kept, against hand computations and over many draws."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.errors import SettingsError
+from pipelines.folders.scored_corpus.candidates import SAME_REWARD, Candidate
+from pipelines.results.exports.choose_candidates import check, choose, rank_candidates
+from pipelines.settings.export_settings import ChoiceOfCandidates
+from tests.support.candidates import candidate, candidates
+from tests.support.examples import examples
+
+REWARDS = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6), max_size=8)
+
+
+def chosen(own: Sequence[Candidate], **asked: Any) -> list[str]:
+    """The names of those that are kept."""
+    return [item.candidate.name for item in choose(own, ChoiceOfCandidates(**asked))]
+
+
+def places(own: Sequence[Candidate], **asked: Any) -> list[int]:
+    return [int(name.removeprefix("candidate[").removesuffix("]")) for name in chosen(own, **asked)]
+
+
+class Counted(float):
+    """A reward that counts how often rewards are compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other: float) -> bool:
+        Counted.comparisons += 1
+        return float(self) < float(other)
+
+    def __gt__(self, other: float) -> bool:
+        Counted.comparisons += 1
+        return float(self) > float(other)
+
+
+def test_ranking_equal_candidates_takes_no_comparison_of_each_with_all() -> None:
+    """With the largest and the smallest looked up for each, 100,000 equal candidates took four minutes."""
+    Counted.comparisons = 0
+    ranked = rank_candidates(candidates(*[Counted(1.0)] * 2000))
+    assert {(each.rank, each.z_score) for each in ranked} == {(1, None)}
+    assert 0 < Counted.comparisons < 50 * 2000
+
+
+def test_the_best_one_and_of_equals_the_first() -> None:
+    assert places(candidates(1.0, 3.0, 2.0), keep="best") == [1]
+    assert places(candidates(1.0, 3.0, 3.0), keep="best") == [1]
+    assert places(candidates(-0.0, 0.0), keep="best") == [0]
+
+
+def test_the_best_k_in_the_order_of_their_rewards() -> None:
+    item = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
+    assert places(item, keep="top-k", k=2) == [1, 3]
+    assert places(item, keep="top-k", k=4) == [1, 3, 2, 0]
+    assert places(item, keep="top-k", k=9) == [1, 3, 2, 0, 4]
+
+
+def test_all_that_reach_the_floor() -> None:
+    item = candidates(1.0, 3.0, 2.0)
+    assert places(item, keep="all", floor=2.0) == [1, 2]
+    assert places(item, keep="all", floor=3.5) == []
+    assert places(item, keep="best", floor=3.5) == [], "the best one isn't good enough"
+    assert places(item, keep="softmax", k=3, floor=2.0) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"keep": "best"},
+        {"keep": "top-k", "k": 3},
+        {"keep": "all", "floor": 0.0},
+        {"keep": "softmax", "k": 2},
+        {"keep": "majority", "voters": ("a",)},
+    ],
+)
+def test_of_none_nothing_is_kept_and_of_one_that_one(asked: dict[str, Any]) -> None:
+    assert choose([], ChoiceOfCandidates(**asked)) == []
+    (item,) = choose([candidate(0.5, a=1.0)], ChoiceOfCandidates(**asked))
+    assert (item.rank, item.z_score, item.of) == (1, None, 1)
+
+
+@given(REWARDS, st.integers(1, 9))
+def test_the_best_k_are_those_of_a_sort(rewards: list[float], k: int) -> None:
+    kept = choose(candidates(*rewards), ChoiceOfCandidates(keep="top-k", k=k))
+    assert [item.candidate.reward for item in kept] == sorted(rewards, reverse=True)[:k]
+
+
+# --- where a candidate stands ----------------------------------------------------------------------------------------
+
+
+def test_ranks_and_z_scores_by_hand() -> None:
+    ranked_candidates = rank_candidates(
+        candidates(2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0)
+    )  # their mean is 5, their deviation 2
+    assert [ranked_candidate.rank for ranked_candidate in ranked_candidates] == [8, 5, 5, 5, 3, 3, 2, 1]
+    assert [ranked_candidate.z_score for ranked_candidate in ranked_candidates] == [
+        -1.5,
+        -0.5,
+        -0.5,
+        -0.5,
+        0.0,
+        0.0,
+        1.0,
+        2.0,
+    ]
+    assert {ranked_candidate.of for ranked_candidate in ranked_candidates} == {8}
+    assert [ranked_candidate.candidate.reward for ranked_candidate in ranked_candidates] == [
+        2.0,
+        4.0,
+        4.0,
+        4.0,
+        5.0,
+        5.0,
+        7.0,
+        9.0,
+    ]
+
+
+@pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0), (2.5, 2.5 + 1e-7, 2.5 - 1e-7)])
+def test_equals_have_no_z_score(rewards: tuple[float, ...]) -> None:
+    assert [
+        (ranked_candidate.rank, ranked_candidate.z_score) for ranked_candidate in rank_candidates(candidates(*rewards))
+    ] == [(1, None)] * len(rewards)
+
+
+@given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=8))
+def test_z_scores_have_mean_0_and_deviation_1(rewards: list[float]) -> None:
+    scores = [
+        ranked_candidate.z_score
+        for ranked_candidate in rank_candidates(candidates(*rewards))
+        if ranked_candidate.z_score is not None
+    ]
+    if len(set(rewards)) > 1:
+        assert math.isclose(sum(scores), 0.0, abs_tol=1e-9)
+        assert math.isclose(sum(score * score for score in scores), len(rewards))
+    else:
+        assert scores == []
+
+
+def test_a_candidate_stands_among_all_and_not_among_those_that_are_kept() -> None:
+    kept = choose(candidates(9.0, 1.0, 5.0, 5.0), ChoiceOfCandidates(keep="all", floor=5.0))
+    assert [(item.rank, item.of) for item in kept] == [(1, 4), (2, 4), (2, 4)]
+    assert kept[0].z_score == pytest.approx(4 / math.sqrt(8))
+
+
+def test_a_row_has_the_conversation_and_where_it_stands() -> None:
+    (item,) = choose([candidate(2.0, "good", prompt="q", a=1.5), candidate(1.0)], ChoiceOfCandidates(keep="best"))
+    assert item.as_row() == {
+        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
+        "reward": 2.0, "scores": {"a": 1.5}, "rank": 1, "z_score": 1.0, "of": 2,
+        "prompt_hash": item.candidate.prompt_hash, "row": "c:0", "response_name": "final",
+    }  # fmt: skip
+
+
+# --- alike -----------------------------------------------------------------------------------------------------------
+
+
+def texts(*told: tuple[float, str]) -> list[Candidate]:
+    return [candidate(reward, text, name=f"candidate[{index}]") for index, (reward, text) in enumerate(told)]
+
+
+def test_of_equal_texts_only_the_best_is_kept() -> None:
+    candidates = texts((1.0, "same"), (3.0, " same\n"), (2.0, "other"), (3.0, "same"))
+    assert places(candidates, keep="all", distinct=1.0) == [1, 2]
+    assert places(candidates, keep="top-k", k=2, distinct=1.0) == [1, 2]
+    assert places(candidates, keep="all", floor=2.5, distinct=1.0) == [1], (
+        "what is alike is out even where the best is kept alone"
+    )
+
+
+def test_of_texts_that_are_nearly_alike_only_the_best_is_kept() -> None:
+    # One character of ten replaced: 2 of 20 must be deleted or inserted, so they are 0.9 alike; of two replaced, 0.8.
+    candidates = texts((1.0, "0123456789"), (3.0, "012345678x"), (2.0, "01234567xx"))
+    assert places(candidates, keep="all", distinct=0.9) == [1]
+    assert places(candidates, keep="all", distinct=0.95) == [1, 2, 0]
+    candidates = texts((3.0, "0123456789"), (2.0, "012345678x"), (1.0, "01234567xx"))
+    assert places(candidates, keep="all", distinct=0.9) == [0, 2], "the last is like one that isn't kept itself"
+    assert places(candidates, keep="all", distinct=0.75) == [0]
+
+
+def test_texts_that_are_just_as_alike_as_that_are_alike() -> None:
+    alike = {same / 10: texts((1.0, "a" * 10), (0.0, "a" * same + "x" * (10 - same))) for same in range(1, 10)}
+    assert {share: places(item, keep="all", distinct=share) for share, item in alike.items()} == {
+        share: [0] for share in alike
+    }
+
+
+@given(st.lists(st.tuples(st.integers(0, 3).map(float), st.text("ab", min_size=1, max_size=4)), max_size=8))
+def test_no_two_that_are_kept_are_equal_and_each_text_has_its_best(told: list[tuple[float, str]]) -> None:
+    kept = choose(texts(*told), ChoiceOfCandidates(keep="all", distinct=1.0))
+    rewards = {item.candidate.text: item.candidate.reward for item in kept}
+    assert len(rewards) == len(kept)
+    assert rewards == {text: max(reward for reward, same in told if same == text) for _, text in told}
+
+
+# --- drawn -----------------------------------------------------------------------------------------------------------
+
+FOUR = (0.0, 1.0, 2.0, 1.0)
+
+
+def prompt(at: int, rewards: Sequence[float] = FOUR) -> list[Candidate]:
+    return [
+        candidate(reward, f"text {place}", prompt=f"p{at}", name=f"candidate[{place}]")
+        for place, reward in enumerate(rewards)
+    ]
+
+
+def test_a_draw_is_of_its_seed_and_its_prompt() -> None:
+    draws = [[places(prompt(index), keep="softmax", k=2, choice_seed=seed) for index in range(50)] for seed in (0, 0, 1)]
+    assert draws[0] == draws[1]
+    assert draws[0] != draws[2]
+    assert len(set(map(tuple, draws[0]))) > 1, "prompts aren't drawn alike"
+    alone = places(prompt(17), keep="softmax", k=2)
+    assert alone == draws[0][17], "other prompts are no matter"
+
+
+@examples(50)
+@given(REWARDS, st.integers(1, 9), st.floats(0.01, 100.0))
+def test_a_draw_is_without_replacement_and_tells_the_better_ones_first(rewards: list[float], k: int, heat: float) -> None:
+    kept = choose(candidates(*rewards), ChoiceOfCandidates(keep="softmax", k=k, softmax_temperature=heat))
+    assert len({item.candidate.name for item in kept}) == len(kept) == min(k, len(rewards))
+    assert all(item.candidate.reward >= other.candidate.reward for item, other in itertools.pairwise(kept))
+
+
+@pytest.mark.parametrize("heat", [0.7, 3.0])
+def test_one_is_drawn_as_often_as_the_exponential_of_its_reward(heat: float) -> None:
+    prompts = 2000
+    drawn = Counter(places(prompt(index), keep="softmax", softmax_temperature=heat)[0] for index in range(prompts))
+    weights = [math.exp(reward / heat) for reward in FOUR]
+    expected = [prompts * weight / sum(weights) for weight in weights]
+    chi_squared = sum((drawn[index] - count) ** 2 / count for index, count in enumerate(expected))
+    assert chi_squared < 16.27, "of three degrees of freedom, one in a thousand"
+
+
+def test_two_are_drawn_one_after_the_other() -> None:
+    """The probability of a set is that of either order, the second drawn among what the first left."""
+    prompts, weights = 2000, [math.exp(reward) for reward in FOUR]
+    drawn = Counter(frozenset(places(prompt(index), keep="softmax", k=2)) for index in range(prompts))
+    whole = sum(weights)
+    chi_squared = 0.0
+    for item, other in itertools.combinations(range(4), 2):
+        first, second = weights[item], weights[other]
+        expected = prompts * first * second / whole * (1 / (whole - first) + 1 / (whole - second))
+        chi_squared += (drawn[frozenset({item, other})] - expected) ** 2 / expected
+    assert chi_squared < 20.52, "of five degrees of freedom, one in a thousand"
+
+
+def test_a_low_temperature_keeps_the_best() -> None:
+    assert {places(prompt(index), keep="softmax", softmax_temperature=0.01)[0] for index in range(100)} == {2}
+
+
+# --- elected ---------------------------------------------------------------------------------------------------------
+
+
+def votes(*told: tuple[float, dict[str, float]]) -> list[Candidate]:
+    candidates = (candidate(reward, f"text {index}", name=f"candidate[{index}]") for index, (reward, _) in enumerate(told))
+    return [candidate._replace(scores=scores) for candidate, (_, scores) in zip(candidates, told, strict=True)]
+
+
+def test_the_one_that_most_judges_put_first() -> None:
+    candidates = votes(
+        (9.0, {"a": 1.0, "b": 0.0, "c": 5.0}),
+        (1.0, {"a": 2.0, "b": 0.5, "c": 4.0}),
+        (5.0, {"a": 0.0, "b": 0.0, "c": 0.0}),
+    )
+    assert places(candidates, keep="majority", voters=("a", "b", "c")) == [1]
+    assert places(candidates, keep="majority", voters=("a", "c")) == [0], "one vote each: the higher reward"
+    assert places(candidates, keep="majority", voters=("c",)) == [0]
+
+
+def test_a_vote_among_equals_goes_to_the_higher_reward() -> None:
+    candidates = votes((1.0, {"a": 3.0 + 1e-7}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
+    assert places(candidates, keep="majority", voters=("a",)) == [1]
+
+
+def test_a_candidate_without_a_judges_score_has_no_vote_of_that_judge() -> None:
+    candidates = votes((2.0, {}), (1.0, {"a": -5.0}), (0.0, {"a": -7.0}))
+    assert places(candidates, keep="majority", voters=("a",)) == [1]
+
+
+# --- what doesn't go together ----------------------------------------------------------------------------------------
+
+
+def test_what_doesnt_go_together_is_told() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "there is nothing to choose by: give --keep best, top-k, all, softmax or majority"),
+        ({"keep": "all"}, "--keep all keeps everything: give --floor or --distinct, too"),
+        ({"keep": "majority"}, "--keep majority and --voters go together"),
+        ({"keep": "best", "voters": ("a",)}, "--keep majority and --voters go together: the names, in `scores`"),
+        ({"keep": "best", "k": 2}, "-k 2 goes with --keep top-k and softmax, and not with best"),
+        ({"keep": "majority", "voters": ("a",), "k": 3}, "-k 3 goes with --keep top-k and softmax, and not with majority"),
+        ({"keep": "all", "floor": 0.0, "k": 2}, "-k 2 goes with"),
+    ]
+    for request, says in cases:
+        with pytest.raises(SettingsError, match=says):
+            check(ChoiceOfCandidates(**request))
+
+
+def test_what_goes_together_passes() -> None:
+    all_asked: list[dict[str, Any]] = [
+        {"keep": "best", "floor": 1.0, "distinct": 0.9},
+        {"keep": "all", "floor": 0.0},
+        {"keep": "all", "distinct": 1.0},
+        {"keep": "top-k", "k": 2},
+        {"keep": "softmax", "k": 2, "softmax_temperature": 0.5},
+        {"keep": "majority", "voters": ("a", "b")},
+    ]
+    for request in all_asked:
+        check(ChoiceOfCandidates(**request))
+
+
+@pytest.mark.parametrize("asked", [{"k": 0}, {"softmax_temperature": 0.0}, {"distinct": 0.0}, {"distinct": 1.5}])
+def test_numbers_that_make_no_sense_are_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"greater than|less than"):
+        ChoiceOfCandidates(keep="best", **asked)
+
+
+def test_ranks_are_those_of_a_count_over_all() -> None:
+    """Close rewards share a rank without being equal, in chains that no grouping would give."""
+    generator = Random(5)
+    rewards = [generator.choice([0.0, 1.0, -3.5]) + generator.randrange(6) * 0.6 * SAME_REWARD for _ in range(300)]
+    expected = [1 + sum(other - reward > SAME_REWARD for other in rewards) for reward in rewards]
+    assert [ranked.rank for ranked in rank_candidates(candidates(*rewards))] == expected
+    assert len(set(expected)) > 6

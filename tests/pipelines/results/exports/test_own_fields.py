@@ -1,0 +1,282 @@
+"""The input's own fields in what is chosen, paired and exported: which come along, which don't, and what is said of it."""
+
+import datetime
+import json
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.cli.plain_console import show
+from pipelines.cli.report import export_report
+from pipelines.data.formats import OwnColumns, RowShape
+from pipelines.folders.run_folder.carried_columns import scalar_column
+from pipelines.results.exports import export_commands
+from pipelines.results.exports.export_counts import ExportSummary
+from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import SampleSettings
+from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
+from tests.support.corpora import lines, settings, write
+
+ANSWERED, SIDES = RowShape("prompt-response"), RowShape("preference")
+OURS = ["messages", "reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"]
+
+
+def judged(folder: Path, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Sequence[Given]], shape: RowShape) -> str:
+    return judged_corpus(folder, rows, rewards, shape, parquet=True)
+
+
+def choose(folder: str, output: Path, **options: Any) -> ExportSummary:
+    flat = {"keep": Choose.BEST, "per": "row", **options}
+    return export_commands.choose(ChooseSettings(scored=folder, output=str(output), **flat))
+
+
+def pair(folder: str, output: Path, trainer: str = "trl", **options: Any) -> ExportSummary:
+    flat = {"fake_ok": True, **options}
+    return export_commands.make_pairs(PairSettings(scored=folder, output=str(output), trainer=trainer, **flat))
+
+
+def export(folder: str, output: Path, trainer: str, **options: Any) -> ExportSummary:
+    flat = {"fake_ok": True, **options}
+    return export_commands.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **flat))
+
+
+def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "p", "response": "a", "system": "s", "id": index, "answer": f"x{index}", "when": None}
+        for index in range(3)
+    ]
+    scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
+    summary = choose(str(tmp_path / "scored"), tmp_path / "best")
+    actual_rows = rows_in(tmp_path / "best")
+    assert [list(row) for row in actual_rows] == [[*OURS, "id", "answer", "when"]] * 3
+    assert [(row["id"], row["answer"]) for row in actual_rows] == [(index, f"x{index}") for index in range(3)]
+    assert summary.left_fields == {}
+    assert json.loads((tmp_path / "best" / "choose.json").read_text())["fields"] == ["id", "answer"]
+
+
+def test_candidates_of_a_policy_have_those_of_their_prompt(tmp_path: Path) -> None:
+    rows = [{"prompt": f"p{index}", "answer": str(index)} for index in range(2)]
+    folder = drawn_corpus(tmp_path / "in", rows, [[("a", 1.0), ("b", 2.0)]] * 2, prompts(), parquet=True)
+    choose(folder, tmp_path / "best", per="prompt")
+    assert sorted((row["messages"][0]["content"], row["answer"]) for row in rows_in(tmp_path / "best")) == [
+        ("p0", "0"),
+        ("p1", "1"),
+    ]
+
+
+def test_fields_with_prompt_and_response_dont_come_again_nor_do_bytes(tmp_path: Path) -> None:
+    shape = RowShape("columns", own_columns=OwnColumns("q", "r.text"))
+    row = {"q": "p", "r": {"text": "a"}, "system": "s", "tags": ["t"], "raw": b"x", "n": 1, "day": datetime.date(2026, 1, 2)}
+    choose(judged(tmp_path / "in", [row], [[1.0]], shape), tmp_path / "best")
+    (actual_row,) = rows_in(tmp_path / "best")
+    assert {name: actual_row[name] for name in actual_row if name not in OURS} == {
+        "tags": ["t"],
+        "n": 1,
+        "day": "2026-01-02",
+    }
+
+
+def test_pairs_have_them_in_each_format(tmp_path: Path) -> None:
+    for trainer in PAIR_FORMATS:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
+        pair(judged(folder / "in", [row], [[2.0, 1.0]], SIDES), folder / "pairs", trainer)
+        assert {row["id"] for row in rows_in(folder / "pairs")} == {7}
+
+
+@pytest.mark.parametrize("trainer", RESPONSE_FORMATS)
+def test_exports_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
+    row = {"prompt": "p", "response": "a"}
+    scores = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 1.0)
+    outputs = ("reward", *scores)
+    folder = judged_corpus(
+        tmp_path / "in",
+        [{**row, "id": index} for index in range(3)],
+        [[{"reward": 1.0, **scores}]] * 3,
+        ANSWERED,
+        parquet=True,
+        outputs=outputs,
+    )
+    threshold = {"threshold": 0.5} if RESPONSE_FORMATS[trainer].needs_threshold else {}
+    export(folder, tmp_path / "out", trainer, **threshold)
+    assert [row["id"] for row in rows_in(tmp_path / "out")] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("column", "shown"),
+    [
+        (pa.array([0.5], pa.float16()), 0.5),
+        (pa.array([[{"a": 0.5}]], pa.list_(pa.struct([("a", pa.float16())]))), [{"a": 0.5}]),
+        (pa.array([Decimal("1.10")], pa.decimal256(50, 2)), "1.10"),
+        (pa.array([1700000000123456789], pa.timestamp("ns", "Europe/Berlin")), "2023-11-14T23:13:20.123456789+01:00"),
+        (pa.array([[("k", Decimal("1.5"))]], pa.map_(pa.string(), pa.decimal256(50, 1))), [["k", "1.5"]]),
+        (pa.array([1], pa.duration("s")), None),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+@pytest.mark.parametrize("per", ["row", "prompt"])
+def test_a_field_is_the_same_whether_prompts_were_brought_together_or_not(
+    tmp_path: Path, column: pa.Array, shown: Any, per: str
+) -> None:
+    table = pa.table({"prompt": ["p"], "chosen": ["a"], "rejected": ["b"], "field": column})
+    pq.write_table(table, tmp_path / "c.parquet")
+    scored_corpus(settings(tmp_path / "c.parquet", tmp_path / "scored"))
+    summary = choose(str(tmp_path / "scored"), tmp_path / "best", per=per)
+    (row,) = rows_in(tmp_path / "best")
+    assert row.get("field") == shown
+    assert summary.left_fields == ({} if shown else {"field: JSON has no such value": 1})
+
+
+def test_a_pair_of_two_rows_has_what_is_equal_in_both(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": text, "id": index, "source": "s"} for index, text in enumerate("ab")]
+    folder = judged(tmp_path / "in", rows, [[1.0], [2.0]], ANSWERED)
+    pair(folder, tmp_path / "pairs", per="prompt")
+    (row,) = rows_in(tmp_path / "pairs")
+    assert row["source"] == "s"
+    assert "id" not in row
+
+
+# --- names that are taken ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("trainer", "left"), [("trl", ["margin", "text"]), ("nemo-rl", ["task_name"])])
+def test_a_trainers_column_wins_and_the_summary_says_so(
+    tmp_path: Path, trainer: str, left: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "margin": 99.0, "text": "mine", "task_name": "t", "id": 1}
+    summary = pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
+    (actual_row,) = rows_in(tmp_path / "pairs")
+    assert summary.left_fields == {f"{name}: the name is reserved": 1 for name in left}
+    assert actual_row.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
+        {"margin"} & PAIR_ROWS[trainer]
+    )
+    assert actual_row.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
+    show(export_report("pairs", summary))
+    counts = "; ".join(f"1 without {name}: the name is reserved" for name in left)
+    assert f"Rows without a field of the input: {counts}" in capsys.readouterr().out
+
+
+PAIR_ROWS = {"trl": {"margin"}, "nemo-rl": set[str]()}
+
+
+def test_names_differ_in_more_than_case(tmp_path: Path) -> None:
+    row = {"prompt": "p", "response": "a", "Rank": "mine", "Messages": "mine"}
+    summary = choose(judged(tmp_path / "in", [row], [[1.0]], ANSWERED), tmp_path / "best")
+    assert [*summary.left_fields] == ["Rank: the name is reserved", "Messages: the name is reserved"]
+    assert list(rows_in(tmp_path / "best")[0]) == OURS
+
+
+def test_no_fields_leaves_all_out(tmp_path: Path) -> None:
+    folder = judged(tmp_path / "in", [{"prompt": "p", "response": "a", "id": 1, "rank": 5}], [[1.0]], ANSWERED)
+    summary = choose(folder, tmp_path / "best", fields=False)
+    assert list(rows_in(tmp_path / "best")[0]) == OURS
+    assert summary.left_fields == {}
+    assert json.loads((tmp_path / "best" / "choose.json").read_text())["asked"] == "keep: best, fields: False"
+
+
+def test_a_run_with_keep_has_them_unless_it_says_no(tmp_path: Path) -> None:
+    flat = {"inputs": ["p.jsonl"], "output": str(tmp_path), "policy": "tiny-policy", "model": "tiny-attributes"}
+    (job,) = export_commands.jobs_of_run(build(SampleSettings, {**flat, "keep": "best"}))
+    (bare,) = export_commands.jobs_of_run(build(SampleSettings, {**flat, "keep": "best", "fields": False}))
+    assert job.reserved is not None
+    assert "messages" in job.reserved
+    assert bare.reserved is None
+
+
+def test_a_report_says_what_was_taken_and_that_there_are_no_rows() -> None:
+    none = "There are no rows, so `datasets.load_dataset` finds no file in the folder"
+    for rows in (0, 1):
+        report = list(export_report("best", ExportSummary(rows=rows, taken="every response")))
+        assert ("Taken: every response" in report, none in report) == (True, rows == 0)
+
+
+def test_a_summary_shows_no_encoded_types() -> None:
+    assert "AAAA" not in repr(ExportSummary(row_types="AAAA"))
+
+
+# --- values that the first rows don't show -------------------------------------------------------------------------
+
+NUMBERS = ("12345678901234567890123", "0.12345678901234567890123", "1E400", "-0.0", "1.10", "7")
+LATE = (5, 1.5, True, "text", ["a", 1], {"b": [None]}, 2**53 + 1)
+
+
+def exported(folder: Path, what: str, scored: str) -> tuple[ExportSummary, list[dict[str, Any]]]:
+    if what == "choose":
+        return choose(scored, folder), rows_in(folder)
+    if what == "pairs":
+        return pair(scored, folder, per="row"), rows_in(folder)
+    return export(scored, folder, what, **({"threshold": 0.0} if what == "kto" else {})), rows_in(folder)
+
+
+def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path) -> None:
+    firsts: list[object] = [1, "x", 0.5, True]
+    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
+        for first in firsts:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            answers = [first] * 60 + [*LATE]
+            rows = [
+                {"prompt": f"p{index}", "response": ["a", "b"], "answer": answer} for index, answer in enumerate(answers)
+            ]
+            shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
+            column = scalar_column(answers, pa.array([first]).type)
+            scored = judged_corpus(
+                folder / "in", rows, [[1.0, 2.0]] * len(rows), shape, own={"answer": column}, part_rows=50
+            )
+            summary, written = exported(folder / "out", what, scored)
+            each = len(written) // len(answers)
+            assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
+            assert (summary.left_fields, summary.mixed) == ({}, True)
+
+
+def test_a_null_is_a_value(tmp_path: Path) -> None:
+    all_others: list[list[object]] = [[], [{"a": 1}]]
+    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
+        for others in all_others:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
+            scored_corpus(settings(write(folder / "c.jsonl", lines(rows)), folder / "scored"))
+            summary, result = exported(folder / "out", what, str(folder / "scored"))
+            assert result[0]["flag"] is None
+            assert all("flag" in row for row in result)
+            assert summary.left_fields == {}
+
+
+def test_numbers_keep_their_digits(tmp_path: Path) -> None:
+    corpus = b"".join(b'{"prompt": "p", "response": "a", "n": %s, "l": [%s]}\n' % (n.encode(), n.encode()) for n in NUMBERS)
+    scored_corpus(settings(write(tmp_path / "c.jsonl", corpus), tmp_path / "scored"))
+    choose(str(tmp_path / "scored"), tmp_path / "best")
+    lines_of_file = next((tmp_path / "best").glob("chosen-*")).read_bytes().splitlines()
+    written = [json.loads(line, parse_float=Decimal, parse_int=Decimal) for line in lines_of_file]
+    assert [(row["n"], row["l"]) for row in written] == [(Decimal(n), [Decimal(n)]) for n in NUMBERS]
+
+
+@pytest.mark.parametrize("value", ["\ud800", ["\udfff"], {"\ud800": 1}, math.inf, [-math.inf]])
+def test_what_json_has_no_value_for_is_null_and_counted(tmp_path: Path, value: object) -> None:
+    rows = [{"prompt": "p", "response": "a", "answer": answer} for answer in ("x", value, value)]
+    scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
+    summary = choose(str(tmp_path / "scored"), tmp_path / "best")
+    assert [row.get("answer") for row in rows_in(tmp_path / "best")] == ["x", None, None]
+    assert summary.left_fields == {"answer: JSON has no such value": 2}
+
+
+def test_a_reserved_name_that_only_later_rows_have_is_counted(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "chosen": "a", "rejected": "b", **({"tools": [1]} if index > 1 else {})} for index in range(6)]
+    summary = pair(judged_corpus(tmp_path / "in", rows, [[2.0, 1.0]] * 6, SIDES), tmp_path / "pairs", per="row")
+    assert summary.left_fields == {"tools: the name is reserved": 4}
+
+
+def test_a_pair_of_two_rows_has_no_value_that_differs_and_it_is_counted(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "response": text, "a": a, "b": b} for text, a, b in [("x", 1, [1]), ("y", True, [1])]]
+    summary = pair(judged_corpus(tmp_path / "in", rows, [[1.0], [2.0]], ANSWERED), tmp_path / "pairs", per="prompt")
+    (row,) = rows_in(tmp_path / "pairs")
+    assert (row.get("a"), row["b"]) == (None, [1])
+    assert summary.left_fields == {"a: the rows of a pair differ in it": 1}

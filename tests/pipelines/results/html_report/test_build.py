@@ -1,0 +1,711 @@
+"""What the page says, without a browser: figures against counts by hand, and what is refused."""
+
+import itertools
+import json
+import math
+import random
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from actors.errors import OutputError, SettingsError, SourceError
+from pipelines.data.formats import OwnColumns, RowShape
+from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.results.html_report import build as html_report
+from pipelines.results.html_report.features import features, script_of
+from pipelines.results.html_report.responses import Responses, opened
+from pipelines.results.html_report.sections.comparison import comparison
+from pipelines.results.html_report.sections.correlations import correlations, spearman
+from pipelines.results.html_report.sections.explorer import EXAMPLES, explorer, neighbour_places
+from pipelines.results.html_report.sections.groups import groups
+from pipelines.results.html_report.sections.judging import labels
+from pipelines.results.html_report.sections.outputs import outputs
+from pipelines.results.html_report.sections.overview import overview
+from pipelines.results.html_report.sections.sampling import best_of_n, sampling
+from pipelines.settings.options import build
+from pipelines.settings.report_settings import ReportSettings
+from tests.support.candidates import drawn_corpus, judged_corpus, prompts
+from tests.support.corpora import chat
+from tests.support.failures import rewrite
+
+MESSAGES = RowShape("messages")
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"parquet": True},
+    {"prefix": "judge_"},
+    {"ensemble": True, "outputs": ("reward", "spread", "order")},
+]
+
+
+def settings(output: Path, *folders: str, **more: Any) -> ReportSettings:
+    return build(ReportSettings, {"scored": folders, "output": str(output), **more})
+
+
+def open_all(folder: str, *by: str, sample: int = 20_000) -> Any:
+    return opened(folder, partial=False, by=by, sample=sample, seed=0)
+
+
+def read_all(responses: Responses) -> Responses:
+    responses.read_texts(responses.sampled)
+    return responses
+
+
+def corpus(folder: Path, rewards: list[float | None], texts: list[str] | None = None, **how: Any) -> str:
+    words = texts or [f"answer {index}" for index in range(len(rewards))]
+    rows = [chat(f"q{index}", text, topic="ab"[index % 2], id=index) for index, text in enumerate(words)]
+    return judged_corpus(folder, rows, [[reward] for reward in rewards], MESSAGES, part_rows=50, **how)
+
+
+# --- Figures --------------------------------------------------------------------------------------------------------
+
+
+def test_what_each_cut_keeps_is_exact_whatever_is_sampled(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    rewards = [None if index % 7 == 0 else rng.gauss(0, 3) for index in range(400)]
+    with open_all(corpus(tmp_path / "s", rewards), sample=100) as responses:
+        (output,) = explorer(read_all(responses))["outputs"]
+    scored = [reward for reward in rewards if reward is not None]
+    assert len(output["cuts"]) > 200
+    for cut, kept, tokens in zip(output["cuts"], output["kept"], output["tokens"], strict=True):
+        assert kept == sum(reward >= float(cut) for reward in scored)
+        assert tokens == 7 * kept  # each response has read 7
+    assert output["kept"][0] == len(scored)
+    assert output["kept"][-1] >= 1
+
+
+def test_a_cut_keeps_what_is_right_on_it(tmp_path: Path) -> None:
+    rewards: list[float | None] = [0.1 * (index % 5) for index in range(100)]
+    with open_all(corpus(tmp_path / "s", rewards)) as responses:
+        (output,) = explorer(read_all(responses))["outputs"]
+    kept = dict(zip(output["cuts"], output["kept"], strict=True))
+    assert [kept[cut] for cut in ("0.0", "0.1", "0.2", "0.3", "0.4")] == [100, 80, 60, 40, 20]
+
+
+def test_the_mean_length_is_within_its_stated_error_of_the_truth(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    texts = ["x" * rng.randint(1, 500) for _ in range(600)]
+    rewards: list[float | None] = [rng.random() for _ in texts]
+    with open_all(corpus(tmp_path / "s", rewards, texts), sample=200) as responses:
+        sampled = explorer(read_all(responses))["outputs"][0]
+    with open_all(corpus(tmp_path / "t", rewards, texts)) as responses:
+        whole = explorer(read_all(responses))["outputs"][0]
+    lowest = sampled["length_error"][0]
+    assert whole["length"][0] == pytest.approx(sum(map(len, texts)) / len(texts), abs=0.05)
+    assert whole["length_error"][0] == 0
+    assert 5 < lowest < 12  # 144 / sqrt(200) * sqrt(1 - 200 / 600)
+    assert abs(sampled["length"][0] - whole["length"][0]) < 4 * lowest
+
+
+def shown_beside_cuts(folder: str) -> list[dict[str, Any]]:
+    with open_all(folder) as responses:
+        responses.read_texts(neighbour_places(responses))
+        return list(explorer(responses)["examples"])
+
+
+def test_beside_a_cut_stand_scored_responses_however_few_there_are(tmp_path: Path) -> None:
+    rewards = [None if index % 10 else index / 7 for index in range(2000)]
+    shown = shown_beside_cuts(corpus(tmp_path / "s", rewards))
+    assert sorted(example["values"][0] for example in shown) == [reward for reward in rewards if reward is not None]
+    assert shown[0].keys() >= {"row", "response", "prompt", "text"}
+    assert len({(example["row"], example["response"]) for example in shown}) == 200
+
+
+def test_near_both_ends_stand_more_responses_beside_a_cut(tmp_path: Path) -> None:
+    shown = shown_beside_cuts(corpus(tmp_path / "s", [float(index) for index in range(6000)]))
+    values = sorted(example["values"][0] for example in shown)
+    assert len(values) == EXAMPLES
+    assert values[:3] == [0.0, 1.0, 2.0]  # below a cut at the lowest 400th and above one at the highest there are three
+    assert values[-3:] == [5997.0, 5998.0, 5999.0]
+    assert max(after - before for before, after in itertools.pairwise(values)) < 6000 / EXAMPLES * 2
+
+
+def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(index) for index in range(300)])
+
+    def sampled(seed: int) -> list[tuple[int, int]]:
+        with opened(folder, partial=False, by=(), sample=100, seed=seed) as responses:
+            return responses.sampled
+
+    assert sampled(0) == sampled(0)
+    assert len(set(sampled(0))) == 100
+    assert sampled(0) != sampled(1)
+
+
+def test_a_histogram_of_one_value_lies_around_it(tmp_path: Path) -> None:
+    with open_all(corpus(tmp_path / "s", [4.0] * 60)) as responses:
+        (output,) = outputs(responses)
+    assert 3.4 < output["centres"][0] < output["centres"][-1] < 4.6
+    ((centre, count),) = [pair for pair in zip(output["centres"], output["counts"], strict=True) if pair[1]]
+    assert (centre, count) == (pytest.approx(4.0, abs=0.02), 60)
+
+
+def test_a_histogram_counts_every_response_once(tmp_path: Path) -> None:
+    rewards: list[float | None] = [-1000.0, *(index / 100 for index in range(397)), None, 1000.0]
+    with open_all(corpus(tmp_path / "s", rewards)) as responses:
+        (output,) = outputs(responses)
+    assert output["count"] == sum(output["counts"]) == 399
+    assert output["quantiles"][0] == -1000
+    assert output["centres"][-1] < 100  # an outlier doesn't hide the rest
+    assert max(output["counts"]) < 30
+
+
+def test_spearman_of_ties_and_of_what_is_all_alike() -> None:
+    first, second = np.array([1.0, 2.0, 2.0, 3.0, 10.0]), np.array([1, 3, 2, 2, 9])
+    ranks = np.array([1, 2.5, 2.5, 4, 5]), np.array([1, 4, 2.5, 2.5, 5])
+    assert spearman(first, second) == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert spearman(first, first**3) == pytest.approx(1)
+    assert spearman(first, np.ones(5)) is None
+
+
+def test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    texts = ["x" * rng.randint(1, 500) for _ in range(300)]
+    biased = corpus(tmp_path / "biased", [len(text) / 100 + rng.gauss(0, 1) for text in texts], texts)
+    fair = corpus(tmp_path / "fair", [rng.gauss(0, 1) for _ in texts], texts)
+    against = corpus(tmp_path / "against", [-len(text) / 100 for text in texts], texts)
+    (warning,) = html_report.build(settings(tmp_path / "b.html", biased)).warnings
+    assert warning.startswith("Longer responses have higher rewards: Spearman's correlation is +0.")
+    assert warning in (tmp_path / "b.html").read_text().replace("&#39;", "'")
+    assert html_report.build(settings(tmp_path / "f.html", fair)).warnings == []
+    assert "No correlation reaches the limit of 0.3" in (tmp_path / "f.html").read_text()
+    (warning,) = html_report.build(settings(tmp_path / "a.html", against)).warnings
+    assert warning.startswith("Shorter responses have higher rewards: Spearman's correlation is -1.00 over 300 responses.")
+
+
+RARE = {
+    "Refusals": "I'm sorry, but I can't help with that, x",
+    "Responses with code": "Use `x`",
+    "Responses with list items": "- x\n- y, x",
+    "Responses with Markdown": "**Yes**, x",
+    "Responses not in Latin script": "да, нет",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [pytest.param(*rare, marks=[pytest.mark.long] if number else []) for number, rare in enumerate(RARE.items())],
+)
+def test_what_few_responses_have_is_warned_of_where_it_is_rewarded(tmp_path: Path, name: str, text: str) -> None:
+    """Of 2,000 responses 50 have it: Spearman's correlation is at most 0.27 then, however much they are rewarded."""
+    rng = random.Random(5)
+    lucky = [rng.gauss(0, 1) for _ in range(2000)]
+    texts = [text if index < 50 else "x" * rng.randint(8, 40) for index in range(2000)]
+    for shift, expected in ((4.0, [name]), (0.0, []), (-4.0, [])):
+        folder = corpus(tmp_path / f"s{shift}", [value + shift * (index < 50) for index, value in enumerate(lucky)], texts)
+        warnings = html_report.build(settings(tmp_path / "r.html", folder)).warnings
+        assert [warning.partition(" have higher rewards than others: in ")[0] for warning in warnings] == expected
+        assert all("% of pairs, over 50 of them and 1,950 others. Training" in warning for warning in warnings)
+    fewer = ["xxxxxxxxx" if 29 <= index < 50 else text for index, text in enumerate(texts)]
+    few = corpus(tmp_path / "few", [value + 4 * (index < 29) for index, value in enumerate(lucky)], fewer)
+    assert html_report.build(settings(tmp_path / "r.html", few)).warnings == []
+
+
+def test_too_few_responses_warn_of_nothing(tmp_path: Path) -> None:
+    texts = ["x" * index for index in range(1, 100)]
+    with open_all(corpus(tmp_path / "s", [float(len(text)) for text in texts], texts)) as responses:
+        actual_correlations = correlations(read_all(responses))
+    assert actual_correlations["rows"][0]["rho"] == pytest.approx(1)
+    assert actual_correlations["warnings"] == []
+
+
+def test_features() -> None:
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("# A\n\n**b** and\n> c", {"markdown": 3}),
+        ("- a\n2. b\n* c\n-d", {"list_items": 3, "markdown": 0}),
+        ("```python\nx = 1\n```\nand `y`", {"code": 3}),
+        ("I'm sorry, but I can't help with that.", {"refusal": 1}),
+        ("As an AI, I would.", {"refusal": 1}),
+        ("I can do that. I was sorry to hear it.", {"refusal": 0}),
+        ("Семь, потому что", {"script": "Cyrillic", "other_script": 1}),
+        ("答案是七", {"script": "CJK", "other_script": 1}),
+        ("3 + 4 = 7", {"script": "none", "other_script": 0}),
+        ("sieben", {"script": "Latin", "other_script": 0}),
+    ]
+    for text, counted in cases:
+        measured = features((), text)._asdict()
+        assert counted.items() <= measured.items()
+        assert measured["characters"] == len(text)
+
+
+def test_the_script_is_of_most_letters() -> None:
+    assert script_of("vLLM これはテストです") == "Hiragana"
+    assert script_of("مرحبا") == "Arabic"
+
+
+def test_groups_are_over_all_responses(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(index) if index else None for index in range(301)], parquet=True)
+    with open_all(folder, "topic", "id", sample=100) as responses:
+        topic, number = groups(responses, ["topic", "id"])
+    assert [(row["group"], row["responses"], row["scored"], row["mean"]) for row in topic["rows"]] == [
+        ("a", 151, 150, 151.0),
+        ("b", 150, 150, 150.0),
+    ]
+    assert topic["others"] == 0
+    assert len(number["rows"]) == 30
+    assert number["others"] == 271
+
+
+def nested_corpus(folder: Path, **how: Any) -> str:
+    metas: list[Any] = [
+        {"topic": "a", "source": {"name": "it's"}, "weights": [1]},
+        {"topic": "b", "source": {"name": "it's"}, "weights": [1]},
+        {"topic": "a", "source": None, "weights": []},
+        {"topic": None, "source": {"name": "y"}, "weights": None},
+        None,
+    ]
+    rows = [chat(f"q{index}", f"text {index}", **{"meta": meta, "my.kind": "k"}) for index, meta in enumerate(metas)]
+    return judged_corpus(folder, rows, [[float(index)] for index in range(5)], MESSAGES, **how)
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+def test_groups_of_nested_fields(tmp_path: Path, parquet: bool) -> None:
+    by = ["meta.topic", "meta.source.name", "my.kind"] if parquet else ["meta.topic", "meta.source.name"]
+    with open_all(nested_corpus(tmp_path / "s", parquet=parquet), *by) as responses:
+        topic, source, *_ = [
+            [(row["group"], row["responses"], row["mean"]) for row in group["rows"]] for group in groups(responses, by)
+        ]
+        read_all(responses)
+    assert sorted(topic, key=str) == [("a", 2, 1.0), ("b", 1, 1.0), (None, 2, 3.5)]
+    assert sorted(source, key=str) == [("it's", 2, 0.5), ("y", 1, 3.0), (None, 2, 3.0)]
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path / "s"), by=by))
+    assert "By <bdi>meta.source.name</bdi>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+@pytest.mark.parametrize("name", ["meta", "meta.kind", "meta.weights", "meta.", "meta.topic.x", "meta.source"])
+def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet: bool, name: str) -> None:
+    folder = nested_corpus(tmp_path / "s", parquet=parquet)
+    there = "my.kind, meta.topic, meta.source.name" if parquet else "none; a field inside another is named with a dot"
+    with pytest.raises(SettingsError, match=f"--by {name}: there is no column of this name .* the input has {there}"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
+
+
+def test_a_nested_output_makes_groups_and_stays_an_output(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0, 2.0, 2.0])
+    with open_all(folder, "scores.reward", "status") as responses:
+        scores, status = groups(responses, ["scores.reward", "status"])
+        (output,) = outputs(responses)
+    assert [(row["group"], row["responses"]) for row in scores["rows"]] == [("2.0", 2), ("1.0", 1)]
+    assert [(row["group"], row["responses"]) for row in status["rows"]] == [("scored", 3)]
+    assert output["count"] == 3
+
+
+def test_candidates_make_groups_of_equal_texts(tmp_path: Path) -> None:
+    texts = [[("x", 1.0), ("y", 2.0), ("x", 3.0)]]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}], texts, prompts())
+    with open_all(folder, "candidate") as responses:
+        (group,) = groups(responses, ["candidate"])
+        assert sampling(responses)["distinct"] == 2  # type: ignore[index]
+    assert [(row["group"], row["responses"]) for row in group["rows"]] == [("x", 2), ("y", 1)]
+
+
+def test_records_that_are_not_json_are_in_no_group(tmp_path: Path) -> None:
+    folder = nested_corpus(tmp_path / "s")
+    part = sorted((tmp_path / "s" / "parts").glob("*.parquet"))[0]
+    table = pq.read_table(part)
+    records = pa.array([b"\xff{", b'\xef\xbb\xbf{"meta": {"topic": 7}}'], pa.large_binary())
+    rewrite(part, table.set_column(table.schema.names.index("record"), "record", records))
+    with open_all(folder, "meta.topic") as responses:
+        (topic,) = groups(responses, ["meta.topic"])
+    assert sorted((str(row["group"]), row["responses"]) for row in topic["rows"]) == [("7", 1), ("None", 3), ("a", 1)]
+
+
+def test_the_best_of_n_is_the_mean_over_all_ways_to_draw_n(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    rewards = [[rng.gauss(0, 1) for _ in range(count)] for count in (4, 4, 6, 2)]
+    candidates = [[(f"text {index % 3}", reward) for index, reward in enumerate(row)] for row in rewards]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{index}"} for index in range(4)], candidates, prompts())
+    with open_all(folder) as responses:
+        drawn = sampling(responses)
+    assert drawn is not None
+    assert drawn["best"]["n"] == [1, 2, 3, 4]
+    assert (drawn["best"]["prompts"], drawn["best"]["left_out"]) == (3, 1)
+    for n, mean in zip(drawn["best"]["n"], drawn["best"]["means"], strict=True):
+        of_prompts = [np.mean([max(ways) for ways in itertools.combinations(row, n)]) for row in rewards[:3]]
+        assert mean == pytest.approx(np.mean(of_prompts))
+    assert (drawn["drawn"], drawn["distinct"]) == (16, 3 + 3 + 3 + 2)
+    assert drawn["finishes"] == [("stop", 16)]
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert "are distinct answers to their prompts" in (tmp_path / "r.html").read_text()
+
+
+def test_the_best_of_n_of_more_candidates_than_a_float_can_count_the_ways_of(tmp_path: Path) -> None:
+    """Rows with equal prompts are one prompt: 1,200 candidates have 10^360 ways to draw half of them."""
+    rng = random.Random(5)
+    rewards = [[rng.gauss(0, 3) for _ in range(400)] for _ in range(3)]
+    candidates = [[(f"text {index}", reward) for index, reward in enumerate(row)] for row in rewards]
+    folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}] * 3, candidates, prompts())
+    with open_all(folder) as responses:
+        best = best_of_n(responses)
+    assert best is not None
+    assert best["n"] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1200]
+    ordered = sorted(map(Fraction, itertools.chain.from_iterable(rewards)))
+    for n, mean in zip(best["n"], best["means"], strict=True):
+        ways = [math.comb(index, n - 1) for index in range(1200)]
+        exact = sum(reward * times for reward, times in zip(ordered, ways, strict=True)) / math.comb(1200, n)
+        assert mean == pytest.approx(float(exact), rel=1e-9, abs=1e-9)
+
+
+def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{index}", "chosen": f"good {index}", "rejected": f"bad {index}"} for index in range(4)]
+    folder = judged_corpus(tmp_path / "s", rows, [[2, 1], [1, 2], [3, 1], [1, None]], RowShape("preference"))
+    with open_all(folder) as responses:
+        actual_labels = labels(responses)
+    assert actual_labels is not None
+    assert (actual_labels["pairs"], actual_labels["agree"], actual_labels["disagree"], actual_labels["left_out"]) == (
+        3,
+        2,
+        1,
+        1,
+    )
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert "of 3 pairs of chosen and rejected, 2 (66.7%)" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("work", "facts"),
+    [
+        ({"seconds": 7200, "gpu_hours": 4.5, "engines": 2}, {"time": "2:00:00", "GPU-hours": "4.50", "cost": "9.00"}),
+        ({"seconds": 60, "gpu_hours": 0.0}, {"time": "0:01:00", "cost": "0.00"}),
+        ({"seconds": None, "why": "a session was killed"}, {"time": "unknown: a session was killed"}),
+        ({}, {"cost": "unknown: the GPU-hours of the run aren't known"}),
+    ],
+)
+def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path, work: dict[str, Any], facts: dict[str, str]) -> None:
+    folder = corpus(tmp_path / "s", [1.0])
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    (tmp_path / "s" / "manifest.json").write_text(json.dumps({**manifest, "summary": {"work": work}}))
+    with open_all(folder) as responses:
+        assert facts.items() <= overview(responses, 2.0)["facts"].items()
+
+
+def test_two_folders_are_compared_over_the_responses_that_both_scored(tmp_path: Path) -> None:
+    rewards: list[float | None] = [float(index) for index in range(120)]
+    first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [None, *(-index / 2 for index in range(1, 120))])
+    with open_all(first) as item, open_all(second) as other:
+        result = comparison(item, other)
+    assert result["common"] == 119
+    assert result["rho"] == pytest.approx(-1)
+    assert result["same_files"]
+    assert [side["count"] for side in result["sides"]] == [120, 119]
+    assert result["sides"][0]["centres"] == result["sides"][1]["centres"]
+    html_report.build(settings(tmp_path / "r.html", first, second))
+    assert '<b id="rho">-1.000</b>' in (tmp_path / "r.html").read_text()
+
+
+def test_rows_with_other_prompts_are_not_the_same_responses(tmp_path: Path) -> None:
+    rows = [chat(f"another {index}", "answer", topic="a", id=index) for index in range(3)]
+    other = judged_corpus(tmp_path / "b", rows, [[1.0]] * 3, MESSAGES)
+    with open_all(corpus(tmp_path / "a", [1.0, 2.0, 3.0])) as item, open_all(other) as two:
+        result = comparison(item, two)
+    assert (result["common"], result["rho"]) == (0, None)
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_responses_of_different_files_are_not_the_same_by_their_place(tmp_path: Path, *, appended: bool) -> None:
+    rows = [chat("the same question", f"answer {index}", topic="a", id=index) for index in range(3)]
+    first = judged_corpus(tmp_path / "a", rows, [[1.0], [2.0], [3.0]], MESSAGES)
+    second = judged_corpus(tmp_path / "b", rows[::-1], [[3.0], [2.0], [1.0]], MESSAGES)
+    manifest = read_manifest(second)
+    assert manifest is not None
+    (file,) = manifest.files
+    other = replace(file, name="d", fingerprint="blake2b:1", extent=0, index=1) if appended else None
+    files = (file, other) if other else (replace(file, fingerprint="blake2b:1"),)
+    replace(manifest, files=files).write(second)
+    with open_all(first) as item, open_all(second) as two:
+        result = comparison(item, two)
+    assert (result["common"], result["same_files"]) == (3 * appended, False)
+    assert ("assay diff" in (result["unmatched"] or "")) == (not appended)
+
+
+def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
+    """Candidates of one prompt by a policy."""
+    candidates = [list(zip(texts, rewards, strict=True))]
+    return drawn_corpus(folder, [{"prompt": "q"}], candidates, prompts())
+
+
+def test_what_a_policy_drew_is_the_same_only_if_its_text_is(tmp_path: Path) -> None:
+    first = drawn(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
+    second = drawn(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
+    with open_all(first) as item, open_all(second) as other:
+        result = comparison(item, other)
+    assert sorted(zip(*result["points"], strict=True)) == [(1.0, 3.0), (3.0, 2.0), (4.0, 1.0)]
+    assert (result["common"], result["rho"]) == (3, pytest.approx(-1))
+    html_report.build(settings(tmp_path / "r.html", first, second))
+    assert "only equal texts under the same name are compared" in (tmp_path / "r.html").read_text()
+
+
+def test_what_one_folder_drew_is_not_compared_with_what_another_holds(tmp_path: Path) -> None:
+    rows = [{"prompt": "q", "candidates": ["one", "two"]}]
+    shape = RowShape("columns", own_columns=OwnColumns("prompt", "candidates"))
+    folders = drawn(tmp_path / "a", ["one", "two"], [1.0, 2.0]), judged_corpus(tmp_path / "b", rows, [[1.0, 2.0]], shape)
+    for first, second in (folders, folders[::-1]):
+        html_report.build(settings(tmp_path / "r.html", first, second))
+        page = (tmp_path / "r.html").read_text()
+        assert "There is no rank correlation: a policy drew those of one folder" in page
+        assert 'id="rho"' not in page
+
+
+def test_rewards_that_compare_the_responses_of_a_row_have_no_rank_among_all(tmp_path: Path) -> None:
+    first, second = corpus(tmp_path / "a", [1.0, 2.0, 3.0]), corpus(tmp_path / "b", [1.0, 2.0, 3.0])
+    manifest = read_manifest(second)
+    assert manifest is not None
+    replace(manifest, columns=replace(manifest.columns, within_row=True)).write(second)
+    with open_all(first) as item, open_all(second) as other:
+        result = comparison(item, other)
+    assert (result["common"], result["rho"], result["points"]) == (0, None, [[], []])
+    html_report.build(settings(tmp_path / "r.html", first, second))
+    assert "There is no rank correlation: the rewards here are of a judge that compares" in (tmp_path / "r.html").read_text()
+
+
+# --- Folders of every kind ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", KINDS)
+def test_every_kind_of_folder_has_a_page(tmp_path: Path, how: dict[str, Any]) -> None:
+    texts = [f"answer {index}" for index in range(6)]
+    rows = [chat("q", text, topic="a") for text in texts]
+    rewards = [[{"reward": float(index), "spread": index / 2, "order": index}] for index in range(5)]
+    folder = judged_corpus(tmp_path / "s", rows, [*rewards, [None]], MESSAGES, **how)
+    written = html_report.build(settings(tmp_path / "r.html", folder, by=("topic",) if "parquet" in how else ()))
+    page = (tmp_path / "r.html").read_text()
+    assert written.size == len(page.encode())
+    assert all(text in page for text in texts)
+    assert "rejected: too_long" in page
+    assert ("Most disputed" in page) == ("ensemble" in how)
+
+
+@pytest.mark.parametrize("rewards", [[], [None, None]])
+def test_nothing_to_show_is_no_error(tmp_path: Path, rewards: list[float | None]) -> None:
+    folder = corpus(tmp_path / "s", rewards)
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert f"over all {len(rewards)} responses" in (tmp_path / "r.html").read_text()
+
+
+def test_figures_of_an_evaluation(tmp_path: Path) -> None:
+    figure = {"name": "accuracy", "value": 0.75, "low": 0.7, "high": 0.8, "n": 40, "convention": "ties are <b>half</b>"}
+    evaluations = [
+        {
+            "benchmark": "rm-bench",
+            "model": model,
+            "identity": {},
+            "files": [],
+            "figures": [{**figure, "near_chance": False, "value": value}],
+        }
+        for model, value in (("one", 0.75), ("two", None))
+    ]
+    (tmp_path / "results.json").write_text(json.dumps({"assay_results": 1, "evaluations": evaluations}))
+    for number in range(2):
+        pq.write_table(pa.table({"row": ["c:0"]}), tmp_path / f"items-{number:05d}.parquet")
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path)))
+    page = (tmp_path / "r.html").read_text()
+    assert "75.0%" in page
+    assert "70.0% to 80.0%" in page
+    assert "<b>half</b>" not in page
+    with pytest.raises(SettingsError, match="has its subsets already"):
+        html_report.build(settings(tmp_path / "r.html", str(tmp_path), by=("topic",)))
+
+
+def test_an_evaluations_margins_and_differences_stand_side_by_side(tmp_path: Path) -> None:
+    bins = [
+        {"low": index / 10, "high": index / 10 + 0.05, "comparisons": 7, "expected": 0.5,
+         "accuracy": 0.5 + index / 100, "accuracy_low": 0.4, "accuracy_high": None if index == 9 else 0.9}
+        for index in range(10)
+    ]  # fmt: skip
+    figure = {"name": "accuracy", "value": 0.75, "low": 0.7, "high": 0.8, "n": 40, "convention": "c", "near_chance": False}
+    evaluations = [
+        {"benchmark": "b", "model": model, "identity": {}, "files": [], "figures": [figure],
+         "margins": margins and {"bins": margins, "ece": 0.125}}
+        for model, margins in (("<b>one", bins), ("two", bins[:9]), ("three", None))
+    ]  # fmt: skip
+    differences = [
+        {"name": "accuracy", "value": -0.0125, "low": -0.05, "high": 0.025},
+        {"name": "x", "value": None, "low": None, "high": None},
+    ]
+    paired = [{"benchmark": "b", "first": "<b>one", "second": "two", "differences": differences}]
+    document = {"assay_results": 1, "evaluations": evaluations, "paired": paired}
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    for number in range(3):
+        pq.write_table(pa.table({"row": ["c:0"]}), tmp_path / f"items-{number:05d}.parquet")
+    html_report.build(settings(tmp_path / "r.html", str(tmp_path)))
+    page = (tmp_path / "r.html").read_text()
+    assert "<b>one" not in page
+    assert page.count("rewards 0.300 to 0.350 apart") == 2
+    assert page.count("rewards 0.900 to 0.950 apart") == 1
+    assert page.count("59.0%") == 1
+    assert "0.125, <bdi>two</bdi> 0.125." in page
+    assert "-1.25 <small>-5.00 to +2.50</small>" in page
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])["charts"]
+    assert [line["label"] for line in data["margins-0"]["series"]] == ["<b>one", "two"]
+    assert [value for value in data["margins-0"]["series"][1]["values"] if value] == [
+        0.5 + index / 100 for index in range(9)
+    ]
+    assert data["differences-0"]["series"][0]["values"] == [-0.0125, None]
+
+
+def share(name: str, value: float, n: int = 40) -> dict[str, Any]:
+    return {"name": name, "value": value, "low": value - 0.1, "high": value + 0.1, "n": n}
+
+
+def evaluated(folder: Path, evaluations: list[dict[str, Any]], paired: list[dict[str, Any]]) -> str:
+    """A folder of results, and the page of it."""
+    common = {"benchmark": "b", "identity": {}, "files": [], "figures": []}
+    document = {"assay_results": 1, "evaluations": [{**common, **each} for each in evaluations], "paired": paired}
+    (folder / "results.json").write_text(json.dumps(document))
+    for number in range(len(evaluations)):
+        pq.write_table(pa.table({"row": ["c:0"]}), folder / f"items-{number:05d}.parquet")
+    html_report.build(settings(folder / "r.html", str(folder)))
+    return (folder / "r.html").read_text()
+
+
+def charts_of(page: str) -> Any:
+    return json.loads(page.partition('id="data">')[2].partition("</script>")[0])["charts"]
+
+
+def test_an_evaluations_votes_have_a_curve_for_each_model(tmp_path: Path) -> None:
+    votes = [
+        {"votes": 6, "items": 40, "left_out": 2, "agreement": [share("two votes rank alike", 0.66)],
+         "curve": [share("accuracy of 1 vote", 0.6), share("accuracy of 2 votes", 0.65), share("accuracy of 6 votes", 0.7)]},
+        {"votes": 4, "items": 40, "left_out": 0, "agreement": [share("both orders rank alike", 0.55)],
+         "curve": [share("accuracy of 1 vote", 0.5), share("accuracy of 4 votes", 0.625, 39)]},
+        None,
+    ]  # fmt: skip
+    page = evaluated(tmp_path, [{"model": f"m{index}", "votes": each} for index, each in enumerate(votes)], [])
+    chart = charts_of(page)["votes-0"]
+    assert chart["x"] == [1, 2, 4, 6]
+    assert [(line["label"], line["values"]) for line in chart["series"]] == [
+        ("m0", [0.6, 0.65, None, 0.7]),
+        ("m1", [0.5, None, 0.625, None]),
+    ]
+    table = page.partition('class="measures votes"')[2].partition("</table>")[0]
+    names = ["accuracy of 1 vote", "accuracy of 2 votes", "accuracy of 4 votes", "accuracy of 6 votes"]
+    places = [table.index(f"<th>{name}</th>") for name in [*names, "two votes rank alike", "both orders rank alike"]]
+    assert places == sorted(places)
+    assert "<td>–</td><td>62.5% <small>52.5% to 72.5%</small> <small>n = 39</small></td>" in table
+    assert "<bdi>m0</bdi>: 6 votes an item, and 2 items with fewer readable ones are left out." in page
+
+
+def test_an_evaluations_models_are_compared_item_by_item(tmp_path: Path) -> None:
+    splits = [
+        {"subset": "all items", "items": 400, "first_ahead": 31, "second_ahead": 12, "p": 0.00537},
+        {"subset": "chat", "items": 100, "first_ahead": 8, "second_ahead": 2, "p": 0.109375},
+    ]
+    paired = [
+        {"benchmark": "b", "first": "m0", "second": "<b>m1", "differences": [], "splits": splits},
+        {"benchmark": "b", "first": "m0", "second": "m2", "differences": [], "splits": splits[:1]},
+    ]
+    page = evaluated(tmp_path, [{"model": name} for name in ("m0", "<b>m1", "m2")], paired)
+    table = page.partition('class="measures splits"')[2].partition("</table>")[0]
+    assert "ahead: <bdi>m0</bdi> or <bdi>&lt;b&gt;m1</bdi>" in table
+    assert table.count("31 to 12 <small>p = 0.00537</small> <small>both graded 400</small>") == 2
+    assert "<th>chat</th><td>8 to 2 <small>p = 0.109</small> <small>both graded 100</small></td><td>–</td>" in table
+
+
+def test_published_figures_stand_beside_like_ones(tmp_path: Path) -> None:
+    figure = {"value": 0.8125, "low": 0.79, "high": 0.83, "n": 40, "convention": "c", "near_chance": False}
+    table = {"source": "card of <b>", "date": "2025-05-15", "split": "published", "averaging": "mean", "setting": None}
+    like = [{"name": "overall", "published": 82.5, "here": 81.25}]
+    published = [
+        {**table, "figures": like, "differs": ["dtype not stated, here <i>"]},
+        {**table, "figures": [], "differs": ["its split is gpt-4o"]},
+    ]
+    figures = [{**figure, "name": "overall"}, {**figure, "name": "easy"}]
+    page = evaluated(tmp_path, [{"model": "m0", "figures": figures, "published": published}], [])
+    assert "<th>overall</th><td>81.2%</td><td>82.5%</td><td>-1.25</td>" in page
+    assert page.count("card of &lt;b&gt;, 2025-05-15, split published, mean") == 2
+    assert "What differs: dtype not stated, here &lt;i&gt;." in page
+    assert page.count("Not comparable with the figures here.") == 1
+    charts = charts_of(page)
+    ours, theirs = charts["published-0-0"]["series"]
+    assert (ours["label"], ours["values"], ours["lows"]) == ("here", [0.8125, None], [0.79, None])
+    assert (theirs["label"], theirs["values"], theirs["lows"]) == ("published", [None, 0.825], [None, None])
+    assert "published-0-1" not in charts
+
+
+# --- What is refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0, 2.0], parquet=True)
+    with pytest.raises(SettingsError, match=r"--by kind: there is no column of this name .* the input has topic, id"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=("kind",)))
+    with pytest.raises(SettingsError, match="--by messages"):
+        html_report.build(settings(tmp_path / "r.html", folder, by=("messages",)))
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_page_of_a_part_of_a_run_says_that_it_is(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(index) for index in range(120)])
+    whole = settings(tmp_path / "whole.html", folder, partial=True)
+    html_report.build(whole)
+    assert "complete" not in (tmp_path / "whole.html").read_text()
+    next((tmp_path / "s" / "parts").glob("*.parquet")).unlink()
+    html_report.build(settings(tmp_path / "r.html", folder, partial=True))
+    assert "The run wasn&#39;t complete when this page was made" in (tmp_path / "r.html").read_text()
+
+
+def test_warnings_of_two_folders_name_them(tmp_path: Path) -> None:
+    texts = ["word " * index for index in range(1, 121)]
+    biased = corpus(tmp_path / "biased", [float(index) for index in range(120)], texts)
+    fair = corpus(tmp_path / "fair", [float(index * 7 % 120) for index in range(120)], texts)
+    (warning,) = html_report.build(settings(tmp_path / "r.html", fair, biased)).warnings
+    assert warning.startswith(f"{biased}: Longer responses have higher rewards")
+
+
+def test_the_command_of_a_cut_names_a_folder_that_the_filter_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path / "kept", [1.0, 2.0, 3.0])
+    for folder in ("kept", str(tmp_path / "kept"), f"../{tmp_path.name}/kept"):
+        with open_all(folder) as responses:
+            (shown,) = explorer(read_all(responses))["outputs"]
+        assert shown["command"][0].split()[3] == "kept-2/"
+    monkeypatch.chdir(tmp_path / "kept")
+    with open_all(".") as responses:
+        (shown,) = explorer(read_all(responses))["outputs"]
+    assert shown["command"][0].split()[3] == "../kept-2/"
+
+
+def test_a_page_is_written_over_and_nothing_else_is(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0, 2.0])
+    (tmp_path / "mine.html").write_text("mine")
+    with pytest.raises(OutputError, match="isn't a page of `assay report`"):
+        html_report.build(settings(tmp_path / "mine.html", folder))
+    assert (tmp_path / "mine.html").read_text() == "mine"
+    first = html_report.build(settings(tmp_path / "r.html", folder))
+    assert html_report.build(settings(tmp_path / "r.html", folder)).size == first.size
+
+
+def test_a_link_that_lies_beside_the_page_is_not_followed(tmp_path: Path) -> None:
+    folder, victim = corpus(tmp_path / "s", [1.0, 2.0]), tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / ".r.html.unfinished").symlink_to(victim)
+    html_report.build(settings(tmp_path / "r.html", folder))
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "r.html").is_symlink()
+
+
+def test_a_part_that_is_damaged_is_named(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [float(index) for index in range(50)])
+    (part,) = (tmp_path / "s" / "parts").glob("*.parquet")
+    content = bytearray(part.read_bytes())
+    content[100:140] = bytes(40)
+    part.write_bytes(content)
+    with pytest.raises(SourceError, match=part.name):
+        html_report.build(settings(tmp_path / "r.html", folder))
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_folder_that_is_nothing_of_assay_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"isn't there.* `report` reads .* `filter`, or .*`evaluate --out`"):
+        html_report.build(settings(tmp_path / "r.html", str(tmp_path / "nothing")))
+    (tmp_path / "other").mkdir()
+    with pytest.raises(SourceError, match=r"other .*`evaluate --out`"):
+        html_report.build(settings(tmp_path / "r.html", str(tmp_path / "other"), str(tmp_path / "nothing")))

@@ -1,0 +1,216 @@
+"""Results on the Hub: the real client, against the Hub's routes on loopback."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets  # type: ignore[import-untyped]
+import huggingface_hub.constants
+import pytest
+import yaml
+
+from actors.errors import RunStopped, SettingsError
+from pipelines import choose, keep, pairs
+from pipelines.data.formats import RowShape
+from pipelines.results.hub import upload
+from pipelines.settings.export_settings import PairSettings
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import FilterSettings
+from tests.support.candidates import judged_corpus
+from tests.support.commands import assay
+from tests.support.corpora import chat
+from tests.support.hub import TOKEN, HubDataset, LocalHub, local_hub
+
+REPOSITORY = "my-team/best-answers"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
+    with local_hub() as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setattr(upload, "_WAITS_S", (0.0, 0.0))
+        yield hub
+
+
+@pytest.fixture
+def scored(tmp_path: Path) -> str:
+    rows = [chat("What is 2 + 2?", answer, id=index) for index, answer in enumerate(("4", "5", "four"))]
+    return judged_corpus(tmp_path / "secret place", rows, [[3.0], [-1.0], [2.0]], RowShape("messages"))
+
+
+def lines_of(dataset: HubDataset) -> list[dict[str, Any]]:
+    rows = [content for name, content in sorted(dataset.files.items()) if name.startswith("data/")]
+    return [json.loads(line) for content in rows for line in content.splitlines()]
+
+
+def local_lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
+
+
+def test_a_result_is_on_the_hub_as_it_is_here(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    choose(scored, str(tmp_path / "out"), "top-k", k=3, hub=REPOSITORY)
+    dataset = hub.datasets[REPOSITORY]
+    assert dataset.private
+    assert dataset.commits == 1
+    assert lines_of(dataset) == local_lines(tmp_path / "out")
+    assert len(lines_of(dataset)) == 3
+
+
+def test_only_rows_and_the_card_leave_and_no_path_of_this_machine(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    files = hub.datasets[REPOSITORY].files
+    assert set(files) == {"README.md", "data/kept-00000.jsonl"}
+    for content in files.values():
+        assert str(tmp_path).encode() not in content
+        assert b"secret place" not in content
+        assert TOKEN.encode() not in content
+
+
+def test_what_is_downloaded_can_be_loaded(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    for name, content in hub.datasets[REPOSITORY].files.items():
+        path = tmp_path / "downloaded" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    loaded = datasets.load_dataset(str(tmp_path / "downloaded"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert loaded["id"] == [0, 2]
+    assert loaded["reward"] == [3.0, 2.0]
+
+
+def test_the_card_says_what_made_the_rows(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    pairs(scored, str(tmp_path / "out"), min_margin=0.5, hub=REPOSITORY)
+    card = hub.datasets[REPOSITORY].files["README.md"].decode()
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert front["configs"] == [{"config_name": "default", "data_files": "data/*.jsonl"}]
+    assert "`assay pairs` (for: trl, min_margin: 0.5)" in card
+    assert "of responses scored by `m`." in card
+    assert "| rows | 1 |" in card
+    assert "| candidates | 3 |" in card
+
+
+def test_a_second_result_replaces_the_first_and_nothing_beside_it(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    hub.datasets[REPOSITORY] = HubDataset(True, {"LICENSE": b"ours", "data/kept-00007.jsonl": b"{}\n", "README.md": b"old"})
+    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    dataset = hub.datasets[REPOSITORY]
+    assert set(dataset.files) == {"LICENSE", "README.md", "data/kept-00000.jsonl"}
+    assert dataset.files["LICENSE"] == b"ours"
+    assert dataset.commits == 1
+
+
+def test_nothing_goes_to_a_public_dataset_unless_that_is_said(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    hub.datasets[REPOSITORY] = HubDataset(private=False)
+    with pytest.raises(SettingsError, match="is public: anybody could read the rows"):
+        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    assert not hub.datasets[REPOSITORY].files
+    assert not (tmp_path / "out").exists(), "it is refused before the command works"
+    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=True)
+    assert len(lines_of(hub.datasets[REPOSITORY])) == 2
+
+
+def test_a_private_dataset_isnt_taken_for_a_public_one(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    hub.datasets[REPOSITORY] = HubDataset(private=True)
+    with pytest.raises(SettingsError, match="is private, and `public` is given"):
+        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=True)
+    assert not hub.datasets[REPOSITORY].files
+
+
+def test_a_new_dataset_is_public_only_if_that_is_said(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=True)
+    assert not hub.datasets[REPOSITORY].private
+
+
+def test_a_busy_hub_is_asked_again(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    hub.refusals = [503, 429]
+    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    assert len(lines_of(hub.datasets[REPOSITORY])) == 2
+
+
+def test_a_result_that_couldnt_be_uploaded_stays_and_is_uploaded_later(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    hub.refusals = [503] * 3
+    with pytest.raises(RunStopped, match=r"the Hub answered 503; the result is complete, and `assay upload .*out my-team"):
+        keep(scored, str(out), "reward > 0", hub=REPOSITORY)
+    written = {path.name: path.stat().st_mtime_ns for path in out.glob("*.jsonl")}
+    assert written
+    upload.upload_result(str(out), REPOSITORY)
+    assert {path.name: path.stat().st_mtime_ns for path in out.glob("*.jsonl")} == written
+    assert len(lines_of(hub.datasets[REPOSITORY])) == 2
+
+
+@pytest.mark.parametrize("missing", ["token", "right"])
+def test_a_token_that_may_not_write_is_known_before_anything_is_done(
+    hub: LocalHub, scored: str, tmp_path: Path, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.datasets[REPOSITORY] = HubDataset(private=True)
+    hub.writable = missing != "right"
+    if missing == "token":
+        monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
+    with pytest.raises(SettingsError, match=r"the Hub refuses it \(40[13]\)"):
+        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    assert not (tmp_path / "out").exists()
+
+
+def test_offline_nothing_is_tried(scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(SettingsError, match="HF_HUB_OFFLINE is set"):
+        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_hub_that_isnt_there_is_told(hub: LocalHub, scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(RunStopped, match="the Hub can't be reached"):
+        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+
+
+def test_the_hub_is_no_part_of_what_a_result_is(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    keep(scored, str(out), "reward > 0", hub=REPOSITORY)
+    for file in ("filter.json", "recipe.yaml"):
+        assert REPOSITORY not in (out / file).read_text()
+
+
+def test_a_result_without_rows_is_not_uploaded(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="has no rows, so there is nothing to upload"):
+        keep(scored, str(tmp_path / "out"), "reward > 100", hub=REPOSITORY)
+    assert REPOSITORY not in hub.datasets or not hub.datasets[REPOSITORY].files
+
+
+def test_an_output_on_the_hub_is_a_folder_and_the_dataset() -> None:
+    settings = PairSettings(scored="s", output="hf://datasets/my-team/best-answers")
+    assert (settings.output, settings.hub) == ("hf-my-team-best-answers", REPOSITORY)
+    with pytest.raises(SettingsError, match="are two datasets"):
+        build(PairSettings, {"scored": "s", "output": "hf://datasets/a/b", "hub": "c/d"})
+
+
+@pytest.mark.parametrize("name", ["no-owner", "a/b/c", "../x/y", "https://huggingface.co/datasets/a/b"])
+def test_a_name_that_isnt_one_is_told(name: str) -> None:
+    with pytest.raises(ValueError, match="isn't the name of a dataset on the Hub"):
+        FilterSettings(scored="s", output="o", hub=name)
+
+
+@pytest.mark.long
+def test_the_command_says_where_it_is(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    more = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
+    done: subprocess.CompletedProcess[str] = assay(
+        "filter", scored, tmp_path / "out", "--keep", "reward > 0", "--hub", REPOSITORY, **more
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"Uploaded to {hub.url}/datasets/{REPOSITORY} (private), commit {1:040x}" in done.stdout
+
+
+def test_a_finished_result_is_uploaded_by_a_command_of_its_own(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    keep(scored, str(tmp_path / "out"), "reward > 0")
+    more = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
+    done = assay("upload", tmp_path / "out", REPOSITORY, "--json", **more)
+    assert done.returncode == 0, done.stderr
+    figures = {"url": f"{hub.url}/datasets/{REPOSITORY}", "commit": f"{1:040x}", "files": 1, "public": False}
+    assert json.loads(done.stdout) == figures
+    assert len(lines_of(hub.datasets[REPOSITORY])) == 2
+    done = assay("upload", scored, REPOSITORY, **more)
+    assert (done.returncode, hub.datasets[REPOSITORY].commits) == (2, 1)
+    assert "what can be uploaded is a finished result of `filter`, `choose`, `pairs` or `export`" in done.stderr

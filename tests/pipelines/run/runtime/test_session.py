@@ -1,0 +1,67 @@
+"""A session's end, whatever is under way in it."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.data.storage.lease import Holder
+from pipelines.run.runtime.private_ray import ray_files
+from tests.conftest import REPOSITORY
+
+STOPPED_EARLY = """
+import os, sys, threading, time
+import ray
+from ray.data._internal.execution.execution_callback import ExecutionCallback
+from actors.errors import RunStopped
+from pipelines.run.runtime.session import ray_session
+
+class SlowStep(ExecutionCallback):
+    def on_execution_step(self, executor):
+        if "ENOUGH" in os.environ:  # no event: the context travels to workers
+            os.environ["BUSY"] = "now"
+            time.sleep(6)  # on a busy machine, a step takes longer than Ray Data waits for it
+            ray.cluster_resources()
+
+try:
+    with ray_session():
+        print(ray._private.worker._global_node.get_session_dir_path(), flush=True)
+        numbers = ray.data.range(100_000, override_num_blocks=500).map(lambda row: row)
+        numbers.context.custom_execution_callback_classes = [SlowStep]
+        for _ in numbers.iter_rows():
+            os.environ["ENOUGH"] = "now"
+            while "BUSY" not in os.environ:
+                time.sleep(0.01)
+            raise RunStopped("enough")
+except RunStopped:
+    names = [thread.name for thread in threading.enumerate()]
+    left = [name for name in names if name.startswith(("StreamingExecutor", "iter_threaded"))]
+    sys.exit(f"{left} would end this process" if left else 3)
+"""
+
+
+@pytest.mark.long
+def test_what_ray_data_has_under_way_ends_before_ray_does() -> None:
+    """Else Ray ends the process with 1, now and then, when a thread comes too late."""
+    command = [sys.executable, "-c", STOPPED_EARLY]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 3, done.stderr
+    assert not Path(done.stdout.strip()).exists(), "Ray's own folder"
+
+
+@pytest.mark.parametrize(
+    ("change", "stays"),
+    [({}, True), ({"start": 1}, False), ({"machine": "another", "start": 1}, True)],
+    ids=["a run that goes on", "a run that was killed", "a run of another machine"],
+)
+def test_the_folder_of_a_dead_runs_ray_goes_with_the_next(change: dict[str, Any], stays: bool, tmp_path: Path) -> None:
+    other, foreign, new = (tmp_path / f"session_{name}" for name in ("other", "foreign", "new"))
+    for folder in (other, foreign, new):
+        (folder / "logs").mkdir(parents=True)
+    (other / "assay.json").write_bytes(replace(Holder.this_process(), **change).content)
+    with ray_files.hold_folder(new):
+        assert (other.exists(), foreign.exists(), new.exists()) == (stays, True, True)
+    assert (foreign.exists(), new.exists()) == (True, False)

@@ -1,0 +1,200 @@
+"""Small files share parts: as many rows with the same scores as of one file, and each file is still proven to be whole."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pipelines
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.results.exports import export_commands
+from pipelines.results.exports.export_counts import ExportSummary
+from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.export_settings import PairSettings
+from pipelines.settings.options import build
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
+from pipelines.settings.run_settings import EnsembleSettings
+from pipelines.workflows.ensembles.score_ensemble import ensemble
+from pipelines.workflows.observers import observers_of
+from pipelines.workflows.rescoring.retry_rows import retry
+from pipelines.workflows.rescoring.verify_folder import verify
+from tests.support.candidates import files_in
+from tests.support.corpora import lines, rows, scored, settings, write
+from tests.support.failures import fail
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+LENGTHS = (7, 1, 0, 12, 3, 30, 2, 0, 0, 9, 1, 1, 25)
+"""Rows of each file; some have none."""
+TOTAL = sum(LENGTHS)
+
+
+def small_files(folder: Path, all_rows: Sequence[Any], kind: str = "jsonl") -> Path:
+    """The rows, cut into small files."""
+    start = 0
+    for number, length in enumerate(LENGTHS):
+        path, mine = folder / f"{number:03}.{kind}", all_rows[start : start + length]
+        if kind == "parquet":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(list(mine), pa.Table.from_pylist(list(all_rows)).schema), path)
+        else:
+            write(path, lines(list(mine)))
+        start += length
+    return folder
+
+
+def without_names(folder: Path) -> list[dict[str, Any]]:
+    """The scored rows in their order, without the names of their files."""
+    return [{name: value for name, value in row.items() if name != "row"} for row in scored(folder)]
+
+
+def names_of(folder: Path) -> list[str]:
+    return [row["row"] for row in scored(folder)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "part_rows"),
+    [
+        ("jsonl", 20),
+        *(pytest.param("jsonl", rows, marks=pytest.mark.long) for rows in (1000, 4)),
+        *(pytest.param("parquet", rows, marks=pytest.mark.long) for rows in (1000, 20, 4)),
+    ],
+)
+def test_many_files_are_scored_as_one_is(tmp_path: Path, kind: str, part_rows: int) -> None:
+    all_rows = rows(TOTAL)
+    score(settings(write(tmp_path / "one.jsonl", lines(all_rows)), tmp_path / "one"))
+    many = small_files(tmp_path / "in", all_rows, kind)
+    summary = score(settings(many, tmp_path / "out", part_rows=part_rows))
+    assert (summary.rows, summary.scored) == (TOTAL, TOTAL)
+    numbers = [
+        [(row["id"], row["reward"], row["response_text"]) for row in scored(tmp_path / name)] for name in ("one", "out")
+    ]
+    assert numbers[0] == numbers[1]
+    parts = Parts(str(tmp_path / "out")).listing()
+    assert len(parts) <= -(-TOTAL // part_rows) + 1
+    assert any(part.further for part in parts)
+    assert verify(build(VerifySettings, {"scored": str(tmp_path / "out")})).is_sound
+
+
+def test_each_row_is_named_by_its_file(tmp_path: Path) -> None:
+    many = small_files(tmp_path / "in", rows(TOTAL))
+    score(settings(many, tmp_path / "out"))
+    expected = []
+    for path in sorted(many.iterdir()):
+        position = 0
+        for line in path.read_bytes().splitlines(keepends=True):
+            expected.append(f"{path.name}:{position}")
+            position += len(line)
+    assert names_of(tmp_path / "out") == expected
+
+
+def test_lost_parts_of_several_files_are_scored_again(tmp_path: Path) -> None:
+    many = small_files(tmp_path / "in", rows(TOTAL))
+    score(settings(many, tmp_path / "out", part_rows=9))
+    whole = scored(tmp_path / "out")
+    for path in sorted((tmp_path / "out" / "parts").iterdir())[::2]:
+        path.unlink()
+    left = {path.name for path in (tmp_path / "out" / "parts").iterdir()}
+    summary = score(settings(many, tmp_path / "out", part_rows=14))
+    assert summary.rows == TOTAL
+    assert left <= {path.name for path in (tmp_path / "out" / "parts").iterdir()}
+    assert scored(tmp_path / "out") == whole
+
+
+def test_appended_files_are_scored_after_those_that_are_there(tmp_path: Path) -> None:
+    all_rows = rows(2 * TOTAL)
+    small_files(tmp_path / "in" / "a", all_rows[:TOTAL])
+    score(settings(tmp_path / "in", tmp_path / "out", part_rows=16))
+    small_files(tmp_path / "in" / "b", all_rows[TOTAL:])
+    assert score(settings(tmp_path / "in", tmp_path / "out", part_rows=16, append=True)).rows == 2 * TOTAL
+    assert [row["id"] for row in scored(tmp_path / "out")] == [row["id"] for row in all_rows]
+
+
+def test_failures_within_them_are_retried_in_place(tmp_path: Path) -> None:
+    many = small_files(tmp_path / "in", rows(TOTAL))
+    score(settings(many, tmp_path / "out", part_rows=20))
+    whole = scored(tmp_path / "out")
+    fail(tmp_path / "out", {0: "engine_timeout", 9: "engine_timeout", TOTAL - 1: "engine_refused"})
+    assert scored(tmp_path / "out") != whole
+    done = retry(build(RetrySettings, {"scored": str(tmp_path / "out")}))
+    assert (done.before.failed, done.after.failed) == (3, 0)
+    assert scored(tmp_path / "out") == whole
+
+
+@pytest.mark.long
+def test_an_ensemble_of_them_is_that_of_one_file(tmp_path: Path) -> None:
+    all_rows = rows(TOTAL)
+    one = write(tmp_path / "one.jsonl", lines(all_rows))
+    many = small_files(tmp_path / "in", all_rows)
+    for inputs, output in ((one, "of one"), (many, "of many")):
+        flat = {"models": ("tiny-scalar", "tiny-attributes"), "engine": "fake", "combine": "mean", "part_rows": 9}
+        ensemble(build(EnsembleSettings, {"inputs": (str(inputs),), "output": str(tmp_path / output), **flat}))
+    assert without_names(tmp_path / "of many") == without_names(tmp_path / "of one")
+    # The members' parts are cut differently: those of the second one are lost, and cut anew.
+    member = tmp_path / "of many" / "models" / "tiny_attributes"
+    whole = scored(tmp_path / "of many")
+    for path in (*(member / "parts").iterdir(), *(tmp_path / "of many" / "parts").iterdir()):
+        path.unlink()
+    ensemble(build(EnsembleSettings, {"inputs": (str(many),), "output": str(tmp_path / "of many"), **flat, "part_rows": 4}))
+    assert scored(tmp_path / "of many") == whole
+
+
+def test_filters_pairs_and_exports_read_them(tmp_path: Path) -> None:
+    all_rows = rows(TOTAL)
+    one = write(tmp_path / "one.jsonl", lines(all_rows))
+    many = small_files(tmp_path / "in", all_rows)
+    kept = {}
+    for inputs, name in ((one, "one"), (many, "many")):
+        score(settings(inputs, tmp_path / f"scored {name}", part_rows=10))
+        pipelines.top_fraction(str(tmp_path / f"scored {name}"), str(tmp_path / f"kept {name}"), 0.5, by="reward")
+        kept[name] = sorted(
+            line for path in (tmp_path / f"kept {name}").rglob("*.jsonl") for line in path.read_text().splitlines()
+        )
+    assert [json.loads(line)["id"] for line in kept["many"]] == [json.loads(line)["id"] for line in kept["one"]]
+    assert kept["many"]
+
+
+def test_pairs_are_made_of_them_along_the_way_and_the_files_are_known_again(tmp_path: Path) -> None:
+    all_rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(TOTAL)]
+    asked = settings(small_files(tmp_path / "in", all_rows), tmp_path / "out", part_rows=20)
+
+    def made(output: Path) -> ExportSummary:
+        step = PairSettings(scored=str(tmp_path / "out"), output=str(output), per="row", fake_ok=True)
+        jobs = list(export_commands.export_while_scoring(asked, {"pairs": step}).values())
+        ((_, summary),) = score(asked, observers=observers_of(asked, jobs)).made
+        return summary
+
+    along, afterwards = made(tmp_path / "along"), made(tmp_path / "afterwards")
+    assert (along.candidates, along.groups) == (2 * TOTAL, TOTAL)
+    assert along == afterwards
+    assert files_in(tmp_path / "along") == files_in(tmp_path / "afterwards")
+    assert any("to" in name.split("-")[1] for name in files_in(tmp_path / "along"))
+    document = json.loads((tmp_path / "along" / "pairs.json").read_text())
+    assert document["files"].keys() == files_in(tmp_path / "along").keys()
+
+
+def test_a_truncated_manifest_is_recovered_from_them(tmp_path: Path) -> None:
+    many = small_files(tmp_path / "in", rows(TOTAL))
+    score(settings(many, tmp_path / "out", part_rows=20))
+    before = {path.name for path in (tmp_path / "out" / "parts").iterdir()}
+    (tmp_path / "out" / "manifest.json").write_bytes(b"{")
+    assert score(settings(many, tmp_path / "out", part_rows=20)).rows == TOTAL
+    assert {path.name for path in (tmp_path / "out" / "parts").iterdir()} == before
+
+
+@pytest.mark.long  # random cuts
+def test_a_random_cut_is_scored_whole(tmp_path: Path) -> None:
+    luck = random.Random(3)
+    all_rows, start, number = rows(400), 0, 0
+    while start < len(all_rows):
+        end = start + luck.choice([0, 1, 2, 40])
+        write(tmp_path / "in" / f"{number:04}.jsonl", lines(all_rows[start:end]))
+        start, number = end, number + 1
+    summary = score(settings(tmp_path / "in", tmp_path / "out", part_rows=luck.randint(3, 90), unit_bytes=2000))
+    assert summary.rows == 400
+    assert [row["id"] for row in scored(tmp_path / "out")] == list(range(400))

@@ -1,0 +1,380 @@
+"""Several models on one corpus, on the fake engine: killed and gone on, refused by name, filtered as any scored corpus."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipelines
+from actors.errors import OutputError, SettingsError, SourceError
+from pipelines.cli.status import status
+from pipelines.data.corpus.corpus_files import FileKind, InputFile
+from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.folders.run_folder.parts import Parts
+from pipelines.results.filtering.filter_corpus import keep
+from pipelines.run.runtime.progress import Silent
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, MemberSettings
+from pipelines.workflows.ensembles.members import check_same_files, check_same_prompts, members, score_fields
+from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary, ensemble
+from tests.support.commands import summary
+from tests.support.corpora import chat, lines, outcome_of, rows, scored, write
+from tests.support.ensembles import z_scores
+from tests.support.local_ray import run_here
+
+MODELS: tuple[Any, ...] = ("tiny-scalar", "tiny-attributes")
+NAMES = ("tiny_scalar", "tiny_attributes")
+
+
+def answers(prompts: int, each: int) -> list[dict[str, Any]]:
+    """Several responses to each prompt, rows apart from each other."""
+    return [
+        chat(f"What is {of} + 1?", f"It is {of + at}.", id=of * each + at) for at in range(each) for of in range(prompts)
+    ]
+
+
+def settings(inputs: Path | Sequence[Path], output: Path, **options: Any) -> EnsembleSettings:
+    paths = (inputs,) if isinstance(inputs, Path) else inputs
+    flat = {"models": MODELS, "engine": "fake", **options}
+    return build(EnsembleSettings, {"inputs": tuple(map(str, paths)), "output": str(output), **flat})
+
+
+def run(inputs: Path | Sequence[Path], output: Path, progress: Any = None, **options: Any) -> EnsembleSummary:
+    return ensemble(settings(inputs, output, **options), progress)
+
+
+def written(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every part below, with its inode and time: what was written again would differ."""
+    found = folder.rglob("parts/*.parquet")
+    return {str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
+
+
+def of_members(parts: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    return {name: found for name, found in parts.items() if name.startswith("models")}
+
+
+class Kill(Exception):
+    """What no code of ours catches."""
+
+
+class KilledAt(Silent):
+    """Dies when the member of this number begins."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        if number == self._number:
+            raise Kill
+
+
+class KilledInMember(Silent):
+    """Dies with the third part of the second member."""
+
+    def __init__(self) -> None:
+        self._number = self._parts = 0
+
+    def member(self, name: str, model: str, number: int, count: int) -> None:
+        self._number = number
+
+    def part_done(self, part: object) -> None:
+        self._parts += self._number == 2
+        if self._parts == 3:
+            raise Kill
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> None:
+    corpus = [write(tmp_path / "in" / name, lines(answers(20, 4))) for name in ("a.jsonl", "b.jsonl.gz")]
+    found = run(corpus, tmp_path / "out", part_rows=7, unit_bytes=3000)
+    assert (found.combined.rows, found.combined.scored) == (160, 160)
+    ours = scored(tmp_path / "out")
+    own = [scored(tmp_path / "out" / "models" / name) for name in NAMES]
+    for row, first, second in zip(ours, *own, strict=True):
+        carried = ("record", "id", "row", "response_name", "prompt_hash")
+        assert [row[name] for name in carried] == [first[name] for name in carried] == [second[name] for name in carried]
+        assert [row["scores"][name] for name in NAMES] == [first["reward"], second["reward"]]
+        assert row["prompt_tokens"] == first["prompt_tokens"] + second["prompt_tokens"]
+        assert row["response_text"] == first["response_text"] == json.loads(row["record"])["messages"][-1]["content"]
+        assert "response_text" not in second, "one member stores it for all"
+    of_prompt = [at for at, row in enumerate(ours) if row["prompt_hash"] == ours[0]["prompt_hash"]]
+    assert len(of_prompt) == 8  # four in each file, in parts of their own
+    for name, rewards in zip(NAMES, own, strict=True):
+        z = z_scores([rewards[at]["reward"] for at in of_prompt])
+        assert [ours[at]["scores"][f"z_{name}"] for at in of_prompt] == pytest.approx(z)
+    assert found.members[NAMES[1]].quantiles["reward"] == found.combined.quantiles["scores.tiny_attributes"]
+    assert {row["suspect"] for row in ours} <= {True, False}
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.long
+@pytest.mark.parametrize("killer", [KilledAt(2), KilledInMember()], ids=["between members", "in a member"])
+def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: Silent) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(answers(30, 4)))
+    calm = run(corpus, tmp_path / "calm", part_rows=10, unit_bytes=2000)
+    with pytest.raises(Kill):
+        run(corpus, tmp_path / "out", killer, part_rows=10, unit_bytes=2000)
+    before = written(tmp_path / "out")
+    assert before
+    assert not Parts(str(tmp_path / "out")).listing()
+    assert not status(str(tmp_path / "out")).complete
+    with pytest.raises(SourceError, match="isn't complete"):
+        keep(FilterSettings(scored=str(tmp_path / "out"), keep="reward > 0"))
+    assert run(corpus, tmp_path / "out", part_rows=10, unit_bytes=2000) == calm
+    after = written(tmp_path / "out")
+    assert {name: after[name] for name in before} == before
+    assert scored(tmp_path / "out") == scored(tmp_path / "calm")
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_other_settings_of_the_combination_run_no_model_again(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(10)))
+    assert run(corpus, tmp_path / "out").combined.reasons == {"no_baseline": 10}
+    before = of_members(written(tmp_path / "out"))
+    found = run(corpus, tmp_path / "out", combine="mean")
+    assert (found.combined.scored, found.combined.reasons) == (10, {})
+    assert "scores.z_mean" not in found.combined.quantiles
+    assert of_members(written(tmp_path / "out")) == before
+    assert [row["reward"] for row in scored(tmp_path / "out")] == [
+        sum(row["scores"][name] for name in NAMES) / 2 for row in scored(tmp_path / "out")
+    ]
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_what_one_member_rejects_or_fails_on_is_not_scored(tmp_path: Path) -> None:
+    # A control token of the attribute model alone; a character whose token is a fault for the other one.
+    odd = [chat("q", "<extra_id_1> x"), chat("q", "\x07 x"), chat("q", "\x07 <extra_id_1>"), {"messages": 5}]
+    corpus = write(tmp_path / "c.jsonl", lines([*odd, chat("q", "a"), chat("q", "b b")]))
+    engine = {"engine": "fake", "engine_args": {"at": {str(_token("\x07")): "nan"}}}
+    models = [{"model": "tiny-scalar", "engine": engine}, "tiny-attributes"]
+    found = run(corpus, tmp_path / "out", models=models)
+    assert outcome_of(tmp_path / "out") == [
+        ("rejected", "control_token"),
+        ("failed", "not_finite"),
+        ("failed", "not_finite"),
+        ("rejected", "wrong_type"),
+        ("scored", None),
+        ("scored", None),
+    ]
+    assert outcome_of(tmp_path / "out" / "models" / NAMES[0])[0] == ("scored", None)
+    assert (found.combined.scored, found.combined.rejected, found.combined.failed) == (2, 2, 2)
+    assert [row["reward"] is None for row in scored(tmp_path / "out")] == [True] * 4 + [False] * 2
+
+
+def _token(text: str) -> int:
+    from tokenizers import Tokenizer
+
+    from actors.checkpoint.checkpoint_files import locate
+
+    tokenizer = Tokenizer.from_file(str(Path(locate("tiny-scalar"), "tokenizer.json")))
+    (token,) = tokenizer.encode(text, add_special_tokens=False).ids
+    return int(token)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_it_is_filtered_as_any_scored_corpus_and_the_bytes_come_back(tmp_path: Path) -> None:
+    odd = b'{"messages":[{"role":"user","content":"What is 3 + 1?"},{"role":"assistant","content":"\\u00e9"}] , "n": 1.10}'
+    corpus = write(tmp_path / "c.jsonl", lines(answers(20, 4)) + odd + b"\n")
+    run(corpus, tmp_path / "out")
+    everything = FilterSettings(scored=str(tmp_path / "out"), keep="true", output=str(tmp_path / "all"), fields=False)
+    assert keep(everything).kept == 81
+    assert b"".join(path.read_bytes() for path in sorted((tmp_path / "all").glob("*.jsonl"))) == corpus.read_bytes()
+    kept = pipelines.keep(str(tmp_path / "out"), str(tmp_path / "good"), "not suspect and reward > 0")
+    good = [json.loads(line) for path in (tmp_path / "good").glob("*.jsonl") for line in path.read_bytes().splitlines()]
+    wanted = [row for row in scored(tmp_path / "out") if row["suspect"] is False and row["reward"] > 0]
+    assert kept.kept == len(good) == len(wanted) > 0
+    assert [(row["reward"], row["suspect"], row["scores"]) for row in good] == [
+        (row["reward"], False, row["scores"]) for row in wanted
+    ]
+    table = pipelines.read_scored(str(tmp_path / "out")).take_all()
+    assert sorted(row["reward"] for row in table) == sorted(row["reward"] for row in scored(tmp_path / "out"))
+
+
+# --- what is in the folder already ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_another_ensemble_is_refused_by_name_before_any_model_runs(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(answers(3, 3)))
+    run(corpus, tmp_path / "out")
+    before = written(tmp_path / "out")
+    weighed = {"model": "tiny-attributes", "weights": {"verbosity": 1.0}}
+    with pytest.raises(OutputError, match=r"models/tiny_attributes: .*\n *reward_weights: "):
+        run(corpus, tmp_path / "out", models=("tiny-scalar", weighed))
+    with pytest.raises(OutputError, match=r"members: \{'tiny_scalar': .*tiny_first_logit"):
+        run(corpus, tmp_path / "out", models=(*MODELS, "tiny-first-logit"))
+    write(tmp_path / "c.jsonl", lines(answers(3, 4)))
+    with pytest.raises(OutputError, match="the input isn't what it was"):
+        run(corpus, tmp_path / "out")
+    assert written(tmp_path / "out") == before
+    found = run(corpus, tmp_path / "out", models=("tiny-scalar", weighed), overwrite=True)
+    assert found.combined.responses == 12
+    assert found.members["tiny_attributes"].quantiles["reward"] == found.combined.quantiles["scores.tiny_attributes"]
+    assert not set(before.values()) & set(written(tmp_path / "out").values())
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_new_files_change_the_baselines_of_the_old_ones(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "b.jsonl", lines(answers(5, 2)))
+    run(tmp_path / "in", tmp_path / "out")
+    before = [row["reward"] for row in scored(tmp_path / "out")]
+    members_before = of_members(written(tmp_path / "out"))
+    write(tmp_path / "in" / "a.jsonl.gz", lines([chat("What is 0 + 1?", "One, of course."), chat("x", "y"), chat("x", "z")]))
+    assert run(tmp_path / "in", tmp_path / "out", append=True).combined.rows == 13
+    after = scored(tmp_path / "out")
+    assert [row["reward"] for row in after][1:5] == before[1:5]  # no new response to these prompts
+    assert after[0]["reward"] != before[0]
+    assert members_before.items() <= of_members(written(tmp_path / "out")).items()
+    run(tmp_path / "in", tmp_path / "calm")
+    calm = {row["row"]: (row["reward"], row["scores"]) for row in scored(tmp_path / "calm")}
+    for row in after:
+        assert (row["reward"], row["scores"]) == (pytest.approx(calm[row["row"]][0]), pytest.approx(calm[row["row"]][1]))
+
+
+def test_members_that_have_taken_in_other_files_are_told_before_any_model_runs() -> None:
+    first, second, third = (
+        InputFile(at, f"{at}.jsonl", f"/in/{at}.jsonl", FileKind.JSONL, 9, f"sha256:{at}", 9) for at in range(3)
+    )
+    check_same_files({"a": [first, second], "b": [second, first]})
+    with pytest.raises(OutputError, match=r"^b has yet to take in what a has: /in/1.jsonl\. Give it with --append, too"):
+        check_same_files({"a": [first, second, third], "b": [first, third]})
+
+
+def test_a_judge_by_the_rows_principles_beside_a_model_without_is_refused_before_any_model_runs(tmp_path: Path) -> None:
+    prompt = {"domain": "general", "language": "english", "context": [{"role": "user", "content": "What is 1 + 1?"}]}
+    rows = [{**prompt, "response": "2", "principle": name, "fulfilment": "Yes"} for name in ("correctness", "brevity")]
+    corpus = write(tmp_path / "c.jsonl", lines(rows))
+    judge: dict[str, Any] = {"model": "tiny-principle"}
+    with pytest.raises(SettingsError, match=r"^tiny_principle would judge .* rows, and tiny_scalar by none"):
+        run(corpus, tmp_path / "out", models=("tiny-scalar", judge))
+    assert not written(tmp_path)
+    settled = {**judge, "read": {"principles": {"right": "correctness"}}}
+    plans = {member.name: member.check() for member in members(settings(corpus, tmp_path, models=("tiny-scalar", settled)))}
+    check_same_prompts(plans)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_member_that_never_began_isnt_made_of_what_is_appended_alone(tmp_path: Path) -> None:
+    one, more = write(tmp_path / "a.jsonl", lines(answers(2, 2))), write(tmp_path / "b.jsonl", lines(answers(3, 2)))
+    run(one, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "models" / "tiny_attributes")
+    with pytest.raises(OutputError, match=r"tiny_attributes has yet to take in what tiny_scalar has: .*a\.jsonl"):
+        run(more, tmp_path / "out", append=True)
+
+
+@pytest.mark.usefixtures("local_ray")
+@pytest.mark.long
+def test_an_input_with_a_column_of_our_name_is_refused_or_its_row_rejected(tmp_path: Path) -> None:
+    first = write(tmp_path / "first.jsonl", lines([chat("q", "a", suspect=1)]))
+    with pytest.raises(SourceError, match="has a column 'suspect'"):
+        run(first, tmp_path / "out")
+    run(first, tmp_path / "prefixed", prefix="judge_")
+    assert scored(tmp_path / "prefixed")[0]["judge_reason"] == "no_baseline"
+    late = write(tmp_path / "late.jsonl", lines([*answers(550, 2), chat("q", "a", Suspect=1)]))
+    run(late, tmp_path / "late")
+    assert outcome_of(tmp_path / "late")[-1] == ("rejected", "column_collision")
+    run(late, tmp_path / "late")  # as it goes on, too
+    manifest = read_manifest(str(tmp_path / "late" / "models" / "tiny_scalar"))
+    assert manifest is not None
+    assert manifest.columns.reserved == ("suspect",)
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(rows(3)))
+    write(tmp_path / "out" / "mine.txt", b"x")
+    with pytest.raises(OutputError, match="holds something else than an ensemble"):
+        run(corpus, tmp_path / "out")
+
+
+# --- settings ------------------------------------------------------------------------------------------------------
+
+
+def names(*models: Any) -> list[str]:
+    return [member.name for member in members(settings(Path("in"), Path("out"), models=models))]
+
+
+def test_a_member_is_called_by_the_last_part_of_its_id() -> None:
+    assert names("Skywork/Skywork-Reward-V2-Llama-3.1-8B", "/models/my rm/") == ["Skywork_Reward_V2_Llama_3_1_8B", "my_rm"]
+    assert names("a/rm", "b/rm", "b/RM-") == ["rm", "rm_2", "RM_3"]
+    assert names("70b", "模型") == ["m_70b", "model"]
+    assert names("a/mean", "b/z-mean", "c/x") == ["mean_2", "z_mean_3", "x"]
+    assert names("z_x", "x") == ["z_x", "x_2"]
+    assert names({"model": "a/rm", "name": "mine"}, {"model": "a/rm", "name": "yours", "revision": "v2"}) == [
+        "mine",
+        "yours",
+    ]
+    assert names("a/rm", {"model": "b", "name": "rm"}) == ["rm_2", "rm"]
+    found = names("a/rm", "b/rm", "spread", "z_rm")
+    assert len({name.lower() for name in score_fields(found)}) == len(score_fields(found))
+
+
+def test_mistakes_in_the_models_are_told() -> None:
+    cases: list[tuple[Any, str]] = [
+        (("a",), "models has 1: must have at least 2"),
+        (("a", "a"), "a is given twice with the same settings"),
+        (("a", {"model": "b", "name": "mean"}), "can't be called 'mean'"),
+        (("a", {"model": "b", "name": "x-y"}), r"models\[1\]\.name = 'x-y'"),
+        (("a", {"modle": "b"}), r"models\[1\]\.modle isn't a setting; did you mean model"),
+        (
+            ("a", {"model": "b", "engine": {"engin": "fake"}}),
+            r"models\[1\]\.engine\.engin isn't a setting; .*did you mean engine",
+        ),
+        ("a", "models"),
+    ]
+    for models, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            names(*models) if isinstance(models, tuple) else settings(Path("in"), Path("out"), models=models)
+
+
+def test_a_member_may_have_settings_of_its_own() -> None:
+    own = {"model": "big", "dtype": "bfloat16", "engine": {"tensor_parallel": 4}, "revision": "v1", "weights": {"x": 1.0}}
+    big, small = members(settings(Path("in"), Path("out"), models=[own, "small"], dtype="float32"))
+    assert (big.settings.model.dtype, big.settings.engine.tensor_parallel, big.settings.engine.engine) == (
+        "bfloat16",
+        4,
+        "vllm",
+    )
+    assert (big.settings.model.revision, big.settings.model.weights) == ("v1", {"x": 1.0})
+    assert (small.settings.model.dtype, small.settings.engine.tensor_parallel) == ("float32", 1)
+    assert small.settings.output.endswith("out/models/small")
+    assert MemberSettings(**own).name is None
+
+
+# --- the command line ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines(answers(6, 7)))
+    flags = [
+        "--model",
+        "tiny-scalar",
+        "--model",
+        "tiny-attributes",
+        "--engine",
+        "fake",
+        "--set",
+        "combination.suspect_disagreement=1.2",
+    ]
+    done = run_here("ensemble", corpus, tmp_path / "out", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "tiny_attributes: tiny-attributes, model 2 of 2" in done.stderr
+    assert "tiny_scalar and tiny_attributes have the same best response to" in done.stdout
+    assert "above 0 in z_mean and 1.2 in z_disagreement" in done.stdout
+    before = written(tmp_path / "out")
+    again = summary("run", tmp_path / "out" / "recipe.yaml", run=run_here)
+    assert written(tmp_path / "out") == before
+    assert again["agreement"]["prompts"] == again["agreement"]["compared"] == 6
+    assert again["members"].keys() == set(NAMES)
+    suspects = sum(row["suspect"] for row in scored(tmp_path / "out"))
+    assert again["flags"] == {"suspect": suspects}
+    assert (
+        summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=run_here)["kept"] == 42 - suspects
+    )
+    assert summary("status", tmp_path / "out", run=run_here)["complete"]

@@ -1,0 +1,74 @@
+"""`assay plan`: layouts for people, and the table of docs/guides/planning.md."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from actors.errors import SettingsError
+from pipelines.cli.app import cli
+from pipelines.settings.estimate_settings import LayoutSettings
+from pipelines.workflows.estimate.layouts import layout_of, layout_table
+from tests.conftest import REPOSITORY
+
+LARGE = "nvidia/Nemotron-4-340B-Reward"
+
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(cli, ["plan", *map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_guide_has_the_table_of_the_code() -> None:
+    assert run("--table") == "\n".join(layout_table()) + "\n"
+    assert run("--table") in (REPOSITORY / "docs" / "guides" / "planning.md").read_text()
+
+
+def test_a_layout_with_its_arithmetic() -> None:
+    first, second = run("--model", LARGE).splitlines()
+    assert first == "TP 8 x PP 2: 16 GPUs for an engine"
+    assert second.startswith("TP 8 x PP 2: 39.7 weights + ")
+    found = json.loads(run("--model", LARGE.lower(), "--set", "card.precision=fp8", "--json"))
+    assert (found["tensor_parallel"], found["pipeline_parallel"], found["gpus"]) == (8, 1, 8)
+    assert "weights" in found["arithmetic"]
+
+
+def test_a_checkpoint_that_is_here() -> None:
+    assert run("--model", "tiny-attributes", "--gpu", "141GB").splitlines()[0] == "TP 1: 1 GPU for an engine"
+
+
+def test_a_model_in_float32_takes_twice_the_memory() -> None:
+    words = ("--model", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--set", "card.context=8192")
+    assert run(*words).startswith("TP 4: 4 GPUs for an engine\nTP 4: 32.9 weights + 5.0 cache")
+    assert run(*words, "--set", "model.dtype=float16") == run(*words)
+    exact = run(*words, "--set", "model.dtype=float32")
+    assert exact.startswith("TP 8: 8 GPUs for an engine\nTP 8: 32.9 weights + 5.0 cache")
+    assert run(*words, "--set", "model.dtype=float32", "--set", "card.precision=bfloat16") == run(*words)
+
+
+def test_a_checkpoint_that_is_here_is_laid_out_in_its_precision() -> None:
+    exact, half = (layout_of(LayoutSettings(model="tiny-attributes", dtype=dtype)) for dtype in ("auto", "bfloat16"))
+    assert (exact.weights, exact.cache) == (2 * half.weights, 2 * half.cache)
+
+
+def test_a_longer_context_takes_more() -> None:
+    judge = "nvidia/Qwen3-Nemotron-32B-GenRM-Principle"
+    usual, long = (layout_of(LayoutSettings(model=judge, context=tokens)) for tokens in (None, 131_072))
+    assert (usual.cached_tokens, long.cached_tokens) == (65_536, 4 * 131_072)
+    assert long.layout.gpus > usual.layout.gpus
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "--model is missing; --table shows"),
+        ({"model": LARGE, "tensor_parallel": 8}, r"it doesn't fit\. TP 8: .* This does: TP 8 x PP 2"),
+        ({"model": LARGE, "tensor_parallel": 8, "gpus_per_node": 4}, "a node has 4 GPUs"),
+        ({"model": LARGE, "pipeline_parallel": 2}, "--pipeline-parallel goes with --tensor-parallel"),
+        ({"model": "somebody/something"}, "the size of somebody/something isn't known"),
+    ],
+)
+def test_what_cant_be_planned(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        layout_of(LayoutSettings(**asked))
