@@ -21,7 +21,7 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
-class Shown(StrEnum):
+class JudgeRole(StrEnum):
     """Roles that only NVIDIA's judges have, for what they judge. No message of a row has one of these."""
 
     PRINCIPLE = "principle"
@@ -95,7 +95,7 @@ class Reason(StrEnum):
 class Message:
     """One turn of a conversation."""
 
-    role: Role | Shown
+    role: Role | JudgeRole
     content: str
 
 
@@ -126,7 +126,7 @@ class ScoreRequest:
         for message in self.context:
             _update_digest(digest, message.role, message.content)
         for principle in self.principles:
-            _update_digest(digest, Shown.PRINCIPLE, principle)
+            _update_digest(digest, JudgeRole.PRINCIPLE, principle)
         return digest.hexdigest()[:32]
 
 
@@ -146,7 +146,7 @@ class Prompt:
     """
 
     ids: Sequence[int]
-    judges: tuple[int, ...]
+    response_positions: tuple[int, ...]
     at: tuple[int, ...] = ()
     times: int = 1
     opening: str = ""

@@ -84,7 +84,7 @@ def _judge(number: int, served: ServedModelSettings, model: RewardModel, limits:
                 downscale_delay_s=scaling.downscale_delay_s,
                 # Serve averages the load over this time. It must be above the 10 s between two reports of replicas.
                 look_back_period_s=max(11.0, scaling.upscale_delay_s),
-                policy=policy_of(policy_function=autoscaling.Enough, policy_kwargs=targets),
+                policy=policy_of(policy_function=autoscaling.LoadPolicy, policy_kwargs=targets),
             )
         }
     )

@@ -37,7 +37,7 @@ class Question:
 
     context: tuple[Message, ...]
     responses: tuple[str, ...]
-    judges: tuple[int, ...]
+    response_positions: tuple[int, ...]
     principle: str | None = None
     times: int = 1
 

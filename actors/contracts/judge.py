@@ -91,7 +91,7 @@ class Judge(Family):
         return ()
 
     @abstractmethod
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         """The names of the outputs that its text gives, without those that Assay computes."""
 
     @abstractmethod
@@ -111,7 +111,7 @@ class Judge(Family):
         """A random verdict, for rehearsals on the fake engine."""
         merits = tuple(rng.random() for _ in range(shown))
         return Verdict(
-            tuple(dict.fromkeys(self.own_outputs(), merit) for merit in merits),
+            tuple(dict.fromkeys(self.text_outputs(), merit) for merit in merits),
             merits if self.together and shown > 1 else (),
         )
 
@@ -276,11 +276,11 @@ class Judge(Family):
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
-        return (*self.own_outputs(), "reward_std", "judgements", *(standing.OUTPUTS if self.together else ()))
+        return (*self.text_outputs(), "reward_std", "judgements", *(standing.OUTPUTS if self.together else ()))
 
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
-        if custom is not None and (unknown := sorted(custom.keys() - set(self.own_outputs()))):
-            names = ", ".join(self.own_outputs())
+        if custom is not None and (unknown := sorted(custom.keys() - set(self.text_outputs()))):
+            names = ", ".join(self.text_outputs())
             raise SettingsError(f"weights name {', '.join(unknown)}, which {self.name} doesn't give; it gives {names}")
         return super().weights(custom)
 
@@ -296,8 +296,8 @@ class Judge(Family):
         strengths = bradley_terry(records) if self._aggregate is Aggregate.BRADLEY_TERRY else {}
         readings = {}
         for position in positions:
-            judgements_about = [judgement for judgement in judgements if position in judgement.prompt.judges]
-            first = judgements_about[0].verdicts[0].scores[judgements_about[0].prompt.judges.index(position)]
+            judgements_about = [judgement for judgement in judgements if position in judgement.prompt.response_positions]
+            first = judgements_about[0].verdicts[0].scores[judgements_about[0].prompt.response_positions.index(position)]
             record = records.get(position)
             # Shown alone it has no record: a mean of grades is its reward all the same, a share of wins or a margin isn't.
             if record is None and (self._aggregate is not Aggregate.MEAN or not self.is_complete(first, weights)):
@@ -345,7 +345,10 @@ class Judge(Family):
         """For each prompt that shows the response at a position, its reading by each verdict."""
         return [
             # `index` and not `at`: the response's place in this prompt, which the swapped order turns round.
-            [weighted_reward(verdict.scores[judgement.prompt.judges.index(at)], weights) for verdict in judgement.verdicts]
+            [
+                weighted_reward(verdict.scores[judgement.prompt.response_positions.index(at)], weights)
+                for verdict in judgement.verdicts
+            ]
             for judgement in judgements
         ]
 
@@ -353,7 +356,7 @@ class Judge(Family):
 def _records(judgements: Sequence[Judgement]) -> Mapping[int, PairwiseRecord]:
     """The record of each response that was compared with another one, by its position."""
     return PairwiseRecord.of(
-        [(judgement.prompt.judges, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
+        [(judgement.prompt.response_positions, verdict.merits) for judgement in judgements for verdict in judgement.verdicts]
     )
 
 

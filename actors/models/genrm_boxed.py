@@ -13,7 +13,7 @@ from actors.contracts.judge import Judge, Verdict
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
-from actors.records import Message, Reason, Reasoning, Role, Shown
+from actors.records import JudgeRole, Message, Reason, Reasoning, Role
 from actors.verdicts.parsing import between, number, the_only
 from actors.verdicts.spellings import assigned, plain
 from actors.verdicts.whole_numbers import check_whole
@@ -24,7 +24,7 @@ EVEN = 3.5
 _GRADES, _RANKING = "Individual Scores", "Ranking Score"
 DELIMITERS = tuple(f"[The {edge} of Response {at}]" for at in (1, 2) for edge in ("Begin", "End"))
 """Delimiters of NVIDIA's prompt for these judges, in addition to those of a checkpoint's template."""
-ROLES = (Shown.RESPONSE_1, Shown.RESPONSE_2)
+ROLES = (JudgeRole.RESPONSE_1, JudgeRole.RESPONSE_2)
 _LABELS = {_GRADES: (("individual", "scores"), ("scores",)), _RANKING: (("ranking", "score"), ("ranking",))}
 """What a block is called where it is spelled in another way."""
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
@@ -83,7 +83,7 @@ class GenrmBoxed(Judge):
     def register(self) -> None:
         import actors.checkpoint.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
 
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")
 
     def text(self, question: Question, template: ChatTemplate) -> str:

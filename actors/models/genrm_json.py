@@ -12,7 +12,7 @@ from actors.contracts.judge import Judge, Verdict
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.models.genrm_boxed import DELIMITERS, GRADES, RANKINGS, ROLES, graded
-from actors.records import Message, Reasoning, Role, Shown
+from actors.records import JudgeRole, Message, Reasoning, Role
 from actors.verdicts.parsing import number, objects, the_only
 
 _KEYS = ("score_1", "score_2", "ranking")
@@ -51,7 +51,7 @@ class GenrmJson(Judge):
     def takes_principles(self) -> bool:
         return "principles" in self.ways and self.way.principles is None
 
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         return ("score", "margin")
 
     def shown(self, question: Question) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class GenrmJson(Judge):
         return (*responses,) if question.principle is None else (question.principle.strip(), *responses)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
-        principle = () if question.principle is None else (Message(Shown.PRINCIPLE, question.principle),)
+        principle = () if question.principle is None else (Message(JudgeRole.PRINCIPLE, question.principle),)
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=True))
         return template((*question.context, *principle, *shown), generation_prompt=True)
 

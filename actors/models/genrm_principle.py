@@ -15,7 +15,7 @@ from actors.contracts.judge import Judge, Judgement, Verdict
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected
-from actors.records import Message, Reading, Reason, Shown
+from actors.records import JudgeRole, Message, Reading, Reason
 from actors.verdicts.verdict_token import difference
 
 MARKER = "Final Judgement:"
@@ -60,13 +60,13 @@ class GenrmPrinciple(ByPrinciple, Judge):
         ),
     )
 
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         return self.named()
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:
             raise Rejected(Reason.NO_PRINCIPLE)
-        return template((*question.messages, Message(Shown.PRINCIPLE, question.principle)), generation_prompt=True)
+        return template((*question.messages, Message(JudgeRole.PRINCIPLE, question.principle)), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
         return Verdict(({_NUMBER: difference(generation, MARKER, self.marks, self.verdict_ids)},))

@@ -136,7 +136,7 @@ class R3(Judge):
     def roles(self) -> frozenset[Role]:
         return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         return ("win",) if self.shows is Shows.TWO else ("score",)
 
     def shown(self, question: Question) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class RewardAnything(Judge):
     def roles(self) -> frozenset[Role]:
         return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         return ("score", "rank")
 
     def shown(self, question: Question) -> tuple[str, ...]:

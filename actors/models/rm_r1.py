@@ -96,7 +96,7 @@ class RmR1(Judge):
     def roles(self) -> frozenset[Role]:
         return frozenset({Role.USER, Role.ASSISTANT})
 
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         return ("win",)
 
     def text(self, question: Question, template: ChatTemplate) -> str:

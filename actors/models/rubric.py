@@ -95,7 +95,7 @@ class Rubric(Judge):
     def roles(self) -> frozenset[Role]:
         return frozenset(Role)
 
-    def own_outputs(self) -> tuple[str, ...]:
+    def text_outputs(self) -> tuple[str, ...]:
         return self.rubric.outputs
 
     def card_weights(self) -> dict[str, float]:

@@ -48,7 +48,7 @@ class ChatRenderer:
             try:
                 draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
             except Rejected as rejected:
-                draft.reject(question.judges, rejected.reason)
+                draft.reject(question.response_positions, rejected.reason)
         return draft.finish()
 
     def _ids(self, question: Question) -> tuple[int, ...]:

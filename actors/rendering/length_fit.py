@@ -13,7 +13,7 @@ from actors.rendering.prompt_writer import PromptWriter
 from actors.rendering.request_draft import RequestDraft
 from actors.rendering.shown_texts import PROBE
 from actors.settings.replica import TooLong
-from actors.text.stems import GoOn, Stems
+from actors.text.stems import CheckCancelled, PrefixSharingTokenizer
 from actors.text.text_bound import TextBound
 
 _LONG_TOKEN = 8
@@ -23,7 +23,7 @@ _LONG_TOKEN = 8
 class LengthFit:
     """Fits the prompts of one model to its limit, the number of tokens that it takes."""
 
-    def __init__(self, how: TooLong, bound: TextBound, writer: PromptWriter, stems: Stems) -> None:
+    def __init__(self, how: TooLong, bound: TextBound, writer: PromptWriter, stems: PrefixSharingTokenizer) -> None:
         self.limit = bound.limit
         self.cuts_left = how is TooLong.CUT_LEFT
         """Whether prompts that are too long lose tokens at their beginning."""
@@ -47,12 +47,14 @@ class LengthFit:
         probe = replace(question, responses=tuple(PROBE for _ in question.responses))
         return self._stems.shared_tokens(text, self._writer.unchecked_text(probe), most) > self.limit
 
-    def fitting_context(self, question: Question, tokens: int, draft: RequestDraft, go_on: GoOn) -> tuple[Message, ...]:
+    def fitting_context(
+        self, question: Question, tokens: int, draft: RequestDraft, check_cancelled: CheckCancelled
+    ) -> tuple[Message, ...]:
         """The most turns with which a prompt of so many tokens fits, or is cut to fit. Raises `Rejected`."""
         is_long = tokens > self.limit and not self.cuts_left
-        return (self.without_turns(question, draft, go_on) if is_long else question).context
+        return (self.without_turns(question, draft, check_cancelled) if is_long else question).context
 
-    def without_turns(self, question: Question, draft: RequestDraft, go_on: GoOn) -> Question:
+    def without_turns(self, question: Question, draft: RequestDraft, check_cancelled: CheckCancelled) -> Question:
         """The question without its oldest exchanges after a system turn, as few as need be. The last one is never dropped.
 
         Turns that were dropped for one response of the request are dropped for all, so the search begins there. Raises
@@ -75,15 +77,15 @@ class LengthFit:
         first = 0
         if draft.turns_left is not None:
             first = bisect_left(cuts, len(turns) + head - draft.turns_left)
-        if draft.turns_left is None or first == len(cuts) or not self._fits(without(cuts[first]), go_on):
-            first = bisect_left(cuts, True, lo=first, key=lambda at: self._fits(without(at), go_on))
+        if draft.turns_left is None or first == len(cuts) or not self._fits(without(cuts[first]), check_cancelled):
+            first = bisect_left(cuts, True, lo=first, key=lambda at: self._fits(without(at), check_cancelled))
         if first == len(cuts):
             raise Rejected(Reason.TOO_LONG)
         shorter = without(cuts[first])
         draft.turns_left = len(shorter.context)
         return shorter
 
-    def _fits(self, question: Question, go_on: GoOn) -> bool:
-        go_on()
+    def _fits(self, question: Question, check_cancelled: CheckCancelled) -> bool:
+        check_cancelled()
         text = self._writer.text(question)
         return not self.bound.is_passed(text) and len(self._writer.ids(text)) <= self.limit

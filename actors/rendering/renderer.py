@@ -27,11 +27,11 @@ from actors.rendering.text_safety import SafeTexts, TextSafety
 from actors.reward_model import RewardModel
 from actors.settings.replica import RenderSettings
 from actors.text.delimiters import Delimiters
-from actors.text.stems import GoOn, Stems
+from actors.text.stems import CheckCancelled, PrefixSharingTokenizer
 from actors.text.text_bound import TextBound
 
 _CHUNK = 2**25
-"""Characters of rendered prompts in memory at a time; `Stems` gives the tokenizer about a million of them in one call."""
+"""Characters of rendered prompts in memory at a time; the tokenizer gets about a million of them in one call."""
 
 
 class Renderer:
@@ -54,25 +54,29 @@ class Renderer:
         control = ControlTokenFilter(self.tokenizer, family.control_texts, self._frame.appended)
         delimiters = {*family.delimiters, *probed_delimiters(family, self.tokenizer.template, control.texts)}
         self._safety = TextSafety(family, control, Delimiters(delimiters), settings.control_tokens, writer)
-        self._stems = Stems(self.tokenizer.pretrained, self.tokenizer.ids, probe.check(self._safety, self._turns))
+        self._stems = PrefixSharingTokenizer(
+            self.tokenizer.pretrained, self.tokenizer.ids, probe.check(self._safety, self._turns)
+        )
         bound = TextBound(self.tokenizer.pretrained, model.max_model_len)
         self._length = LengthFit(settings.too_long, bound, writer, self._stems)
         if self._system is not None:
             probe.check_system_turn(self._system, self._safety, self._turns)
 
-    def render(self, requests: Sequence[ScoreRequest], go_on: GoOn = lambda: None) -> list[RenderedRequest]:
+    def render(
+        self, requests: Sequence[ScoreRequest], check_cancelled: CheckCancelled = lambda: None
+    ) -> list[RenderedRequest]:
         """Render requests in order. A response that can't be judged is returned with its reason, and without a prompt.
 
-        `go_on` is called in this thread before each prompt is rendered and each time that one is shortened; it cancels the
-        work by raising.
+        `check_cancelled` is called in this thread before each prompt is rendered and each time that one is shortened; it
+        cancels the work by raising.
         """
         drafts = [RequestDraft(request, self._family, self._reasoning, self._system) for request in requests]
         # Generators from here on: a row may have 65,536 prompts. The prompts of one draft stay neighbours, so that they are
-        # fitted to the length limit together, and `Stems` finds their common beginning.
-        prompts_and_texts = (pair for draft in drafts for pair in self._plan_prompts(draft, go_on))
-        prompts_and_ids = self._tokenize_prompts(prompts_and_texts, go_on)
+        # fitted to the length limit together, and `PrefixSharingTokenizer` finds their common beginning.
+        prompts_and_texts = (pair for draft in drafts for pair in self._plan_prompts(draft, check_cancelled))
+        prompts_and_ids = self._tokenize_prompts(prompts_and_texts, check_cancelled)
         for _, of_draft in itertools.groupby(prompts_and_ids, key=lambda pair: id(pair[0].draft)):
-            self._add_fitting(list(of_draft), go_on)
+            self._add_fitting(list(of_draft), check_cancelled)
         return [draft.finish() for draft in drafts]
 
     def from_rendered(self, prompt: str | Sequence[int], begin: bool = True) -> RenderedRequest:
@@ -114,15 +118,16 @@ class Renderer:
         self._frame.check(ids)
         return ids
 
-    def _plan_prompts(self, draft: RequestDraft, go_on: GoOn) -> "Iterator[tuple[_DraftPrompt, str]]":
+    def _plan_prompts(self, draft: RequestDraft, check_cancelled: CheckCancelled) -> "Iterator[tuple[_DraftPrompt, str]]":
         """The prompts of a request, each with its text. Questions that can't be rendered reject their responses.
 
-        `go_on` is called for refused questions as well: each may scan megabytes of context, for a thousand responses.
+        `check_cancelled` is called for refused questions as well: each may scan megabytes of context, for a thousand
+        responses.
         """
         texts = SafeTexts(self._safety, self._turns, draft.keeps_reasoning)
 
         def check_answer(text: str) -> None:
-            go_on()
+            check_cancelled()
             check_encodable(texts.answer(text))
 
         questions = draft.questions(check_answer)
@@ -130,7 +135,7 @@ class Renderer:
         # characters, rejected in 0.05 s, each would be rendered to be rejected, in 5 s.
         long_context: tuple[Message, ...] | None = None
         for question in questions:
-            go_on()
+            check_cancelled()
             try:
                 safe = texts.question(question)
                 if question.context == long_context:
@@ -142,15 +147,15 @@ class Renderer:
                     if len(questions) > 1 and self._length.begins_too_long(text, safe):
                         long_context, is_long = question.context, True
                 if is_long:  # by its characters: tokenizing it may be gigabytes of ids
-                    safe = self._length.without_turns(safe, draft, go_on)
+                    safe = self._length.without_turns(safe, draft, check_cancelled)
                     text = self._writer.text(safe)
             except Rejected as rejected:
-                draft.reject(question.judges, rejected.reason)
+                draft.reject(question.response_positions, rejected.reason)
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
 
     def _tokenize_prompts(
-        self, rendered: "Iterable[tuple[_DraftPrompt, str]]", go_on: GoOn
+        self, rendered: "Iterable[tuple[_DraftPrompt, str]]", check_cancelled: CheckCancelled
     ) -> "Iterator[tuple[_DraftPrompt, list[int]]]":
         """Each prompt with the token ids of its text. A chunk's texts are dropped as soon as they are tokenized."""
         waiting: list[_DraftPrompt] = []
@@ -161,17 +166,19 @@ class Renderer:
             texts.append(text)
             length += len(text)
             if length >= _CHUNK:
-                yield from zip(waiting, self._tokenize_all(texts, go_on), strict=True)
+                yield from zip(waiting, self._tokenize_all(texts, check_cancelled), strict=True)
                 waiting, texts, length = [], [], 0
-        yield from zip(waiting, self._tokenize_all(texts, go_on), strict=True)
+        yield from zip(waiting, self._tokenize_all(texts, check_cancelled), strict=True)
 
-    def _tokenize_all(self, texts: list[str], go_on: GoOn) -> list[list[int]]:
+    def _tokenize_all(self, texts: list[str], check_cancelled: CheckCancelled) -> list[list[int]]:
         """The ids of texts with what stands around them, cut off at one more than the limit unless their end counts."""
         # One more is enough to show that a prompt doesn't fit; the ids of a megabyte would only take memory.
         most = None if self._length.cuts_left else self._length.limit + 1
-        return [self._frame.around(ids)[:most] for ids in self._stems.tokenized(texts, go_on)]
+        return [self._frame.around(ids)[:most] for ids in self._stems.tokenized(texts, check_cancelled)]
 
-    def _add_fitting(self, prompts_and_ids: "Sequence[tuple[_DraftPrompt, list[int]]]", go_on: GoOn) -> None:
+    def _add_fitting(
+        self, prompts_and_ids: "Sequence[tuple[_DraftPrompt, list[int]]]", check_cancelled: CheckCancelled
+    ) -> None:
         """Add to its draft each prompt that fits; of the others, reject them, or drop the oldest turns until they fit.
 
         All prompts of a request keep the same turns, whichever response, principle and opponent they show: their answers are
@@ -180,22 +187,22 @@ class Renderer:
         # First pass: the longest context with which each prompt fits. The shortest of these is then everybody's.
         fits: list[tuple[_DraftPrompt, list[int], tuple[Message, ...]]] = []
         for prompt, ids in prompts_and_ids:
-            go_on()
+            check_cancelled()
             try:
-                context = self._length.fitting_context(prompt.safe, len(ids), prompt.draft, go_on)
+                context = self._length.fitting_context(prompt.safe, len(ids), prompt.draft, check_cancelled)
             except Rejected as rejected:
-                prompt.draft.reject(prompt.question.judges, rejected.reason)
+                prompt.draft.reject(prompt.question.response_positions, rejected.reason)
             else:
                 fits.append((prompt, ids, context))
         # If response 0 fits with 9 turns, and response 1, which is longer, with 5, both are judged with 5: a preference for
         # the response that was shown with more of the conversation would say nothing.
         shortest = min((context for *_, context in fits), key=len, default=())
         for prompt, ids, _ in fits:
-            go_on()
+            check_cancelled()
             try:
                 fitting = self._shorten_to(prompt, ids, shortest)
             except Rejected as rejected:
-                prompt.draft.reject(prompt.question.judges, rejected.reason)
+                prompt.draft.reject(prompt.question.response_positions, rejected.reason)
             else:
                 positions = self._frame.step_ends(fitting)
                 is_truncated = len(fitting) < len(ids) or len(shortest) < len(prompt.question.context)

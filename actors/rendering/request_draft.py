@@ -65,9 +65,9 @@ class RequestDraft:
         self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
-        self._prompts.append(Prompt(ids, question.judges, at, question.times, opening, question.principle))
+        self._prompts.append(Prompt(ids, question.response_positions, at, question.times, opening, question.principle))
         if is_truncated:
-            self._truncated.update(question.judges)
+            self._truncated.update(question.response_positions)
 
     def finish(self) -> RenderedRequest:
         """Settle which responses are judged, by which prompts."""
@@ -75,8 +75,8 @@ class RequestDraft:
         if self._family.together:
             # One order of a pair alone would favour whoever it shows first, so a pair goes as soon as one of its prompts
             # couldn't be used. A response is only rejected if no pair (or list) with it is left.
-            kept = [prompt for prompt in kept if tuple(sorted(prompt.judges)) not in self._unusable]
-            shown_positions = {position for prompt in kept for position in prompt.judges}
+            kept = [prompt for prompt in kept if tuple(sorted(prompt.response_positions)) not in self._unusable]
+            shown_positions = {position for prompt in kept for position in prompt.response_positions}
             unjudged = [position for position in range(len(self.request.responses)) if position not in shown_positions]
             reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unjudged}
         responses = tuple(
@@ -89,7 +89,7 @@ class RequestDraft:
             for position, response in enumerate(self.request.responses)
         )
         # A prompt all of whose responses were rejected by another one (with another principle, say) isn't generated for.
-        prompts = tuple(prompt for prompt in kept if any(position not in reasons for position in prompt.judges))
+        prompts = tuple(prompt for prompt in kept if any(position not in reasons for position in prompt.response_positions))
         # The hash is that of the context before reasoning was removed: the settings for it don't make it another prompt.
         return RenderedRequest(self._original.prompt_hash, responses, prompts)
 

@@ -83,7 +83,7 @@ def _in_json(text: str) -> str:
 
 def other_question(family: Family, question: Question) -> Question:
     """The question with other words for all that its prompt must show; equal for questions that differ in these alone."""
-    other = family.blank(replace(question, judges=(), times=1), _OTHER_WORDS)
+    other = family.blank(replace(question, response_positions=(), times=1), _OTHER_WORDS)
     if not question.responses:  # a policy is shown the conversation alone
         return other
     # A principle is left as it is where it needn't be shown: what comes before a response is to be the same in both.

@@ -140,7 +140,7 @@ class HeadScorer(Scorer):
         """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
         answers_by_response: list[list[_Answer]] = [[] for _ in request.responses]
         for prompt, answer in zip(request.prompts, answers, strict=True):
-            for position in prompt.judges:
+            for position in prompt.response_positions:
                 answers_by_response[position].append(answer)
         scores = [
             response.refusal

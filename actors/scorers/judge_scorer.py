@@ -112,7 +112,7 @@ class JudgeScorer(Scorer):
         # All prompts of a pair: both orders, each with every principle. A comparison is decided by all of them together.
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
-            by_pair[tuple(sorted(prompt.judges))].append(prompt)
+            by_pair[tuple(sorted(prompt.response_positions))].append(prompt)
         # Of a single response, or lists, there are no pairs to knock out.
         knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
         if not knocks_out:
@@ -130,7 +130,7 @@ class JudgeScorer(Scorer):
 
     def _pair_share(self, pair: Pair, answers: Sequence[_PromptAnswers]) -> float:
         """The share of a comparison that the first of a pair won, 0 to 1; 0.5 if no vote could be read."""
-        judgements = [answer.judgement for answer in answers if tuple(sorted(answer.prompt.judges)) == pair]
+        judgements = [answer.judgement for answer in answers if tuple(sorted(answer.prompt.response_positions)) == pair]
         return self._judge.share(judgements, *pair)
 
     async def _answer_prompt(self, prompt: Prompt, begun: _Votes) -> _PromptAnswers:
@@ -170,7 +170,7 @@ class JudgeScorer(Scorer):
         # Never read, even if it holds a verdict: "Response 1 is better [[A]]. But wait" may have been about to take it back.
         if generation.finish_reason != "stop":
             return replace(result, reason=Reason.CUT_OFF)
-        shown = len(prompt.judges)
+        shown = len(prompt.response_positions)
         if self._rehearsal:
             return replace(result, verdict=self._judge.made_up(Random(f"{vote} {attempt} {prompt.ids}"), shown))
         try:
@@ -181,7 +181,8 @@ class JudgeScorer(Scorer):
     def _score_responses(self, request: RenderedRequest, answers: Sequence[_PromptAnswers]) -> Scores:
         """A score for each response: from the answers about it, or the rejection of one that couldn't be rendered."""
         answers_about = [
-            [answer for answer in answers if position in answer.prompt.judges] for position in range(len(request.responses))
+            [answer for answer in answers if position in answer.prompt.response_positions]
+            for position in range(len(request.responses))
         ]
         failures = {
             position: self._failure_reason(answers_about[position])
@@ -236,7 +237,11 @@ class JudgeScorer(Scorer):
         if unheard := [vote[-1].reason for answer in answers for vote in answer.votes if vote[-1].finish_reason is None]:
             return unheard[0]
         for answer in answers:
-            shown = tuple(sorted(answer.prompt.judges)) if self._judge.shows is Shows.ALL else answer.prompt.judges
+            shown = (
+                tuple(sorted(answer.prompt.response_positions))
+                if self._judge.shows is Shows.ALL
+                else answer.prompt.response_positions
+            )
             votes[shown, answer.prompt.principle] += answer.reasons
         # Half is enough: 1 of 2 votes, 2 of 3. A question is never made up for by another one's votes.
         for reasons in votes.values():
@@ -249,11 +254,11 @@ class JudgeScorer(Scorer):
         """Every text about a response, in the order of its prompts, votes and attempts."""
         trace: list[JudgeAnswer] = []
         for answer in answers:
-            shown = tuple(request.responses[index].name for index in answer.prompt.judges)
+            shown = tuple(request.responses[index].name for index in answer.prompt.response_positions)
             for attempt in answer.attempts:
                 vote = None
                 if attempt.verdict is not None:
-                    outputs = attempt.verdict.scores[answer.prompt.judges.index(position)]
+                    outputs = attempt.verdict.scores[answer.prompt.response_positions.index(position)]
                     vote = (
                         self._judge.vote(outputs, self._weights) if self._judge.is_complete(outputs, self._weights) else None
                     )
@@ -266,5 +271,5 @@ class JudgeScorer(Scorer):
 def share(tokens: int, prompt: Prompt, position: int) -> int:
     """The part of a prompt's tokens that counts for one of the responses it shows. The parts add up to `tokens` exactly."""
     # 100 tokens of three are 34, 33 and 33, in the order shown; rounded parts would add up to 99.
-    each, remainder = divmod(tokens, len(prompt.judges))
-    return each + (prompt.judges.index(position) < remainder)
+    each, remainder = divmod(tokens, len(prompt.response_positions))
+    return each + (prompt.response_positions.index(position) < remainder)

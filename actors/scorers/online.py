@@ -28,7 +28,7 @@ from actors.scorers.fair_turns import FairTurns
 from actors.scorers.head_scorer import HeadScorer, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, RenderSettings
-from actors.text.stems import GoOn
+from actors.text.stems import CheckCancelled
 
 T = TypeVar("T")
 
@@ -114,7 +114,9 @@ class OnlineScorer:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. A response that can't be judged has a score with the reason."""
-        rendered_requests = await self._run_in_thread(lambda go_on: self._renderer.render(requests, go_on))
+        rendered_requests = await self._run_in_thread(
+            lambda check_cancelled: self._renderer.render(requests, check_cancelled)
+        )
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
             all_scores = await self._run_on_engine(self._scorer.score(rendered_requests))
         return [
@@ -123,7 +125,9 @@ class OnlineScorer:
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
         """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
-        rendered_requests = await self._run_in_thread(lambda go_on: [self._render_one(prompt, go_on) for prompt in prompts])
+        rendered_requests = await self._run_in_thread(
+            lambda check_cancelled: [self._render_one(prompt, check_cancelled) for prompt in prompts]
+        )
         assert isinstance(self._scorer, HeadScorer), "a judge has no head"
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
             all_outputs = await self._run_on_engine(self._scorer.read(rendered_requests))
@@ -142,7 +146,9 @@ class OnlineScorer:
         except EngineError as error:
             return _refusal(error)
         tokens = {token for generation in generations for logprobs in generation.logprobs for token in logprobs}
-        texts = await self._run_in_thread(lambda go_on: self._renderer.tokenizer.token_texts(tokens)) if tokens else {}
+        texts = (
+            await self._run_in_thread(lambda check_cancelled: self._renderer.tokenizer.token_texts(tokens)) if tokens else {}
+        )
         return [_judge_text(prompt, generation, texts) for generation in generations]
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
@@ -170,28 +176,29 @@ class OnlineScorer:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
-    def _render_one(self, prompt: Rendered | ScoreRequest, go_on: GoOn) -> RenderedRequest:
-        go_on()
+    def _render_one(self, prompt: Rendered | ScoreRequest, check_cancelled: CheckCancelled) -> RenderedRequest:
+        check_cancelled()
         if isinstance(prompt, Rendered):
             return self._renderer.from_rendered(prompt.prompt, prompt.begin)
-        (rendered,) = self._renderer.render([prompt], go_on)
+        (rendered,) = self._renderer.render([prompt], check_cancelled)
         return rendered
 
     async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Refused:
         """The prompt that shows all responses, in their order."""
-        (rendered,) = await self._run_in_thread(lambda go_on: self._renderer.render([request], go_on))
+        (rendered,) = await self._run_in_thread(lambda check_cancelled: self._renderer.render([request], check_cancelled))
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
         if reasons:  # the cause first: that a response has no opponent only follows from the other one's rejection
             return Refused(min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT))
         all_positions = tuple(range(len(request.responses)))
         return next(
-            (prompt for prompt in rendered.prompts if prompt.judges == all_positions), Refused(Reason.TEMPLATE_REFUSED)
+            (prompt for prompt in rendered.prompts if prompt.response_positions == all_positions),
+            Refused(Reason.TEMPLATE_REFUSED),
         )
 
     def _with_adapter(self, sampling: Sampling) -> Sampling:
         return replace(sampling, adapter=self._adapter)
 
-    async def _run_in_thread(self, work: Callable[[GoOn], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[CheckCancelled], T]) -> T:
         """The result of `work`, run in a rendering thread. Once it is cancelled here, it ends before its next prompt.
 
         A thread can't be cancelled from outside, and none may render megabytes for a client that has left. Requests take
@@ -199,14 +206,14 @@ class OnlineScorer:
         """
         is_abandoned = threading.Event()
 
-        def go_on() -> None:
+        def check_cancelled() -> None:
             if is_abandoned.is_set():
                 raise _Abandoned
             self._turns.give_way()
 
         def render() -> T:
             with self._turns.taken():
-                return work(go_on)
+                return work(check_cancelled)
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._tokenizing, render)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 Tokenize = Callable[[list[str]], list[list[int]]]
-GoOn = Callable[[], None]
+CheckCancelled = Callable[[], None]
 """Called between pieces of work; raises an error to cancel it, once nothing waits for the result."""
 
 _DEEPEST = 4
@@ -28,7 +28,7 @@ class _Cut(NamedTuple):
     rest: str
 
 
-class Stems:
+class PrefixSharingTokenizer:
     """Tokenizes many texts with one tokenizer, sharing the stems of neighbours.
 
     `cutters` are the special tokens at which a text can be cut.
@@ -40,7 +40,9 @@ class Stems:
         self._shortest = shortest
         self.cutters = tuple(text for text in _cutters(tokenizer) if self._cuts_exactly(text, prompts))
 
-    def tokenized(self, texts: Sequence[str], go_on: GoOn = lambda: None, depth: int = _DEEPEST) -> list[list[int]]:
+    def tokenized(
+        self, texts: Sequence[str], check_cancelled: CheckCancelled = lambda: None, depth: int = _DEEPEST
+    ) -> list[list[int]]:
         """The ids of each text, exactly as the tokenizer makes them. Texts that share a stem must be neighbours.
 
         The stems are tokenized by this method again: the prompts of a row share its context, and within that other stems.
@@ -48,10 +50,10 @@ class Stems:
         # 64 answers to a context of 8,000 characters are 512,000 characters of context as whole texts, and 8,000 as a stem.
         cuts = self._cut(texts) if depth else [_Cut("", text) for text in texts]
         stems = list(dict.fromkeys(cut.stem for cut in cuts if cut.stem))
-        ids_of = dict(zip(stems, self.tokenized(stems, go_on, depth - 1), strict=True)) if stems else {}
+        ids_of = dict(zip(stems, self.tokenized(stems, check_cancelled, depth - 1), strict=True)) if stems else {}
         rests: list[list[int]] = []
         for batch in _batches([cut.rest for cut in cuts]):
-            go_on()
+            check_cancelled()
             rests += self._tokenize(batch)
         # The rest was tokenized behind the special token that ends the stem, so its first id repeats the stem's last: of
         # "<s>context<e>answer" the stem is "<s>context<e>" and the rest "<e>answer". "answer" alone may have other ids.

@@ -16,7 +16,7 @@ from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings
 from actors.workers.engine_process import Computation, EngineProcess
 
-Remember = Callable[[ScoreBlock, Report], ScoreBlock]
+WithScoreCache = Callable[[ScoreBlock, Report], ScoreBlock]
 """Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
 
 _ONE_IN, _AMONG = 32, 512
@@ -26,7 +26,9 @@ _ONE_IN, _AMONG = 32, 512
 class BatchActor:
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
-    def __init__(self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: Remember | None = None) -> None:
+    def __init__(
+        self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: WithScoreCache | None = None
+    ) -> None:
         self._process = EngineProcess(ledger, lambda report: _start_tested(model, settings, report))
         is_fake = settings.engine == "fake"
         scorer = scorer_of(model, self._process.engine, rehearsal=is_fake)

@@ -168,7 +168,7 @@ def _is_as_gyms(served: ServedModel) -> bool:
     judge = served.model.family
     return (
         isinstance(judge, Judge)
-        and "margin" in judge.own_outputs()
+        and "margin" in judge.text_outputs()
         and judge.asks.aggregate in (None, Aggregate.MEAN)
         and served.model.weights == judge.card_weights()
     )
@@ -258,7 +258,7 @@ def _ranking(served: ServedModel, answer: JudgeAnswer | None) -> float | None:
 def _verdict(served: ServedModel, answer: JudgeAnswer) -> Verdict | None:
     """The verdict in a text about two responses; None if it couldn't be read, or the judge gives no margin."""
     judge = served.model.family
-    if answer.reason is not None or not isinstance(judge, Judge) or "margin" not in judge.own_outputs():
+    if answer.reason is not None or not isinstance(judge, Judge) or "margin" not in judge.text_outputs():
         return None
     if len(answer.shown) != 2:
         return None

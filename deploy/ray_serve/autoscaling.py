@@ -8,7 +8,7 @@ nothing of ours, which the controller's Python may not have.
 from typing import Any
 
 
-class Enough:
+class LoadPolicy:
     """A policy for Serve: called with Serve's AutoscalingContext, returns the number of replicas that are enough."""
 
     def __init__(self, target_requests: float, target_tokens: float) -> None:

@@ -7,7 +7,7 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from actors.errors import Rejected
-from actors.records import Message, Reason, Response, ScoreRequest, Shown
+from actors.records import JudgeRole, Message, Reason, Response, ScoreRequest
 from actors.text.reasoning import with_reasoning
 from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import Service
@@ -97,8 +97,8 @@ def read_score_request(turns: Sequence[ChatMessage], principles: Sequence[str] =
     # A role that comes twice, or another role among these, would be ignored silently.
     if len(shown) < len(turns) - first or not shown.keys() <= _SHOWN:
         raise BadRequest("principle, response_1 and response_2 come after all other turns, each once", "messages")
-    in_turns = tuple(text(_content(turn)) for role, turn in shown.items() if role == Shown.PRINCIPLE)
-    compared = [shown[role] for role in (Shown.RESPONSE_1, Shown.RESPONSE_2) if role in shown]
+    in_turns = tuple(text(_content(turn)) for role, turn in shown.items() if role == JudgeRole.PRINCIPLE)
+    compared = [shown[role] for role in (JudgeRole.RESPONSE_1, JudgeRole.RESPONSE_2) if role in shown]
     context = conversation([turn.model_dump() for turn in spoken])
     judged_by = (*in_turns, *principles)
     if compared:
@@ -158,4 +158,4 @@ def _response(turn: ChatMessage) -> str:
     return with_reasoning(text(turn.content), turn.model_dump())
 
 
-_SHOWN = frozenset(role.value for role in Shown)
+_SHOWN = frozenset(role.value for role in JudgeRole)

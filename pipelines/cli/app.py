@@ -328,11 +328,11 @@ def completion(shell: str) -> None:
 def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
     from pipelines.cli.plain_console import tell
     from pipelines.cli.report import ensemble_report
-    from pipelines.run.runtime.progress import Lines
+    from pipelines.run.runtime.progress import TerminalProgress
     from pipelines.workflows.ensembles import score_ensemble
 
     with silence_ray():
-        summary = score_ensemble.ensemble(settings, Lines())
+        summary = score_ensemble.ensemble(settings, TerminalProgress())
     tell(as_json, summary.as_json(), ensemble_report(summary, settings))
     summary.combined.check_scored()
 

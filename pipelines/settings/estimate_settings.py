@@ -35,7 +35,7 @@ class LayoutSettings(CardSettings):
     """precision that the model runs in; auto: the checkpoint's"""
 
 
-class LookSettings(Settings):
+class SamplingSettings(Settings):
     """How much of the corpus is read for the estimate."""
 
     sample_rows: int = Field(default=2000, ge=16)
@@ -72,7 +72,7 @@ class PlanSettings(Settings):
     prefix: Prefix = ""
     work: WorkSettings = WorkSettings()
     card: CardSettings = CardSettings()
-    look: LookSettings = LookSettings()
+    look: SamplingSettings = SamplingSettings()
     bill: BillSettings = BillSettings()
 
     def as_score(self) -> ScoreSettings:

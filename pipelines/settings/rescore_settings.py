@@ -22,7 +22,7 @@ RETRIED = (
 """Reasons for which a response of a scored corpus may have failed."""
 
 
-class EnginesAgainSettings(Settings):
+class RescoreEngineSettings(Settings):
     """Settings of the engines, in place of those of the run. None of them decides a number."""
 
     replicas: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
@@ -39,7 +39,7 @@ class RetrySettings(Settings):
     reasons: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
     """reasons for which responses have failed, with commas between them; default: all"""
     accept_versions: AcceptVersions = False
-    engines: EnginesAgainSettings = EnginesAgainSettings()
+    engines: RescoreEngineSettings = RescoreEngineSettings()
 
     @field_validator("reasons", mode="before")
     @classmethod
@@ -71,4 +71,4 @@ class VerifySettings(Settings):
     something be compared; default: differences are only shown"""
     repair: bool = Field(default=False, json_schema_extra=OPTION)
     """delete the bad parts of this run, so that the next `score` scores their rows again"""
-    engines: EnginesAgainSettings = EnginesAgainSettings()
+    engines: RescoreEngineSettings = RescoreEngineSettings()

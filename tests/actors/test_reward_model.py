@@ -81,7 +81,7 @@ def test_each_response_is_asked_about_with_its_context() -> None:
     for family in cases:
         query = request(user("Hi"), to=["A", "B"])
         questions = list(family.questions(query, range(2)))
-        assert [question.judges for question in questions] == [(0,), (1,)]
+        assert [question.response_positions for question in questions] == [(0,), (1,)]
         assert [question.messages[:-1] for question in questions] == [query.context] * 2
         assert [question.messages[-1].content for question in questions] == ["A", "B"]
 

@@ -71,14 +71,14 @@ def test_the_guide_lists_the_metrics_of_runs() -> None:
 )
 def test_replicas_follow_requests_and_tokens(requests: float, tokens: dict[str, float] | None, wanted: float) -> None:
     context = SimpleNamespace(total_num_requests=requests, aggregated_metrics=None if tokens is None else {"tokens": tokens})
-    assert autoscaling.Enough(target_requests=64, target_tokens=1000)(context)[0] == wanted
+    assert autoscaling.LoadPolicy(target_requests=64, target_tokens=1000)(context)[0] == wanted
 
 
 def test_the_policy_travels_to_a_process_without_our_code() -> None:
     pickles: Any = cloudpickle
     pickles.register_pickle_by_value(autoscaling)
     try:
-        sent = pickles.dumps(autoscaling.Enough)
+        sent = pickles.dumps(autoscaling.LoadPolicy)
     finally:
         pickles.unregister_pickle_by_value(autoscaling)
     there = (

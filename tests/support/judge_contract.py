@@ -125,7 +125,7 @@ class JudgeContract:
     def test_the_prompt_is_its_authors(self, judged: list[Judged]) -> None:
         for result in judged:
             prompt = result.rendered.prompts[0]
-            messages = self.messages(result.judgement, prompt.judges)
+            messages = self.messages(result.judgement, prompt.response_positions)
             authors_ids = tokenizer(self.name).apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
             assert list(prompt.ids) == list(authors_ids)
 

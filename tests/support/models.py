@@ -90,7 +90,7 @@ def ids_of(rendered: RenderedRequest) -> list[int]:
     """The one prompt of a request with one response, which wasn't rejected."""
     assert [response.reason for response in rendered.responses] == [None]
     (prompt,) = rendered.prompts
-    assert prompt.judges == (0,)
+    assert prompt.response_positions == (0,)
     return list(prompt.ids)
 
 

@@ -41,12 +41,12 @@ class CountingScorer:
         ]
 
     def _score(self, asked: RenderedRequest, position: int) -> Score:
-        prompts = [prompt for prompt in asked.prompts if position in prompt.judges]
+        prompts = [prompt for prompt in asked.prompts if position in prompt.response_positions]
         tokens = sum(len(prompt.ids) for prompt in prompts)
         if any(self.fails in prompt.ids for prompt in prompts):
             return Score.failed(Reason.ENGINE_TIMEOUT, tokens)
-        reward = math.sin(sum(sum(prompt.ids) + prompt.judges.index(position) for prompt in prompts))
-        shown = tuple(asked.responses[index].name for index in prompts[0].judges)
+        reward = math.sin(sum(sum(prompt.ids) + prompt.response_positions.index(position) for prompt in prompts))
+        shown = tuple(asked.responses[index].name for index in prompts[0].response_positions)
         return Score(
             Status.SCORED,
             reward=reward,

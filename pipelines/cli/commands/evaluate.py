@@ -73,12 +73,12 @@ def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False)
 
 
 def _score_and_evaluate(settings: EvaluateSettings) -> "Results":
-    from pipelines.run.runtime.progress import Lines
+    from pipelines.run.runtime.progress import TerminalProgress
     from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 
     with silence_ray():
         first_step = "starting the engines" if settings.endpoint is None else "asking the endpoint"
-        return score_and_evaluate(settings, Lines(first_step=first_step))
+        return score_and_evaluate(settings, TerminalProgress(first_step=first_step))
 
 
 def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, junit_file: str | None) -> None:

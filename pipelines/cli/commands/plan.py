@@ -10,7 +10,7 @@ from actors.errors import SettingsError
 from actors.text.counted import number_of
 from pipelines.cli.flags import argument, build_from, command, given_options, json_option, option, settings_options, spell
 from pipelines.cli.plain_console import tell
-from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, LookSettings, PlanSettings
+from pipelines.settings.estimate_settings import BillSettings, CardSettings, LayoutSettings, PlanSettings, SamplingSettings
 from pipelines.settings.options import leaves
 
 _RECIPES = (".yaml", ".yml")
@@ -56,7 +56,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
             f"{path} has no step `score`, and only that can be planned: what a policy will answer isn't known"
         )
     # Everything else is in the recipe: an option that overrode it would plan another run than `assay run` does.
-    plan_options = {leaf.name for kind in (CardSettings, LookSettings, BillSettings) for leaf in leaves(kind)}
+    plan_options = {leaf.name for kind in (CardSettings, SamplingSettings, BillSettings) for leaf in leaves(kind)}
     if of_recipe := sorted(options.keys() - plan_options):
         names = ", ".join(map(spell, of_recipe))
         raise SettingsError(f"{names}: {path} says what is scored and how; change it there")
@@ -66,7 +66,7 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
         options = layout | dict(options)
     of_plan = {
         section: build_from(kind, {name: value for name, value in options.items() if name in kind.model_fields})
-        for section, kind in (("card", CardSettings), ("look", LookSettings), ("bill", BillSettings))
+        for section, kind in (("card", CardSettings), ("look", SamplingSettings), ("bill", BillSettings))
     }
     of_run = {name: getattr(step, name) for name in PlanSettings.model_fields.keys() - of_plan.keys()}
     return PlanSettings(**of_run, **of_plan)

@@ -22,11 +22,11 @@ def retry(as_json: bool, **options: Any) -> None:
     The model and its settings must be those of the run. All other rows keep their numbers. If it is interrupted, run the
     same command again.
     """
-    from pipelines.run.runtime.progress import Lines
+    from pipelines.run.runtime.progress import TerminalProgress
     from pipelines.workflows.rescoring import retry_rows
 
     with silence_ray():
-        summary = retry_rows.retry(build_from(RetrySettings, options), Lines())
+        summary = retry_rows.retry(build_from(RetrySettings, options), TerminalProgress())
     tell(as_json, summary.as_json(), _report(summary))
 
 

@@ -79,7 +79,7 @@ def do_run(
 ) -> None:
     """Run the step `score`, `sample` or `refine`, and `jobs` on each part."""
     from pipelines.cli import report
-    from pipelines.run.runtime.progress import Lines
+    from pipelines.run.runtime.progress import TerminalProgress
     from pipelines.run.sampling import refine_prompts, sample_prompts
     from pipelines.run.scoring import score_corpus
     from pipelines.workflows.observers import observers_of
@@ -91,7 +91,7 @@ def do_run(
     }
     run, make_report = steps[step]
     with silence_ray():
-        summary = run(settings, Lines(), observers=observers_of(settings, jobs))
+        summary = run(settings, TerminalProgress(), observers=observers_of(settings, jobs))
     tell_run(as_json, summary.as_json(), make_report(summary, settings), summary if step == "score" else summary.scored)
 
 

@@ -26,12 +26,12 @@ def verify(as_json: bool, **options: Any) -> None:
     with --repair bad parts are deleted, and the next `score` scores their rows again, and other files are moved to
     set-aside/. Exit code 5 if --max-difference is exceeded.
     """
-    from pipelines.run.runtime.progress import Lines
+    from pipelines.run.runtime.progress import TerminalProgress
     from pipelines.workflows.rescoring.verify_folder import verify as check
 
     settings = build_from(VerifySettings, options)
     with silence_ray():
-        summary = check(settings, Lines())
+        summary = check(settings, TerminalProgress())
     tell(as_json, summary, _report(summary))
     if not summary.is_sound and not summary.dropped:
         raise AuditError(_problem(summary))

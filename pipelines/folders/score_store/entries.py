@@ -40,18 +40,22 @@ def units_of(request: RenderedRequest, *, compares: bool) -> list[StoredUnit]:
     """
     by_position: dict[int, list[Prompt]] = defaultdict(list)
     for prompt in request.prompts:
-        by_position[prompt.judges[0]].append(prompt)
+        by_position[prompt.response_positions[0]].append(prompt)
     # The last condition holds for what `Renderer` makes: a response without a reason has a prompt. One that had neither
     # would be in no unit, and would be lost between the others' scores; so then the request stays whole.
     judged = {position for position, response in enumerate(request.responses) if response.reason is None}
-    is_apart = not compares and all(len(prompt.judges) == 1 for prompt in request.prompts) and by_position.keys() == judged
+    is_apart = (
+        not compares
+        and all(len(prompt.response_positions) == 1 for prompt in request.prompts)
+        and by_position.keys() == judged
+    )
     if not is_apart:
         return [StoredUnit(request, tuple(range(len(request.responses))))]
     return [_unit_of(request, position, prompts) for position, prompts in sorted(by_position.items())]
 
 
 def _unit_of(request: RenderedRequest, position: int, prompts: Sequence[Prompt]) -> StoredUnit:
-    alone = tuple(replace(prompt, judges=(0,)) for prompt in prompts)
+    alone = tuple(replace(prompt, response_positions=(0,)) for prompt in prompts)
     return StoredUnit(replace(request, responses=(request.responses[position],), prompts=alone), (position,))
 
 
@@ -67,7 +71,7 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
             [[response.reason, response.truncated, response.reasoned] for response in request.responses],
             [
                 [
-                    prompt.judges,
+                    prompt.response_positions,
                     prompt.at,
                     prompt.times,
                     prompt.opening,

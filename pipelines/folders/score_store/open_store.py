@@ -29,7 +29,7 @@ class OpenStore:
     """See `Family.compares`."""
 
     def __call__(self, score_block: ScoreBlock, report: Report) -> StoredScores:
-        """The scorer with the store around it: see `actors.workers.batch_actor.Remember`."""
+        """The scorer with the store around it: see `actors.workers.batch_actor.WithScoreCache`."""
         return StoredScores(self.folder, self.identity, score_block, report, compares=self.compares)
 
 

@@ -163,7 +163,7 @@ def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
     for report in parts.to_pylist():
         for step in steps:
             part = Part.of_report(report, step.source.parts.run or "")
-            _make_piece(step, _Piece(_number(part), (part,)))
+            _make_piece(step, _OutputFilePlan(_number(part), (part,)))
     return parts
 
 
@@ -255,19 +255,19 @@ def _inside(job: ExportJob) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class _OutputFilePlan:
     """The work for one output file: the parts to read."""
 
     number: str
     parts: tuple[Part, ...]
 
 
-def _pieces(job: ExportJob, entries: PartEntries) -> Iterator[_Piece]:
+def _pieces(job: ExportJob, entries: PartEntries) -> Iterator[_OutputFilePlan]:
     if job.by_part:
-        yield from (_Piece(_number(part), (part,)) for part, _ in entries)
+        yield from (_OutputFilePlan(_number(part), (part,)) for part, _ in entries)
         return
     for number, group in enumerate(cut(entries, _BYTES, _PARTS)):
-        yield _Piece(output_folder.result_name(number), tuple(group))
+        yield _OutputFilePlan(output_folder.result_name(number), tuple(group))
 
 
 def _number(part: Part) -> str:
@@ -341,7 +341,7 @@ def _make_shelf(step: StartedExport, shuffle: Shuffle, shelf: int, numbers: Sequ
     return summaries | dict(_write_piece(step, number, iter(())) for number in empty)
 
 
-def _make_piece(step: StartedExport, piece: _Piece) -> tuple[str, ExportSummary]:
+def _make_piece(step: StartedExport, piece: _OutputFilePlan) -> tuple[str, ExportSummary]:
     """Write the file of a piece, and note it as done. Returns its number and its counts."""
     tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
     rows = step.reader.candidates(tables)

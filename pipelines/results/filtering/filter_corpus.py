@@ -35,7 +35,7 @@ from pipelines.results.filtering.filter_step import (
     FilterStep,
     Group,
     KeepSummary,
-    Numbered,
+    NumberedPart,
     Output,
     ResponseEvaluator,
     Selection,
@@ -84,7 +84,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
         if step.evaluator.ranking:
             chosen = stack.enter_context(choose(pool, settings, [(step.without_targets(), group) for group in groups]))
             selection = {"by": settings.by or step.columns.prefix + REWARD, **chosen.as_json()}
-        work = _Work(pool, step, groups, chosen)
+        work = _SelectionPasses(pool, step, groups, chosen)
         # A single group makes a single output, whatever is kept of it: it needn't be counted before it is written.
         counts = work.count() if len(groups) > 1 or not step.targets else None
         summary = sum(counts.values(), KeepSummary()) if counts is not None else None
@@ -150,7 +150,7 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _SelectionPasses:
     """The passes of a filter over its groups, with what was `chosen` of the whole corpus."""
 
     pool: Workers
@@ -183,13 +183,13 @@ def _filter_output(step: FilterStep, selection: Selection | None, output: Output
 
 def groups_of(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
     """Groups of neighbouring parts, bounded by size and number: what one task reads."""
-    size, group = 0, list[Numbered]()
+    size, group = 0, list[NumberedPart]()
     for number, (part, entry) in enumerate(parts):
         if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
             yield Group(tuple(group))
             size, group = 0, []
         size += entry.size
-        group.append(Numbered(number, part))
+        group.append(NumberedPart(number, part))
     if group:
         yield Group(tuple(group))
 

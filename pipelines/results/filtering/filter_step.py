@@ -95,7 +95,7 @@ class KeepSummary:
         return {name: value for name, value in asdict(self).items() if name not in omitted}
 
 
-class Numbered(NamedTuple):
+class NumberedPart(NamedTuple):
     """A part, and its number among all parts."""
 
     number: int
@@ -106,7 +106,7 @@ class Numbered(NamedTuple):
 class Group:
     """Neighbouring parts that one task reads."""
 
-    parts: tuple[Numbered, ...]
+    parts: tuple[NumberedPart, ...]
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class FilterStep:
         for numbered in data.parts:
             yield from self.evaluate_part(numbered, evaluate)
 
-    def evaluate_part(self, numbered: Numbered, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
+    def evaluate_part(self, numbered: NumberedPart, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
         """Evaluate a part, table by table."""
         first = 0
         for table in self.source.tables(numbered.part, self.reads):
@@ -352,7 +352,7 @@ class _HeldResponses:
         write_note(target.folder, number, self._sides[target.stem])
 
 
-def _splits(step: FilterStep, selection: Selection | None, numbered: Numbered, evaluate: Evaluator) -> Iterator[Split]:
+def _splits(step: FilterStep, selection: Selection | None, numbered: NumberedPart, evaluate: Evaluator) -> Iterator[Split]:
     row = step.columns.prefix + ROW
     last_row = None
     for rows in step.evaluate_part(numbered, evaluate):

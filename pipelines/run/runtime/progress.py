@@ -54,11 +54,11 @@ class EnsembleProgress(Progress):
         """`done` of `count` responses are combined."""
 
 
-class Silent(EnsembleProgress):
+class NoProgress(EnsembleProgress):
     """Shows nothing."""
 
 
-class PassedOn(Progress):
+class ForwardingProgress(Progress):
     """Forwards all events to another progress; a base for classes that also record some."""
 
     def __init__(self, progress: Progress) -> None:
@@ -223,10 +223,10 @@ class Meter:
 def watched() -> EnsembleProgress:
     """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
     shown = screen(sys.stderr)
-    return Silent() if isinstance(shown, Log) else Lines(shown=shown)
+    return NoProgress() if isinstance(shown, Log) else TerminalProgress(shown=shown)
 
 
-class Lines(EnsembleProgress):
+class TerminalProgress(EnsembleProgress):
     """Shows lines of text on a `Screen`: the last one is the progress line, whose states follow each other."""
 
     def __init__(

@@ -21,7 +21,7 @@ from actors.scorers.batch_noise import BatchNoise, largest_noise
 from actors.workers.crash_ledger import EngineStarts
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.run.runtime.engine_pool import engines_that_stay
-from pipelines.run.runtime.progress import PassedOn, Progress
+from pipelines.run.runtime.progress import ForwardingProgress, Progress
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 
 _WHEN = re.compile(r"\d{20}")
@@ -60,7 +60,7 @@ class RunWork:
         return None if self.seconds is None or self.starting is None else self.seconds - self.starting
 
 
-class _PartRecorder(PassedOn):
+class _PartRecorder(ForwardingProgress):
     """Forwards progress and collects the parts: as a set, since a restarted actor reports committed parts again."""
 
     def __init__(self, progress: Progress) -> None:

@@ -26,7 +26,7 @@ from pipelines.folders.run_folder.columns import PARENT, RESPONSE, REWARD, ROW
 from pipelines.folders.scored_corpus.summary import Summary, connected
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.policy_prompts import PromptPreparation
-from pipelines.run.runtime.progress import Progress, Silent
+from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.runtime.run_observer import RunObserver
 from pipelines.run.sampling import policies
 from pipelines.run.sampling.budget import CandidateBudget
@@ -35,15 +35,15 @@ from pipelines.run.sampling.policies import Engines
 from pipelines.run.sampling.refine_step import (
     EDIT_PROMPT,
     FEEDBACK_PROMPT,
+    RefineBudget,
     RefineStep,
     RefineStepSettings,
-    Tree,
     Writer,
     check_prompt,
 )
 from pipelines.run.sampling.sample_prompts import UsageCounter, WritersSummary, opened_run, step_dataset
 from pipelines.run.sampling.sample_step import SampleStepSettings
-from pipelines.run.scoring.score_corpus import Flow, Run, carry_out, step_settings
+from pipelines.run.scoring.score_corpus import Pipeline, Run, execute, step_settings
 from pipelines.settings.run_settings import DrawSettings, RefineSettings
 
 __all__ = ["RefineSummary", "refine"]
@@ -74,8 +74,8 @@ def refine(
     Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
     the parts don't add up to the input.
     """
-    counting = UsageCounter(progress or Silent())
-    tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
+    counting = UsageCounter(progress or NoProgress())
+    tree = RefineBudget(settings.refining.drafts, settings.refining.feedbacks)
     policies.check(settings, max(tree))
     for observer in observers:
         observer.check(settings.output)
@@ -85,7 +85,7 @@ def refine(
     plan.preparation.columns.check(())
     counting.begin(settings, plan, [model.policy for model in work.writers])
     with opened_run("refine", settings, plan, work.recorded(), counting) as run:
-        summary = carry_out(run, work.flow, counting, observers)
+        summary = execute(run, work.flow, counting, observers)
         refined = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=refined.as_json()).write(settings.output)
         return refined
@@ -138,7 +138,7 @@ class _Refining:
     """The parts of a run that don't change: settings, prompts and the models that write."""
 
     settings: RefineSettings
-    tree: Tree
+    tree: RefineBudget
     feedback_prompt: str
     edit_prompt: str
     writers: tuple[_Model, _Model, _Model]
@@ -151,8 +151,8 @@ class _Refining:
         return {"policy": drafter, "feedback": critic, "edit": editor, "tree": self.tree._asdict(), **prompts}
 
     @contextmanager
-    def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
-        """See `score_corpus.Flows`."""
+    def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Pipeline]:
+        """See `score_corpus.StartPipeline`."""
         distinct = {id(model): model for model in self.writers}  # a model with two roles gets its GPUs once
         writers, judges = policies.sizes(self.settings, len(distinct))
         with ExitStack() as stack:
@@ -173,7 +173,9 @@ class _Refining:
                 self._writer(run, self.writers[2], editor, self.edit_prompt),
             )
             preparation = self._preparation(run, self.writers[0], self.settings.policy.policy_system)
-            yield Flow(step_dataset(run, units, preparation, RefineStep, step), engines.ledgers, engines.endpoint_ledgers)
+            yield Pipeline(
+                step_dataset(run, units, preparation, RefineStep, step), engines.ledgers, engines.endpoint_ledgers
+            )
 
     def _writer(self, run: Run, model: _Model, source: CandidateSource, prompt: str) -> Writer:
         # Without the policy's system prompt: that is for answers, and the critic and the editor have prompts of their own.

@@ -60,7 +60,7 @@ Write the response anew, so that it meets the feedback. Write the new response a
 """
 
 
-class Tree(NamedTuple):
+class RefineBudget(NamedTuple):
     """Drafts per prompt, and texts of feedback per draft, each with one edit."""
 
     drafts: int
@@ -103,7 +103,7 @@ class RefineStepSettings:
     """What the step needs in its process. The source of `sampling` writes the drafts."""
 
     sampling: SampleStepSettings
-    tree: Tree
+    tree: RefineBudget
     critic: Writer
     editor: Writer
 

@@ -39,7 +39,7 @@ from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.policy_prompts import PromptPreparation, prepare_prompts
 from pipelines.run.prepare.preview import SAY_REASONING
 from pipelines.run.prepare.resolve_run import ResolvedRun
-from pipelines.run.runtime.progress import PassedOn, Progress, Silent
+from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
 from pipelines.run.runtime.run_observer import RunObserver
 from pipelines.run.runtime.session import ray_session
 from pipelines.run.sampling import policies
@@ -47,7 +47,7 @@ from pipelines.run.sampling.budget import CandidateBudget
 from pipelines.run.sampling.generate import FromFolder
 from pipelines.run.sampling.policies import Engines
 from pipelines.run.sampling.sample_step import SampleStep, SampleStepSettings, Usage
-from pipelines.run.scoring.score_corpus import Flow, Run, carry_out, open_run, read_units, share_files, step_settings
+from pipelines.run.scoring.score_corpus import Pipeline, Run, execute, open_run, read_units, share_files, step_settings
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import RefineSettings, SampleSettings
 
@@ -108,7 +108,7 @@ def sample(
     Raises a `UserError` if the run can't start as it is, `RunStopped` if it ended early and can go on, and `AuditError` if
     the parts don't add up to the input.
     """
-    counting = UsageCounter(progress or Silent())
+    counting = UsageCounter(progress or NoProgress())
     check(settings)
     for observer in observers:
         observer.check(settings.output)
@@ -129,7 +129,7 @@ def sample(
                 session.enter_context(ray_session(with_vllm=settings.engine.is_vllm))
                 if _goes_in_turns(run, settings):
                     _draw(run, plan, work, counting)
-            summary = carry_out(run, work.flow, counting, observers)
+            summary = execute(run, work.flow, counting, observers)
         sampled = _summarise(run, summary, settings, counting)
         replace(run.manifest, summary=sampled.as_json()).write(settings.output)
         return sampled
@@ -203,8 +203,8 @@ class _Sampling:
     """Whether candidates are judged; else they are committed unjudged."""
 
     @contextmanager
-    def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Flow]:
-        """See `score_corpus.Flows`. Candidates that an earlier run has drawn are taken from its folder."""
+    def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Pipeline]:
+        """See `score_corpus.StartPipeline`. Candidates that an earlier run has drawn are taken from its folder."""
         settings, folder = self.settings, _drawn_folder(run)
         drawn = None if folder.is_empty() else FromFolder(Parts(folder.path, named_run(folder.path)), settings.prefix)
         writers, judges = policies.sizes(settings, writers=0 if drawn else 1, with_judge=self.judges)
@@ -215,7 +215,7 @@ class _Sampling:
             budget, seed = CandidateBudget(settings.draw), settings.policy.policy_seed
             step = SampleStepSettings(step_settings(run), budget, seed, source, judge)
             dataset = step_dataset(run, units, self.preparation, SampleStep, step)
-            yield Flow(dataset, engines.ledgers, engines.endpoint_ledgers)
+            yield Pipeline(dataset, engines.ledgers, engines.endpoint_ledgers)
 
 
 def step_dataset(run: Run, units: Sequence[Unit], preparation: PromptPreparation, step: type, settings: Any) -> Dataset:
@@ -241,7 +241,7 @@ def _draw(run: Run, plan: ResolvedRun, work: _Sampling, progress: Progress) -> N
     settings = run.settings.model_copy(update={"output": folder, "overwrite": False, "log": ()})
     with lease(folder, progress.noted, settings.work.storage_patience_s):
         drawing = open_run(settings, replace(plan, files=run.manifest.files), run.manifest)
-        carry_out(drawing, replace(work, judges=False).flow, progress)
+        execute(drawing, replace(work, judges=False).flow, progress)
 
 
 def _summarise(run: Run, summary: Summary, settings: SampleSettings, counting: "UsageCounter") -> SampleSummary:
@@ -264,7 +264,7 @@ def _summarise(run: Run, summary: Summary, settings: SampleSettings, counting: "
     )
 
 
-class UsageCounter(PassedOn):
+class UsageCounter(ForwardingProgress):
     """Adds up prompt tokens, and stops a run whose policy turns out to reason while nothing says what to do with that."""
 
     def __init__(self, progress: Progress) -> None:

@@ -60,7 +60,7 @@ from pipelines.run.prepare.identity import manifest_of, open_score_store
 from pipelines.run.prepare.score_requests import Preparation, prepare
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
 from pipelines.run.runtime.lost_engines import EngineWatch, watch_first_worker
-from pipelines.run.runtime.progress import Progress, Silent
+from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.runtime.run_observer import RunFacts, RunObserver
 from pipelines.run.runtime.run_timing import read_run_work, time_session
 from pipelines.run.runtime.session import check_stopped, import_vllm, ray_session
@@ -119,7 +119,7 @@ class Run:
         return state.parts
 
 
-class Flow(NamedTuple):
+class Pipeline(NamedTuple):
     """A running pipeline: a dataset with one row per committed part, and the ledgers of engine pools and endpoints."""
 
     dataset: Dataset
@@ -151,7 +151,7 @@ class Flow(NamedTuple):
 
 
 FollowParts = Callable[[pa.Table], pa.Table]
-Flows = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Flow]]
+StartPipeline = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Pipeline]]
 """Starts a pipeline for units of work, and ends it with the context. The last argument receives messages about waiting."""
 
 
@@ -167,7 +167,7 @@ def score(
     Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
     parts don't cover the input exactly.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     for observer in observers:
         observer.check(settings.output)
     mark("plan")
@@ -179,26 +179,26 @@ def score(
         run = open_run(settings, plan, manifest, progress.noted)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
-        return carry_out(run, _scoring, progress, observers)
+        return execute(run, _scoring, progress, observers)
 
 
-def carry_out(run: Run, flows: Flows, progress: Progress, observers: Sequence[RunObserver] = ()) -> Summary:
+def execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observers: Sequence[RunObserver] = ()) -> Summary:
     """Score what is missing of a run, prove that nothing is, and summarise it. Raises as `score` does."""
     with ExitStack() as watching:
         for observer in observers:
             progress = watching.enter_context(observer.started(RunFacts(run.settings, run.manifest), progress))
         follow_parts = [observer.follow_parts for observer in observers if observer.follow_parts is not None]
-        return _carry_out(run, _followed(flows, follow_parts), progress, observers)
+        return _execute(run, _followed(start_pipeline, follow_parts), progress, observers)
 
 
-def _followed(flows: Flows, follow_parts: Sequence[FollowParts]) -> Flows:
-    """The pipelines of `flows`, behind whose commits observers follow."""
+def _followed(start_pipeline: StartPipeline, follow_parts: Sequence[FollowParts]) -> StartPipeline:
+    """The pipelines of `start_pipeline`, behind whose commits observers follow."""
     if not follow_parts:
-        return flows
+        return start_pipeline
 
     @contextmanager
-    def followed(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Flow]:
-        with flows(run, units, notify) as flow:
+    def followed(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
+        with start_pipeline(run, units, notify) as flow:
             dataset = flow.dataset
             for follow in follow_parts:
                 dataset = dataset.map_batches(follow, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
@@ -207,7 +207,7 @@ def _followed(flows: Flows, follow_parts: Sequence[FollowParts]) -> Flows:
     return followed
 
 
-def _carry_out(run: Run, flows: Flows, progress: Progress, observers: Sequence[RunObserver]) -> Summary:
+def _execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observers: Sequence[RunObserver]) -> Summary:
     state = run.state
     saved = None
     if not run.missing(state):
@@ -215,7 +215,7 @@ def _carry_out(run: Run, flows: Flows, progress: Progress, observers: Sequence[R
     for attempts_left in reversed(range(_PASSES)):
         if units := run.missing(state):
             run.manifest.check_versions(provenance(run.settings), run.settings)
-            state = _complete(run, state, units, flows, progress)
+            state = _complete(run, state, units, start_pipeline, progress)
         check_held()
         counts = state.audit()
         try:
@@ -279,7 +279,7 @@ def open_run(
         earlier.check(manifest)
         earlier.check_versions(manifest.made_with, settings)
         if earlier.summary is not None and not settings.append:
-            # Nothing is scored, unless a part is missing or damaged: `_carry_out` looks again.
+            # Nothing is scored, unless a part is missing or damaged: `_execute` looks again.
             manifest = replace(manifest, made_with=earlier.made_with)
         if settings.append:
             check_unchanged(earlier.files)
@@ -332,7 +332,9 @@ def _check_unfinished_files(run: Run) -> None:
         )
 
 
-def _complete(run: Run, state: FolderState, units: Sequence[Unit], flows: Flows, progress: Progress) -> FolderState:
+def _complete(
+    run: Run, state: FolderState, units: Sequence[Unit], start_pipeline: StartPipeline, progress: Progress
+) -> FolderState:
     """Run the pipeline until nothing is missing, at most `_PASSES` times, not counting passes that lost engines.
 
     Returns what the folder holds then. Raises `AuditError` if something is missing even then.
@@ -345,7 +347,7 @@ def _complete(run: Run, state: FolderState, units: Sequence[Unit], flows: Flows,
         while units and passes_left:
             try:
                 with (
-                    flows(run, units, progress.noted) as flow,
+                    start_pipeline(run, units, progress.noted) as flow,
                     time_session(run.parts, run.settings, progress, flow.engine_starts) as timed_progress,
                 ):
                     consume(run, flow, timed_progress)
@@ -362,7 +364,7 @@ def _complete(run: Run, state: FolderState, units: Sequence[Unit], flows: Flows,
         return state
 
 
-def consume(run: Run, flow: Flow, progress: Progress) -> None:
+def consume(run: Run, flow: Pipeline, progress: Progress) -> None:
     """Consume the pipeline: count parts, and stop the run where too much fails.
 
     Raises `RunStopped` with the cause of an error in a worker; for an error that would come again on every retry, such as an
@@ -385,7 +387,7 @@ def consume(run: Run, flow: Flow, progress: Progress) -> None:
 
 
 @contextmanager
-def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Flow]:
+def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
     """The Ray Data pipeline: read, prepare and score."""
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
@@ -403,7 +405,7 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
         **engine_pool(engine, work, run.part_rows),
     )
     try:
-        yield Flow(scored, [deaths])
+        yield Pipeline(scored, [deaths])
     finally:
         # Only engines over nodes leave groups. To ask for others would end an interrupted run a minute late, with a dead
         # lease and no message, where Ray was stopped together with it: as schedulers and `timeout` do, by one signal to all.

@@ -125,7 +125,7 @@ def score_on_endpoint(
         parts.create()
         write_scored_card(output, "score", manifest)
         reader = _RowReader(row_shape, manifest.columns)
-        return _carry_out(_EndpointRun(manifest, parts, reader, served, corpus.max_record_bytes), output, progress)
+        return _execute(_EndpointRun(manifest, parts, reader, served, corpus.max_record_bytes), output, progress)
 
 
 def open_served(settings: EvaluateSettings, name: str, notify: Callable[[str], None]) -> EndpointModel:
@@ -179,7 +179,7 @@ def _opened(manifest: Manifest, folder: str, files: Sequence[InputFile]) -> Mani
     return manifest
 
 
-def _carry_out(run: _EndpointRun, output: str, progress: Progress) -> Summary:
+def _execute(run: _EndpointRun, output: str, progress: Progress) -> Summary:
     """Score what is missing, prove that nothing is, and summarise it."""
     files = run.manifest.files
     state = run.parts.repair(files, progress.noted)

@@ -34,7 +34,7 @@ from pipelines.folders.scored_corpus.part_files import drop_unreadable
 from pipelines.folders.scored_corpus.scored_folder import audit_parts, read_scored_manifest
 from pipelines.folders.scored_corpus.summary import Summary, summarise
 from pipelines.run.prepare import resolve_run
-from pipelines.run.runtime.progress import EnsembleProgress, Silent
+from pipelines.run.runtime.progress import EnsembleProgress, NoProgress
 from pipelines.run.runtime.workers import workers
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.recipe import write_recipe
@@ -83,7 +83,7 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
     members don't hold the same responses, or the output doesn't add up to the input.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     all_members = members(settings)
     with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         _open(settings, all_members)
@@ -208,13 +208,13 @@ def combine(
     write_scored_card(folder, "ensemble", manifest)
     metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": versions})}
     step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, names, combination, metadata)
-    notify = (progress or Silent()).noted
+    notify = (progress or NoProgress()).noted
     missing = _missing(step.target.repair(manifest.files, notify), runs[0])
     # Parts are re-read only if none is missing: a damaged part is dropped, and written again below.
     if not missing and drop_unreadable(step.target, notify):
         missing = _missing(step.target.state(manifest.files), runs[0])
     if missing or manifest.summary is None:
-        agreement = _complete(step, runs, missing, progress or Silent())
+        agreement = _complete(step, runs, missing, progress or NoProgress())
     else:
         agreement = EnsembleAgreement.of_json(manifest.summary[_AGREEMENT])
     counts = step.target.state(manifest.files).audit()

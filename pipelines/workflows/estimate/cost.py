@@ -72,7 +72,7 @@ class EngineSpeed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bill:
+class CostEstimate:
     """Time and cost of a run. None where no speed, no price or no size is known.
 
     `least_s` is a lower bound: all tokens at the peak FLOP/s of the card.
@@ -110,7 +110,7 @@ class Bill:
         }
 
 
-def bill(tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings) -> Bill:
+def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings) -> CostEstimate:
     """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for the engines, or `like` is unusable."""
     engine_gpus, engines = basis.gpus, _count_engines(basis, settings.gpus)
     earlier = _earlier(settings.like, basis.identity) if settings.like else None
@@ -135,14 +135,14 @@ def bill(tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSetting
         assumptions.append(f"engines are kept busy to the end{several}")
     if cpus is not None:
         cpu_hours = work and work.times(cpus / 3600)
-        return Bill(0, engines, speed, written, work, None, None, None, tuple(assumptions), cpus, cpu_hours)
+        return CostEstimate(0, engines, speed, written, work, None, None, None, tuple(assumptions), cpus, cpu_hours)
     gpu_hours = work and work.times(engines * engine_gpus / 3600)
     cost = gpu_hours.times(settings.gpu_price) if gpu_hours and settings.gpu_price else None
     least = None
     if basis.size is not None:
         passed = tokens["read_tokens"].plus(written) if written is not None else tokens["read_tokens"]
         least = passed.times(least_seconds(basis.size, basis.precision, 1, engines * engine_gpus))
-    return Bill(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
+    return CostEstimate(engines * engine_gpus, engines, speed, written, work, gpu_hours, cost, least, tuple(assumptions))
 
 
 def _count_engines(basis: CostBasis, gpus: int | None) -> int:

@@ -33,7 +33,7 @@ from pipelines.run.prepare.score_requests import Preparation, prepare, prepared_
 from pipelines.run.runtime.session import check_stopped, ray_session
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.workflows.estimate.block_sampling import BlockSampler, OnProgress, Sample, ignore_end
-from pipelines.workflows.estimate.cost import Bill, CostBasis, bill
+from pipelines.workflows.estimate.cost import CostBasis, CostEstimate, estimate_cost
 from pipelines.workflows.estimate.intervals import Estimate, totals
 from pipelines.workflows.estimate.layouts import layout_for
 from pipelines.workflows.estimate.tally import QUANTITIES, Tally
@@ -65,7 +65,7 @@ class CorpusPlan:
     layout: Need | None
     advice: str | None
     basis: CostBasis
-    bill: Bill
+    bill: CostEstimate
     gpu_price: float | None
     left_out: Sequence[str] = ()
     beginnings: Sequence[str] = ()
@@ -150,7 +150,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         layout=layout,
         advice=advice,
         basis=basis,
-        bill=bill(estimates, basis, settings.bill),
+        bill=estimate_cost(estimates, basis, settings.bill),
         gpu_price=settings.bill.gpu_price,
         left_out=plan.left_out,
         beginnings=sample.beginnings,

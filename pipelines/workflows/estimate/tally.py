@@ -91,7 +91,7 @@ class Tally:
                 self.rejected += 1
                 self.reasons[response.reason.value] += 1
                 continue
-            about = [prompt for prompt in prompts if position in prompt.judges]
+            about = [prompt for prompt in prompts if position in prompt.response_positions]
             # Responses that a judge is shown together share its prompt's tokens; a head reads a prompt for each of them.
             tokens = sum(
                 share(len(prompt.ids) * prompt.times, prompt, position) if by_judge else len(prompt.ids) for prompt in about
@@ -110,9 +110,9 @@ def _judge_prompts(request: RenderedRequest, judge: Judge) -> Sequence[Prompt]:
         return request.prompts
     by_pair: dict[Pair, list[Prompt]] = defaultdict(list)
     for prompt in request.prompts:
-        if len(prompt.judges) != 2:
+        if len(prompt.response_positions) != 2:
             return request.prompts
-        first, second = sorted(prompt.judges)
+        first, second = sorted(prompt.response_positions)
         by_pair[first, second].append(prompt)
     players = sorted(set(itertools.chain.from_iterable(by_pair)))
     # Play the knock-out with a made-up result, as the real ones aren't known: the first of a pair always wins. Pairs without

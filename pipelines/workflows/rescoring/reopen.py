@@ -16,7 +16,7 @@ from pipelines.run.prepare.score_requests import Preparation
 from pipelines.run.scoring.score_corpus import Run
 from pipelines.settings.options import from_yaml, validate
 from pipelines.settings.recipe import NAME, Recipe
-from pipelines.settings.rescore_settings import EnginesAgainSettings
+from pipelines.settings.rescore_settings import RescoreEngineSettings
 from pipelines.settings.run_settings import ScoreSettings, Turns
 
 _PART_ROWS = 4096
@@ -25,7 +25,7 @@ _ROW_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Reopened:
+class ReopenedRun:
     """A scored folder with the settings and the model that scored it."""
 
     settings: ScoreSettings
@@ -41,7 +41,7 @@ class Reopened:
         return Run(self.settings, self.manifest, self.preparation, parts, state, _PART_ROWS, bytes_of_block)
 
 
-def reopen(folder: str, manifest: Manifest, engines: EnginesAgainSettings) -> Reopened:
+def reopen(folder: str, manifest: Manifest, engines: RescoreEngineSettings) -> ReopenedRun:
     """Resolve the model by the recipe beside the parts, and check that it is the one of the manifest.
 
     Reads no input file: parts hold the input's rows. Raises `SettingsError` if the folder isn't of `score`, `OutputError`,
@@ -64,7 +64,7 @@ def reopen(folder: str, manifest: Manifest, engines: EnginesAgainSettings) -> Re
             f"the rows of {folder} can't be scored again as they were:\n  " + "\n  ".join(differ) + "\nPut back what was "
             "there, or score the corpus into another folder"
         )
-    return Reopened(settings, manifest, preparation)
+    return ReopenedRun(settings, manifest, preparation)
 
 
 def _settings(folder: str) -> ScoreSettings:
@@ -85,7 +85,7 @@ def _settings(folder: str) -> ScoreSettings:
     return step.model_copy(update={"output": folder, "overwrite": False, "append": False})
 
 
-def _with_engines(settings: ScoreSettings, engines: EnginesAgainSettings) -> ScoreSettings:
+def _with_engines(settings: ScoreSettings, engines: RescoreEngineSettings) -> ScoreSettings:
     work, engine = settings.work, settings.engine
     if engines.replicas is not None:
         work = work.model_copy(update={"replicas": engines.replicas, "min_replicas": None, "max_replicas": None})

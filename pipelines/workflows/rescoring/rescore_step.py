@@ -19,7 +19,7 @@ from actors.workers.batch_actor import BatchActor
 from pipelines.folders.run_folder.part import Part
 from pipelines.run.prepare.score_requests import Outcome
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
-from pipelines.run.scoring.score_corpus import Flow, Run, step_settings
+from pipelines.run.scoring.score_corpus import Pipeline, Run, step_settings
 from pipelines.run.scoring.score_step import StepSettings
 from pipelines.workflows.rescoring.part_rows import PartWork
 
@@ -65,7 +65,9 @@ class RescoreStep:
 
 
 @contextmanager
-def rescoring_flow(run: Run, parts: Sequence[Part], rescoring: Rescoring, notify: Callable[[str], None]) -> Iterator[Flow]:
+def rescoring_flow(
+    run: Run, parts: Sequence[Part], rescoring: Rescoring, notify: Callable[[str], None]
+) -> Iterator[Pipeline]:
     """The Ray Data pipeline over some parts of a run."""
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
@@ -82,7 +84,7 @@ def rescoring_flow(run: Run, parts: Sequence[Part], rescoring: Rescoring, notify
         **engine_pool(run.settings.engine, run.settings.work, run.part_rows),
     )
     try:
-        yield Flow(rescored, [deaths])
+        yield Pipeline(rescored, [deaths])
     finally:
         if run.settings.engine.pipeline_parallel > 1:  # only engines over nodes leave groups
             placement.sweep()

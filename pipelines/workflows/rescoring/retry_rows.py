@@ -34,11 +34,11 @@ from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, open_part
 from pipelines.folders.scored_corpus.scored_folder import audit_parts, read_manifest_with_parts
 from pipelines.folders.scored_corpus.summary import Summary
-from pipelines.run.runtime.progress import Progress, Silent
-from pipelines.run.scoring.score_corpus import Flow, Run, carry_out
+from pipelines.run.runtime.progress import NoProgress, Progress
+from pipelines.run.scoring.score_corpus import Pipeline, Run, execute
 from pipelines.settings.rescore_settings import RETRIED, RetrySettings
 from pipelines.workflows.observers import observers_of
-from pipelines.workflows.rescoring.reopen import Reopened, reopen
+from pipelines.workflows.rescoring.reopen import ReopenedRun, reopen
 from pipelines.workflows.rescoring.replace_part import Retrying, sessions
 from pipelines.workflows.rescoring.rescore_step import rescoring_flow
 
@@ -110,7 +110,7 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     Raises a `UserError` if the folder isn't a complete one of `score`, another run holds it, or the model or the settings
     aren't those of the run; `RunStopped` if it ended early; and `AuditError` if the parts don't add up to the input.
     """
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "retry")
     opened = reopen(folder, manifest, settings.engines)
@@ -135,14 +135,14 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         run.manifest.check_versions(provenance(run.settings), run.settings)
         run.manifest.write(folder)  # before any part: a retry that is killed has left its mark, and no summary of before
         progress.noted(f"{sum(retried.values()):,} responses that have failed are scored again: {counts_text(retried)}")
-        summary = carry_out(run, _flow, progress, observers_of(run.settings))
+        summary = execute(run, _flow, progress, observers_of(run.settings))
         after = Counts(summary.rows, summary.scored, summary.rejected, summary.failed)
         retries = (*manifest.retries, {**entry, "after": after._asdict()})
         replace(run.manifest, retries=retries, summary=summary.as_json()).write(folder)
         return RetrySummary(retried, _new_statuses(before, after), before, after, summary)
 
 
-def _run(opened: Reopened, reasons: frozenset[str], progress: Progress) -> RetryRun:
+def _run(opened: ReopenedRun, reasons: frozenset[str], progress: Progress) -> RetryRun:
     run = opened.run()
     return RetryRun(
         run.settings,
@@ -175,7 +175,7 @@ def _new_statuses(before: Counts, after: Counts) -> dict[str, int]:
 
 
 @contextmanager
-def _flow(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Flow]:
+def _flow(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
     assert isinstance(run, RetryRun)
     places = {(unit.file.index, unit.range) for unit in units}
     parts = [part for part in run.parts.listing() if (part.file, part.range) in places]

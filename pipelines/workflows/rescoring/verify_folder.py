@@ -27,13 +27,13 @@ from pipelines.folders.run_folder.parts import Parts, read_table
 from pipelines.folders.scored_corpus.part_checks import CheckedPart, CheckedParts, check_parts
 from pipelines.folders.scored_corpus.scored_folder import read_manifest_with_parts
 from pipelines.run.prepare.score_requests import Outcome
-from pipelines.run.runtime.progress import PassedOn, Progress, Silent
+from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
 from pipelines.run.runtime.session import ray_session
 from pipelines.run.scoring.score_corpus import consume
 from pipelines.run.scoring.score_step import StepSettings
 from pipelines.settings.rescore_settings import VerifySettings
 from pipelines.workflows.rescoring.part_rows import PartWork, Redraws, prepare_requests, read_redraws
-from pipelines.workflows.rescoring.reopen import Reopened, reopen
+from pipelines.workflows.rescoring.reopen import ReopenedRun, reopen
 from pipelines.workflows.rescoring.rescore_step import report, rescoring_flow
 
 _MOST_NAMED = 5
@@ -96,7 +96,7 @@ class VerifySummary:
 
 def verify(settings: VerifySettings, progress: Progress | None = None) -> VerifySummary:
     """Check a scored folder. Raises a `UserError` if it can't be checked, or its rows can't be scored again as they were."""
-    progress = progress or Silent()
+    progress = progress or NoProgress()
     folder = storage.absolute(settings.scored)
     manifest = read_manifest_with_parts(folder, "verify")
     # Before the parts are read, which may take long: the settings may not be those of the run.
@@ -148,7 +148,7 @@ def sample_rows(parts: Sequence[Part], count: int, seed: int) -> dict[Part, tupl
     return rows_by_part
 
 
-class _Comparisons(PassedOn):
+class _Comparisons(ForwardingProgress):
     """Collects what the workers compared."""
 
     def __init__(self, progress: Progress) -> None:
@@ -161,7 +161,7 @@ class _Comparisons(PassedOn):
             self.responses[response["row"], response["response"]] = response
 
 
-def _compare(opened: Reopened, parts: Sequence[Part], settings: VerifySettings, progress: Progress) -> SampleComparison:
+def _compare(opened: ReopenedRun, parts: Sequence[Part], settings: VerifySettings, progress: Progress) -> SampleComparison:
     rows_by_part, comparisons = sample_rows(parts, settings.sample, settings.seed), _Comparisons(progress)
     if rows_by_part:
         run = opened.run()

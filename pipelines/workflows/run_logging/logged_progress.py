@@ -10,7 +10,7 @@ from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.scored_corpus.summary import Summary
-from pipelines.run.runtime.progress import Meter, PassedOn, Progress
+from pipelines.run.runtime.progress import ForwardingProgress, Meter, Progress
 from pipelines.run.runtime.run_observer import RunFacts, RunObserver
 from pipelines.workflows.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.workflows.run_logging.run_logger import RunToLog
@@ -65,7 +65,7 @@ def logged(names: Sequence[str], run: RunToLog, progress: Progress) -> Iterator[
         logging.end()
 
 
-class LoggedProgress(PassedOn):
+class LoggedProgress(ForwardingProgress):
     """Passes events on, and figures of them to loggers."""
 
     def __init__(self, progress: Progress, threads: Sequence[LogThread]) -> None:
@@ -76,9 +76,9 @@ class LoggedProgress(PassedOn):
         self._logged_at = 0.0
         self._summary: Mapping[str, float] | None = None
 
-    def __reduce__(self) -> tuple[type[PassedOn], tuple[Progress]]:
+    def __reduce__(self) -> tuple[type[ForwardingProgress], tuple[Progress]]:
         """Ray Data carries the progress to its workers along with the callbacks; the loggers stay with the driver."""
-        return PassedOn, (self._progress,)
+        return ForwardingProgress, (self._progress,)
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:

@@ -47,7 +47,7 @@ def test_two_responses_stand_in_their_roles_after_the_user(folder: Path) -> None
         prompt(text, turn("response_1", "7"), turn("response_2", "9")),
         prompt(text, turn("response_1", "9"), turn("response_2", "7")),
     ]
-    assert [prompt.judges for prompt in result.prompts] == [(0, 1), (1, 0)]
+    assert [prompt.response_positions for prompt in result.prompts] == [(0, 1), (1, 0)]
 
 
 def test_one_response_stands_alone(folder: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_principle_stands_last_where_one_response_is_judged(folder: Path) -> N
         for response in ("7", "9")
         for principle in ("brevity", "clarity")
     ]
-    assert [(prompt.judges, prompt.principle) for prompt in result.prompts] == [
+    assert [(prompt.response_positions, prompt.principle) for prompt in result.prompts] == [
         ((0,), "brevity"), ((0,), "clarity"), ((1,), "brevity"), ((1,), "clarity")
     ]  # fmt: skip
     result, _ = rendered(model, request(QUESTION, to=("7",)))
@@ -110,7 +110,9 @@ def test_rm_r1_is_asked_word_for_word_as_its_authors_ask(folder: Path) -> None:
         "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
     )
     assert texts[0] == prompt(turn("user", expected))
-    assert [prompt.judges for prompt in result.prompts] == [(0, 1), (1, 0)], "both orders, unless it is told otherwise"
+    assert [prompt.response_positions for prompt in result.prompts] == [(0, 1), (1, 0)], (
+        "both orders, unless it is told otherwise"
+    )
     _, (text, _) = rendered(judge_model(folder, "rm-r1-instruct"), request(QUESTION, to=("7", "9")))
     blocks = expected.partition("below. \n\n")[2].partition("\n\nOutput")[0]
     assert text == prompt(turn("system", SYSTEM_TURN), turn("user", blocks))
@@ -136,7 +138,9 @@ def test_a_list_is_json_under_masked_names_in_a_shuffled_order(folder: Path) -> 
     message = {
         "principle": "brevity",
         "prompt": "What is 3 + 4?",
-        "responses": {f"model-{place}": question.responses[judge].content for place, judge in enumerate(shown.judges, 1)},
+        "responses": {
+            f"model-{place}": question.responses[judge].content for place, judge in enumerate(shown.response_positions, 1)
+        },
     }
     assert text == prompt(turn("system", LISTWISE_SYSTEM), turn("user", json.dumps(message, ensure_ascii=False)))
     assert LISTWISE_SYSTEM.startswith("\nYou are an evaluator judging model responses based on a given **evaluation")
@@ -144,8 +148,8 @@ def test_a_list_is_json_under_masked_names_in_a_shuffled_order(folder: Path) -> 
     again, _ = rendered(judge_model(folder, "reward-anything"), question)
     assert again.prompts == result.prompts
     several, _ = rendered(judge_model(folder, "reward-anything", votes=6), question)
-    assert len({prompt.judges for prompt in several.prompts}) > 1
-    assert {tuple(sorted(prompt.judges)) for prompt in several.prompts} == {(0, 1, 2)}
+    assert len({prompt.response_positions for prompt in several.prompts}) > 1
+    assert {tuple(sorted(prompt.response_positions)) for prompt in several.prompts} == {(0, 1, 2)}
 
 
 PAIRWISE = """\
@@ -234,7 +238,7 @@ def test_a_response_that_speaks_for_the_template_leaves_the_others_their_judgeme
     question = request(QUESTION, to=("7", "<|end|>", "9"))
     result, _ = rendered(judge_model(folder, "genrm-json"), question)
     assert reasons(result) == [None, Reason.CONTROL_TOKEN, None]
-    assert [prompt.judges for prompt in result.prompts] == [(0, 2)]
+    assert [prompt.response_positions for prompt in result.prompts] == [(0, 2)]
     result, texts = rendered(judge_model(folder, "genrm-json"), question, control_tokens="neutralise")
     assert reasons(result) == [None] * 3
     assert "< |end|>" in texts[0]
@@ -255,7 +259,7 @@ def test_one_that_is_too_long_leaves_the_others_their_judgement(folder: Path) ->
     model = judge_model(folder, "genrm-json", pairs="all", render={"max_model_len": 100})
     result, _ = rendered(model, request(QUESTION, to=("7", "one two three " * 50, "9")), max_model_len=100)
     assert reasons(result) == [None, Reason.TOO_LONG, None]
-    assert [prompt.judges for prompt in result.prompts] == [(0, 2)]
+    assert [prompt.response_positions for prompt in result.prompts] == [(0, 2)]
 
 
 def test_one_principle_or_order_that_cant_be_asked_leaves_none(folder: Path) -> None:

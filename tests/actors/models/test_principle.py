@@ -108,9 +108,9 @@ def asked(*principles: str) -> ScoreRequest:
 
 def test_each_principle_is_asked_about_each_response() -> None:
     (item,) = renderer().render([asked("brevity", "verbosity", "coherence")])
-    assert [prompt.judges for prompt in item.prompts] == [(0,), (0,), (0,), (1,), (1,), (1,)]
+    assert [prompt.response_positions for prompt in item.prompts] == [(0,), (0,), (0,), (1,), (1,), (1,)]
     (value,) = renderer(TWO).render([asked("coherence")])
-    assert [prompt.judges for prompt in value.prompts] == [(0,), (0,), (1,), (1,)], "those of the run come first"
+    assert [prompt.response_positions for prompt in value.prompts] == [(0,), (0,), (1,), (1,)], "those of the run come first"
 
 
 def test_a_row_without_a_principle_is_rejected() -> None:

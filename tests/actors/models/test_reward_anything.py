@@ -24,7 +24,7 @@ class TestTinyRewardAnything(JudgeContract):
         return [system, {**user, "content": json.dumps(document, ensure_ascii=False)}]
 
     def test_lists_are_shuffled(self, judged: list[Judged]) -> None:
-        orders = [item.rendered.prompts[0].judges for item in judged]
+        orders = [item.rendered.prompts[0].response_positions for item in judged]
         assert sum(list(order) != sorted(order) for order in orders) > len(orders) / 3
 
     def test_forgetting_to_put_a_list_back_would_be_noticed(self, judged: list[Judged]) -> None:
@@ -43,7 +43,9 @@ class TestTinyRewardAnything(JudgeContract):
         result = self.ask(engine, [item.judgement for item in judged[:60]], votes=3)
         right = [verdict for item in result for verdict in self.right(item)]
         assert sum(right) / len(right) >= RIGHT - 0.02
-        shown = {order for item in result for order in [tuple(prompt.judges for prompt in item.rendered.prompts)]}
+        shown = {
+            order for item in result for order in [tuple(prompt.response_positions for prompt in item.rendered.prompts)]
+        }
         assert len(shown) > 10
         assert all(prompt.times == 1 for item in result for prompt in item.rendered.prompts)
         assert Random("the global one is left alone").random() == Random("the global one is left alone").random()

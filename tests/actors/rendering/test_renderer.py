@@ -21,7 +21,7 @@ from actors.records import Message, Reason, RenderedRequest, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import families, resolve_model
 from actors.settings.replica import ControlTokens, ModelSettings, RenderSettings, TooLong
-from actors.text.stems import GoOn
+from actors.text.stems import CheckCancelled
 from tests.support.models import (
     ATTRIBUTES,
     ATTRIBUTES_CONFIG,
@@ -150,7 +150,7 @@ def test_one_bad_response_doesnt_take_the_others_with_it() -> None:
     (rendered,) = shared(SCALAR).render([asked])
     assert [response.name for response in rendered.responses] == ["r[0]", "r[1]", "r[2]"]
     assert [response.reason for response in rendered.responses] == [None, Reason.CONTROL_TOKEN, None]
-    assert [prompt.judges for prompt in rendered.prompts] == [(0,), (2,)]
+    assert [prompt.response_positions for prompt in rendered.prompts] == [(0,), (2,)]
     for prompt, alone in zip(rendered.prompts, ("Good.", "Better."), strict=True):
         assert prompt.ids == ids_of(render(SCALAR, request(user("Hi"), to=alone)))
 
@@ -610,9 +610,9 @@ def test_the_cut_of_one_response_is_tried_first_for_the_next(monkeypatch: pytest
     tried: list[int] = []
     fits: Callable[..., bool] = careful._length._fits
 
-    def count(question: Question, go_on: GoOn) -> bool:
+    def count(question: Question, check_cancelled: CheckCancelled) -> bool:
         tried.append(len(question.context))
-        return fits(question, go_on)
+        return fits(question, check_cancelled)
 
     monkeypatch.setattr(careful._length, "_fits", count)
     (rendered,) = careful.render([asked])

@@ -179,7 +179,10 @@ def test_each_of_two_responses_stands_in_its_place(silent_judge: Path) -> None:
     for family in ("genrm-boxed", "genrm-json"):
         for responses in all_responses:
             row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=responses))
-            assert row.prompts == () or [prompt.judges for prompt in row.prompts if len(prompt.judges) > 1] == []
+            assert (
+                row.prompts == ()
+                or [prompt.response_positions for prompt in row.prompts if len(prompt.response_positions) > 1] == []
+            )
             row, _ = rendered(judge_model(silent_judge, family), request(QUESTION, to=("thing", "7")))
             assert [response.reason for response in row.responses] == [None, None]
 

@@ -47,7 +47,7 @@ def prompts(own: Judge, count: int) -> tuple[Prompt, ...]:
     """As the renderer makes them; the ids of a prompt are the responses that it shows."""
     score_request = ScoreRequest((user("?"),), tuple(Response(f"r[{index}]", str(index)) for index in range(count)))
     return tuple(
-        Prompt(question.judges, question.judges, times=question.times)
+        Prompt(question.response_positions, question.response_positions, times=question.times)
         for question in own.questions(score_request, range(count))
     )
 
@@ -244,14 +244,16 @@ def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged
 
 
 def test_another_seed_shows_lists_in_another_order() -> None:
-    orders = {tuple(prompt.judges for prompt in prompts(judge("reward-anything", seed=seed), 6)) for seed in range(4)}
+    orders = {
+        tuple(prompt.response_positions for prompt in prompts(judge("reward-anything", seed=seed), 6)) for seed in range(4)
+    }
     assert len(orders) == 4
 
 
 def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
     """Of two responses there are two orders: what is asked again in one of them is drawn, or isn't asked."""
     sent_prompts = prompts(judge("reward-anything", votes=8), 2)
-    assert sorted(sent_prompt.judges for sent_prompt in sent_prompts) == [(0, 1), (1, 0)]
+    assert sorted(sent_prompt.response_positions for sent_prompt in sent_prompts) == [(0, 1), (1, 0)]
     assert sum(sent_prompt.times for sent_prompt in sent_prompts) == 8
     assert [prompt.times for prompt in prompts(judge("reward-anything", votes=8, temperature=0), 2)] == [1, 1]
     assert [prompt.times for prompt in prompts(judge("reward-anything", votes=8), 1)] == [8]
@@ -275,7 +277,7 @@ def test_a_list_is_shown_as_often_in_one_order_as_turned_round() -> None:
             for among in ((0, 1), (0, 1, 2)):
                 shown = Counter[tuple[int, ...]]()
                 for showing in judge("reward-anything", votes=votes).questions(score_request, among):
-                    shown[showing.judges] += showing.times
+                    shown[showing.response_positions] += showing.times
                 assert shown.total() == votes
                 assert all(shown[order] == shown[order[::-1]] for order in shown)
 
@@ -302,7 +304,7 @@ def test_an_order_with_more_votes_counts_no_more(judged: Judged, votes: int) -> 
 
 def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
     assert prompts(judge("rm-r1"), 1) == ()
-    assert [prompt.judges for prompt in prompts(judge("genrm-boxed"), 1)] == [(0,)]
+    assert [prompt.response_positions for prompt in prompts(judge("genrm-boxed"), 1)] == [(0,)]
 
 
 # Equal responses.
@@ -358,7 +360,9 @@ def changing(
         return text(len(numbers))
 
     rendered = request(own, len(texts))
-    shown = tuple(replace(prompt, ids=tuple(texts[judge] for judge in prompt.judges)) for prompt in rendered.prompts)
+    shown = tuple(
+        replace(prompt, ids=tuple(texts[judge] for judge in prompt.response_positions)) for prompt in rendered.prompts
+    )
     fake = FakeEngine(0, 1000, reply=reply, **engine)
     try:
         scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS)
@@ -465,7 +469,9 @@ def test_a_knock_out_goes_on_past_an_unreadable_pair(judged: Judged) -> None:
 
 def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> None:
     item = judge("genrm-boxed", pairs="active")
-    question = replace(request(item, 3), prompts=tuple(prompt for prompt in prompts(item, 3) if prompt.judges != (0, 1)))
+    question = replace(
+        request(item, 3), prompts=tuple(prompt for prompt in prompts(item, 3) if prompt.response_positions != (0, 1))
+    )
     fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {index: index + 1 for index in ids}))
     try:
         (scores,) = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS).score_block([question])
@@ -479,7 +485,7 @@ def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: J
     item = judge("genrm-boxed", pairs="active")
     responses = tuple(RenderedResponse(f"r[{index}]", reasoned=True) for index in range(3))
     rendered_request = RenderedRequest(
-        "hash", responses, tuple(prompt for prompt in prompts(item, 3) if prompt.judges != (0, 2))
+        "hash", responses, tuple(prompt for prompt in prompts(item, 3) if prompt.response_positions != (0, 2))
     )
     fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {index: 3 - index for index in ids}))
     try:

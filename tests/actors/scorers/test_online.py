@@ -50,11 +50,11 @@ def test_equal_prompts_have_the_same_raw_outputs(online: OnlineScorer) -> None:
 def test_a_small_request_is_rendered_between_the_prompts_of_a_large_one(online: OnlineScorer) -> None:
     render, ended = online._renderer.render, list[str]()
 
-    def slowly(requests: Any, go_on: Callable[[], None]) -> Any:
+    def slowly(requests: Any, check_cancelled: Callable[[], None]) -> Any:
         for _ in range(40 if len(requests) > 1 else 1):
             time.sleep(0.02)
-            go_on()
-        return render(requests, go_on)
+            check_cancelled()
+        return render(requests, check_cancelled)
 
     online._renderer.render = slowly  # type: ignore[assignment, method-assign]
     small = request(user("Hi"))

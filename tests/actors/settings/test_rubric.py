@@ -171,7 +171,7 @@ def test_the_prompt_is_a_user_turn_with_the_conversation_in_its_places(folder: P
 
 def test_two_responses_are_asked_in_both_orders_if_there_are_two_votes(folder: Path) -> None:
     result, texts = rendered(judge_model(folder, rubric=BETTER, votes=2), request(user("Q"), to=("a", "b")))
-    assert [prompt.judges for prompt in result.prompts] == [(0, 1), (1, 0)]
+    assert [prompt.response_positions for prompt in result.prompts] == [(0, 1), (1, 0)]
     assert "Q\n1: a\n2: b" in texts[0]
     assert "Q\n1: b\n2: a" in texts[1]
 

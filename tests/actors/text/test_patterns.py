@@ -69,7 +69,7 @@ def test_patterns_of_names_are_refused_and_names_that_look_like_keywords_arent()
     with pytest.raises(SettingsError, match="name the properties"):
         validate(JudgeSettings, {"rubric": {"prompt": "{{ response }}", "low": 0, "high": 9, "json_schema": schema}})
     named = {"properties": {"pattern": {"type": "integer"}, "patternProperties": {"type": "integer"}}}
-    assert rubric(json_schema=named).own_outputs() == ("pattern", "patternProperties")
+    assert rubric(json_schema=named).text_outputs() == ("pattern", "patternProperties")
 
 
 PATTERNS = (

@@ -233,4 +233,4 @@ def test_a_judge_whose_authors_strip_it_does_without_being_told() -> None:
     )
     (result,) = rendering(None, "tiny-genrm").render([score_request])
     assert [response.reason for response in result.responses] == [None, Reason.REASONING, None]
-    assert {judge for prompt in result.prompts for judge in prompt.judges} == {0, 2}
+    assert {judge for prompt in result.prompts for judge in prompt.response_positions} == {0, 2}

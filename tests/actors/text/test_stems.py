@@ -16,7 +16,7 @@ from actors.rendering.renderer import Renderer
 from actors.rendering.request_draft import MOST_PROMPTS
 from actors.reward_model import resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
-from actors.text.stems import Stems, _overlapping
+from actors.text.stems import PrefixSharingTokenizer, _overlapping
 from tests.support.examples import examples
 from tests.support.models import ATTRIBUTES, SCALAR, assistant, renderer, request, user
 
@@ -93,7 +93,7 @@ def test_ids_are_those_of_the_whole_text_whatever_the_tokenizer_does_at_a_border
         found: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
         return found
 
-    stems = Stems(tokenizer, tokenize, [f"say{end}b"], shortest=1)
+    stems = PrefixSharingTokenizer(tokenizer, tokenize, [f"say{end}b"], shortest=1)
     assert stems.cutters == (end,)
     piece = st.one_of(
         st.text(LETTERS, max_size=4), st.sampled_from([end, end[1:], end[:-1], f"{end} ", f" {end}", f"x{end}"])
@@ -122,7 +122,7 @@ def test_ids_are_those_of_the_whole_text_whatever_the_tokenizer_does_at_a_border
 )
 def test_a_token_that_what_is_around_it_can_change_cuts_nothing(tokens: tuple[AddedToken, ...]) -> None:
     tokenizer = with_tokens(metaspace("first"), *tokens)
-    stems = Stems(
+    stems = PrefixSharingTokenizer(
         tokenizer, lambda texts: tokenizer(texts, add_special_tokens=False)["input_ids"], ["say<end>b"], shortest=1
     )
     assert "<end>" not in stems.cutters

@@ -338,7 +338,7 @@ def account(name: str, verdict: Verdict, text: str, shown: int) -> None:
     assert len(verdict.merits) == (shown if shown > 1 else 0)
     assert all(math.isfinite(value) for scores in verdict.scores for value in scores.values())
     assert all(map(math.isfinite, verdict.merits))
-    assert all(set(scores) == set(JUDGES[name].own_outputs()) for scores in verdict.scores) or (name, shown) == (
+    assert all(set(scores) == set(JUDGES[name].text_outputs()) for scores in verdict.scores) or (name, shown) == (
         "genrm-boxed",
         1,
     )

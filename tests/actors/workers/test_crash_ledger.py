@@ -23,7 +23,7 @@ from actors.scorers.head_scorer import HeadScorer, ScoreBlock, Scores
 from actors.scorers.policy import CandidatePrompt, resolve_policy
 from actors.settings.replica import EngineSettings, ModelSettings, PolicySettings, RenderSettings
 from actors.workers import batch_actor, policy_actor
-from actors.workers.batch_actor import BatchActor, Remember, _fail_killer, _is_answer
+from actors.workers.batch_actor import BatchActor, WithScoreCache, _fail_killer, _is_answer
 from actors.workers.crash_ledger import SUSPECT, Ledger, name_item
 from actors.workers.engine_process import EngineProcess, _Gate
 from actors.workers.policy_actor import PolicyActor
@@ -396,7 +396,7 @@ class Actor(BatchActor):
     """A batch actor without Ray."""
 
     def __init__(
-        self, ledger: Ledger, die_after: int | None, holder: str = "actor-1", remember: Remember | None = None
+        self, ledger: Ledger, die_after: int | None, holder: str = "actor-1", remember: WithScoreCache | None = None
     ) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(batch_actor, "EngineProcess", functools.partial(Process, holder=holder))
@@ -432,7 +432,7 @@ def score(
     work: str,
     requests: list[RenderedRequest],
     die_after: int | None = None,
-    remember: Remember | None = None,
+    remember: WithScoreCache | None = None,
 ) -> tuple[list[tuple[Score, ...]], int]:
     """Score a block, starting actors as Ray does; and how many of them died."""
     for deaths in range(100):
@@ -634,7 +634,7 @@ class Memory:
         return compute
 
 
-def score_once(ledger: Ledger, work: str, requests: list[RenderedRequest], remember: Remember) -> list[Scores]:
+def score_once(ledger: Ledger, work: str, requests: list[RenderedRequest], remember: WithScoreCache) -> list[Scores]:
     """Score a block on a broken engine, in one process."""
     actor = Actor(ledger, 0, remember=remember)
     try:

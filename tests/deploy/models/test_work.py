@@ -11,7 +11,7 @@ import pytest
 from actors.records import RenderedRequest, ScoreRequest
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, JudgeSettings
-from actors.text.stems import GoOn
+from actors.text.stems import CheckCancelled
 from deploy.settings import LimitSettings
 from tests.support.endpoints import QUESTION, application, client, post, scorer
 
@@ -121,12 +121,12 @@ def test_rendering_ends_when_nobody_waits_any_more() -> None:
     online_scorer = scorer("tiny-scalar")
     begun, event, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def endless(requests: Sequence[ScoreRequest], go_on: GoOn) -> list[RenderedRequest]:
+    def endless(requests: Sequence[ScoreRequest], check_cancelled: CheckCancelled) -> list[RenderedRequest]:
         begun.set()
         event.wait(60)
         try:
             while True:
-                go_on()
+                check_cancelled()
         finally:
             ended.set()
 

@@ -23,7 +23,7 @@ from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import resolve
 from pipelines.run.runtime.run_timing import read_run_work
 from pipelines.run.scoring import score_corpus
-from pipelines.run.scoring.score_corpus import Run, carry_out, open_run
+from pipelines.run.scoring.score_corpus import Run, execute, open_run
 from pipelines.settings.options import build
 from pipelines.settings.recipe import read_recipe, write_recipe
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, ScoreSettings
@@ -53,7 +53,7 @@ def score(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
     monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
     notes = Notes()
-    carry_out(opened(own, notes), score_corpus._scoring, notes)
+    execute(opened(own, notes), score_corpus._scoring, notes)
     return notes.losses
 
 
@@ -152,7 +152,7 @@ def test_a_part_that_is_always_unreadable_ends_the_run(
     monkeypatch.setattr(score_corpus, "_complete", complete)
     monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
     with pytest.raises(SourceError, match="can't be read"):
-        carry_out(opened(asked(corpus, tmp_path / "out")), score_corpus._scoring, Notes())
+        execute(opened(asked(corpus, tmp_path / "out")), score_corpus._scoring, Notes())
 
 
 @pytest.mark.parametrize("left", [b"", b'{"assay": 1, "iden'])

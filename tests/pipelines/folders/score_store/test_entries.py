@@ -21,7 +21,7 @@ def test_responses_with_prompts_of_their_own_are_stored_by_themselves() -> None:
     first, second = units_of(request([1, 2], [3]), compares=False)
     assert (first.positions, second.positions) == ((0,), (1,))
     assert [prompt.ids for prompt in second.request.prompts] == [(3,)]
-    assert second.request.prompts[0].judges == (0,)
+    assert second.request.prompts[0].response_positions == (0,)
     assert key_of("a", second) == key(request([3], names=["chosen"])), "whatever the row, and the name in it"
 
 

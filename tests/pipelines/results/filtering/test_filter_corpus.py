@@ -682,7 +682,7 @@ def test_a_worker_of_a_filter_that_lost_its_folder_writes_no_file(tmp_path: Path
 def test_a_filter_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
     four: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, write, others = tmp_path / "kept", filter_corpus._Work.write, ("filter.json", "recipe.yaml", "half.tmp")
+    out, write, others = tmp_path / "kept", filter_corpus._SelectionPasses.write, ("filter.json", "recipe.yaml", "half.tmp")
 
     def suspended(*arguments: Any) -> Any:
         written = write(*arguments)
@@ -691,7 +691,7 @@ def test_a_filter_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
             (out / name).write_text("the other's")
         return written
 
-    monkeypatch.setattr(filter_corpus._Work, "write", suspended)
+    monkeypatch.setattr(filter_corpus._SelectionPasses, "write", suspended)
     with pytest.raises(RunStopped, match="another run has taken"):
         run(four, "reward > 1", out)
     assert {(out / name).read_text() for name in others} == {"the other's"}

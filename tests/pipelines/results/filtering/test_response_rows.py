@@ -160,13 +160,15 @@ def test_a_killed_filter_goes_on_and_a_finished_one_is_known(tmp_path: Path, mon
     monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 1)
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
     calm = keep(told(scored, tmp_path / "calm"))
-    write_outputs = filter_corpus._Work.write
-    monkeypatch.setattr(filter_corpus._Work, "write", lambda work, outputs: write_outputs(work, outputs[:1]) and 1 / 0)
+    write_outputs = filter_corpus._SelectionPasses.write
+    monkeypatch.setattr(
+        filter_corpus._SelectionPasses, "write", lambda work, outputs: write_outputs(work, outputs[:1]) and 1 / 0
+    )
     with pytest.raises(ZeroDivisionError):
         keep(told(scored, tmp_path / "kept"))
     (first,) = (tmp_path / "kept").glob("*.jsonl")
     before = first.stat().st_ino
-    monkeypatch.setattr(filter_corpus._Work, "write", write_outputs)
+    monkeypatch.setattr(filter_corpus._SelectionPasses, "write", write_outputs)
     assert keep(told(scored, tmp_path / "kept")) == calm
     assert first.stat().st_ino == before
     assert rows_in(tmp_path / "kept") == rows_in(tmp_path / "calm")

@@ -16,7 +16,7 @@ from pipelines.data.formats import PROMPT_READER, ROW_READER
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of, scoring_identity
 from pipelines.run.sampling import policies, refine_prompts, sample_prompts
-from pipelines.run.sampling.refine_step import Tree
+from pipelines.run.sampling.refine_step import RefineBudget
 from pipelines.settings.options import build, leaves
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 from tests.support.corpora import lines, write
@@ -125,7 +125,7 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     if isinstance(settings, SampleSettings):
         more = sample_prompts.sampling_identity(settings, policies.policy_of(settings.policy))
     if isinstance(settings, RefineSettings):
-        tree = Tree(settings.refining.drafts, settings.refining.feedbacks)
+        tree = RefineBudget(settings.refining.drafts, settings.refining.feedbacks)
         work = refine_prompts._Refining(
             settings, tree, *refine_prompts._prompts(settings), refine_prompts._writers(settings)
         )

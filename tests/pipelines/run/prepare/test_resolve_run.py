@@ -62,7 +62,9 @@ def test_extents_that_a_limit_cut_are_not_taken_over(corpus: Any, tmp_path: Path
     """A plan of the whole corpus would count seven rows, if a limited run lay in its output folder."""
     begin(settings(tmp_path, limit=7))
     assert [file.extent for file in resolve(settings(tmp_path, limit=7)).files] == [6, 1]
-    monkeypatch.setattr(corpus_files, "_looks", {})  # as in another process, which knows the files by the manifest alone
+    monkeypatch.setattr(
+        corpus_files, "_inspections", {}
+    )  # as in another process, which knows the files by the manifest alone
     assert [file.extent for file in resolve(settings(tmp_path)).files] == [6, 4]
 
 

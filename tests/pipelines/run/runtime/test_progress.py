@@ -19,7 +19,7 @@ from actors.workers.engine_process import alive_nodes
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.run.runtime.lost_engines import EngineWatch, watch_first_worker
-from pipelines.run.runtime.progress import Lines, Meter, Silent, watched
+from pipelines.run.runtime.progress import Meter, NoProgress, TerminalProgress, watched
 from pipelines.run.runtime.screens import Notebook
 from tests.support.engines import until
 
@@ -192,7 +192,7 @@ def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
     clock = iter([100.0, 101.0, 102.0, 112.0, 113.0])  # at the start, at each of three parts, and at the end
     monkeypatch.setattr("pipelines.run.runtime.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
     stream = io.StringIO()
-    lines = Lines(stream)
+    lines = TerminalProgress(stream)
     with lines.running([lines_file(0, 100)], []):
         for start, end in ((0, 25), (25, 50), (50, 100)):
             lines.part_done(event(start, end))
@@ -207,7 +207,7 @@ def test_a_log_gets_whole_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_terminal_keeps_one_line_in_its_place() -> None:
     stream = Terminal()
-    lines = Lines(stream)
+    lines = TerminalProgress(stream)
     with suppress(KeyboardInterrupt), lines.running([lines_file(0, 100), lines_file(1, 1000)], [done(0, 50)]):
         lines.part_done(event(50, 75))
         lines.part_done(event(75, 100))
@@ -221,13 +221,13 @@ def test_a_terminal_keeps_one_line_in_its_place() -> None:
 def test_what_a_person_should_know_is_told_in_a_line_that_stays() -> None:
     text = "engines died and were started again, 2 so far; the last one: out of memory"
     for stream, shown in ((io.StringIO(), f"{text}\n"), (Terminal(), f"\r\x1b[2K{text}\n")):
-        Lines(stream).noted(text)
+        TerminalProgress(stream).noted(text)
         assert stream.getvalue() == shown
 
 
 def test_a_run_that_stops_shows_how_far_it_came() -> None:
     stream = io.StringIO()
-    lines = Lines(stream)
+    lines = TerminalProgress(stream)
     with suppress(KeyboardInterrupt), lines.running([lines_file(0, 100)], []):
         lines.part_done(event(0, 50))
         raise KeyboardInterrupt
@@ -235,7 +235,7 @@ def test_a_run_that_stops_shows_how_far_it_came() -> None:
 
 
 def test_silence_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
-    silent = Silent()
+    silent = NoProgress()
     silent.planned("messages")
     with silent.running([lines_file(0, 100)], []):
         silent.part_done(event(0, 100))
@@ -358,7 +358,7 @@ def test_restarts_are_said_as_they_happen_and_at_the_end(local_ray: None) -> Non
 def test_the_bar_is_at_all_at_the_end_and_not_before(tmp_path: Path, kind: FileKind) -> None:
     """The extent is guessed from the start of the file, where rows are longer or shorter than later."""
     stream = io.StringIO()
-    lines = Lines(stream)
+    lines = TerminalProgress(stream)
     with lines.running([unmeasured(tmp_path, 0, kind)], []):
         for index in range(8):
             lines._shown_at = -1e9
@@ -368,7 +368,7 @@ def test_the_bar_is_at_all_at_the_end_and_not_before(tmp_path: Path, kind: FileK
     assert during[-1].endswith("  no ETA: the input is larger than was estimated")
     assert last.startswith("100%  8 responses")
     short = Terminal()
-    with (lines := Lines(short)).running([unmeasured(tmp_path, 1, kind)], []):
+    with (lines := TerminalProgress(short)).running([unmeasured(tmp_path, 1, kind)], []):
         lines.part_done(event(0, 10, file=1))
     assert short.getvalue().split("\r\x1b[2K")[-1].startswith("100%  1 responses"), "fewer positions than were guessed"
 
@@ -386,7 +386,7 @@ def test_a_notebook_gets_outputs_of_which_the_last_is_replaced(monkeypatch: pyte
         shown.append((data["text/plain"], display_id, update))
 
     monkeypatch.setattr("importlib.import_module", lambda name: SimpleNamespace(display=display))
-    lines = Lines(shown=Notebook())
+    lines = TerminalProgress(shown=Notebook())
     with lines.running([lines_file(0, 100)], []):
         lines.noted("importing vLLM")
         lines.part_done(event(0, 100))
@@ -398,18 +398,18 @@ def test_a_notebook_gets_outputs_of_which_the_last_is_replaced(monkeypatch: pyte
 
 def test_from_python_progress_is_shown_on_a_terminal_and_not_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert isinstance(watched(), Silent)
+    assert isinstance(watched(), NoProgress)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert isinstance(watched(), Lines)
+    assert isinstance(watched(), TerminalProgress)
 
 
 def test_what_a_run_waits_for_at_first_may_be_something_else_than_engines() -> None:
     stream = io.StringIO()
-    with Lines(stream, first_step="asking the endpoint").running([], []):
+    with TerminalProgress(stream, first_step="asking the endpoint").running([], []):
         pass
     assert stream.getvalue().splitlines() == ["0 files, 0 bytes; asking the endpoint"]
 
 
 def test_standard_error_is_the_one_at_the_time_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
-    Lines().noted("reading")  # capsys has replaced the stream since the module was imported
+    TerminalProgress().noted("reading")  # capsys has replaced the stream since the module was imported
     assert capsys.readouterr().err == "reading\n"

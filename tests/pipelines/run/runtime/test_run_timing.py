@@ -17,14 +17,14 @@ from pipelines.data.corpus.corpus_files import Range
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.run.runtime import run_timing
-from pipelines.run.runtime.progress import Silent
+from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.runtime.run_timing import read_run_work, time_session
 from pipelines.settings.run_settings import JudgingSettings
 from tests.support.corpora import settings
 
 
 def _interrupted(parts: Parts) -> None:
-    with time_session(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), one) as progress:
         progress.part_done(commit(parts, 3))
         raise KeyboardInterrupt
 
@@ -52,7 +52,7 @@ def commit(parts: Parts, at: int) -> dict[str, int]:
 
 
 def test_sessions_add_up(parts: Parts) -> None:
-    with time_session(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), one) as progress:
         for at in range(3):
             progress.part_done(commit(parts, at))
     with pytest.raises(KeyboardInterrupt):
@@ -73,13 +73,13 @@ def test_sessions_add_up(parts: Parts) -> None:
 def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1000.0, 1100.0, 2000.0, 2005.0, 3000.0, 3001.0])  # beginnings and ends
     monkeypatch.setattr(run_timing, "time", SimpleNamespace(time=lambda: next(clock), time_ns=time.time_ns))
-    with time_session(parts, run(parts), Silent(), lambda: EngineStarts(1, 1020.0)) as progress:
+    with time_session(parts, run(parts), NoProgress(), lambda: EngineStarts(1, 1020.0)) as progress:
         progress.part_done(commit(parts, 0))
-    with time_session(parts, run(parts), Silent(), lambda: EngineStarts(1, None)):
+    with time_session(parts, run(parts), NoProgress(), lambda: EngineStarts(1, None)):
         pass  # stopped before an engine worked
     found = read_run_work(parts, len(parts.listing()))
     assert (found.seconds, found.starting, found.start) == (105, 25, 20)
-    with time_session(parts, run(parts), Silent(), lambda: None):
+    with time_session(parts, run(parts), NoProgress(), lambda: None):
         pass
     found = read_run_work(parts, len(parts.listing()))
     assert (found.seconds, found.starting, found.start) == (106, None, None), "nobody knows it of the last"
@@ -88,7 +88,7 @@ def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.Monke
 def test_the_noise_of_a_run_is_the_largest_of_its_sessions_also_beside_one_that_was_killed(parts: Parts) -> None:
     assert read_run_work(parts, len(parts.listing())).noise is None
     for noise in (BatchNoise(2e-6, 10), None, BatchNoise(1e-6, 6)):
-        with time_session(parts, run(parts), Silent(), lambda noise=noise: EngineStarts(1, 1020.0, noise)):  # type: ignore[misc]
+        with time_session(parts, run(parts), NoProgress(), lambda noise=noise: EngineStarts(1, 1020.0, noise)):  # type: ignore[misc]
             pass
     assert read_run_work(parts, len(parts.listing())).noise == BatchNoise(2e-6, 16)
     commit(parts, 0)
@@ -98,7 +98,7 @@ def test_the_noise_of_a_run_is_the_largest_of_its_sessions_also_beside_one_that_
 
 
 def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
-    with time_session(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), one) as progress:
         progress.part_done(commit(parts, 0))
     commit(parts, 1)
     commit(parts, 2)
@@ -109,7 +109,7 @@ def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("seconds", None), ("parts", "three"), ("starting", "x"), ("gpus", [])])
 def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts, name: str, value: Any) -> None:
-    with time_session(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), one) as progress:
         progress.part_done(commit(parts, 0))
     (path,) = Path(parts.folder, "sessions").iterdir()
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
@@ -117,7 +117,7 @@ def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts, name: str, 
 
 
 def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:
-    with time_session(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), one) as progress:
         told = commit(parts, 0)
         progress.part_done(told)
         progress.part_done(told)  # by an actor that was started again
@@ -134,7 +134,7 @@ def test_engines_that_never_began_arent_counted(
     """Others may have their GPUs."""
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 2)
     monkeypatch.setattr(placement, "cluster_gpus", lambda: 8)
-    with time_session(parts, run(parts), Silent(), lambda: begun) as progress:
+    with time_session(parts, run(parts), NoProgress(), lambda: begun) as progress:
         progress.part_done(commit(parts, 0))
     (note,) = (json.loads(path.read_text()) for path in Path(parts.folder, "sessions").iterdir())
     assert (note["engines"], note["gpus"]) == expected
@@ -142,7 +142,7 @@ def test_engines_that_never_began_arent_counted(
 
 def test_a_number_of_engines_that_changes_isnt_one(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 1)
-    with time_session(parts, run(parts, max_replicas=4), Silent(), one) as progress:
+    with time_session(parts, run(parts, max_replicas=4), NoProgress(), one) as progress:
         progress.part_done(commit(parts, 0))
     found = read_run_work(parts, len(parts.listing()))
     assert found.seconds is not None
@@ -150,7 +150,7 @@ def test_a_number_of_engines_that_changes_isnt_one(parts: Parts, monkeypatch: py
 
 
 def test_sessions_of_a_run_that_is_deleted_go_with_it(parts: Parts) -> None:
-    with time_session(parts, run(parts), Silent(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), one) as progress:
         progress.part_done(commit(parts, 0))
     parts.delete()
     assert not Path(parts.folder, "sessions").exists()

@@ -12,7 +12,7 @@ from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import resolve
 from pipelines.run.scoring import score_corpus
-from pipelines.run.scoring.score_corpus import carry_out, open_run
+from pipelines.run.scoring.score_corpus import execute, open_run
 from pipelines.settings.export_settings import Choose, ChooseSettings
 from pipelines.settings.run_settings import FilterSettings, ScoreSettings
 from tests.support.candidates import commit_missing, rows_in, scored_corpus
@@ -96,7 +96,7 @@ def resumed(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `score` does, with made-up numbers; returns the notes."""
     monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
     notes, planned = Notes(), resolve(own)
-    carry_out(open_run(own, planned, manifest_of(planned, own), notes.noted), score_corpus._scoring, notes)
+    execute(open_run(own, planned, manifest_of(planned, own), notes.noted), score_corpus._scoring, notes)
     return notes.losses
 
 

@@ -12,7 +12,7 @@ from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, 
 from pipelines.data.corpus.assay_folders import PAIRS
 from pipelines.results.exports import export_commands, export_job
 from pipelines.results.exports.export_job import ExportJob
-from pipelines.run.runtime.progress import Silent
+from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.sampling.sample_prompts import SampleSummary, sample
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
@@ -96,7 +96,7 @@ def test_one_manifest_tells_of_it_all(corpus: Path, tmp_path: Path) -> None:
     assert pairs["candidates"] == told_of["scored"]
 
 
-class Watching(Silent):
+class Watching(NoProgress):
     """Sees what is there of each part when the part is told of; fails at a part, if asked to."""
 
     def __init__(self, made_of: Path, fails_at: int = -1) -> None:

@@ -20,7 +20,7 @@ from pipelines.results.evaluation.results import Results
 from pipelines.results.evaluation.saved_results import read_results
 from pipelines.results.exports.export_commands import export
 from pipelines.results.html_report.build import build as build_report
-from pipelines.run.runtime.progress import Silent
+from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ExportSettings
@@ -72,7 +72,7 @@ def endpoint(fault: Callable[[int], int | None] = lambda _: None, **how: Any) ->
 
 def run(corpus: Path, address: str, output: Path, **options: object) -> Results:
     flat = {"scored": f"pairs={corpus}", "endpoint": address, "model": MODEL, "output": str(output), **options}
-    return score_and_evaluate(build(EvaluateSettings, flat), Silent())
+    return score_and_evaluate(build(EvaluateSettings, flat), NoProgress())
 
 
 def outcomes(folder: Path) -> list[tuple[Any, ...]]:
@@ -219,7 +219,7 @@ def test_prompts_that_are_made_otherwise_are_another_run(tmp_path: Path) -> None
 
 def as_published(corpus: Path, model: Path, output: Path, **options: object) -> Results:
     flat = {"scored": f"judgebench={corpus}", "model": str(model), "output": str(output), "as_published": True}
-    return score_and_evaluate(build(EvaluateSettings, {**flat, "engine": "fake", **options}), Silent())
+    return score_and_evaluate(build(EvaluateSettings, {**flat, "engine": "fake", **options}), NoProgress())
 
 
 def judgebench_rows() -> bytes:
@@ -290,7 +290,7 @@ def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"nothing is known of these models.*judgebench: Skywork/Skywork-Reward-Gemma"):
         as_published(corpus, tmp_path / "somebodys", tmp_path / "out")
     with pytest.raises(SettingsError, match="need --model, which scores them"):
-        score_and_evaluate(build(EvaluateSettings, {"scored": f"judgebench={corpus}", "as_published": True}), Silent())
+        score_and_evaluate(build(EvaluateSettings, {"scored": f"judgebench={corpus}", "as_published": True}), NoProgress())
     with pytest.raises(SettingsError, match="leave out --endpoint"):
         as_published(corpus, tmp_path / "m", tmp_path / "out", endpoint="http://127.0.0.1:9/v1", engine="vllm")
 
@@ -299,26 +299,26 @@ def test_a_file_alone_is_of_the_benchmark_that_its_rows_are(tmp_path: Path) -> N
     preferences, hard = write(tmp_path / "p.jsonl", pairs(3)), write(tmp_path / "a=b" / "hard.jsonl", judgebench_rows())
     with endpoint() as (address, _):
         how = {"endpoint": address, "model": MODEL, "output": str(tmp_path / "out")}
-        both = score_and_evaluate(build(EvaluateSettings, {**how, "scored": [str(preferences), str(hard)]}), Silent())
+        both = score_and_evaluate(build(EvaluateSettings, {**how, "scored": [str(preferences), str(hard)]}), NoProgress())
         named = {**how, "output": str(tmp_path / "named"), "scored": str(hard), "benchmark": "pairs"}
-        (as_named,) = score_and_evaluate(build(EvaluateSettings, named), Silent())
+        (as_named,) = score_and_evaluate(build(EvaluateSettings, named), NoProgress())
         answers = write(tmp_path / "answers.jsonl", lines([{"prompt": "p", "response": "r"}]))
         with pytest.raises(
             SettingsError,
             match=r"answers.jsonl doesn't say which benchmark it is .*give BENCHMARK=FILE or --as, of helpsteer2, ",
         ):
-            score_and_evaluate(build(EvaluateSettings, {**how, "scored": str(answers)}), Silent())
+            score_and_evaluate(build(EvaluateSettings, {**how, "scored": str(answers)}), NoProgress())
     assert [evaluation.benchmark for evaluation in both] == ["pairs", "judgebench"]
     assert sorted(path.name for path in (tmp_path / "out" / "scored").iterdir()) == ["judgebench", "pairs"]
     assert as_named.benchmark == "pairs"
     with pytest.raises(SettingsError, match=r"rmbench=x.jsonl: there is no such benchmark; there are helpsteer2, "):
-        score_and_evaluate(build(EvaluateSettings, {**how, "scored": "rmbench=x.jsonl"}), Silent())
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": "rmbench=x.jsonl"}), NoProgress())
 
 
 def test_without_a_folder_what_is_scored_isnt_kept(tmp_path: Path) -> None:
     notes: list[str] = []
 
-    class Noting(Silent):
+    class Noting(NoProgress):
         def noted(self, text: str) -> None:
             notes.append(text)
 
@@ -335,7 +335,7 @@ def test_two_files_of_a_benchmark_and_a_model_named_twice_are_refused_with_words
     how = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
     files = [f"pairs={corpus}", f"pairs={tmp_path / 'other.jsonl'}"]
     with pytest.raises(SettingsError, match=r"pairs is given as 2 files .*pairs.jsonl, .*other.jsonl.* a folder with both"):
-        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files}), Silent())
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files}), NoProgress())
     with pytest.raises(SettingsError, match=f"--model {MODEL} is given twice"):
-        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files[:1], "model": [MODEL, MODEL]}), Silent())
+        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files[:1], "model": [MODEL, MODEL]}), NoProgress())
     assert not (tmp_path / "out").exists()

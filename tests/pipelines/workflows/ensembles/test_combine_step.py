@@ -19,7 +19,7 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.member_runs import folder_of
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
-from pipelines.run.runtime.progress import Silent
+from pipelines.run.runtime.progress import NoProgress
 from pipelines.settings.run_settings import Combine, CombineSettings, FilterSettings
 from pipelines.workflows.ensembles import score_ensemble
 from pipelines.workflows.ensembles.score_ensemble import combine
@@ -266,7 +266,7 @@ def test_a_member_that_isnt_complete_is_refused(tmp_path: Path) -> None:
 # --- what is there already -----------------------------------------------------------------------------------------
 
 
-class StoppedAfter(Silent):
+class StoppedAfter(NoProgress):
     """Ctrl-C when so many tasks have written their parts."""
 
     def __init__(self, tasks: int) -> None:

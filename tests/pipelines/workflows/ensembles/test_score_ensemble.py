@@ -15,7 +15,7 @@ from pipelines.data.corpus.corpus_files import FileKind, InputFile
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
-from pipelines.run.runtime.progress import Silent
+from pipelines.run.runtime.progress import NoProgress
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, MemberSettings
 from pipelines.workflows.ensembles.members import check_same_files, check_same_prompts, members, score_fields
@@ -60,7 +60,7 @@ class Kill(Exception):
     """What no code of ours catches."""
 
 
-class KilledAt(Silent):
+class KilledAt(NoProgress):
     """Dies when the member of this number begins."""
 
     def __init__(self, number: int) -> None:
@@ -71,7 +71,7 @@ class KilledAt(Silent):
             raise Kill
 
 
-class KilledInMember(Silent):
+class KilledInMember(NoProgress):
     """Dies with the third part of the second member."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> N
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.long
 @pytest.mark.parametrize("killer", [KilledAt(2), KilledInMember()], ids=["between members", "in a member"])
-def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: Silent) -> None:
+def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: NoProgress) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(30, 4)))
     calm = run(corpus, tmp_path / "calm", part_rows=10, unit_bytes=2000)
     with pytest.raises(Kill):

@@ -17,7 +17,7 @@ from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.settings.estimate_settings import BillSettings, CardSettings
 from pipelines.settings.run_settings import ReplicaSettings
-from pipelines.workflows.estimate.cost import Bill, CostBasis, bill
+from pipelines.workflows.estimate.cost import CostBasis, CostEstimate, estimate_cost
 from pipelines.workflows.estimate.intervals import Estimate
 from tests.support.corpora import RUN
 
@@ -51,9 +51,9 @@ def billed(
     card: CardSettings = CARD,
     pool: ReplicaSettings = POOL,
     **settings: Any,
-) -> Bill:
+) -> CostEstimate:
     ground = CostBasis(model, IDENTITY, card, layout, LARGE if known else None, pool)
-    return bill(TOKENS, ground, BillSettings(**settings))
+    return estimate_cost(TOKENS, ground, BillSettings(**settings))
 
 
 def test_the_bounds_of_the_tokens_go_through_to_the_price(head: RewardModel) -> None:
