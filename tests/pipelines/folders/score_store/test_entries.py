@@ -46,7 +46,7 @@ PROMPT = Prompt((1, 2, 3), (0,))
 
 CHANGES: list[dict[str, Any]] = [
     *({"ids": ids} for ids in ((1, 2), (1, 2, 4))),
-    {"judges": (0, 0)},
+    {"response_positions": (0, 0)},
     {"at": (1,)},
     {"times": 2},
     {"opening": "<think>"},
