@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.data.corpus import corpus_files
-from pipelines.folders.run_folder import columns
+from pipelines.folders.run_folder import carried_columns
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import resolve
 from pipelines.settings.options import build
@@ -51,20 +50,17 @@ def test_a_resumed_run_has_files_and_columns_without_opening_a_footer(
     def refuse(*_: Any) -> Any:
         raise AssertionError("a file of the earlier session was opened for its columns")
 
-    monkeypatch.setattr(columns, "open_read", refuse)
+    monkeypatch.setattr(carried_columns, "open_read", refuse)
     again = resolve(run)
     assert again.files == first.files
     assert again.preparation.columns == first.preparation.columns
     assert "n" in again.preparation.columns.carried.names
 
 
-def test_extents_that_a_limit_cut_are_not_taken_over(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extents_that_a_limit_cut_are_not_taken_over(corpus: Any, tmp_path: Path) -> None:
     """A plan of the whole corpus would count seven rows, if a limited run lay in its output folder."""
     begin(settings(tmp_path, limit=7))
     assert [file.extent for file in resolve(settings(tmp_path, limit=7)).files] == [6, 1]
-    monkeypatch.setattr(
-        corpus_files, "_inspections", {}
-    )  # as in another process, which knows the files by the manifest alone
     assert [file.extent for file in resolve(settings(tmp_path)).files] == [6, 4]
 
 
