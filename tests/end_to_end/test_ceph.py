@@ -96,7 +96,7 @@ def test_kills_and_two_writers() -> None:
 
 def test_an_outage_costs_no_engine_and_no_row(ceph: Ceph, capfd: pytest.CaptureFixture[str]) -> None:
     output, engines = "s3://corpora/outage", list[psutil.Process]()
-    with running(*score(output), "--max-replicas", 2) as driver:
+    with running(*score(output), "--set", "work.max_replicas=2") as driver:
         wait_until(functools.partial(has_parts, output, 5), driver, every_s=0.2)
         engines += actors_of(driver)
         ceph.stop_gateway()
