@@ -412,6 +412,7 @@ def test_a_text_that_goes_round_in_circles_is_read_in_no_time(stuck: str) -> Non
 @examples(300)
 def test_what_was_thought_before_changes_nothing(good: tuple[str, str, int, Verdict], thought: str) -> None:
     name, text, shown, read = good
+    assume(not text.lower().lstrip().startswith("<thought"))  # behind the judge's mark another one is text
     assert outcome(JUDGES[name], said(f"<think>{thought}</think>{text}"), shown) == read
 
 
