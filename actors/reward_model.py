@@ -1,22 +1,20 @@
 """A resolved reward model: its family, its checkpoint, and everything that determines its prompts and how it is read.
 
-Families are found by being in `actors/models/`: adding one is adding a file there with a `FAMILY` in it
-(`actors/contracts/family.py` says what it holds), and its test.
+Families are found by being in `actors/models/`, or in the group `assay.families` of a plug-in: adding one is adding a
+module with a `FAMILY` in it (`actors/contracts/family.py` says what it holds), and its test.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-from actors import models
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
 from actors.engine.engine_arguments import arguments_identity
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
-from actors.modules import modules_in
+from actors.extensions import Extensions
 from actors.records import Reasoning
 from actors.settings.replica import (
     AS_ITS_CARD,
@@ -80,6 +78,7 @@ class RewardModel:
         return {
             **self.hashes,
             "family": self.family_name,
+            "family_plugin": _FAMILIES.plugin_of(self.family_name),
             "dtype": self.dtype,
             "max_model_len": self.max_model_len,
             "reward_weights": dict(self.weights),
@@ -95,11 +94,12 @@ class RewardModel:
         return self.max_model_len + self.answer_tokens
 
 
-@cache
+_FAMILIES = Extensions("assay.families", "actors.models", "FAMILY", Family)  # type: ignore[type-abstract]
+
+
 def families() -> Mapping[str, Family]:
-    """All families by name."""
-    modules = modules_in(models.__name__, models.__path__)
-    return {module.FAMILY.name: module.FAMILY for module in modules}
+    """All families by name: ours in `actors/models`, and those of plug-ins."""
+    return _FAMILIES
 
 
 def resolve_model(

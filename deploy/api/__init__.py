@@ -7,7 +7,7 @@ A file defines `router`; it turns a request into the core's, and the core's scor
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-from actors.modules import modules_in
+from actors.extensions import modules_in
 
 ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in modules_in(__name__, __path__))
 

@@ -18,6 +18,7 @@ from deploy.web.auth import Keys
 from deploy.web.limits import DOCS_FILES, Gate
 from deploy.web.methods import Methods, wrong_method, wrong_path
 from deploy.web.shared import Shared
+from pipelines.folders.run_folder.manifest import installed
 
 PAGE = Path(__file__).with_name("page")
 _FILES = {"/": "index.html", "/app.js": "app.js", "/style.css": "style.css", "/icon.svg": "icon.svg"}
@@ -44,7 +45,7 @@ def create_app(service: Service, keys: Keys, ready: Ready, metrics: Metrics, ori
     app = FastAPIOffline(
         title="Assay",
         description=_DESCRIPTION,
-        version="0.1.0",
+        version=installed("assay") or "unknown",
         redoc_url=None,
         favicon_url="icon.svg",
         static_url=DOCS_FILES,

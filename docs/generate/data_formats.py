@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
-from pipelines.data.formats import FORMATS, MIXED, PROMPT_SHAPES, SHAPES, Shape
+from pipelines.data.formats import MIXED, PROMPT_SHAPES, SHAPES, Shape, formats
 from pipelines.results.evaluation.benchmark import Benchmark
 from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.exports.trainer_format import PairFormat, ResponseFormat
@@ -46,7 +46,7 @@ def _shapes() -> str:
         "What `assay sample` and `assay refine` answer:",
         table(("shape", "what it is", "rows have"), prompts),
         heading(2, code(MIXED), MIXED),
-        f"`--format {MIXED}`, for either kind: {text(FORMATS[MIXED].about)}. In Parquet a null is a field that "
+        f"`--format {MIXED}`, for either kind: {text(formats()[MIXED].about)}. In Parquet a null is a field that "
         "the row doesn't have. With `turns: all`, every assistant turn of the rows that are a conversation is "
         "judged, and the responses of the others. A row of no shape is `rejected: missing_field`, one of several "
         "`rejected: two_shapes`. The column `shape` names each row's, and the summary counts them.",

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 _PLACES: Mapping[str, str] = {
     "pairs trainer": "pipelines.results.exports.trainers:PAIR_FORMATS",
     "export trainer": "pipelines.results.exports.trainers:RESPONSE_FORMATS",
-    "sample format": "pipelines.data.formats:PROMPT_FORMATS",
-    "refine format": "pipelines.data.formats:PROMPT_FORMATS",
-    "score format": "pipelines.data.formats:FORMATS",
-    "plan format": "pipelines.data.formats:FORMATS",
-    "ensemble format": "pipelines.data.formats:FORMATS",
+    "sample format": "pipelines.data.formats:prompt_formats",
+    "refine format": "pipelines.data.formats:prompt_formats",
+    "score format": "pipelines.data.formats:formats",
+    "plan format": "pipelines.data.formats:formats",
+    "ensemble format": "pipelines.data.formats:formats",
     "family": "actors.reward_model:families",
 }
 """Where the names are that an option takes; keys are an option's name, or a command and an option."""

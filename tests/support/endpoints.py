@@ -169,7 +169,9 @@ def listening(app: Any, **options: Any) -> Iterator[str]:
 
 
 @contextmanager
-def serving(*arguments: object, log: Path, **environment: str) -> Iterator[tuple[str, psutil.Process]]:
+def serving(
+    *arguments: object, log: Path, folder: Path = REPOSITORY, **environment: str
+) -> Iterator[tuple[str, psutil.Process]]:
     """`assay serve` on a free port, once it is ready; its address, and its process."""
     port = free_port()
     command = [sys.executable, "-m", "pipelines", "serve", *map(str, arguments), "--port", str(port)]
@@ -177,7 +179,7 @@ def serving(*arguments: object, log: Path, **environment: str) -> Iterator[tuple
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=REPOSITORY,
+            cwd=folder,
             env=inherited | environment,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -7,7 +7,7 @@ row_requests = requests(shape, row, turns="final")   # RowRequests: what to scor
 
 from pipelines.data.formats.content import with_policy_system
 from pipelines.data.formats.lines import MAX_DEPTH, parse
-from pipelines.data.formats.mixed import FORMATS, MIXED, PROMPT_FORMATS, check_mixed, explain_detection
+from pipelines.data.formats.mixed import MIXED, check_mixed, explain_detection, formats, prompt_formats
 from pipelines.data.formats.own_columns import OwnColumns, check_column, with_principles
 from pipelines.data.formats.prompts import CANDIDATE, PROMPT_READER
 from pipelines.data.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, requests, unread_texts
@@ -18,11 +18,9 @@ from pipelines.data.formats.written_out import is_written_out, note_repeated_pro
 
 __all__ = [
     "CANDIDATE",
-    "FORMATS",
     "MAX_DEPTH",
     "MIXED",
     "ONLY_RESPONSE",
-    "PROMPT_FORMATS",
     "PROMPT_READER",
     "PROMPT_SHAPES",
     "ROW_READER",
@@ -38,9 +36,11 @@ __all__ = [
     "check_mixed",
     "detect",
     "explain_detection",
+    "formats",
     "is_written_out",
     "note_repeated_prompts",
     "parse",
+    "prompt_formats",
     "requests",
     "take_apart",
     "unread_texts",

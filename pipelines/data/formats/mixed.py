@@ -6,6 +6,7 @@ The rule is that of detection, for one row: a row without a shape, or with more 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from actors.errors import Rejected, SourceError
 from actors.records import Reason
@@ -52,10 +53,16 @@ def _why_unknown(row: Row, available: Mapping[str, Shape]) -> Reason:
     return Reason.WRONG_TYPE if mistyped else Reason.MISSING_FIELD
 
 
-FORMATS: Mapping[str, Shape] = {**SHAPES, MIXED: mixed(SHAPES)}
-"""What `--format` takes for rows whose responses are judged, by name."""
-PROMPT_FORMATS: Mapping[str, Shape] = {**PROMPT_SHAPES, MIXED: mixed(PROMPT_SHAPES)}
-"""What `--format` takes for rows whose prompt a policy answers, by name."""
+@cache
+def formats() -> Mapping[str, Shape]:
+    """What `--format` takes for rows whose responses are judged, by name."""
+    return {**SHAPES, MIXED: mixed(SHAPES)}
+
+
+@cache
+def prompt_formats() -> Mapping[str, Shape]:
+    """What `--format` takes for rows whose prompt a policy answers, by name."""
+    return {**PROMPT_SHAPES, MIXED: mixed(PROMPT_SHAPES)}
 
 
 def check_mixed(rows: Sequence[object], available: Mapping[str, Shape]) -> None:

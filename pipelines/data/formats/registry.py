@@ -1,6 +1,7 @@
 """All shapes by name, which one a file has, and how a row of it is read.
 
-A shape is found by being in `shapes/`: a module there defines `SHAPE`, `PROMPT_SHAPE` or both.
+A shape is found by being in `shapes/`, or by a plug-in's entry point in `assay.shapes`: a module defines `SHAPE`,
+`PROMPT_SHAPE` or both.
 """
 
 import difflib
@@ -10,24 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from actors.errors import Rejected, SettingsError, SourceError
-from actors.modules import modules_in
+from actors.extensions import Extensions
 from actors.records import Reason
-from pipelines.data.formats import shapes
 from pipelines.data.formats.content import KEYS_SHOWN, describe, find_unshown, is_blank, is_nan, keys_seen
 from pipelines.data.formats.prompts import CANDIDATE
 from pipelines.data.formats.rows import Row, RowRequests
 from pipelines.data.formats.shape import Shape
 
-
-def _find_shapes(constant: str) -> dict[str, Shape]:
-    """The shapes that the modules of `shapes` define under the name `constant`, by their own names."""
-    modules = modules_in(shapes.__name__, shapes.__path__)
-    return {shape.name: shape for module in modules if (shape := getattr(module, constant, None)) is not None}
-
-
-SHAPES = _find_shapes("SHAPE")
+SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPE", Shape)
 """Shapes of rows whose responses are judged, by name."""
-PROMPT_SHAPES = _find_shapes("PROMPT_SHAPE")
+PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PROMPT_SHAPE", Shape)
 """Shapes of rows whose prompt a policy answers, by name."""
 
 Turns = Literal["final", "all"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from pipelines.data.formats.content import SYSTEMS
-from pipelines.data.formats.mixed import FORMATS, MIXED, PROMPT_FORMATS
+from pipelines.data.formats.mixed import MIXED, formats, prompt_formats
 from pipelines.data.formats.own_columns import OwnColumns, with_principles, without_principles
 from pipelines.data.formats.registry import Turns, requests
 from pipelines.data.formats.rows import RowRequests
@@ -50,7 +50,9 @@ class RowShape:
     @property
     def shape(self) -> Shape:
         """The shape itself."""
-        return self.own_columns.shape() if self.own_columns else (PROMPT_FORMATS if self.unanswered else FORMATS)[self.name]
+        if self.own_columns:
+            return self.own_columns.shape()
+        return (prompt_formats() if self.unanswered else formats())[self.name]
 
     @property
     def is_mixed(self) -> bool:

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 from actors.errors import SettingsError
 from pipelines.data.formats import (
-    FORMATS,
     MIXED,
-    PROMPT_FORMATS,
     PROMPT_SHAPES,
     SHAPES,
     OwnColumns,
@@ -15,7 +13,9 @@ from pipelines.data.formats import (
     Shape,
     check_mixed,
     detect,
+    formats,
     is_written_out,
+    prompt_formats,
     take_apart,
 )
 from pipelines.run.prepare.preview import Preview
@@ -61,16 +61,16 @@ def shape_of(
     rows: RowSettings, own_columns: OwnColumns | None, sample: Sequence[object], *, unanswered: bool = False
 ) -> Shape:
     """The shape of the rows: the named one, or else detected from a sample. Raises a `UserError` if there is none."""
-    shapes, formats = (PROMPT_SHAPES, PROMPT_FORMATS) if unanswered else (SHAPES, FORMATS)
-    if rows.format is not None and rows.format not in formats:
-        raise SettingsError(f"--format {rows.format} is no shape that Assay knows here; it knows {', '.join(formats)}")
+    shapes, offered = (PROMPT_SHAPES, prompt_formats()) if unanswered else (SHAPES, formats())
+    if rows.format is not None and rows.format not in offered:
+        raise SettingsError(f"--format {rows.format} is no shape that Assay knows here; it knows {', '.join(offered)}")
     if rows.format == MIXED and sample:
         check_mixed(sample, shapes)
     if own_columns is not None:
         own_columns.check(sample)
         shape = own_columns.shape()
     elif rows.format is not None:
-        shape = formats[rows.format]
+        shape = offered[rows.format]
     elif sample:
         shape = detect(sample, shapes)
     else:

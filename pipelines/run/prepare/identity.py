@@ -20,13 +20,15 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
     A value that is added here makes runs with another value incompatible.
     """
     model, rows = plan.preparation.model, plan.preparation.row_shape
+    shapes = PROMPT_SHAPES if rows.unanswered else SHAPES
     identity = {
         "model": model.model,
         "revision": model.revision,
         **model.identity_on(settings.engine),
         "adapter": model.adapter,
         "shape": rows.name,
-        **({"shapes": sorted(PROMPT_SHAPES if rows.unanswered else SHAPES)} if rows.is_mixed else {}),
+        "shape_plugin": shapes.plugin_of(rows.name),
+        **({"shapes": {name: shapes.plugin_of(name) for name in sorted(shapes)}} if rows.is_mixed else {}),
         "own_columns": rows.own_columns and rows.own_columns.recorded(),
         "principle_column": rows.principle_column,
         **({"prompt_reader": PROMPT_READER} if rows.unanswered else {"row_reader": ROW_READER}),

@@ -9,13 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from actors.modules import modules_in
-from pipelines.workflows.run_logging import run_loggers
+from actors.extensions import Extensions
 from pipelines.workflows.run_logging.run_logger import LoggerKind, RunToLog
 
-LOGGERS: dict[str, LoggerKind] = {
-    module.LOGGER.name: module.LOGGER for module in modules_in(run_loggers.__name__, run_loggers.__path__)
-}
+LOGGERS = Extensions("assay.loggers", "pipelines.workflows.run_logging.run_loggers", "LOGGER", LoggerKind)
 """All loggers by name."""
 
 _END_S, _END_EARLY_S = 30.0, 5.0

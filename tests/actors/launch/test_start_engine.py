@@ -3,6 +3,7 @@
 import gc
 import json
 import shutil
+import sys
 import warnings
 from pathlib import Path
 
@@ -27,3 +28,13 @@ def test_an_adapter_that_vllm_refuses_ends_the_start_with_its_words(tmp_path: Pa
             start_engine(model, EngineSettings())
         gc.collect()
     assert not [child for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name()]
+
+
+def test_a_vllm_that_cant_be_imported_says_why_and_what_is_often_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "actors.engine.vllm_engine", raising=False)
+    monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", None)
+    model = resolve_model(ModelSettings(model="tiny-scalar"), RenderSettings())
+    with pytest.raises(
+        EngineError, match=r"vLLM can't be imported: ModuleNotFoundError: .*torchvision and torchaudio from one"
+    ):
+        start_engine(model, EngineSettings())

@@ -4,15 +4,15 @@ from click.testing import CliRunner
 
 from actors.reward_model import families
 from pipelines.cli.app import cli
-from pipelines.data.formats import FORMATS, PROMPT_FORMATS
+from pipelines.data.formats import formats, prompt_formats
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
 LISTED = [
-    ("score", "--format", FORMATS),
-    ("plan", "--format", FORMATS),
-    ("ensemble", "--format", FORMATS),
-    ("refine", "--format", PROMPT_FORMATS),
-    ("sample", "--format", PROMPT_FORMATS),
+    ("score", "--format", formats()),
+    ("plan", "--format", formats()),
+    ("ensemble", "--format", formats()),
+    ("refine", "--format", prompt_formats()),
+    ("sample", "--format", prompt_formats()),
     ("score", "--family", families()),
     ("pairs", "--for", PAIR_FORMATS),
     ("export", "--for", RESPONSE_FORMATS),

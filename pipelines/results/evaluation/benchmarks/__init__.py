@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Mapping
 
-from actors.modules import modules_in
+from actors.extensions import modules_in
 from pipelines.results.evaluation.benchmark import Benchmark
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from actors.modules import modules_in
+from actors.extensions import modules_in
 from pipelines.results.evaluation.peer_format import PeerFormat
 
 PEER_FORMATS: Mapping[str, PeerFormat] = {

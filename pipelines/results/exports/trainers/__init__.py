@@ -1,4 +1,6 @@
-"""Rows in each trainer's exact shape, by pure functions: one trainer a file, found by being here.
+"""Rows in each trainer's exact shape, by pure functions: one trainer a file.
+
+A file is found by being here, or by a plug-in's entry point in `assay.trainers`.
 
 A file defines `PAIRS`, formats made of preference pairs, or `RESPONSES`, formats made of single responses, or both
 (`docs/contributing/trainer-exports.md`):
@@ -8,14 +10,8 @@ if (reason := form.check(pair)) is None:   # or why this format can't express th
     rows = form.rows(pair)                 # dicts, ready for JSON
 """
 
-from collections.abc import Mapping
-
-from actors.modules import modules_in
+from actors.extensions import Extensions
 from pipelines.results.exports.trainer_format import PairFormat, ResponseFormat
 
-_MODULES = modules_in(__name__, __path__)
-
-PAIR_FORMATS: Mapping[str, PairFormat] = {form.name: form for module in _MODULES for form in getattr(module, "PAIRS", ())}
-RESPONSE_FORMATS: Mapping[str, ResponseFormat] = {
-    form.name: form for module in _MODULES for form in getattr(module, "RESPONSES", ())
-}
+PAIR_FORMATS = Extensions("assay.trainers", __name__, "PAIRS", PairFormat)
+RESPONSE_FORMATS = Extensions("assay.trainers", __name__, "RESPONSES", ResponseFormat)

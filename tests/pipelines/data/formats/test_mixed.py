@@ -5,15 +5,15 @@ import pytest
 from actors.errors import SourceError
 from actors.records import Reason
 from pipelines.data.formats import (
-    FORMATS,
     MIXED,
-    PROMPT_FORMATS,
     PROMPT_SHAPES,
     SHAPES,
     RowShape,
     check_mixed,
     detect,
     explain_detection,
+    formats,
+    prompt_formats,
     requests,
 )
 from tests.pipelines.data.formats.test_detection import CHAT, EXAMPLES, PROMPTS, SIDES
@@ -119,10 +119,10 @@ def test_detection_finds_a_shape_beside_columns_of_nulls() -> None:
 
 def test_a_user_hears_how_many_rows_each_shape_has() -> None:
     rows: list[object] = [CHAT, SINGLE, SINGLE, None, AMBIGUOUS, SINGLE]
-    assert explain_detection(FORMATS[MIXED], rows) == "mixed: 3 prompt-response, 2 of none or two, 1 messages, of 6 rows"
-    assert explain_detection(FORMATS[MIXED], []) == "mixed: there are no rows to look at"
+    assert explain_detection(formats()[MIXED], rows) == "mixed: 3 prompt-response, 2 of none or two, 1 messages, of 6 rows"
+    assert explain_detection(formats()[MIXED], []) == "mixed: there are no rows to look at"
 
 
 def test_no_shape_has_the_name_of_all() -> None:
     assert MIXED not in {*SHAPES, *PROMPT_SHAPES}
-    assert (FORMATS.keys() - SHAPES, PROMPT_FORMATS.keys() - PROMPT_SHAPES) == ({MIXED}, {MIXED})
+    assert (formats().keys() - SHAPES, prompt_formats().keys() - PROMPT_SHAPES) == ({MIXED}, {MIXED})

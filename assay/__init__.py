@@ -1,0 +1,41 @@
+"""Trustworthy rewards for massive corpora: `assay.score("corpus.jsonl", "scored/", model="tiny-attributes")`.
+
+The functions are the commands by their names. With paths, each writes a folder and returns a summary; with a
+`ray.data.Dataset` first and no output, it returns a Dataset. `assay.plugins` has what a plug-in is written with.
+"""
+
+from typing import TYPE_CHECKING
+
+from assay._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from actors.errors import AssayError as AssayError
+    from actors.errors import NothingScored as NothingScored
+    from actors.errors import UserError as UserError
+    from assay._version import __version__ as __version__
+    from assay.functions import choose as choose
+    from assay.functions import diff as diff
+    from assay.functions import ensemble as ensemble
+    from assay.functions import evaluate as evaluate
+    from assay.functions import export as export
+    from assay.functions import filter as filter
+    from assay.functions import pairs as pairs
+    from assay.functions import read_scored as read_scored
+    from assay.functions import refine as refine
+    from assay.functions import retry as retry
+    from assay.functions import sample as sample
+    from assay.functions import score as score
+    from assay.functions import upload as upload
+    from assay.functions import verify as verify
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "actors.errors": ("AssayError", "NothingScored", "UserError"),
+        "assay._version": ("__version__",),
+        "assay.functions": (
+            *("choose", "diff", "ensemble", "evaluate", "export", "filter", "pairs", "read_scored", "refine", "retry"),
+            *("sample", "score", "upload", "verify"),
+        ),
+    },
+)

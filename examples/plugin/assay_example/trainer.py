@@ -1,0 +1,13 @@
+"""Pairs as a prompt and two texts, the better one first."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from assay.plugins import PairFormat, PreferencePair
+
+
+def _rows(pair: PreferencePair) -> Iterator[dict[str, Any]]:
+    yield {"prompt": pair.chosen.context[-1].content, "ranked": [pair.chosen.text, pair.rejected.text]}
+
+
+PAIRS = (PairFormat("ranked-text", "my trainer: the better text first", "my-team/trainer@1.0", _rows, reserved=("ranked",)),)
