@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -33,12 +34,13 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.options import build, validate
 from pipelines.settings.recipe import Recipe
+from pipelines.settings.recipe_schema import recipe_schema
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import FilterSettings, RefineSettings, SampleSettings, ScoreSettings
 from tests.conftest import REPOSITORY
 from tests.support.pages import DOCS, GENERATED, anchors, blocks, commands, inline, links, pages, words_of
 
-LANGUAGES = {"sh", "console", "text", "yaml", "python"}
+LANGUAGES = {"sh", "console", "text", "toml", "yaml", "python"}
 COMMANDS = list(commands())
 
 RUN_BY = {
@@ -227,6 +229,7 @@ def test_every_recipe_and_rubric_is_one() -> None:
         document = yaml.safe_load(block.text)
         if document.keys() & Recipe.model_fields.keys():
             assert validate(Recipe, document).steps
+            jsonschema.validate(document, recipe_schema())
         else:
             assert validate(RubricSettings, document)
 

@@ -37,10 +37,10 @@ def start_engine(
     mark("import of vLLM")
     try:
         from actors.engine.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
-    except Exception as error:  # noqa: BLE001  whatever a package that vLLM imports raises
+    except Exception as error:
         raise EngineError(
-            f"vLLM can't be imported: {type(error).__name__}: {error}. Often a package is built for another torch than the one "
-            "that is installed: install torch, torchvision and torchaudio from one index, or leave out the last two"
+            f"vLLM can't be imported: {type(error).__name__}: {error}. Often a package is built for another torch than is "
+            "installed: install torch, torchvision and torchaudio from one index, or leave out the last two"
         ) from error
     report(f"loading {model.model}")
     mark("vLLM's configuration, and the look at the model's class")

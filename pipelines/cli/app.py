@@ -133,14 +133,14 @@ class _Commands(CommandGroup):
         "Sample and train": ("sample", "refine", "choose", "pairs", "export", "upload"),
         "Choose and check models": ("models", "evaluate", "check", "convert", "plan"),
         "Serve": ("serve",),
-        "Run recipes, here or on a cluster": ("run", "submit"),
+        "Run recipes, here or on a cluster": ("run", "submit", "schema"),
         "Shell": ("completion",),
     }
     ELSEWHERE: ClassVar = {
         **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "verify", "retry", "plan", "report", "diff", "submit", "status")
+            for name in ("upload", "evaluate", "verify", "retry", "plan", "report", "diff", "submit", "schema", "status")
         },
         "serve": "deploy.command",
     }

@@ -170,7 +170,7 @@ def listening(app: Any, **options: Any) -> Iterator[str]:
 
 @contextmanager
 def serving(
-    *arguments: object, log: Path, folder: Path = REPOSITORY, **environment: str
+    *arguments: object, log: Path, folder: Path | str = REPOSITORY, **environment: str
 ) -> Iterator[tuple[str, psutil.Process]]:
     """`assay serve` on a free port, once it is ready; its address, and its process."""
     port = free_port()
