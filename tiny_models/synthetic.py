@@ -209,14 +209,22 @@ def demo_rows(n: int, seed: int) -> Iterator[dict[str, object]]:
             yield {"id": identity, "topic": _TOPICS[case.task.kind], "messages": messages}
 
 
+def pair_rows(n: int, seed: int) -> Iterator[dict[str, object]]:
+    """Rows of `n` held-out pairs, as preference data sets have them."""
+    for pair in pairs(seed, n, "held-out"):
+        yield {"prompt": [dict(turn) for turn in pair.context], "chosen": pair.chosen, "rejected": pair.rejected}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Writes a demo corpus."""
+    """Writes a demo corpus, or preference pairs that no built-in model was trained on."""
     parser = argparse.ArgumentParser(prog="python -m tiny_models.synthetic", description=main.__doc__)
     parser.add_argument("--rows", type=int, default=300, help="number of conversations (default 300)")
+    parser.add_argument("--pairs", type=int, default=0, help="number of preference pairs, instead of conversations")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="JSONL file to write")
     options = parser.parse_args(arguments)
-    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in demo_rows(options.rows, options.seed))
+    rows = pair_rows(options.pairs, options.seed) if options.pairs else demo_rows(options.rows, options.seed)
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     options.out.write_text("".join(lines), encoding="utf-8")
 
 
