@@ -41,7 +41,7 @@ export DO_NOT_TRACK := 1
 export RAY_USAGE_STATS_ENABLED := 0
 export VLLM_NO_USAGE_STATS := 1
 
-.PHONY: help setup demo test test-all test-failed check format docs chaos bench mutants weight clean
+.PHONY: help setup demo test test-all test-failed check format docs wheel chaos bench mutants weight clean
 
 help:
 	@echo 'make demo    score 300 synthetic rows with a tiny reward model, and keep the good ones'
@@ -51,6 +51,7 @@ help:
 	@echo 'make check   format, lint, types, import layers, weight, documentation; make format repairs the first two'
 	@echo 'make weight  lines, options and names against the budget in pyproject.toml; ARGS=cases collects the tests, too'
 	@echo 'make docs    the documentation, into site/; its reference is generated from the code'
+	@echo 'make wheel   the wheel and the source distribution, into dist/'
 	@echo 'make chaos   the tests that kill processes'
 	@echo 'make bench   measurements; ARGS= goes to bench'
 	@echo 'make mutants plants defects in pure modules, one at a time, and counts those that a test notices; ARGS="a.module.*"'
@@ -114,6 +115,9 @@ docs: $(READY)
 	$(VENV)/bin/python -m docs.generate
 	$(VENV)/bin/mkdocs build --strict
 
+wheel: $(READY)
+	$(VENV)/bin/python -m build --no-isolation --outdir dist .
+
 format: $(READY)
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
@@ -148,5 +152,5 @@ install-gpu:
 	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,dev]'
 
 clean:
-	rm -rf $(VENV) demo mutants site docs/reference build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) demo dist mutants site docs/reference build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
