@@ -210,14 +210,19 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 @argument("model", CheckSettings)
 @click.option("--timing", is_flag=True, help="print when each step of the start began, in seconds, in all processes")
 @settings_options(CheckSettings, "model")
-def check(timing: bool, **options: Any) -> None:
-    """Start an engine with MODEL and run the self-test that every replica runs before its first row."""
+@json_option
+def check(timing: bool, as_json: bool, **options: Any) -> None:
+    """Start an engine with MODEL and run the self-test that every replica runs before its first row.
+
+    With --json: versions, each check that passed, and the error of the one that didn't, for a report of a fault.
+    """
     from pipelines.cli.commands.check import check as run_check
-    from pipelines.cli.commands.check import timed
+    from pipelines.cli.commands.check import timed, write_json
 
     settings = build_from(CheckSettings, options)
-    with timed(click.echo) if timing else contextlib.nullcontext():
-        run_check(settings, lambda passed: click.echo(f"ok  {passed}"))
+    report = write_json(settings) if as_json else contextlib.nullcontext(lambda passed: click.echo(f"ok  {passed}"))
+    with timed(click.echo) if timing else contextlib.nullcontext(), report as note_passed:
+        run_check(settings, note_passed)
 
 
 @cli.command()

@@ -176,12 +176,15 @@ def test_a_model_that_nobody_knows_isnt_explained() -> None:
 
 
 def test_a_model_whose_numbers_are_others_fails_its_check() -> None:
-    done = assay("check", "tiny-scalar", "--engine", "fake")
+    done = assay("check", "tiny-scalar", "--engine", "fake", "--json")
     (log,) = map(Path, re.findall(r"^the log of the engine is in (.+)$", done.stderr, re.MULTILINE))
     assert log.exists(), done.stderr
     log.unlink()
     assert done.returncode == 2
-    assert "ok  head: 1 finite output" in done.stdout
+    about = json.loads(done.stdout)
+    assert "head: 1 finite output" in about["checks"]
+    assert about["versions"]["vllm"]
+    assert about["error"] in done.stderr
     assert "conversation 1 should have the reward 3.495 (give or take 0.2), and has" in done.stderr
 
 

@@ -1,6 +1,8 @@
 """The command `check`: runs the self-test of a model, the same as in every replica, in this process."""
 
+import json
 import os
+import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,10 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
+import click
+
+from actors.errors import AssayError
 from actors.launch.start_engine import start_engine
 from actors.reward_model import resolve_model
 from actors.scorers.self_test import self_test
 from actors.timeline import FILE, lines_of, mark, read
+from pipelines.folders.run_folder.manifest import versions
 from pipelines.settings.run_settings import CheckSettings
 
 
@@ -30,6 +36,22 @@ def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
             self_test(model, engine, passed, report=report, must_read=True)
         finally:
             engine.close()
+
+
+@contextmanager
+def write_json(settings: CheckSettings) -> Iterator[Callable[[str], None]]:
+    """Print, at the end of the block, versions, the checks that it noted, and the error that it ended with, as JSON."""
+    checks: list[str] = []
+    failure: str | None = None
+    try:
+        yield checks.append
+    except AssayError as error:
+        failure = str(error)
+        raise
+    finally:
+        machine = {"python": platform.python_version(), "platform": platform.platform()}
+        about = {"model": settings.model.model, "versions": versions(), **machine, "checks": checks, "error": failure}
+        click.echo(json.dumps(about))
 
 
 @contextmanager
