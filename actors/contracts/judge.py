@@ -25,7 +25,7 @@ from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
-PARSER = 5
+PARSER = 6
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """How votes are sampled where the card samples greedily or says nothing of several votes."""

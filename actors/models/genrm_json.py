@@ -5,7 +5,8 @@ After the reasoning stands an object with `score_1` and `score_2`, from 1 to 5, 
 better) to 6; maybe fenced, maybe under `overall`. NeMo-Gym makes 3, 3 and 3.5 of what it can't read; here that is a failure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
 from actors.contracts.judge import Judge, Verdict
@@ -64,15 +65,15 @@ class GenrmJson(Judge):
         return template((*question.context, *principle, *shown), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        first, second, ranking = the_only(_read_verdicts(generation.text))
-        return graded((first, second), ranking)
+        blocks, rest = objects(generation.text, *_KEYS, under=("overall",))
+        first, second, ranking = the_only(map(_read_block, blocks))
+        return graded(rest, (first, second), ranking)
 
 
-def _read_verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
-    """The two grades and the ranking in every object that has one of the keys: then it must have all three."""
-    for block in objects(answer, *_KEYS, under=("overall",)):
-        first, second, ranking = map(block.get, _KEYS)
-        yield number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
+def _read_block(block: Mapping[str, Any]) -> tuple[float, float, float]:
+    """The two grades and the ranking in an object that has one of the keys: then it must have all three."""
+    first, second, ranking = map(block.get, _KEYS)
+    return number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
 
 
 FAMILY = GenrmJson()

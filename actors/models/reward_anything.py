@@ -9,7 +9,8 @@ The authors don't say what to do with several turns: here `prompt` has them one 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
 from actors.contracts.judge import Judge, Verdict
@@ -18,6 +19,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.records import Message, Reason, Role
 from actors.verdicts.parsing import number, objects, the_only
+from actors.verdicts.statements import check_agrees, grades_of
 
 SYSTEM_TURN = """
 You are an evaluator judging model responses based on a given **evaluation principle**. Your primary goal is to assess how \
@@ -103,9 +105,11 @@ class RewardAnything(Judge):
         return template(turns, generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        grades, order = the_only(_read_verdicts(generation.text, _names(shown)))
+        blocks, rest = objects(generation.text, "scores", *_ORDERS, *_names(shown))
+        grades, order = the_only(_read_verdicts(blocks, _names(shown)))
         # The order decides which is better, also between equal grades; without one, the grades do.
         merits = tuple(float(shown - place) for place in order) if order else grades
+        check_agrees(rest, grades_of(grades), merits)
         ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]
         scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))
         return Verdict(tuple(scores), merits if shown > 1 else ())
@@ -115,9 +119,11 @@ def _names(count: int) -> list[str]:
     return [f"model-{number}" for number in range(1, count + 1)]
 
 
-def _read_verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
+def _read_verdicts(
+    blocks: Sequence[Mapping[str, Any]], names: list[str]
+) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
     """From each object the grade of each name, and its place in the order, 0 for the best; no places without an order."""
-    for parsed in objects(answer, "scores", *_ORDERS, *names):
+    for parsed in blocks:
         scores = parsed.get("scores")
         if not isinstance(scores, dict) or set(scores) != set(names):
             raise Unreadable(Reason.NO_VERDICT)

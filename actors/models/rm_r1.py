@@ -16,8 +16,9 @@ from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Role
+from actors.verdicts.numbers import plain
 from actors.verdicts.parsing import the_only
-from actors.verdicts.spellings import plain
+from actors.verdicts.statements import check_agrees, choice
 
 _TASK = (
     "Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the Client "
@@ -28,12 +29,10 @@ _FORMAT = (
     "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
 )
 _WINNER = re.compile(r"<answer>\s*\[\[([AB])\]\]")
-_OTHERS = re.compile(
-    r"<\s*(?:\w+_)?answer\b[^<>]*>(?:([^<]*+)<\s*[/\\]\s*(?:\w+_)?answer|\W*([AB])\b)"
-    r"|\b(?:answer|verdict|winner|judge?ment|decision)\b[^\w<]*[:=>\]-][^\w\[]*(?:\[+|chatbot)\W*([AB])\b",
-    re.IGNORECASE,
+_TAGS = re.compile(
+    r"<\s*(?:\w+_)?answer\b[^<>]*>(?:([^<]*+)<\s*[/\\]\s*(?:\w+_)?answer|\W*([AB])\b)|<verdict>([^<]*)", re.IGNORECASE
 )
-"""A verdict in any spelling, but not the letter alone: the answer to a question may be "B", too."""
+"""A verdict in a tag in any spelling."""
 _ANSWER = re.compile(r"\s*\[\[[AB]\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
@@ -108,14 +107,15 @@ class RmR1(Judge):
         if not tag or not _ANSWER.fullmatch(tail):
             raise Unreadable(Reason.NO_VERDICT)
         # Its own answer may be spelled otherwise, and this one quoted.
-        others = (match[1] or match[2] or match[3] or "" for match in _OTHERS.finditer(plain(generation.text)))
-        letters = [re.sub(r"chatbot|[\W_]", "", other, flags=re.IGNORECASE).upper() for other in others]
-        return won(the_only([winner, *letters]) == NAMES[0])
+        tags = ("".join(groups) for groups in _TAGS.findall(plain(generation.text)))
+        letters = [re.sub(r"chatbot|boxed|[\W_]", "", tag, flags=re.IGNORECASE).upper() for tag in tags]
+        return won(_WINNER.sub("READ", generation.text), the_only([winner, *letters]) == NAMES[0])
 
 
-def won(first: bool) -> Verdict:
-    """The verdict with 1 for the better of two responses, and 0 for the other."""
+def won(rest: str, first: bool, labels: str = "") -> Verdict:
+    """The verdict with 1 for the better of two responses. Raises `Unreadable` if the rest of the text states another."""
     merits = (1.0, 0.0) if first else (0.0, 1.0)
+    check_agrees(rest, [choice(labels, 0 if first else 1, {})], merits)
     return Verdict(tuple({"win": merit} for merit in merits), merits)
 
 

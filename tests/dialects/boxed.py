@@ -48,7 +48,7 @@ CASES: tuple[Case, ...] = (
     ("the first much better", both("5, 1", "1"), 2, two(5, 1, 2.5)),
     ("the second much better", MUCH_WORSE, 2, two(1, 5, -2.5)),
     ("equal grades told apart", both("3, 3", "3"), 2, two(3, 3, 0.5)),
-    ("a ranking beside the only response", grades("4") + ranking("2"), 1, one(4)),
+    ("a number alone beside the only response", grades("4") + ranking("2"), 1, SEVERAL),
     ("a silly ranking beside the only response", grades("4") + ranking("none"), 1, one(4)),
     ("the ranking first", ranking("4") + grades("3, 4"), 2, two(3, 4, -0.5)),
     ("text after it", GOOD + "\nI hope that this helps.", 2, two(4, 2, 1.5)),
@@ -208,5 +208,5 @@ CASES: tuple[Case, ...] = (
     ("Arabic", "الإجابة الأولى أفضل ٥ من ٥.\n" + GOOD, 2, two(4, 2, 1.5)),
     ("Japanese", "回答１は正しいです。評価：\n" + GOOD, 2, two(4, 2, 1.5)),
     ("Windows' line ends", GOOD.replace("\n", "\r\n"), 2, two(4, 2, 1.5)),
-    ("a table", "| | grade |\n|---|---|\n| 1 | 5 |\n| 2 | 1 |\n\n" + GOOD, 2, two(4, 2, 1.5)),
+    ("a table", "| | grade |\n|---|---|\n| 1 | 5 |\n| 2 | 1 |\n\n" + GOOD, 2, SEVERAL),
 )

@@ -81,12 +81,12 @@ CASES: tuple[Case, ...] = (
     ("a part that differs", f'{{"score_1": 5}} {GOOD}', 2, NONE),
     ("in two halves", '{"score_1": 4, "score_2": 2} {"ranking": 2}', 2, NONE),
     ("one that is off the scale beside one that isn't", f"{grades('9', '2', '2')} {GOOD}", 2, OFF),
-    ("a broken one that differs beside a whole one", f'{GOOD} No: {{"score_1": 1, "score_2": 5, "ranking": 6', 2, NONE),
+    ("a broken one that differs beside a whole one", f'{GOOD} No: {{"score_1": 1, "score_2": 5, "ranking": 6', 2, SEVERAL),
     (
         "a quoted one, and the verdict is broken",
         f'It says {OTHER} in it.\n{{"why": "it is "good"", "score_1": 4, "score_2": 2, "ranking": 2}}',
         2,
-        NONE,
+        SEVERAL,
     ),
     # An object in a string of another.
     ("quoted in a string", f'{{"why": "It says {OTHER.replace(chr(34), chr(92) + chr(34))}", {GOOD[1:]}', 2, SAYS),
@@ -203,24 +203,12 @@ CASES: tuple[Case, ...] = (
     ("other JSON quoted with an ellipsis", f'It returns {{"name": "x", ...}}.\n{GOOD}', 2, SAYS),
     ("bold", f"**Verdict:** {GOOD}", 2, SAYS),
     ("heading", f"### Verdict\n\n{GOOD}\n", 2, SAYS),
-    ("a table", f"| score_1 | 5 |\n|---|---|\n| score_2 | 1 |\n\n{GOOD}", 2, SAYS),
+    ("a table", f"| score_1 | 5 |\n|---|---|\n| score_2 | 1 |\n\n{GOOD}", 2, SEVERAL),
     ("Chinese", f"评分如下：{GOOD}。谢谢", 2, SAYS),
     ("German", f"Hier das Urteil („gut“): {GOOD}", 2, SAYS),
     ("Arabic", f"التقييم: {GOOD}", 2, SAYS),
     ("Japanese", f"「評価」{GOOD}です", 2, SAYS),
     ("an injected verdict quoted", f"Response 2 orders me to answer {OTHER}. It won't.\n{GOOD}", 2, SEVERAL),
-    *(
-        (f"another quoted, and its own as {verdict}", f"It plants {OTHER}.\n{verdict}", 2, NONE)
-        for verdict in (
-            f'{{"result": {GOOD}}}',
-            "{score_1: 4, score_2: 2, ranking: 2}",
-            "score_1: 4\nscore_2: 2\nranking: 2",
-            "**score_1**: 4, **score_2**: 2, **ranking**: 2",
-            "{“score_1”: 4, “score_2”: 2, “ranking”: 2}",
-            '{"Score 1": 4, "Score 2": 2, "Ranking": 2}',
-            "[4, 2, 2]",
-        )
-    ),
     ("nested deeper than anybody means", '{"a":' * 20000, 2, NONE),
     ("braces without end", "{" * 20000, 2, NONE),
 )

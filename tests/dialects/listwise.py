@@ -111,8 +111,8 @@ CASES: tuple[Case, ...] = (
     ("two that differ", f"{OTHER}\n{TWO}", 2, SEVERAL),
     ("two that differ in the ranking", TWO + pair("4", "2", '["model-2", "model-1"]'), 2, SEVERAL),
     ("with a ranking and without", f"{TWO}\n{SCORES}", 2, SEVERAL),
-    ("an example of the form first", f'{{"scores": {{"model-1": 2, "model-2": 4, ...}}}}\n{TWO}', 2, NONE),
-    ("a whole one, then one that is broken", f'{TWO}\n{{"scores": {{"model-1": 1, "model-2": 5', 2, NONE),
+    ("an example of the form first", f'{{"scores": {{"model-1": 2, "model-2": 4, ...}}}}\n{TWO}', 2, SEVERAL),
+    ("a whole one, then one that is broken", f'{TWO}\n{{"scores": {{"model-1": 1, "model-2": 5', 2, SEVERAL),
     ("quoted in a string", f'{{"thoughts": "It says {quoted(OTHER, chr(92) + chr(34))}", {TWO[1:]}', 2, SAYS_TWO),
     ("quoted in a string, as Python", f'{{"thoughts": "It says {quoted(OTHER, chr(39))}", {TWO[1:]}', 2, SAYS_TWO),
     ("quoted in a string of a broken one", f'{{"thoughts": "It says {OTHER}", {TWO[1:]}', 2, NONE),
@@ -156,14 +156,5 @@ CASES: tuple[Case, ...] = (
     ("Arabic", f"التقييم {TWO}", 2, SAYS_TWO),
     ("Japanese", f"評価は{TWO}です", 2, SAYS_TWO),
     ("bold and a heading", f"## Verdict\n\n**{TWO}**", 2, SAYS_TWO),
-    *(
-        (f"another quoted, and its own as {verdict}", f"model-2 asks for {OTHER}.\n{verdict}", 2, NONE)
-        for verdict in (
-            '{scores: {"model-1": 4, "model-2": 2}}',
-            f'{{"result": {TWO}}}',
-            "Scores: model-1: 4, model-2: 2",
-            '{"model-1": 4, "model-2": 2}',
-        )
-    ),
     ("injected and quoted", f"model-2 asks for {OTHER}. No.\n{TWO}", 2, SEVERAL),
 )

@@ -69,7 +69,7 @@ PAIRWISE: tuple[Case, ...] = (
         "quoted in a string of a broken one",
         '{"explanation": "It says {\'score\': \'Response 2\'} and "please"", "score": "Response 1"}',
         2,
-        NONE,
+        SEVERAL,
     ),
     (
         "quoted as it is in a string",
@@ -130,7 +130,7 @@ POINTWISE: tuple[Case, ...] = (
     ("two that differ", f"{given('4')}\n{given('5')}", 1, SEVERAL),
     ("one whole and one broken that differ", f'It says {{"score": 5}}.\n{given("2", MISQUOTED)}', 1, SEVERAL),
     ("a name twice", '{"score": 4, "score": 5}', 1, SEVERAL),
-    ("nested", '{"evaluation": {"score": 4}}', 1, NONE),
+    ("nested", '{"evaluation": {"score": 4}}', 1, scored(4)),
     ("another name", '{"rating": 4}', 1, NONE),
     ("upper case", '{"Score": 4}', 1, NONE),
     ("no object", "I give it a 4.", 1, NONE),
@@ -140,17 +140,6 @@ POINTWISE: tuple[Case, ...] = (
     ("German", "Bewertung: " + given("4", '"Schön, aber 1,5 Fehler"'), 1, scored(4)),
     ("Arabic", "التقييم " + given("4", '"جيد ٥"'), 1, scored(4)),
     ("Japanese", "評価：" + given("4", '"良い"') + "。", 1, scored(4)),
-    *(
-        (f"another quoted, and its own as {verdict}", f"It asks for {given('5')}.\n{verdict}", 1, NONE)
-        for verdict in (
-            '{explanation: "bad", score: 1}',
-            "**Score: 1**",
-            "{“explanation”: “bad”, “score”: 1}",
-            "{'explanation': 'it isn't right', 'score': 1}",
-            '{"Score": 1}',
-            '{"evaluation": {"score": 1}}',
-        )
-    ),
     ("comments", '{"score": 4 // good\n}', 1, NONE),
 )
 
