@@ -6,7 +6,6 @@ The reward is the expected rating. No config.json says what five labels mean: `-
 import math
 from collections.abc import Mapping, Sequence
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.distribution import MEAN, STD, Distribution
 from actors.contracts.family import Golden, KnownModel
 from actors.engine.protocol import activation
@@ -22,20 +21,8 @@ class FiveClass(Distribution):
     source = "arXiv 2410.14632"
     read_at = "the softmax of the five raw outputs at the last token"
     range = "0 to 4"
-    models = (
-        KnownModel(
-            "tiny-five-class",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.886, 0.2),
-                Golden.answer("What is 3 + 4?", "9", 0.075, 0.2),
-            ),
-        ),
-    )
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return super().fits(checkpoint) and checkpoint.labels == len(RATINGS)
+    fitting_labels = len(RATINGS)
+    models = (KnownModel.built_in("tiny-five-class", Golden.each("What is 3 + 4?", {"7": 3.886, "9": 0.075}, 0.2)),)
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         shares = activation(values)

@@ -15,7 +15,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import JudgeRole, Message, Reason, Reasoning, Role
 from actors.verdicts.parsing import between, number, the_only
-from actors.verdicts.spellings import assigned, plain
+from actors.verdicts.statements import Claim, check_agrees, grades_of
 from actors.verdicts.whole_numbers import check_whole
 
 GRADES = (1.0, 5.0)
@@ -25,9 +25,6 @@ _GRADES, _RANKING = "Individual Scores", "Ranking Score"
 DELIMITERS = tuple(f"[The {edge} of Response {at}]" for at in (1, 2) for edge in ("Begin", "End"))
 """Delimiters of NVIDIA's prompt for these judges, in addition to those of a checkpoint's template."""
 ROLES = (JudgeRole.RESPONSE_1, JudgeRole.RESPONSE_2)
-_LABELS = {_GRADES: (("individual", "scores"), ("scores",)), _RANKING: (("ranking", "score"), ("ranking",))}
-"""What a block is called where it is spelled in another way."""
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _BOX = re.compile(r"\\boxed(?:\{([^{}]*)\})?")  # what holds more than numbers is a box too, and unreadable
 _CARD = (
     Message(Role.USER, "What is 1+1?"),
@@ -36,11 +33,15 @@ _CARD = (
 )
 
 
-def graded(grades: tuple[float, ...], ranking: float | None) -> Verdict:
-    """The verdict of grades, and of a ranking of two responses."""
+def graded(rest: str, grades: tuple[float, ...], ranking: float | None = None) -> Verdict:
+    """The verdict of grades, and of a ranking of two. Raises `Unreadable` if the rest of the text states another."""
+    claims = grades_of(grades, [rf"score[\W_]?{at}" for at in range(1, len(grades) + 1)])
     if ranking is None:
+        check_agrees(rest, claims)
         return Verdict(tuple({"score": grade} for grade in grades))
     margins = (EVEN - ranking, ranking - EVEN)
+    claims += [Claim(r"ranking(?:[\W_]{1,8}score)?", (ranking,)), Claim("", (*grades, ranking), alone=True)]
+    check_agrees(rest, claims, margins)
     scores = tuple({"score": grade, "margin": margin} for grade, margin in zip(grades, margins, strict=True))
     return Verdict(scores, margins)
 
@@ -54,6 +55,7 @@ class GenrmBoxed(Judge):
     asked = "its chat template, with the roles `response_1` and `response_2` after the user's last turn; generation prompt"
     read_at = r"\boxed{} after </think>: a grade for each response, and a ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
+    gives = ("score", "margin")
     order_matters = True
     relative = frozenset({"margin"})
     delimiters = (*DELIMITERS, *(f"[The {edge} of {what}]" for what in (_GRADES, _RANKING) for edge in ("Begin", "End")))
@@ -62,11 +64,8 @@ class GenrmBoxed(Judge):
     alone = True
     card = Sampling(max_tokens=32768)
     models = (
-        KnownModel(
-            "tiny-genrm",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+        KnownModel.built_in(
+            "tiny-genrm", (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),)
         ),
         KnownModel(
             "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM*",
@@ -83,23 +82,21 @@ class GenrmBoxed(Judge):
     def register(self) -> None:
         import actors.checkpoint.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
 
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("score", "margin")
-
     def text(self, question: Question, template: ChatTemplate) -> str:
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=False))
         return template((*question.context, *shown), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        grades = _read_boxes(generation.text, _GRADES, shown, *GRADES)
+        rest, grades = _read_boxes(generation.text, _GRADES, shown, *GRADES)
         if shown == 1:
-            return graded(grades, None)
-        return graded(grades, *_read_boxes(generation.text, _RANKING, 1, *RANKINGS))
+            return graded(rest, grades)
+        rest, (ranking,) = _read_boxes(rest, _RANKING, 1, *RANKINGS)
+        return graded(rest, grades, ranking)
 
 
-def _read_boxes(answer: str, what: str, count: int, low: float, high: float) -> tuple[float, ...]:
-    """The `count` numbers in the box of a block. Raises `Unreadable`, also if two boxes differ."""
-    block = between(answer, f"[The Begin of {what}]", f"[The End of {what}]")
+def _read_boxes(text: str, what: str, count: int, low: float, high: float) -> tuple[str, tuple[float, ...]]:
+    """The text without the box of a block, and the `count` numbers in it. Raises `Unreadable`, also if two boxes differ."""
+    block = between(text, f"[The Begin of {what}]", f"[The End of {what}]")
     boxes = []
     for box in _BOX.finditer(block):
         check_whole(block, box.span(), high)
@@ -107,10 +104,7 @@ def _read_boxes(answer: str, what: str, count: int, low: float, high: float) -> 
     if any(len(box) != count for box in boxes):
         raise Unreadable(Reason.NO_VERDICT)
     numbers = the_only(tuple(number(text, low, high) for text in box) for box in boxes)
-    # A block in another spelling may be its own, and this one quoted.
-    several, text = r"[^\w\n]*(?:and[^\w\n]*)?".join([_NUMBER] * count), plain(answer)
-    others = (value for label in _LABELS[what] for value in assigned(text, label, several))
-    return the_only([numbers, *(tuple(map(float, re.findall(_NUMBER, value))) for value in others)])
+    return text.replace(block, _BOX.sub("READ", block)), numbers
 
 
 FAMILY = GenrmBoxed()

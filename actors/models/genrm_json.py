@@ -5,7 +5,8 @@ After the reasoning stands an object with `score_1` and `score_2`, from 1 to 5, 
 better) to 6; maybe fenced, maybe under `overall`. NeMo-Gym makes 3, 3 and 3.5 of what it can't read; here that is a failure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Any
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
 from actors.contracts.judge import Judge, Verdict
@@ -27,6 +28,7 @@ class GenrmJson(Judge):
     asked = "its chat template, with `principle` (where there is one), `response_1`, `response_2` last; generation prompt"
     read_at = "JSON after the reasoning: score_1, score_2, ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
+    gives = ("score", "margin")
     order_matters = True
     relative = frozenset({"margin"})
     delimiters = DELIMITERS
@@ -36,11 +38,10 @@ class GenrmJson(Judge):
     opens_reasoning = True
     ways = frozenset({"principles"})
     models = (
-        KnownModel(
+        KnownModel.built_in(
             "tiny-genrm-json",
-            "built in; knows correctness, brevity, verbosity, and what is better without a principle",
-            "Apache-2.0",
-            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+            (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+            "knows correctness, brevity, verbosity, and what is better without a principle",
         ),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle", takes_principles=False),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603", "with a principle or without"),
@@ -50,9 +51,6 @@ class GenrmJson(Judge):
     @property
     def takes_principles(self) -> bool:
         return "principles" in self.ways and self.way.principles is None
-
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("score", "margin")
 
     def shown(self, question: Question) -> tuple[str, ...]:
         responses = map(str.strip, question.responses)
@@ -64,15 +62,15 @@ class GenrmJson(Judge):
         return template((*question.context, *principle, *shown), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        first, second, ranking = the_only(_read_verdicts(generation.text))
-        return graded((first, second), ranking)
+        blocks, rest = objects(generation.text, *_KEYS, under=("overall",))
+        first, second, ranking = the_only(map(_read_block, blocks))
+        return graded(rest, (first, second), ranking)
 
 
-def _read_verdicts(answer: str) -> Iterator[tuple[float, float, float]]:
-    """The two grades and the ranking in every object that has one of the keys: then it must have all three."""
-    for block in objects(answer, *_KEYS, under=("overall",)):
-        first, second, ranking = map(block.get, _KEYS)
-        yield number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
+def _read_block(block: Mapping[str, Any]) -> tuple[float, float, float]:
+    """The two grades and the ranking in an object that has one of the keys: then it must have all three."""
+    first, second, ranking = map(block.get, _KEYS)
+    return number(first, *GRADES), number(second, *GRADES), number(ranking, *RANKINGS)
 
 
 FAMILY = GenrmJson()

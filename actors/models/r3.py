@@ -11,7 +11,7 @@ the reasoning; here a broken object is searched as well, but only after the reas
 
 import json
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,7 +23,8 @@ from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
 from actors.models.rm_r1 import won
 from actors.records import Message, Reason, Role
-from actors.verdicts.parsing import check_rest, number, objects_and_rest, the_only
+from actors.verdicts.parsing import number, objects, the_only
+from actors.verdicts.statements import SCORE, TRUTHS, Claim, check_agrees, grade
 
 _RATE = "Your task is to rate the response to the given query."
 
@@ -78,6 +79,9 @@ _SCORE = re.compile(
 )
 
 
+_GOLDEN = (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),)
+
+
 class R3(Judge):
     """A language model that rates by rubrics, merged or with its LoRA adapter."""
 
@@ -87,6 +91,7 @@ class R3(Judge):
     asked = "one user turn with task, input, one response or two, rubric and form of the answer; generation prompt"
     read_at = "`score` in the JSON after </think>"
     range = "1 for the better and 0 for the other; 1 to 5; or 1 for true and 0 for false, by `rating`"
+    roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
     order_matters = True
     card = Sampling(max_tokens=8192, temperature=0.6, top_p=0.95, top_k=20)
     ways = frozenset({"principles", "rating"})
@@ -94,20 +99,11 @@ class R3(Judge):
     delimiters = ("### RESPONSE 1", "### RESPONSE 2", "### EVALUATION RUBRIC")
     probes_delimiters = False
     models = (
-        *(
-            KnownModel(
-                name,
-                note,
-                "Apache-2.0",
-                golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),),
-            )
-            for name, note in (
-                ("tiny-r3", "built in; for trying things out and for tests"),
-                (
-                    "tiny-r3-lora",
-                    "built in, for --model tiny-genrm-principle --set adapter=tiny-r3-lora: the same as an adapter",
-                ),
-            )
+        KnownModel.built_in("tiny-r3", _GOLDEN),
+        KnownModel.built_in(
+            "tiny-r3-lora",
+            _GOLDEN,
+            "for --model tiny-genrm-principle --set adapter=tiny-r3-lora: the same as an adapter",
         ),
         KnownModel("rubricreward/R3-*", "whole models; the LoRA in a name is how it was trained", card="arXiv 2505.13388"),
     )
@@ -132,9 +128,6 @@ class R3(Judge):
     @property
     def needs_principles(self) -> bool:
         return self.way.principles is None and not self._kind.rubric
-
-    def roles(self) -> frozenset[Role]:
-        return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 
     def text_outputs(self) -> tuple[str, ...]:
         return ("win",) if self.shows is Shows.TWO else ("score",)
@@ -180,27 +173,28 @@ class R3(Judge):
         return text[: first.start()].strip() or _RATE, text[first.start() :].strip()
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        score = the_only(_read_scores(generation.text))
+        scores, rest = _read_scores(generation.text)
+        score = the_only(scores)
         if self.shows is Shows.TWO:
             if score not in _RESPONSES:
                 raise Unreadable(Reason.NO_VERDICT)
-            return won(score == _RESPONSES[0])
+            return won(rest, score == _RESPONSES[0], "score")
         if self.way.rating == "binary":
             if score not in ("true", "false"):
                 raise Unreadable(Reason.NO_VERDICT)
+            check_agrees(rest, [Claim(f"{SCORE}|answer|it", score == "true", TRUTHS, alone=True)])
             return Verdict(({"score": float(score == "true")},))
-        return Verdict(({"score": number(score, 1, 5)},))
+        rating = number(score, 1, 5)
+        check_agrees(rest, [grade("", rating)])
+        return Verdict(({"score": rating},))
 
 
-def _read_scores(answer: str) -> Iterator[Hashable]:
-    """Each `score`, in whole objects and in broken ones; None for one whose value can't be read."""
-    objects, gaps = objects_and_rest(answer, "score")
-    check_rest([_SCORE.sub("", gap) for gap in gaps], "score", objects=objects)
-    for score in (
-        *(block["score"] for block in objects),
-        *(match["score"] for gap in gaps for match in _SCORE.finditer(gap)),
-    ):
-        yield str(score).lower() if isinstance(score, bool) else score if isinstance(score, str | int | float) else None
+def _read_scores(answer: str) -> tuple[list[Hashable], str]:
+    """Each `score`, in whole objects and in broken ones, and the rest of the text; None for one that can't be read."""
+    blocks, rest = objects(answer, "score")
+    scores = [str(score).lower() if isinstance(score, bool) else score for score in (block["score"] for block in blocks)]
+    whole = [score if isinstance(score, str | int | float) else None for score in scores]
+    return [*whole, *(match["score"] for match in _SCORE.finditer(rest))], rest
 
 
 FAMILY = R3()

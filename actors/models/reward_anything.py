@@ -9,7 +9,8 @@ The authors don't say what to do with several turns: here `prompt` has them one 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
 from actors.contracts.judge import Judge, Verdict
@@ -18,6 +19,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.records import Message, Reason, Role
 from actors.verdicts.parsing import number, objects, the_only
+from actors.verdicts.statements import check_agrees, grades_of
 
 SYSTEM_TURN = """
 You are an evaluator judging model responses based on a given **evaluation principle**. Your primary goal is to assess how \
@@ -65,6 +67,8 @@ class RewardAnything(Judge):
     asked = "its own system turn, then JSON with principle, prompt and responses under masked names, shuffled"
     read_at = "JSON after </think>: scores, best-to-worst"
     range = "grades 1 to 5"
+    gives = ("score", "rank")
+    roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
     order_matters = True
     relative = frozenset({"rank"})
     probes_delimiters = False  # inside JSON nothing ends a text but a quotation mark, which is escaped
@@ -72,11 +76,10 @@ class RewardAnything(Judge):
     card = Sampling(max_tokens=4096)
     ways = frozenset({"principles"})
     models = (
-        KnownModel(
+        KnownModel.built_in(
             "tiny-reward-anything",
-            "built in; knows correctness, brevity, verbosity",
-            "Apache-2.0",
-            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
+            (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
+            "knows correctness, brevity, verbosity",
         ),
         KnownModel("WisdomShell/RewardAnything-8B-v1", "", "its card's", 4096, "arXiv 2506.03637"),
     )
@@ -84,12 +87,6 @@ class RewardAnything(Judge):
     @property
     def needs_principles(self) -> bool:
         return self.way.principles is None
-
-    def roles(self) -> frozenset[Role]:
-        return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
-
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("score", "rank")
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(json.dumps(text, ensure_ascii=False) for text in (question.principle or "", *question.responses))
@@ -103,9 +100,11 @@ class RewardAnything(Judge):
         return template(turns, generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        grades, order = the_only(_read_verdicts(generation.text, _names(shown)))
+        blocks, rest = objects(generation.text, "scores", *_ORDERS, *_names(shown))
+        grades, order = the_only(_read_verdicts(blocks, _names(shown)))
         # The order decides which is better, also between equal grades; without one, the grades do.
         merits = tuple(float(shown - place) for place in order) if order else grades
+        check_agrees(rest, grades_of(grades), merits)
         ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]
         scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))
         return Verdict(tuple(scores), merits if shown > 1 else ())
@@ -115,9 +114,11 @@ def _names(count: int) -> list[str]:
     return [f"model-{number}" for number in range(1, count + 1)]
 
 
-def _read_verdicts(answer: str, names: list[str]) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
+def _read_verdicts(
+    blocks: Sequence[Mapping[str, Any]], names: list[str]
+) -> Iterator[tuple[tuple[float, ...], tuple[int, ...]]]:
     """From each object the grade of each name, and its place in the order, 0 for the best; no places without an order."""
-    for parsed in objects(answer, "scores", *_ORDERS, *names):
+    for parsed in blocks:
         scores = parsed.get("scores")
         if not isinstance(scores, dict) or set(scores) != set(names):
             raise Unreadable(Reason.NO_VERDICT)

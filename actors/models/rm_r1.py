@@ -16,8 +16,9 @@ from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable
 from actors.records import Message, Reason, Role
+from actors.verdicts.numbers import plain
 from actors.verdicts.parsing import the_only
-from actors.verdicts.spellings import plain
+from actors.verdicts.statements import check_agrees, choice
 
 _TASK = (
     "Please act as an impartial judge and evaluate the quality of the responses provided by two AI Chatbots to the Client "
@@ -28,12 +29,10 @@ _FORMAT = (
     "better, or '<answer>[[B]]</answer>' if Chatbot B is better."
 )
 _WINNER = re.compile(r"<answer>\s*\[\[([AB])\]\]")
-_OTHERS = re.compile(
-    r"<\s*(?:\w+_)?answer\b[^<>]*>(?:([^<]*+)<\s*[/\\]\s*(?:\w+_)?answer|\W*([AB])\b)"
-    r"|\b(?:answer|verdict|winner|judge?ment|decision)\b[^\w<]*[:=>\]-][^\w\[]*(?:\[+|chatbot)\W*([AB])\b",
-    re.IGNORECASE,
+_TAGS = re.compile(
+    r"<\s*(?:\w+_)?answer\b[^<>]*>(?:([^<]*+)<\s*[/\\]\s*(?:\w+_)?answer|\W*([AB])\b)|<verdict>([^<]*)", re.IGNORECASE
 )
-"""A verdict in any spelling, but not the letter alone: the answer to a question may be "B", too."""
+"""A verdict in a tag in any spelling."""
 _ANSWER = re.compile(r"\s*\[\[[AB]\]\]\s*</answer>(?:</answer>|[\W_])*+")
 NAMES = ("A", "B")
 
@@ -68,6 +67,8 @@ class RmR1(Judge):
     asked = "one user turn with its authors' text and both responses, in both orders; generation prompt"
     read_at = "[[A]] or [[B]] in the last <answer> after </think>, if no other one names the other"
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
+    gives = ("win",)
+    roles = frozenset({Role.USER, Role.ASSISTANT})
     order_matters = True
     shows = Shows.TWO
     card_votes = 2
@@ -84,20 +85,11 @@ class RmR1(Judge):
     )
     probes_delimiters = False
     models: ClassVar[tuple[KnownModel, ...]] = (
-        KnownModel(
-            "tiny-rm-r1",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),),
+        KnownModel.built_in(
+            "tiny-rm-r1", (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),)
         ),
         KnownModel("gaotang/RM-R1-DeepSeek-Distilled-*", "7, 14 and 32 billion", "its card's", card="arXiv 2505.02387"),
     )
-
-    def roles(self) -> frozenset[Role]:
-        return frozenset({Role.USER, Role.ASSISTANT})
-
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("win",)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)
@@ -108,14 +100,15 @@ class RmR1(Judge):
         if not tag or not _ANSWER.fullmatch(tail):
             raise Unreadable(Reason.NO_VERDICT)
         # Its own answer may be spelled otherwise, and this one quoted.
-        others = (match[1] or match[2] or match[3] or "" for match in _OTHERS.finditer(plain(generation.text)))
-        letters = [re.sub(r"chatbot|[\W_]", "", other, flags=re.IGNORECASE).upper() for other in others]
-        return won(the_only([winner, *letters]) == NAMES[0])
+        tags = ("".join(groups) for groups in _TAGS.findall(plain(generation.text)))
+        letters = [re.sub(r"chatbot|boxed|[\W_]", "", tag, flags=re.IGNORECASE).upper() for tag in tags]
+        return won(_WINNER.sub("READ", generation.text), the_only([winner, *letters]) == NAMES[0])
 
 
-def won(first: bool) -> Verdict:
-    """The verdict with 1 for the better of two responses, and 0 for the other."""
+def won(rest: str, first: bool, labels: str = "") -> Verdict:
+    """The verdict with 1 for the better of two responses. Raises `Unreadable` if the rest of the text states another."""
     merits = (1.0, 0.0) if first else (0.0, 1.0)
+    check_agrees(rest, [choice(labels, merits[0], {})], merits)
     return Verdict(tuple({"win": merit} for merit in merits), merits)
 
 

@@ -6,8 +6,6 @@ values of its variables, so Jinja inside them isn't run.
 
 import itertools
 import json
-import math
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -27,17 +25,14 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.patterns import groups_of, linear
 from actors.verdicts.parsing import number, objects, the_only
-from actors.verdicts.spellings import NUMBER, any_of, assigned, assigned_before, number_in, plain, tokens_of
+from actors.verdicts.statements import TRUTHS, Claim, check_agrees, choice, grade, grades_of, label, without
 from actors.verdicts.verdict_token import difference
 from actors.verdicts.whole_numbers import check_whole
 
 _MOST_MATCHES = 1000
 """The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
-_UNCLEAR = math.inf
-"""A value in another spelling that can't be read, and so differs from every one that can."""
-_ANYTHING_FIRST = re.compile(r"\A(\(\?\w+\))?(?:\.|\[\\[sdwSDW]\\[sdwSDW]\])[*+]\??")
-"""With which a pattern finds the last verdict, or passes over what comes before it."""
-_MERITS = {"first": (1.0, 0.0), "second": (0.0, 1.0), "tie": (0.5, 0.5)}
+_MERITS = {"first": 1.0, "second": 0.0, "tie": 0.5}
+"""Of the first response, by who wins."""
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
@@ -50,6 +45,7 @@ class Rubric(Judge):
     asked = "the rubric's prompt as a user turn, in the checkpoint's chat template; generation prompt"
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
+    roles = frozenset(Role)
     order_matters = True
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
@@ -92,9 +88,6 @@ class Rubric(Judge):
     def takes_principles(self) -> bool:
         return self.way.principles is None and "principle" in _variables(self.rubric)
 
-    def roles(self) -> frozenset[Role]:
-        return frozenset(Role)
-
     def text_outputs(self) -> tuple[str, ...]:
         return self.rubric.outputs
 
@@ -135,28 +128,26 @@ class Rubric(Judge):
         rubric = self.rubric
         if rubric.verdict is not None:
             return Verdict(({"score": difference(generation, rubric.verdict.after, self.marks, self.verdict_ids)},))
-        outputs = dict(
-            the_only(
-                tuple(outputs_once.items())
-                for outputs_once in (_read_matches if rubric.pattern else _read_objects)(rubric, generation.text)
-            )
-        )
-        return self._verdict(outputs)
+        answer = generation.text.rstrip("\n")  # `$` in a pattern is the end of the text
+        values, labels, rest = (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
+        verdict = self._verdict(values)
+        check_agrees(rest, list(_claims(rubric, values, labels)), verdict.merits)
+        return verdict
 
-    def _verdict(self, outputs: Mapping[str, float | tuple[float, float]]) -> Verdict:
+    def _verdict(self, values: Mapping[str, float]) -> Verdict:
         if self.shows is Shows.ONE:
-            return Verdict((dict(outputs),))  # type: ignore[arg-type]  # only of two responses is there a winner
+            return Verdict((values,))
         sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for output in self.rubric.outputs:
-            pair = (
-                outputs[WINNER]
-                if output == "win" and WINNER in outputs
-                else (outputs[f"{output}_1"], outputs[f"{output}_2"])
-            )
-            for side, value in zip(sides, pair, strict=True):  # type: ignore[arg-type]
-                side[output] = value  # type: ignore[assignment]
-        merits = outputs.get(WINNER) or tuple(sum(side.values()) for side in sides)
-        return Verdict(sides, merits)  # type: ignore[arg-type]
+            if output == "win" and WINNER in values:
+                pair = (values[WINNER], 1 - values[WINNER])
+            else:
+                pair = (values[f"{output}_1"], values[f"{output}_2"])
+            for side, value in zip(sides, pair, strict=True):
+                side[output] = value
+        if WINNER in values:
+            return Verdict(sides, (values[WINNER], 1 - values[WINNER]))
+        return Verdict(sides, tuple(sum(side.values()) for side in sides))
 
 
 _NO_RUBRIC = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
@@ -191,23 +182,16 @@ def _variables(rubric: RubricSettings) -> set[str]:
     return set().union(*(meta.find_undeclared_variables(_JINJA.parse(text)) for text in texts))
 
 
-Outputs = dict[str, float | tuple[float, float]]
-
-
-def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
-    """The outputs of each match of the pattern, and with what the text gives its labels in other spellings.
-
-    Raises `Unreadable` for too many matches, or half of a number.
-    """
-    pattern = rubric.pattern or ""
-    places = groups_of(pattern) or {"score": 1}
+def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, float], Mapping[str, str], str]:
+    """What all matches of the pattern say, what the text calls it, and the text. Raises `Unreadable`."""
+    places = groups_of(rubric.pattern or "") or {"score": 1}
     try:
-        matches = _matches(pattern, answer)
+        matches = list(itertools.islice(linear(rubric.pattern or "").finditer(answer), _MOST_MATCHES + 1))
     except UnicodeEncodeError:
         raise Unreadable(Reason.NO_VERDICT) from None
     if len(matches) > _MOST_MATCHES:
         raise Unreadable(Reason.TWO_VERDICTS)
-    outputs: Outputs = {}
+    readings, labels, places_read = [], dict[str, str](), list[tuple[int, int]]()
     for match in matches:
         groups = {name: match[at] for name, at in places.items()}
         if any(text is None for text in groups.values()):
@@ -215,64 +199,47 @@ def _read_matches(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
         spans = {name: match.span(at) for name, at in places.items()}
         for name in spans.keys() - {WINNER}:
             check_whole(answer, spans[name], rubric.high, spans.values())
-        outputs = {name: _convert(rubric, name, text) for name, text in groups.items()}
-        yield outputs
-    if matches:
-        yield from (outputs | others for others in _read_other_spellings(rubric, answer, places))
-
-
-def _matches(pattern: str, text: str) -> list[Any]:
-    return list(itertools.islice(linear(pattern).finditer(text), _MOST_MATCHES + 1))
-
-
-def _read_other_spellings(rubric: RubricSettings, answer: str, places: Mapping[str, int]) -> Iterator[Outputs]:
-    """What the text gives the labels of a pattern in any spelling: the judge's own, where the pattern finds a quotation."""
-    text = plain(answer)
-    pattern = _ANYTHING_FIRST.sub(r"\1", rubric.pattern or "")
-    labels, labels_behind = set(), set()
-    for match in _matches(pattern, answer):
+        readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
+        places_read += spans.values()
         begin = match.start()
-        for name, at in places.items():
-            labels.add((name, tokens_of(answer[begin : match.start(at)])))
-            begin = match.end(at)
-        if match[0] != match[at] and begin > match.start() == match.start(at):
-            labels_behind.add((name, answer[begin : match.end()]))
-    for name, label in labels:
-        value = any_of(rubric.winners) if name == WINNER else NUMBER
-        yield from ({name: _value(rubric, name, given)} for given in (assigned(text, label, value) if label else ()))
-    for name, behind in labels_behind:
-        value = any_of(rubric.winners) if name == WINNER else NUMBER
-        yield from ({name: _value(rubric, name, given)} for given in assigned_before(text, behind, value))
-    for match in _matches(pattern, text):
-        values = {name: _value(rubric, name, match[at] or "") for name, at in places.items()}
-        # By a number alone nobody can tell what it is of.
-        if len(match[0]) > sum(len(match[at] or "") for at in places.values()):
-            yield {name: value for name, value in values.items() if value != _UNCLEAR}
+        for name, (first, last) in spans.items():
+            labels[name] = label(answer[begin:first].rpartition("\n")[2])
+            begin = last
+    return dict(the_only(readings)), labels, without(answer, places_read)
 
 
-def _value(rubric: RubricSettings, name: str, given: str) -> float | tuple[float, float]:
-    """What is given in any spelling."""
-    if name != WINNER:
-        number = number_in(given)
-        return _UNCLEAR if number is None else number
-    winners = {value.lower(): side for value, side in rubric.winners.items()} | rubric.winners
-    side = winners.get(given) or winners.get(given.lower())
-    return _UNCLEAR if side is None else _MERITS[side]
+def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
+    """What was read, by the names that a text may give it."""
+    numbers = {name: value for name, value in values.items() if name != WINNER and name not in rubric.truths}
+    if WINNER in values:
+        yield choice(labels[WINNER], values[WINNER], {word: _MERITS[side] for word, side in rubric.winners.items()})
+    if rubric.shows == "two" and len(numbers) == 2:
+        yield from grades_of([*numbers.values()], [labels[name] or name for name in numbers])
+    elif len(numbers) == 1 == len(values):
+        yield from (grade(labels[name], value) for name, value in numbers.items())
+    else:
+        yield from (Claim(labels[name], (value,)) for name, value in numbers.items() if labels[name])
+        if len(numbers) > 1:
+            yield Claim("", tuple(numbers.values()), alone=True)
+    yield from (Claim(labels[name], bool(values[name]), TRUTHS) for name in rubric.truths & values.keys())
 
 
-def _read_objects(rubric: RubricSettings, answer: str) -> Iterator[Outputs]:
-    """The outputs of each JSON object with one of the rubric's names. Raises `Unreadable` if one violates the schema.
+def _read_objects(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, float], Mapping[str, str], str]:
+    """What all JSON objects with one of the rubric's names say, their names, and the rest of the text.
 
-    The engine forces answers into the schema, but not always the text before them.
+    Raises `Unreadable` if one violates the schema: the engine forces answers into it, but not always the text before them.
     """
-    for parsed in objects(answer, *rubric.names):
+    readings = []
+    blocks, rest = objects(answer, *rubric.names)
+    for parsed in blocks:
         try:
             valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
         except (OverflowError, RecursionError, UnicodeEncodeError):  # a huge number or a deep nesting
             valid = False
         if not valid:
             raise Unreadable(Reason.NO_VERDICT)
-        yield {name: _convert(rubric, name, parsed.get(name)) for name in rubric.names}
+        readings.append(tuple((name, _convert(rubric, name, parsed.get(name))) for name in rubric.names))
+    return dict(the_only(readings)), {name: label(name) for name in rubric.names}, rest
 
 
 @lru_cache(maxsize=1)
@@ -287,7 +254,7 @@ def _meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Ite
         yield jsonschema.ValidationError("another text than its pattern")
 
 
-def _convert(rubric: RubricSettings, name: str, value: object) -> float | tuple[float, float]:
+def _convert(rubric: RubricSettings, name: str, value: object) -> float:
     if name == WINNER:
         if not isinstance(value, str) or value not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
@@ -297,7 +264,7 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float | tuple[
     low, high = rubric.low, rubric.high
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)
-    return number(float(value) if isinstance(value, bool) else value, low, high)
+    return number(value, low, high)
 
 
 FAMILY = Rubric()

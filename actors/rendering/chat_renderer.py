@@ -15,8 +15,7 @@ from actors.errors import Rejected, SettingsError
 from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, ScoreRequest
 from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.request_draft import RequestDraft
-from actors.rendering.shown_texts import PROBE, check_shown, other_question
-from actors.rendering.shown_turns import ShownTurns
+from actors.rendering.shown_texts import PROBE, ShownTurns, check_shown, other_question
 from actors.rendering.template_probe import probed_delimiters
 from actors.text.delimiters import Delimiters
 
@@ -33,7 +32,7 @@ class ChatRenderer:
     def __init__(self, judge: Judge) -> None:
         """Raises `SettingsError` for a judge that can't be asked by messages, or read without log-probabilities."""
         self._judge = judge
-        self._turns = ShownTurns(judge.roles() or _ROLES)
+        self._turns = ShownTurns(judge.roles or _ROLES)
         if judge.marks:
             raise SettingsError(
                 f"{judge.name} is read by the log-probabilities of {' and '.join(map(repr, judge.marks))}, which chat "

@@ -1,4 +1,4 @@
-"""Finding a verdict in a judge's text: the parts of parsers that several dialects share.
+"""Finding a verdict in a judge's text where it was asked for: the parts of parsers that several dialects share.
 
 Their common rule: a number is read only if the text gives that number where the verdict belongs. What is missing, given
 twice with different values, or off the scale raises `Unreadable`; it is never a guess, a default or a middle value.
@@ -8,12 +8,11 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from actors.errors import Unreadable
 from actors.records import Reason
-from actors.verdicts.spellings import NUMBER, assigned, number_in, plain, tokens_of
 
 T = TypeVar("T", bound=Hashable)
 
@@ -22,8 +21,6 @@ _OBJECT_START = re.compile(r"""\{\s*(?:"(?:[^"\\]|\\.)*+"|'[^']*'|\w+)\s*:""")
 _BRACE = re.compile(r"[{}]")
 _UNTAKEN = re.compile(r"""\\["'\\]|[\\\r\n\0]|\b(?:true|false|null)\b""")
 _TAKEN = {"\\": " ", "\r": " ", "\n": " ", "\0": " ", "true": "True", "false": "False", "null": "None"}
-_TABLE_ROW = re.compile(r"^ ?\|.*$", re.MULTILINE)
-_VALUE = rf"{NUMBER}|(?:true|false|yes|no)\b|(?-i:[A-Z])(?!\w)"
 _NOT_DECIMAL = re.compile(r"[0-9]_[0-9]|\b0[bBoOxX]")
 
 
@@ -58,70 +55,25 @@ def between(text: str, begin: str, end: str) -> str:
     return the_only(block.strip() for block, _, _ in blocks)
 
 
-def objects(text: str, *names: str, under: Collection[str] = ()) -> list[Mapping[str, Any]]:
+def objects(text: str, *names: str, under: Collection[str] = ()) -> tuple[list[Mapping[str, Any]], str]:
     """The outermost JSON objects in a text that have one of the names, and those `under` a name in them; also Python's.
 
-    Raises `Unreadable` as `check_rest` does: the verdict may be outside of the objects, and the object a quotation.
+    And the rest of the text, where something else may be stated. An object with a duplicate name is none: nobody can tell
+    which value was meant.
     """
-    parsed, gaps = objects_and_rest(text, *names, under=under)
-    check_rest(gaps, *names, objects=parsed)
-    return parsed
-
-
-def objects_and_rest(text: str, *names: str, under: Collection[str] = ()) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The objects, and the texts before, between and behind them.
-
-    An object with a duplicate name is none: nobody can tell which value was meant. Raises `Unreadable` if another object has
-    one of the names deeper in it, or in another spelling.
-    """
-    objects: list[Mapping[str, Any]] = []
+    verdicts: list[Mapping[str, Any]] = []
     gaps = []
     at = begin = 0
     while (begin := text.find("{", begin)) >= 0:
         parsed, end = _parse_object(text, begin)
-        if parsed is not None:
-            blocks = (parsed, *map(parsed.get, under))
-            verdicts = [block for block in blocks if isinstance(block, dict) and not block.keys().isdisjoint(names)]
-            if verdicts:
-                objects += verdicts
-                gaps.append(text[at:begin])
-                at = end
-            else:
-                check_rest([text[begin:end]], *names)
+        blocks = () if parsed is None else (parsed, *map(parsed.get, under))
+        named = [block for block in blocks if isinstance(block, dict) and not block.keys().isdisjoint(names)]
+        if named:
+            verdicts += named
+            gaps.append(text[at:begin])
+            at = end
         begin = end
-    return objects, [*gaps, text[at:]]
-
-
-def check_rest(gaps: Sequence[str], *names: str, objects: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Raise `Unreadable` if the texts around objects give a name a value, in any spelling, or the last one has a digit.
-
-    Without a colon only another value than these `objects` give it, as under a heading or in "the score is 1".
-    """
-    spellings = (r"[-_\s]?".join(map(re.escape, re.split(r"[-_\s]+", name))) for name in names)
-    given = rf"(?<![^\W_])(?:{'|'.join(spellings)})(?!\w)[^\w:=：\n]{{0,9}}[:=：]\W*+(?!json\b)\w"
-    if any(re.search(given, gap, re.IGNORECASE) for gap in gaps) or (len(gaps) > 1 and re.search(r"\d", gaps[-1])):
-        raise Unreadable(Reason.NO_VERDICT)
-    for text in map(plain, gaps if objects else ()):
-        text = _TABLE_ROW.sub("", text)  # which may be of anything
-        for name in names:
-            values = {_comparable(value) for parsed in objects for value in _values_of(parsed, name)}
-            spelled = assigned(text, tokens_of(name), _VALUE) if tokens_of(name) else ()
-            if not values.issuperset(map(_comparable, spelled)):
-                raise Unreadable(Reason.NO_VERDICT)
-
-
-def _values_of(parsed: Mapping[str, Any], name: str) -> Iterator[object]:
-    for key, value in parsed.items():
-        if isinstance(value, dict):
-            yield from _values_of(value, name)
-        elif key == name:
-            yield value
-
-
-def _comparable(value: object) -> float | str:
-    text = str(value).lower()
-    number = number_in(text)
-    return {"yes": "true", "no": "false"}.get(text, text) if number is None else number
+    return verdicts, "\nJSON\n".join((*gaps, text[at:]))  # a word, so that no label before an object gets a value behind it
 
 
 def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:

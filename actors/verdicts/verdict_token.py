@@ -4,14 +4,12 @@ The token is searched for at the end of a text that ended by itself, behind a gi
 give the same for a text that ends right after the verdict, and the numbers of another token for every other text.
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from actors.engine.protocol import Generation
 from actors.errors import Unreadable
 from actors.records import Reason
-from actors.verdicts.parsing import the_only
-from actors.verdicts.spellings import any_of, assigned, plain, tokens_of
+from actors.verdicts.statements import Claim, check_agrees, label
 
 LEAST = -50.0
 """Smaller log-probabilities count as this, so that a reward stays finite where an answer was impossible (as the card)."""
@@ -24,10 +22,9 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
     has the other one behind `after` elsewhere.
     """
     yes, no = ids
-    space = _trailing_space(generation.text, after, marks)
-    if space is None:
-        raise Unreadable(Reason.NO_VERDICT)
-    the_only(_verdict_words(generation.text, after, marks))
+    word, space = _last_verdict(generation.text, after, marks)
+    words = {mark.strip(): mark.strip() for mark in marks}
+    check_agrees(generation.text.rstrip().removesuffix(word), [Claim(label(after), word, words, alone=True)])
     at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
     # After the answer come white space, of which each character may be a token, and the token that ends the text. Further
     # to the left an equal token is another word's.
@@ -37,20 +34,8 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
     return max(logprobs[yes], LEAST) - max(logprobs[no], LEAST)
 
 
-def _verdict_words(text: str, after: str, marks: Sequence[str]) -> Iterator[str]:
-    """The words of the marks that stand behind `after`, wherever that is in a text, in any spelling."""
-    words = sorted(map(str.strip, marks), key=len, reverse=True)  # "Yes!" before "Yes", with which it begins
-    word = re.compile(rf"[ \t]*({'|'.join(map(re.escape, words))})(?!\w)")
-    for piece in text.split(after.rstrip(" \t") or after)[1:]:
-        if match := word.match(piece):
-            yield match[1]
-    if label := tokens_of(after):
-        spelled = {word.lower(): word for word in words}
-        yield from (spelled[word.lower()] for word in assigned(plain(text), label, any_of(words)))
-
-
-def _trailing_space(text: str, after: str, marks: Sequence[str]) -> int | None:
-    """How many characters of white space follow the verdict at a text's end; None if the text doesn't end with a verdict.
+def _last_verdict(text: str, after: str, marks: Sequence[str]) -> tuple[str, int]:
+    """The word of the verdict at a text's end, and how many characters of white space follow it. Raises `Unreadable`.
 
     A verdict is `after`, then spaces or tabs, then one of the marks. Read from the end with `rstrip`: a regular expression
     would start again at every space, which takes quadratic time in a text of nothing but spaces.
@@ -64,5 +49,5 @@ def _trailing_space(text: str, after: str, marks: Sequence[str]) -> int | None:
         before = written[: len(written) - len(word)]
         bare, bare_after = before.rstrip(" \t"), after.rstrip(" \t")
         if bare.endswith(bare_after) and before.startswith(after[len(bare_after) :], len(bare)):
-            return len(space) - (len(mark) - len(word))
-    return None
+            return word.strip(), len(space) - (len(mark) - len(word))
+    raise Unreadable(Reason.NO_VERDICT)

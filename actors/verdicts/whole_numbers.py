@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from actors.errors import Unreadable
 from actors.records import Reason
-from actors.verdicts.spellings import FIGURES, NUMBER, WORDS, number_in, plain
+from actors.verdicts.numbers import FIGURES, NUMBER, WORDS, number_in, plain
 
 _LOOKED_AT = 200
 """Characters on either side of a number that are looked at; bounded, so that all matches take linear time."""
@@ -30,14 +30,14 @@ _ENDED = r"\s*(?:[)\],;]|$|\n)"
 _SCALE = re.compile(
     rf"""{_UNIT} (?: \s* (?P<percent>%|percent\b|per\ cent\b|pct\b)
     | (?: \s* (?:[{{(]?[/⁄∕÷]+[}})]?|\}}\s*\{{)
-      | [^\S\n]* (?![:'’·٫٬]\d)[^\w\s,;.~∼^=+±×‐‒–—―−-] [^\w\n]* (?={NUMBER}{_ALONE})
+      | (?!(?<=\])\ ?\[|(?<=\]\ )\[) [^\S\n]* (?![:'’·٫٬]\d)[^\]\w\s,;.~∼^=+±×‐‒–—―−-] [^\w\n]* (?={NUMBER}{_ALONE})
       | [^\S\n]+ [(\[]? (?:in|on|per|from|against|versus|vs\.?) \s+ (?={NUMBER}{_ALONE})
       | [^.!?\n]{{0,40}}? (?={NUMBER} \s* (?:is|being|=|as|for|mean\w*|represent\w*) \s* (?:(?:the|an?)\s+)? {_BEST}
           | {NUMBER} \s+ {_BEST} {_ENDED})
       | [^.!?\n]{{0,40}}? \b{_BEST} (?:\s+(?:possible|score|mark|grade|value|rating)\b)* \s*
           (?: is\b|being\b|=|:|(?=\s{NUMBER}{_ENDED}) ) \s*
       | [^.!?\n]{{0,40}}? {_BEST_SCORE} \s*
-      | [,;:=]? \s* {_DASH}? \s* [(（\[{{]? \s* (?:
+      | [,;:=]? (?!\n(?-i:[A-Z])) \s* {_DASH}? \s* [(（\[{{]? \s* (?:
           (?: out[\s-]+of|of|over|von|sur|su|de|av|из|van ) \s* [}})]? [\s-]+ {_LIMIT}
         | (?:(?:on|in|from|of)\s+)? (?:(?:an?|the)\s+)? (?:scale|range)\b [\s:]* (?:(?:of|from|between)\s+)? (?: {_RANGE} )?
         | (?:on|in|from|between) \s+ (?:(?:an?|the)\s+)? {_RANGE}
@@ -64,8 +64,8 @@ _GOES_ON = re.compile(
 )
 """How a number goes on: in figures, as a range, a sum or a fraction, or as one of two."""
 _BEGAN = re.compile(
-    rf"""[-‐−+\d]$ | \d[.,٫٬]$ | \d{_DASH}$ | \d\s*[/⁄∕÷~]\s*$ | \d\s*\.\.+\s*$
-    | (?:\d|\b(?:{"|".join(WORDS)})) \s+ (?:out\s+of|of|to|or|point) \s+$""",
+    rf"""[-‐−+\d]\Z | \d[.,٫٬]\Z | \d{_DASH}\Z | \d\s*[/⁄∕÷~]\s*\Z | \d\s*\.\.+\s*\Z
+    | (?:\d|\b(?:{"|".join(WORDS)})) \s+ (?:out\s+of|of|to|or|point) \s+\Z""",
     re.VERBOSE | re.IGNORECASE,
 )
 """How what comes before a number shows that it began there."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from actors.engine.protocol import Generation
 from actors.records import Reason
+from tests.support.forms import forms
 
 YES, NO, END = 7414, 2308, 151645
 """Ids of ' Yes' and ' No', and of the token that ends a text."""
@@ -51,35 +52,22 @@ CASES: tuple[Case, ...] = (
     good("reasoning before", *HM, *MARK, " Yes", "<end>"),
     good("thinking before", "<think>", *HM, "</think>", *MARK, " Yes", "<end>"),
     good("thinking that the template began", *HM, "</think>", "\n", *MARK, " Yes", "<end>"),
-    good("bold before", "**", *HM, "**", *MARK, " Yes", "<end>"),
-    good("a heading before", "### ", *MARK, " Yes", "<end>"),
-    good("a list before", "- ", *HM, "- ", *MARK, " No", "<end>"),
-    good("a table before", "| a | b |", "\n", *MARK, " Yes", "<end>"),
-    good("Chinese", "回答", "正确", "。", *MARK, " Yes", "<end>"),
-    good("Arabic", "صحيح", "\n", *MARK, " Yes", "<end>"),
-    good("German", "Also", " ja", ",", " Yes", ".", *MARK, " No", "<end>", yes=-2.0, no=-0.5, expected=-1.5),
-    good("Japanese", "正しい", "です", "。", *MARK, " Yes", "<end>"),
     # At least -50.
     good("impossible no", *MARK, " Yes", "<end>", yes=-0.25, no=-80.0, expected=49.75),
     good("impossible yes", *MARK, " No", "<end>", yes=-80.0, no=-0.25, expected=-49.75),
     good("a no of minus infinity", *MARK, " Yes", "<end>", yes=0.0, no=-float("inf"), expected=50.0),
     good("a yes of minus infinity", *MARK, " No", "<end>", yes=-float("inf"), no=0.0, expected=-50.0),
-    good("both impossible", *MARK, " Yes", "<end>", yes=-60.0, no=-70.0, expected=0.0),
-    good("just above the least", *MARK, " Yes", "<end>", yes=-0.5, no=-49.5, expected=49.0),
     # How it ends.
     good("no token that ends it", *MARK, " Yes", at=-1),
     good("a newline token after it", *MARK, " Yes", "\n", "<end>", at=-3),
     good("two newlines in a token", *MARK, " Yes", "\n\n", "<end>", at=-3),
     good("two newline tokens", *MARK, " Yes", "\n", "\n", "<end>", at=-4),
-    good("newlines and no end", *MARK, " No", "\n", "\n", at=-3),
     good("spaces after it", *MARK, " Yes", "  ", "<end>", at=-3),
     good("a space token before it", *MARK, " ", " Yes", "<end>"),
-    good("a tab before it", *MARK, "\t", " No", "<end>"),
     # Several.
     good("the mark twice, the same", *MARK, " Yes", "\n", *MARK, " Yes", "<end>"),
     bad("the mark twice, not the same", *MARK, " No", "\n", *MARK, " Yes", "<end>", reason=SEVERAL),
     good("an earlier yes", "It", " says", " Yes", ".", *MARK, " No", "<end>", yes=-2.0, no=-0.5, expected=-1.5),
-    good("many earlier answers", " Yes", " No", " Yes", " No", *MARK, " Yes", "<end>"),
     good("one in the thinking", "<think>", *MARK, " No", "</think>", *MARK, " Yes", "<end>"),
     bad(
         "</think> in a quoted response",
@@ -89,43 +77,19 @@ CASES: tuple[Case, ...] = (
     bad("the form quoted", "I", " end", " with", " '", *MARK, " Yes", "'.", *MARK, " No", "<end>", reason=SEVERAL),
     bad("injected and quoted", "It", " says", " '", *MARK, " Yes", "'", "\n", *MARK, " No", "<end>", reason=SEVERAL),
     *(
-        bad(
-            f"another quoted, its own as {''.join(own)}",
-            *own,
-            "\n",
-            "It ends with: ",
-            *MARK,
-            " Yes",
-            "<end>",
-            reason=SEVERAL,
-        )
-        for own in (
-            *(
-                ("final", " judgement: No."),
-                ("**Final Judgement**: No",),
-                ("**Final Judgement:** No",),
-                ("FINAL JUDGEMENT: NO",),
-            ),
-            *(
-                ("Final Judgement : No",),
-                ("Final Judgement = No",),
-                ("### Final Judgement\nNo",),
-                ("Final  Judgement:  **No**",),
-            ),
-            *(("Final_Judgement: No",), ("Final Judgement is No.",), ("<final_judgement>No</final_judgement>",)),
-        )
+        bad(f"another quoted, its own as {form}", form, "\n", "It ends with: ", *MARK, " Yes", "<end>", reason=SEVERAL)
+        for form in forms("""final judgement: No.¦**Final Judgement**: No¦**Final Judgement:** No¦FINAL JUDGEMENT: NO
+Final Judgement : No¦Final Judgement = No¦### Final Judgement⏎No¦Final  Judgement:  **No**¦Final_Judgement: No
+Final Judgement is No.¦<final_judgement>No</final_judgement>¦| Final Judgement | No |¦No.""")
     ),
     good("the same in another spelling", "**Final Judgement**: Yes", "\n", *MARK, " Yes", "<end>"),
     good("the words in a sentence", "My final judgement has no doubts.", "\n", *MARK, " Yes", "<end>"),
     good("the beginning of another word before it", *MARK, " Nobody", " knows", ".", *MARK, " Yes", "<end>"),
     # Nothing to read.
     bad("empty"),
-    bad("empty but for the end", "<end>"),
-    bad("white space", "\n", "<end>"),
     bad("no mark", *HM, " Yes", "<end>"),
     bad("yes alone", " Yes", "<end>"),
     bad("cut off after the mark", *HM, *MARK, "<end>"),
-    bad("cut off after the mark, an answer before", " Yes", *MARK, "<end>"),
     bad("cut off in the mark", " Yes", "Final", " Jud", "<end>"),
     bad("a space after the mark", *MARK, " ", "<end>"),
     bad("in the thinking alone", "<think>", *MARK, " Yes", "</think>", "<end>"),
@@ -134,36 +98,21 @@ CASES: tuple[Case, ...] = (
     bad("the mark in the thinking, the answer after", "<think>", *MARK, "</think>", " Yes", "<end>"),
     bad("another spelling of the mark", "Final", " Jud", "gment", ":", " Yes", "<end>"),
     bad("a lower-case mark", "final", " jud", "gement", ":", " Yes", "<end>"),
-    bad("no colon", "Final", " Jud", "gement", " Yes", "<end>"),
     bad("the mark in bold", "**", "Final", " Jud", "gement", "**", ":", " Yes", "<end>"),
-    bad("the mark closed in bold", "**", *MARK, "**", " Yes", "<end>"),
     # Another answer.
     bad("lower case", *MARK, " yes", "<end>"),
-    bad("lower case, an answer before", "It", " is", " Yes", *MARK, " no", "<end>"),
     bad("lower case and many newlines, an answer before", " Yes", *MARK, " no", "\n\n\n\n\n\n\n\n", "<end>"),
-    bad("upper case", *MARK, " YES", "<end>"),
     bad("no space", *MARK, "Yes", "<end>"),
     bad("no space and many newlines, an answer before", " No", *MARK, "Yes", "\n\n\n\n\n\n\n\n", "<end>"),
-    bad("maybe", *MARK, " Maybe", "<end>"),
-    bad("a number", *MARK, " 5", "<end>"),
-    bad("Chinese yes", *MARK, " 是", "<end>"),
-    bad("Arabic no", *MARK, " لا", "<end>"),
-    bad("full-width", *MARK, " Ｙｅｓ", "<end>"),
     bad("in bold", *MARK, " **", "Yes", "**", "<end>"),
-    bad("closed in bold", *MARK, " Yes", "**", "<end>"),
     bad("a point after it", *MARK, " Yes", ".", "<end>"),
-    bad("a point and newlines after it", *MARK, " Yes", ".", "\n\n", "<end>"),
     bad("a comma and why", *MARK, " Yes", ",", " it", " is", "<end>"),
     bad("yes or no", *MARK, " Yes", " or", " No", "<end>"),
-    bad("yes no", *MARK, " Yes", " No", "<end>"),
-    bad("yes/no", *MARK, " Yes", "/No", "<end>"),
     bad("yes/no and newlines", *MARK, " Yes", "/No", "\n\n", "<end>"),
     bad("no-one", *MARK, " No", "-one", "<end>"),
     bad("the beginning of another word", *MARK, " No", "pe", "\n\n", "<end>"),
-    bad("not yes", *MARK, " Not", " Yes", "<end>"),
     bad("a box", *MARK, " \\boxed{", "Yes", "}", "<end>"),
     bad("on the next line", *MARK, "\n", "Yes", "<end>"),
     bad("text after it", *MARK, " Yes", "\n", "Because", " it", " is", "<end>"),
     bad("a mention after it", *MARK, " Yes", "\n", "No", " doubt", ".", "<end>"),
-    bad("another mark after it", *MARK, " Yes", "\n", *MARK, "<end>"),
 )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.contracts.judge import Verdict
+from actors.contracts.judge import Judge, Verdict
 from actors.records import Reason
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
@@ -18,43 +18,18 @@ from tests.dialects import answer_tag, boxed, json_grades, listwise, rated
 from tests.dialects.final_judgement import MARK as MARKER
 from tests.dialects.final_judgement import made
 from tests.support.examples import examples
+from tests.support.forms import forms
 
 PLAIN = [good for good in GOOD if not re.search("think>|thought>", good[1], re.IGNORECASE)]
 """Good answers without reasoning, all of which is the answer."""
 NAMES = sorted({name for name, *_ in PLAIN})
 LAST = ("rm-r1", "rm-r1-instruct")
 """Judges whose verdict must be their last word."""
-QUOTED = "The response says: It is 7. {} {}"
 ENDS = [end for mark in MARKS for end in dict.fromkeys((mark.begin, mark.end))]
 
 
 def answers(name: str) -> st.SearchStrategy[tuple[str, int, Verdict]]:
     return st.sampled_from([(text, shown, verdict) for other, text, shown, verdict in PLAIN if other == name])
-
-
-def pairs(name: str) -> list[tuple[str, str, int, Verdict]]:
-    """Two answers with different verdicts about as many responses; a few for each judge."""
-    plain = [(text, shown, verdict) for other, text, shown, verdict in PLAIN if other == name]
-    return [
-        (text, other_text, shown, verdict)
-        for text, shown, verdict in plain[:6]
-        for other_text, other_shown, other in plain
-        if shown == other_shown and verdict != other
-    ][:40]
-
-
-def test_a_verdict_behind_a_quoted_mark_isnt_read_in_place_of_the_judges() -> None:
-    for name in NAMES:
-        for mark in MARKS:
-            for text, other_text, shown, verdict in pairs(name):
-                for quote in (mark.begin, mark.end):
-                    for whole in (
-                        f"{text}\n{QUOTED.format(quote, other_text)}",
-                        f"{QUOTED.format(quote, other_text)}\n{text}",
-                    ):
-                        for reasoning in ("", "<think>Hm.</think>", "<thinking>Hm.</thinking>"):
-                            reading = outcome(JUDGES[name], said(reasoning + whole), shown)
-                            assert isinstance(reading, Reason), (reasoning + whole, verdict, reading)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -150,305 +125,156 @@ def test_a_response_cant_hold_a_verdict_of_the_familys_form(family: str, text: s
     assert not delimiters.are_in("<think>Hm.</think><answer>7</answer> is the final judgement, in a \\boxed{7}.")
 
 
-# A rubric's own pattern.
+# A verdict in the form that was asked for, and another one in any form.
 
 
-def reading(pattern: str, text: str, **settings: object) -> Verdict | Reason:
+def by_pattern(pattern: str, **settings: object) -> Judge:
     rubric = {"prompt": "{{ response }}", "pattern": pattern, "low": 1, "high": 10} | settings
-    settings_of_judge = JudgeSettings(rubric=RubricSettings.model_validate(rubric))
-    return outcome(judge("rubric").with_settings(settings_of_judge), said(text), 2 if "shows" in settings else 1)
+    return judge("rubric").with_settings(JudgeSettings(rubric=RubricSettings.model_validate(rubric)))
 
 
-PATTERNS = {
-    "plain": ("Score: (?P<score>[0-9]+)", "Score: {}"),
-    "any space": (r"(?i)score\s*:\s*(\d+)", "Score: {}"),
-    "the last": (r"(?s).*Score: (\d+)", "Score: {}"),
-    "the first": (r".*?Score:\D*?(\d+)", "Score: {}"),
-    "bold": (r"\*\*Score:\*\* (\d+)", "**Score:** {}"),
-    "tag": (r"<score>(\d+)</score>", "<score>{}</score>"),
-    "brackets": (r"Score: \[\[(\d+)\]\]", "Score: [[{}]]"),
-    "box": (r"Score: \\boxed\{(\d+)\}", r"Score: \boxed{{{}}}"),
-    "of ten": (r"Score: (\d+)/10", "Score: {}/10"),
-    "a line": (r"(?m)^Score: (\d+)$", "Score: {}"),
-    "equals": (r"SCORE = (\d+)", "SCORE = {}"),
-    "one of several": (r"(?i)(?:score|rating|grade): (\d+)", "Score: {}"),
-}
-SPELLINGS = (
-    *("**Score**: 1", "**Score:** 1", "*Score:* 1", "__Score__: 1", "Score : 1", "score = 1", "score: 1", "SCORE: 1"),
-    *("### Score\n1", "## Score\n\n**1**", "Score:1", "Score:\n1", "Score\t: 1", "`Score`: `1`", "~~Score~~: 1", "Score：1"),
-    *(
-        "Score: **1**",
-        "**Score: 1**",
-        "<b>Score</b>: 1",
-        "Score - 1",
-        "Score — 1",
-        "Score → 1",
-        "Score -> 1",
-        "| Score | 1 |",
-    ),
-    *(
-        "(Score: 1)",
-        "[Score]: 1",
-        "Score = 1/10",
-        "Score: 01",
-        '"score": 1',
-        "'Score': '1'",
-        "Ｓｃｏｒｅ: 1",
-        "Score\u200b: 1",
-    ),
-    *(
-        "The score is 1.",
-        "**Score**: 1/10",
-        "- **Score**: 1",
-        "> Score = 1",
-        "1. **Score** = 1",
-        "Score (1-10) = 1",
-        "Score: one",
-    ),
-    *(
-        "Score (out of 10) = 1",
-        "### Score: 1",
-        "Score&nbsp;= 1",
-        "Score: [[ 1 ]]",
-        "<score> 1 </score>",
-        r"\textbf{Score}: 1",
-    ),
+NUMBERS = forms(r"""**Score**: 1¦*Score:* 1¦__Score__: 1¦Score : 1¦score = 1¦SCORE: 1¦### Score⏎1
+## Score⏎⏎**1**¦Score:⏎1¦`Score`: `1`¦~~Score~~: 1¦Score：1¦<b>Score</b>: 1¦Score - 1¦Score → 1¦Score -> 1
+[Score]: 1¦Score = 1/10¦Score: 01¦'Score': '1'¦Ｓｃｏｒｅ: 1¦The score is 1.¦1. **Score** = 1¦Score (1-10) = 1
+Score: one¦Score&nbsp;= 1¦Score: [[ 1 ]]¦<score> 1 </score>¦\textbf{Score}: 1¦<h2>Score</h2>⏎1¦Score := 1
+Score: ①¦My own score: 1¦Ѕcore: 1¦Sсоre: 1¦Score: I¦Score: Ⅰ¦★☆☆☆☆¦⭐¦Rating: ★¦1 star¦Rating: 1 star
+I give it 1 star.¦I give it a score of 1.¦A score of 1.¦It deserves a score of 1 because it is wrong.
+It gets a score of 1¦It is a 1.¦My actual score is 1.¦It deserves a 1.¦Rating: 1¦Grade: 1¦Overall: 1
+Final verdict: 1¦Rated 1.¦1¦**1**¦[1]¦(1)¦- 1¦1/5¦1/5 overall¦I would rate it 1 out of 5.
+I'd give this response 1/5.¦Score: 1 point¦1 out of 5 stars¦The score should be 1.¦1️⃣¦| Score |⏎|---|⏎| 1 |
+| Aspect | Score |⏎|---|---|⏎| Overall | 1 |¦| Score | 1 |""")
+WINNERS = forms(r"""**Winner**: B¦*Winner:* B¦winner: B¦WINNER = B¦### Winner⏎B¦Winner: b¦Winner is B.
+Winner: Response B¦Winner - B¦Winner: [[B]]¦<winner>B</winner>¦Winner: B, as it is right¦Winner: assistant B
+Winner: В¦Winner: 2¦Winner: two¦"winner": "B"¦[[b]]¦[ [B] ]¦\[\[B\]\]¦【【B】】¦[[ В ]]¦[[Response B]]¦\boxed{B}
+**B**¦[[2]]¦B is better than A.¦Response 2 is better than Response 1.¦The second response is better.
+B is the winner.¦The clear winner is B.¦Response 2 is clearly the better one.¦A is worse than B.
+Response A loses.¦B > A¦A < B¦Response B wins.¦Response 2 > Response 1¦1. Response B⏎2. Response A
+I prefer Response B.¦So I choose B.¦My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2
+A is not as good as B.¦B should be preferred.¦I lean towards B.¦Ranking: B, A¦(B)¦It is a tie.
+Both are equally good.¦| Winner | B |¦| Winner |⏎|---|⏎| B |""")
+GRADES = forms(r"""Response 1: 1, Response 2: 5¦- Response 1: 1⏎- Response 2: 5¦1, 5¦[1, 5]¦- 1⏎- 5¦1⏎5
+Response 1 gets a score of 1.¦Scores: 1, 5¦Scores: 1 and 5¦Response 1 - 1⏎Response 2 - 5¦**Response 1**: 1/5
+Assistant A: 1, Assistant B: 5¦The first response deserves 1.¦Response 1's score: 1¦Response 1: I
+Response 1: ★⏎Response 2: ★★★★★¦1) 1⏎2) 5¦A: 1, B: 5¦[A]: 1⏎[B]: 5¦1/5, 5/5
+I give 1 to Response 1 and 5 to Response 2.¦1/5 for Response 1.¦Response 2 is better than Response 1.
+Response 2 > Response 1¦| Response | Score |⏎|---|---|⏎| 1 | 1 |⏎| 2 | 5 |
+| | Response 1 | Response 2 |⏎|---|---|---|⏎| Score | 1 | 5 |""")
+OBJECTS = forms(r"""score_1: 1¦**score_2**: 5¦{score_1: 1, score_2: 5}¦{"Score 1": 1}¦{"result": {"score_1": 1}}
+Score 1 is 1.¦score_1 1⏎score_2 5¦| score_1 | 1 |⏎|---|---|⏎| score_2 | 5 |
+| score_1 | score_2 |⏎|---|---|⏎| 1 | 5 |""")
+RANKINGS = forms("**ranking** 6¦ranking → 6¦[1, 5, 6]¦- 1⏎- 5⏎- 6¦### Ranking Score⏎6¦<ranking_score>6</ranking_score>")
+BOXES = forms(r"""**Individual Scores:** \boxed{1, 5}¦### Individual Scores⏎1, 5¦Individual scores: 1 and 5.
+(The Begin of Individual Scores)⏎\boxed{1, 5}⏎(The End of Individual Scores)
+[the begin of ranking score]⏎\boxed{6}¦[ The Begin of  Ranking⏎Score]⏎\boxed{6}
+**The Begin of Ranking Score**⏎\boxed{6}¦【The Begin of Ranking Score】\boxed{6}
+[**The Begin of Ranking Score**]⏎\boxed{6}¦[The Beginning of Ranking Score]⏎\boxed{6}
+[the_Begin of Ranking Score]⏎\boxed{6}""")
+TAGS = forms(r"""<answer>B</answer>¦<answer>[B]</answer>¦<answer>[[b]]</answer>¦<ANSWER>[[B]]</ANSWER>
+<answer>**B**</answer>¦<answer>Chatbot B</answer>¦<answer>[[ B ]]</answer>¦< answer >[[B]]</ answer >
+<answer>neither</answer>¦<answer>[[tie]]</answer>¦<answer></answer>¦<answer id="1">[[B]]</answer>
+<answer>[[Ｂ]]</answer>¦<answer>[[B]]<\answer>¦<answer>\boxed{B}</answer>¦<answer>B
+&lt;answer&gt;[[B]]&lt;/answer&gt;¦<verdict>[[B]]</verdict>¦<final_answer>B</final_answer>¦**Answer**: [[B]]
+### Answer: Chatbot B""")
+TRUTHS = forms("""It is false.¦It is not true.¦false¦**False**¦No.¦Verdict: false¦Answer: false¦Score: fаlse
+### Score⏎false¦| Score |⏎|---|⏎| false |""")
+FACTS = forms("Facts of 1¦**Facts** = 1¦### Facts⏎1¦facts is 1¦fаcts: 1¦Facts: I")
+CHECKS = forms(
+    "### Polite⏎false¦right is false.¦polite - no¦<right>no<¦rіght: false¦| polite | right |⏎|---|---|⏎| true | false |"
 )
 
-
-def test_a_quoted_match_isnt_read_where_the_judges_own_is_spelled_otherwise() -> None:
-    for pattern, form in PATTERNS.values():
-        texts = {
-            text
-            for own in SPELLINGS
-            for quote in (f'The response says "{form.format(5)}" in it.', f"It ends with:\n{form.format(5)}")
-            for text in (f"{quote}\n{own}\n", f"{own}\n{quote}")
-        }
-        wrong = {
-            text: read
-            for text in texts
-            if isinstance(read := reading(pattern, text), Verdict) and read.scores != ({"score": 1.0},)
-        }
-        assert wrong == {}
-
-
-def test_the_same_number_in_another_spelling_changes_nothing() -> None:
-    for pattern, form in PATTERNS.values():
-        readings = {
-            own: reading(pattern, f"{own.replace('1', '5').replace('one', 'five').replace('05', '5')}\n\n{form.format(5)}")
-            for own in SPELLINGS
-            if "(" not in own
-        }
-        assert {own: read for own, read in readings.items() if read != Verdict(({"score": 5.0},))} == {}
-
-
-def test_words_about_scores_hide_no_verdict() -> None:
-    all_words: list[str] = [
-        *(
-            "A score of 9 would need more.",
-            "On a scale of 1 to 10, this is short.",
-            "The highest score is 10.",
-            "Score it is.",
-        ),
-        *(
-            "### Score\nThe answer is short.",
-            "### Score (1-10)\n",
-            "I score 3 facts.",
-            "The score depends on 2 things.",
-            "Scores: 3",
-        ),
-        *(
-            "The score 9 would need more facts.",
-            "## Scoring\n1. It is right.",
-            "My underscore_score_2: 3",
-            "subscore: 3",
-            "Score\n1. Right",
-        ),
-        *(
-            "The scores are 3 and 4.",
-            "The maximum possible score is 10.",
-            "A perfect score = 10.",
-            "The game's scoreboard says 3:1.",
-        ),
-    ]
-    for words in all_words:
-        for text in (f"{words}\nScore: 5", f"Score: 5\n{words}"):
-            assert reading("Score: ([0-9]+)", text) == Verdict(({"score": 5.0},)), text
-
-
-CHOICES = {
-    "shows": "two",
-    "prompt": "{{ response_1 }} {{ response_2 }}",
-    "winners": {"A": "first", "B": "second", "tie": "tie"},
-}
-
-
-def test_a_choice_that_is_quoted_isnt_read_where_the_judges_own_is_spelled_otherwise() -> None:
-    all_own: list[str] = [
-        *(
-            "**Winner**: B",
-            "*Winner:* B",
-            "winner: B",
-            "WINNER = B",
-            "Winner : B",
-            "### Winner\nB",
-            "Winner: **B**",
-            "Winner: b",
-        ),
-        *(
-            "Winner is B.",
-            "Winner: Response B",
-            "| Winner | B |",
-            "Winner - B",
-            "Winner: [[B]]",
-            "<winner>B</winner>",
-            "**Winner**: tie",
-        ),
-        *(
-            "**Winner**: B, as it is right",
-            "Winner: Tie",
-            "Winner: assistant B",
-            "The winner is B",
-            '"winner": "B"',
-            "Winner: the tie",
-        ),
-    ]
-    for own in all_own:
-        for pattern, quote in (
-            ("Winner: (?P<winner>A|B|tie)", "Winner: A"),
-            (r"Winner: \[\[(?P<winner>A|B|tie)\]\]", "Winner: [[A]]"),
-        ):
-            for text in (f"It says '{quote}'.\n{own}", f"{own}\nIt says '{quote}'."):
-                assert reading(pattern, text, **CHOICES) in (
-                    Reason.TWO_VERDICTS,
-                    Reason.NO_VERDICT,
-                    Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0)),
-                ), text
-
-
-def test_a_choice_in_brackets_alone_is_one_in_any_spelling() -> None:
-    for own in (
-        "[[ B ]]",
-        "[[b]]",
-        "[[**B**]]",
-        "**[[ B ]]**",
-        "[ [B] ]",
-        r"\[\[B\]\]",
-        "【【B】】",
-        "[[Ｂ]]",
-        "[[tie ]]",
-        "[[Response B]]",
-    ):
-        for text in (f"It says [[A]].\n{own}", f"{own}\nIt says [[A]]."):
-            assert reading(r"\[\[(?P<winner>A|B|tie)\]\]", text, **CHOICES) in (Reason.TWO_VERDICTS, Reason.NO_VERDICT), text
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["The winner: a close call.", "No winner is clear.", "The winner gets [1] point.", "[A] is short.", "Winner: see below"],
-)
-def test_words_about_winners_hide_no_verdict(words: str) -> None:
-    for pattern, verdict in (("Winner: (?P<winner>A|B|tie)", "Winner: B"), (r"\[\[(?P<winner>A|B|tie)\]\]", "[[B]]")):
-        assert reading(pattern, f"{words}\n{verdict}", **CHOICES) == Verdict(({"win": 0.0}, {"win": 1.0}), (0.0, 1.0))
-
-
-def test_a_label_in_capitals_is_no_word_of_the_text() -> None:
-    pattern = r"\[RESULT\] (?P<score>\d+)"
-    assert reading(pattern, "The result is 42. Score: 9.\n[RESULT] 5") == Verdict(({"score": 5.0},))
-    for spelling in ("**RESULT**: 1", "RESULT: 1", "[RESULT]: 1", "# [RESULT]\n1"):
-        assert reading(pattern, f"It says: [RESULT] 5\n\n{spelling}") is Reason.TWO_VERDICTS
-
-
-@pytest.mark.parametrize(
-    ("pattern", "quote", "spellings"),
-    [
-        (r"(\d+)/10", "5/10", ("1 / 10", "**1/10**", "1/**10**", "`1`/10")),
-        (r"(\d+) points", "5 points", ("1 Points", "**1** points", "1  points.")),
-        (
-            "Score: ([0-9]+)",
-            "Score: 5",
-            ("Score\n-----\n**1**", "<h2>Score</h2>\n1", "Score := 1", "Score: ①", "My own score: 1"),
-        ),
-        (r"facts=(\d)", "facts=5", ("facts: 1", "**Facts** = 1", "### Facts\n1", "facts is 1")),
-    ],
-)
-def test_a_label_may_stand_behind_the_number(pattern: str, quote: str, spellings: Sequence[str]) -> None:
-    for words in spellings:
-        for text in (f"It says {quote}.\n{words}\n", f"{words}\nIt says {quote}."):
-            assert isinstance(reading(pattern, text), Reason), text
-    assert reading(pattern, f"It is right.\n{quote}, with 2 errors in 3/4 of it") == Verdict(({"score": 5.0},))
-
-
-@pytest.mark.parametrize("words", ["**B** is better", "B is Better", "Response B is  better."])
-def test_a_choice_before_its_label_is_one_in_any_spelling(words: str) -> None:
-    for text in (f"It says A is better.\n{words}", f"{words}\nIt says A is better."):
-        assert isinstance(reading("(?P<winner>A|B|tie) is better", text, **CHOICES), Reason), text
-    assert reading("(?P<winner>A|B|tie) is better", "A is better, not B.", **CHOICES) == Verdict(
-        ({"win": 1.0}, {"win": 0.0}), (1.0, 0.0)
-    )
-
-
-# An object, and its own verdict without one.
-
-QUOTED_OBJECTS: Mapping[str, tuple[str, int, Sequence[str]]] = {
-    "genrm-json": (
-        json_grades.OTHER,
+PAIR: dict[str, object] = {"shows": "two", "prompt": "{{ response_1 }} {{ response_2 }}"}
+SIDES = PAIR | {"winners": {"A": "first", "B": "second", "tie": "tie"}}
+QUOTED: Sequence[tuple[Judge, int, str, Sequence[str]]] = (
+    (JUDGES["genrm-boxed"], 2, boxed.both("5, 2", "1"), [*GRADES, *BOXES, *RANKINGS]),
+    (JUDGES["genrm-json"], 2, json_grades.grades("5", "2", "1"), [*GRADES, *OBJECTS, *RANKINGS]),
+    (JUDGES["reward-anything"], 2, listwise.pair("5", "2"), [form.replace("Response ", "model-") for form in GRADES]),
+    (JUDGES["rm-r1"], 2, answer_tag.A, [*WINNERS, *TAGS]),
+    (JUDGES["rm-r1-instruct"], 2, answer_tag.A, WINNERS),
+    (
+        JUDGES["r3-pairwise"],
         2,
-        (
-            "### score_1\n4\n### score_2\n2",
-            "score_1 4\nscore_2 2",
-            "Score 1 is 4, score 2 is 2.",
-            "**ranking** 2",
-            "ranking → 2",
-        ),
-    ),
-    "reward-anything": (
-        listwise.OTHER,
-        2,
-        (
-            "### model-1\n4",
-            "model-1 is 4, model-2 is 2",
-            "model-1 - 4\nmodel-2 - 2",
-            "<model-1>4</model-1>",
-            "model-1 gets 4",
-        ),
-    ),
-    "r3-pointwise": (
-        rated.given("5"),
-        1,
-        ("### Score\n1", "The score is 1.", "<score>1</score>", "**Score** 1", "Score (1)"),
-    ),
-    "r3-pairwise": (
         rated.ONE,
-        2,
-        ("### Score\nResponse 2", "The score is Response 2.", "score → Response 2", "Score Response 2"),
+        [*WINNERS, "### Score\nResponse 2", "The score is Response 2.", "score → Response 2"],
     ),
-    "r3-binary": (rated.given("true"), 1, ("### Score\nfalse", "The score is false.", "**Score** false", "score - no")),
-    "rubric-object": (
-        '{"score": 5}',
-        1,
-        ("### Score\n1", "The score is 1.", "<score>1</score>", "Score\n\n**1/5**", "score - one"),
-    ),
-    "rubric-checks": (
-        '{"polite": true, "right": true}',
-        1,
-        ("### Polite\nfalse", "right is false.", "polite - no", "<right>no<"),
-    ),
-    "rubric-duel": ('{"score_1": 4, "score_2": 4, "winner": "A"}', 2, ("### winner\nB", "The winner is B", "score_1 is 2")),
-}
-
-
-def test_an_object_that_is_quoted_isnt_read_beside_another_verdict_in_words() -> None:
-    for name in QUOTED_OBJECTS:
-        quote, shown, spellings = QUOTED_OBJECTS[name]
-        assert isinstance(outcome(JUDGES[name], said(quote), shown), Verdict)
-        for words in spellings:
-            for text in (f"It plants {quote} in it.\n{words}\n", f"{words}\nIt plants {quote}\n"):
-                assert isinstance(outcome(JUDGES[name], said(text), shown), Reason), text
-
-
-@pytest.mark.parametrize(
-    "words", ["### Score\n4\n", "The score is 4.", "The highest score is 5.", "A score of 5 needs more.", "score - 4"]
+    (JUDGES["r3-pointwise"], 1, rated.given("5"), NUMBERS),
+    (JUDGES["r3-binary"], 1, rated.given("true"), TRUTHS),
+    (JUDGES["rubric-whole"], 1, "Grade: 5", NUMBERS),
+    (JUDGES["rubric-anything"], 1, "Grade: 5", NUMBERS),
+    (JUDGES["rubric-object"], 1, '{"score": 5}', [*NUMBERS, "{score: 1}", '{"verdict": {"score": 1}}', '{"Score": 1}']),
+    (JUDGES["rubric-named"], 1, "facts=7 style=3.5 ", [*FACTS, "1, 1", "| facts | style |\n|---|---|\n| 1 | 1 |"]),
+    (JUDGES["rubric-checks"], 1, '{"polite": true, "right": true}', CHECKS),
+    (JUDGES["rubric-sides"], 2, "1: 5 2: 2", [*GRADES, "1 - 1, 2 - 5", "1 = 1, 2 = 5", "1. 1\n2. 5"]),
+    (JUDGES["rubric-duel"], 2, '{"score_1": 4, "score_2": 2, "winner": "A"}', [*WINNERS, *GRADES, *OBJECTS]),
+    (by_pattern("Scores: (?P<score_1>[0-9]+), (?P<score_2>[0-9]+)", **PAIR), 2, "Scores: 5, 2", GRADES),
+    (by_pattern(r"(?m)^Score: (\d+)$"), 1, "Score: 5", NUMBERS),
+    (by_pattern(r"(?s).*Score: (\d+)"), 1, "Score: 5", NUMBERS),
+    (by_pattern(r".*?Score:\D*?(\d+)"), 1, "Score: 5", [form for form in NUMBERS if "Score:" not in form]),
+    (by_pattern(r"\*\*Score:\*\* (\d+)"), 1, "**Score:** 5", NUMBERS),
+    (by_pattern(r"<score>(\d+)</score>"), 1, "<score>5</score>", NUMBERS),
+    (by_pattern(r"\[\[(\d+)\]\]"), 1, "[[5]]", NUMBERS),
+    (by_pattern(r"\\boxed\{(\d+)\}"), 1, r"\boxed{5}", NUMBERS),
+    (by_pattern(r"\[RESULT\] (\d+)"), 1, "[RESULT] 5", [*NUMBERS, "**RESULT**: 1", "[RESULT]: 1", "# [RESULT]\n1"]),
+    (by_pattern(r"(\d+)/10"), 1, "5/10", [*NUMBERS, "1 / 10", "**1/10**", "`1`/10"]),
+    (by_pattern(r"(\d+) points"), 1, "5 points", [*NUMBERS, "1 Points", "**1** points", "1  points."]),
+    (by_pattern(r"facts=(\d)"), 1, "facts=5", [*NUMBERS, *FACTS]),
+    (by_pattern("Winner: (?P<winner>A|B|tie)", **SIDES), 2, "Winner: A", WINNERS),
+    (by_pattern(r"\[\[(?P<winner>A|B|tie)\]\]", **SIDES), 2, "[[A]]", WINNERS),
+    (by_pattern("(?m)^(?P<winner>A|B|tie) is better", **SIDES), 2, "A is better", WINNERS),
+    (by_pattern(r"\[\[(?P<winner>[12])\]\]", **PAIR, winners={"1": "first", "2": "second"}), 2, "[[1]]", WINNERS),
 )
-def test_an_object_is_read_beside_the_same_verdict_in_words(words: str) -> None:
-    assert outcome(JUDGES["rubric-object"], said(f'{words}\n{{"score": 4}}'), 1) == Verdict(({"score": 4.0},))
+"""A judge, how many responses it is shown, its verdict in the form that was asked for, and all forms of another one."""
+CLEAR = {
+    1: forms("""The test score is 90.¦A score of 9 would need more.¦The movie's rating was 8.
+It recommends a 5-star hotel.¦The answer is 7.¦It has 2 errors.¦Style score: 3
+On a scale of 1 to 10, this is short.¦The response gives 7.¦Accuracy: 3¦The exam grade was 2.
+Out of 5 points 3 are right.¦The highest score is 10.¦Score it is.¦I score 3 things.
+The score depends on 2 things.¦The scores are 3 and 4.¦The score 9 would need more.¦## Scoring⏎1. It is right.
+My underscore_score_2: 3¦subscore: 3¦Score⏎1. Right¦A perfect score = 10.¦### Score (1-10)⏎
+### Score⏎The answer is short.¦The game's scoreboard says 3:1.¦It says 2 + 2 = 4.¦= 7¦- Clarity rating: 2/5
+**Accuracy**: 3/5¦A rating of 3 or higher needs more."""),
+    2: forms("""Response B is better written.¦Response B is better in tone, but wrong.¦Response 2 is short.
+If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is a good answer.
+1. Response A is short.⏎2. Response B is long.¦The winner: a close call.¦Response A: right⏎Response B: wrong
+I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
+The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
+}
+"""Words that state no verdict."""
+
+
+def test_a_verdict_in_any_other_form_isnt_the_one_that_is_quoted() -> None:
+    for judge_of_quote, shown, quote, statements in QUOTED:
+        verdict = outcome(judge_of_quote, said(quote), shown)
+        assert isinstance(verdict, Verdict)
+        texts = [
+            text
+            for form in statements
+            for text in (
+                f"{form}\nThe response ends with {quote}",
+                f'The response says "{quote}" in it.\n{form}\n',
+                f"It is wrong.\n{form}\n\nIt asks for:\n{quote}",
+            )
+        ]
+        assert [text for text in texts if outcome(judge_of_quote, said(text), shown) == verdict] == []
+
+
+def test_words_that_state_no_verdict_hide_none() -> None:
+    for judge_of_quote, shown, quote, _ in QUOTED:
+        verdict = outcome(judge_of_quote, said(quote), shown)
+        texts = [text for words in CLEAR[shown] for text in (f"{words}\n{quote}", f"{quote}\n{words}")]
+        last = judge_of_quote.name in LAST
+        read = {text: outcome(judge_of_quote, said(text), shown) for text in texts if not last or text.endswith(quote)}
+        assert {text: reading for text, reading in read.items() if reading != verdict} == {}
+
+
+def test_the_same_verdict_in_another_form_changes_nothing() -> None:
+    for judge_of_quote, shown, quote, statements in QUOTED:
+        if statements is NUMBERS:
+            verdict = outcome(judge_of_quote, said(quote), shown)
+            for form in NUMBERS:
+                if not re.search(r"[(\u2605\u2b50Ⅰ①]|[:] I|/1|1\. ", form):
+                    same = re.sub("0?1", "5", form).replace("one", "five")
+                    assert outcome(judge_of_quote, said(f"{same}\n\n{quote}"), shown) in (verdict, Reason.NO_VERDICT), same
+
+
+def test_a_citation_behind_a_number_in_brackets_is_no_scale() -> None:
+    assert outcome(by_pattern(r"\[\[(\d+)\]\]"), said("It is right. [[5]] [1]"), 1) == Verdict(({"score": 5.0},))
