@@ -6,7 +6,7 @@ Families are found by being in `actors/models/`: adding one is adding a file the
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from actors import models
@@ -64,7 +64,7 @@ class RewardModel:
     adapter: str | None = None
     """The folder of a LoRA adapter."""
 
-    @property
+    @cached_property
     def family(self) -> Family:
         """The family, with this model's settings."""
         family = families()[self.family_name].of_model(self.known_as).reading_by(self.read)

@@ -32,38 +32,24 @@ def start_engine(
         except (TypeError, ValueError) as error:
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
     model.family.register()
-    placement = _placement(settings)
     report("importing vLLM")
     mark("import of vLLM")
     from actors.engine.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
 
     report(f"loading {model.model}")
     mark("vLLM's configuration, and the look at the model's class")
-    try:
-        engine = VllmEngine(
-            locate(model.model),
-            revision=model.revision,
-            task=model.task,
-            dtype=model.dtype,
-            max_model_len=model.context,
-            settings=settings,
-            hf_overrides=model.overrides,
-            adapter_rank=Adapter.find(model.adapter).rank if model.adapter else None,
-            placement=placement,
-            online=online,
-        )
-    except BaseException:
-        if placement is not None:
-            placement.release()
-        raise
-    if model.adapter:
-        # Here, where an error ends the run: at the first request it would be the reason of one row, and so of every row.
-        try:
-            engine.submit(engine.load_adapter(locate(model.adapter))).result()
-        except BaseException:
-            engine.close()
-            raise
-    return engine
+    return VllmEngine(
+        locate(model.model),
+        revision=model.revision,
+        task=model.task,
+        dtype=model.dtype,
+        max_model_len=model.context,
+        settings=settings,
+        hf_overrides=model.overrides,
+        adapter=Adapter.find(model.adapter) if model.adapter else None,
+        placement=_placement(settings),
+        online=online,
+    )
 
 
 def _placement(settings: EngineSettings) -> "Placement | None":

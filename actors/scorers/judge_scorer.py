@@ -10,7 +10,6 @@
 
 import asyncio
 import itertools
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,12 +52,10 @@ class _PromptAnswers:
 
     @property
     def attempts(self) -> list[_Attempt]:
-        """The attempts of all votes."""
         return list(itertools.chain.from_iterable(self.votes))
 
     @property
     def judgement(self) -> Judgement:
-        """The verdicts that could be read."""
         return Judgement(self.prompt, tuple(vote[-1].verdict for vote in self.votes if vote[-1].verdict is not None))
 
     @property
@@ -80,24 +77,17 @@ class JudgeScorer(Scorer):
         weights: Mapping[str, float],
         engine: Engine,
         answer_tokens: int,
-        adapter: str | None = None,
         *,
         rehearsal: bool = False,
     ) -> None:
-        """`answer_tokens` is the longest answer, `adapter` the folder of a LoRA adapter.
-
-        In a `rehearsal`, on the fake engine, verdicts are random, whatever the texts are.
-        """
+        """`answer_tokens` is the longest answer. In a `rehearsal`, on the fake engine, verdicts are random."""
         self._judge = judge
         self._weights = weights
         self._engine = engine
         self._answer_tokens = answer_tokens
-        self._adapter = adapter
         self._rehearsal = rehearsal
-        self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """See `Scorer`."""
         places = asyncio.Semaphore(_AT_A_TIME)
 
         async def score_request(request: RenderedRequest) -> Scores:
@@ -157,9 +147,7 @@ class JudgeScorer(Scorer):
         """Generate one text and parse it. Raises `EngineDead` only: any other failure is this attempt's reason."""
         sampling = self._judge.sampling(prompt, vote, attempt, self._answer_tokens)
         try:
-            (generation,) = await self._engine.generate(
-                prompt.ids, replace(sampling, adapter=self._adapter), next(self._ids)
-            )
+            (generation,) = await self._engine.generate(prompt.ids, sampling)
         except EngineDead:
             raise
         except EngineError as error:

@@ -43,7 +43,6 @@ class BatchActor:
 
     @property
     def runner(self) -> str:
-        """vLLM's model runner in this engine."""
         return self._process.engine.runner
 
     @property

@@ -74,7 +74,6 @@ class EngineProcess:
             return self._one_by_one(work, items, computation)
 
     def note_noise(self, noise: BatchNoise) -> None:
-        """Note the noise of batching of this engine."""
         self._call("note_noise", self._holder, noise)
 
     def warn(self, text: str) -> None:
