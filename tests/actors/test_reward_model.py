@@ -87,9 +87,9 @@ def test_the_reward_has_the_weights_of_the_model_card_or_ones_own() -> None:
     scores = {"helpfulness": 1.0, "correctness": 0.1, "coherence": 0.01, "complexity": 0.001, "verbosity": 0.0001}
     reading = attributes().reading([[NINE]], attributes().weights(None))
     reward = 0.3 * 1.0 + 0.74 * 0.1 + 0.46 * 0.01 + 0.47 * 0.001 - 0.33 * 0.0001
-    assert reading == Reading(pytest.approx(reward, abs=1e-12), scores)
-    reading = attributes().reading([[NINE]], attributes().weights({"correctness": 2.0, "verbosity": -1.0}))
-    assert reading == Reading(pytest.approx(2.0 * 0.1 - 0.0001, abs=1e-12), scores)
+    weighted = attributes().reading([[NINE]], attributes().weights({"correctness": 2.0, "verbosity": -1.0}))
+    assert (reading.reward, weighted.reward) == pytest.approx((reward, 2.0 * 0.1 - 0.0001), abs=1e-12)
+    assert reading.scores == weighted.scores == scores
 
 
 def test_the_reward_is_that_of_the_documentation_of_nvidia() -> None:
