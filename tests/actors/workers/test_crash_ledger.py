@@ -21,13 +21,14 @@ from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.head_scorer import HeadScorer, ScoreBlock, Scores
 from actors.scorers.policy import CandidatePrompt, resolve_policy
 from actors.settings.replica import EngineSettings, ModelSettings, PolicySettings, RenderSettings
-from actors.workers import batch_actor, policy_actor
-from actors.workers.batch_actor import BatchActor, WithScoreCache, _is_answer
+from actors.workers import batch_actor
+from actors.workers.batch_actor import BatchActor, WithScoreCache
 from actors.workers.crash_ledger import SUSPECT, Ledger, name_item
 from actors.workers.engine_process import EngineProcess, _Gate
 from actors.workers.policy_actor import PolicyActor
 
 PATIENCE = 30.0  # seconds, for a thread that should come at once
+MOMENT = 0.05  # seconds, for one that should not
 
 
 # The ledger.
@@ -230,21 +231,6 @@ def test_restarts_are_counted_with_the_last_cause() -> None:
 # The gate.
 
 
-class Watched(threading.Condition):
-    """Tells when a thread waits on it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._waits = threading.Semaphore(0)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._waits.release()
-        return super().wait(timeout)
-
-    def somebody_waits(self) -> bool:
-        return self._waits.acquire(timeout=PATIENCE)
-
-
 class Visitor:
     """A thread that goes through a gate, and stays inside until it is let go."""
 
@@ -268,28 +254,17 @@ class Visitor:
         assert not self._thread.is_alive()
 
 
-@pytest.fixture
-def gate() -> Any:
-    made = _Gate()
-    made._changed = Watched()
-    return made
-
-
-def test_a_suspect_waits_for_all_who_are_inside_and_lets_nobody_in(gate: Any) -> None:
+def test_a_suspect_waits_for_all_who_are_inside_and_lets_nobody_in() -> None:
+    gate = _Gate()
     inside = [Visitor(gate.share()) for _ in range(2)]
     assert all(visitor.arrives() for visitor in inside)
     suspect = Visitor(gate.exclude_others())
-    assert gate._changed.somebody_waits()
-    later = [Visitor(gate.share()), Visitor(gate.exclude_others())]
-    assert gate._changed.somebody_waits()
-    assert gate._changed.somebody_waits()
-
     inside[0].leaves()
-    assert gate._changed.somebody_waits()  # the suspect looked again, and one is still inside
-    assert not suspect.inside.is_set()
+    assert not suspect.inside.wait(MOMENT), "one is still inside"
+    later = [Visitor(gate.share()), Visitor(gate.exclude_others())]
     inside[1].leaves()
     assert suspect.arrives()
-    assert not any(visitor.inside.is_set() for visitor in later)
+    assert not any(visitor.inside.wait(MOMENT) for visitor in later)
     suspect.leaves()
     for visitor in later:
         visitor._let_go.set()
@@ -297,7 +272,8 @@ def test_a_suspect_waits_for_all_who_are_inside_and_lets_nobody_in(gate: Any) ->
 
 
 @pytest.mark.parametrize("way", [_Gate.share, _Gate.exclude_others])
-def test_an_error_inside_opens_the_gate_again(gate: _Gate, way: Callable[[_Gate], AbstractContextManager[None]]) -> None:
+def test_an_error_inside_opens_the_gate_again(way: Callable[[_Gate], AbstractContextManager[None]]) -> None:
+    gate = _Gate()
     with pytest.raises(ZeroDivisionError), way(gate):
         raise ZeroDivisionError
     with gate.exclude_others():
@@ -313,30 +289,28 @@ class ProcessEnded(Exception):
     """In place of a process's end."""
 
 
-class Process(EngineProcess):
+class WithoutRay(EngineProcess[Any, Any]):
     """An engine's process without Ray."""
 
-    def __init__(self, ledger: Ledger, start: Callable[[Report], Engine], holder: str) -> None:
-        starts(ledger, holder)
+    def __init__(self, ledger: Ledger, start: Callable[[Report], Engine]) -> None:
+        starts(ledger, self._holder)
         self._ledger = ledger
         self._gate = _Gate()
-        self._holder = holder
         self.engine = start(print)
-        ledger.note_ready(holder)
+        ledger.note_ready(self._holder)
 
     def _call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._ledger, method)(*arguments)
 
 
-class Actor(BatchActor):
+class Actor(BatchActor, WithoutRay):
     """A batch actor without Ray."""
 
     def __init__(
         self, ledger: Ledger, die_after: int | None, holder: str = "actor-1", remember: WithScoreCache | None = None
     ) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(batch_actor, "EngineProcess", functools.partial(Process, holder=holder))
-            super().__init__(scalar_model(), fake_engine(die_after), ledger, remember)
+        self._holder = holder
+        super().__init__(scalar_model(), fake_engine(die_after), ledger, remember)
 
 
 @functools.cache
@@ -369,7 +343,7 @@ def until_alive(start: Callable[[], Any], work: Callable[[Any], Any]) -> tuple[A
         except ProcessEnded:
             continue
         finally:
-            actor._process.engine.close()
+            actor.engine.close()
     raise AssertionError("they died for ever")
 
 
@@ -515,7 +489,7 @@ def turns_of_engines(ledger: Ledger, blocks: dict[str, list[RenderedRequest]], d
             except ProcessEnded:
                 continue
             finally:
-                actor._process.engine.close()
+                actor.engine.close()
     raise AssertionError("they died for ever")
 
 
@@ -559,7 +533,7 @@ def score_once(ledger: Ledger, work: str, requests: list[RenderedRequest], remem
     try:
         return actor.score(work, requests)
     finally:
-        actor._process.engine.close()
+        actor.engine.close()
 
 
 def test_what_a_store_answers_shows_nothing_of_the_engine() -> None:
@@ -590,20 +564,20 @@ def test_only_what_the_engine_did_is_an_answer() -> None:
         ((replace(SCORED, from_store=True),), False),
         ((), False),
     ]
-    for scores, is_answer in cases:
-        assert _is_answer(scores) is is_answer
+    actor = Actor(Ledger(3), None)
+    actor.engine.close()
+    assert [actor.is_answer(scores) for scores, _ in cases] == [is_answer for _, is_answer in cases]
 
 
 # A policy.
 
 
-class Drawer(PolicyActor):
+class Drawer(PolicyActor, WithoutRay):
     """A policy's actor without Ray."""
 
     def __init__(self, ledger: Ledger) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(policy_actor, "EngineProcess", functools.partial(Process, holder="actor-1"))
-            super().__init__(resolve_policy(PolicySettings(policy="tiny-policy")), fake_engine(), ledger)
+        self._holder = "actor-1"
+        super().__init__(resolve_policy(PolicySettings(policy="tiny-policy")), fake_engine(), ledger)
 
 
 def test_prompts_that_kill_a_policy_are_found_though_they_are_neighbours() -> None:
@@ -623,7 +597,7 @@ class Noisy(Actor):
 
     def __init__(self, ledger: Ledger, moved: float, die_after: int | None = None) -> None:
         super().__init__(ledger, die_after)
-        engine = self._process.engine
+        engine = self.engine
         scorer = scorer_of(scalar_model(), engine)
         assert isinstance(scorer, HeadScorer)
         self._measured = scorer
@@ -645,7 +619,7 @@ def test_one_in_so_many_requests_is_asked_again_and_the_largest_difference_noted
     for first in range(0, 2 * among, 100):
         requests = block(*range(100 + first, 200 + first))
         actor.measure_noise(f"part-{first}", requests, actor.score(f"part-{first}", requests))
-    actor._process.engine.close()
+    actor.engine.close()
     assert actor.asked == [[100 + index] for index in range(0, among, batch_actor._ONE_IN)]
     noise = ledger.engine_starts().noise
     assert noise is not None
@@ -660,7 +634,7 @@ def test_what_the_engine_hasnt_answered_is_no_measure() -> None:
     stored = (Score(Status.SCORED, reward=1.0, from_store=True),)
     failed = (Score.failed(Reason.ENGINE_TIMEOUT),)
     actor.measure_noise("part-1", requests, [stored, failed, (Score.rejected(Reason.TOO_LONG),)])
-    actor._process.engine.close()
+    actor.engine.close()
     assert (actor.asked, ledger.engine_starts().noise) == ([], None)
 
 
@@ -671,7 +645,7 @@ def test_an_engine_that_dies_of_being_asked_again_leaves_the_block_innocent() ->
     scores = actor.score("part-1", requests)
     with pytest.raises(ProcessEnded):
         actor.measure_noise("part-1", requests, scores)
-    actor._process.engine.close()
+    actor.engine.close()
     assert ledger.deaths("part-1") == 0
     assert ledger.deaths("part-1/again") == 1
 
