@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
+from operator import methodcaller
 from typing import Protocol, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
@@ -32,7 +32,7 @@ class Scoring(Protocol):
     """What an endpoint needs of a model: replicas of an `OnlineScorer`, in this process or on a cluster."""
 
     async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
-        """The answer of a replica, whole."""
+        """The answer of a replica, whole. `call` calls a method of the scorer; it is pickled on its way."""
 
     def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
         """See `OnlineScorer.stream`."""
@@ -63,7 +63,8 @@ class ServedModel:
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
         with self.budget.reserve(work_of(self.model.family, requests), self.limits):
-            results = await self._await_answer(self.scoring.answer(partial(OnlineScorer.score, requests=requests)))
+            call = methodcaller("score", requests)
+            results: list[RequestScores] = await self._await_answer(self.scoring.answer(call))
         self.meters.count_scores(self.name, [score for result in results for score in result.scores])
         return results
 
@@ -84,7 +85,8 @@ class ServedModel:
         if len(requests) < len(prompts):
             self._check_questions(0)
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
-            outputs = await self._await_answer(self.scoring.answer(partial(OnlineScorer.read, prompts=prompts)))
+            call = methodcaller("read", prompts)
+            outputs: list[RawOutputs] = await self._await_answer(self.scoring.answer(call))
         self.meters.count_scores(self.name, [output.score for output in outputs])
         return outputs
 
@@ -92,9 +94,8 @@ class ServedModel:
         """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
         self._check_principles([request])
         with self.budget.reserve(work_of_texts(request, sampling.n), self.limits):
-            written = await self._await_answer(
-                self.scoring.answer(partial(OnlineScorer.write, request=request, sampling=sampling))
-            )
+            call = methodcaller("write", request, sampling)
+            written: list[JudgeText] | Reason = await self._await_answer(self.scoring.answer(call))
         if not isinstance(written, Reason):
             # The prompt is read once for all texts, so its tokens count once.
             self.meters.count_tokens(
