@@ -21,7 +21,6 @@ import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import fields
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,7 +30,6 @@ from actors.engine import fork_server
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import (
     check_adapter_precision,
-    check_arguments,
     check_installed,
     cpu_shares,
     engine_arguments,
@@ -151,7 +149,6 @@ class VllmEngine(Engine):
         Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
         if the model can't be started.
         """
-        check_arguments(settings.engine_args, {field.name for field in fields(AsyncEngineArgs)})
         check_installed(settings)  # here, too: the machine of the command may have no vLLM to look at
         rank = None if adapter is None else adapter.rank
         arguments = engine_arguments(

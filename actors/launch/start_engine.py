@@ -1,7 +1,6 @@
 """Which engine a model runs on."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from actors.checkpoint.checkpoint_files import Adapter, locate
 from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault, Faults
@@ -10,10 +9,6 @@ from actors.errors import EngineError
 from actors.reward_model import RewardModel
 from actors.settings.replica import EngineSettings
 from actors.timeline import mark
-
-if TYPE_CHECKING:
-    from actors.launch.placement import Placement
-
 
 Report = Callable[[str], object]
 """Called with the name of each step of an engine's start, as it begins."""
@@ -31,11 +26,17 @@ def start_engine(
             return _fake_engine(model, settings, **settings.engine_args)
         except (TypeError, ValueError) as error:
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
+    adapter = Adapter.find(model.adapter) if model.adapter else None
     model.family.register()
     report("importing vLLM")
     mark("import of vLLM")
     from actors.engine.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
 
+    placement = None
+    if settings.pipeline_parallel > 1:  # without Ray, all stages are on this machine
+        from actors.launch.placement import place
+
+        placement = place(settings)
     report(f"loading {model.model}")
     mark("vLLM's configuration, and the look at the model's class")
     return VllmEngine(
@@ -46,19 +47,10 @@ def start_engine(
         max_model_len=model.context,
         settings=settings,
         hf_overrides=model.overrides,
-        adapter=Adapter.find(model.adapter) if model.adapter else None,
-        placement=_placement(settings),
+        adapter=adapter,
+        placement=placement,
         online=online,
     )
-
-
-def _placement(settings: EngineSettings) -> "Placement | None":
-    """The placement group of an engine of several pipeline stages; without Ray, all stages are on this machine."""
-    if settings.pipeline_parallel == 1:
-        return None
-    from actors.launch.placement import place
-
-    return place(settings)
 
 
 def _fake_engine(

@@ -13,7 +13,6 @@ from actors.contracts.family import Family, Rows
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError
 from actors.records import Prompt, Reason, RenderedRequest, Score
-from actors.scorers.one_pass import group_by_prefix
 
 T = TypeVar("T")
 
@@ -160,3 +159,23 @@ class HeadScorer(Scorer):
         if not reading.finite:
             return Score.failed(Reason.NOT_FINITE, tokens)
         return replace(Score.scored(reading, tokens), cached_tokens=sum(answer.cached for answer in answers))
+
+
+def group_by_prefix(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
+    """Cut prompts into runs in which each is the beginning of the next. A run is one forward pass, of its last prompt.
+
+    In a causal model a prompt's outputs are also those at its place in a longer prompt. A conversation whose n turns are all
+    judged is then one pass over its tokens instead of n passes, whose lengths add up to about n / 2 times as many. Token ids
+    alone decide, so prompts of a template that changes an earlier turn when a later one follows share nothing.
+
+    The order stays, and only neighbours are compared: a conversation's prompts follow each other, each longer than the last.
+    """
+    runs: list[list[Prompt]] = []
+    for prompt in prompts:
+        last = runs[-1][-1].ids if runs else ()
+        # An empty prompt begins no other: there is no token to read it at.
+        if len(last) > 0 and prompt.ids[: len(last)] == last:
+            runs[-1].append(prompt)
+        else:
+            runs.append([prompt])
+    return runs

@@ -36,7 +36,7 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         if remember is not None:
             # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it:
             # what is remembered may have grown in between.
-            self._score_block = remember(self._scorer.score_block, self.warn)
+            self._score_block = remember(self._scorer.score_block, lambda warning: self._call("warn", warning))
         self._measured = self._scorer if isinstance(self._scorer, HeadScorer) and not is_fake else None
         self._places = itertools.count()
         self._noises: list[BatchNoise] = []
@@ -66,7 +66,7 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         repeated = [score.reward for scores_again in results for score in scores_again]
         self._noises += filter(None, [noise_between(rewards, repeated)])
         if (noise := largest_noise(self._noises)) is not None:
-            self.note_noise(noise)
+            self._call("note_noise", self._holder, noise)
 
     def compute(self, items: Sequence[RenderedRequest]) -> list[Scores]:
         return self._score_block(items)

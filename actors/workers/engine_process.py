@@ -16,7 +16,6 @@ import ray
 from actors.engine.protocol import Engine
 from actors.errors import AssayError, EngineDead
 from actors.launch.start_engine import Report
-from actors.scorers.batch_noise import BatchNoise
 from actors.timeline import mark
 from actors.workers.crash_ledger import SUSPECT, name_item
 
@@ -78,13 +77,6 @@ class EngineProcess(ABC, Generic[Item, Result]):
                 return self._enter(work, items, compute)
         with self._gate.exclude_others():
             return self._one_by_one(work, items, compute)
-
-    def note_noise(self, noise: BatchNoise) -> None:
-        self._call("note_noise", self._holder, noise)
-
-    def warn(self, text: str) -> None:
-        """Have the driver tell the user something, once however often it is said."""
-        self._call("warn", text)
 
     def _one_by_one(self, work: str, items: Sequence[Item], compute: Compute[Item, Result]) -> list[Result]:
         """Each item by itself, from the first without a result: a suspect block whose killer has to be found."""

@@ -159,10 +159,12 @@ def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -
     assert Judged().scores(boxing, reply) == scores
 
 
-def test_another_seed_draws_others(judged: Judged) -> None:
+def test_another_seed_draws_others_and_shows_lists_in_another_order(judged: Judged) -> None:
     for seed in (0, 1):
         judged.scores(judge("genrm-boxed", votes=8, seed=seed), lambda ids, _: boxed(ids, dict.fromkeys(ids, 3)))
     assert len({sampling.seed for _, sampling in judged.asked}) == 16
+    lists = [prompts(judge("reward-anything", seed=seed), 6) for seed in range(4)]
+    assert len({tuple(prompt.response_positions for prompt in shown) for shown in lists}) == 4
 
 
 def test_a_single_judgement_is_asked_as_the_card_or_the_user_says(judged: Judged) -> None:
@@ -179,20 +181,18 @@ def test_a_response_alone_is_graded_without_a_ranking(judged: Judged) -> None:
     assert (score.reward, score.scores) == (4.0, {"score": 4.0, "judgements": 1.0})
 
 
-def test_greedy_votes_that_would_all_be_the_same_are_refused() -> None:
+def test_settings_that_dont_fit_a_judge_are_refused() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("genrm-boxed", {"votes": 3, "temperature": 0}, "--votes 3 at --temperature 0 would all be the same"),
+        ("genrm-principle", {"votes": 2, "temperature": 0}, "--votes 2 at --temperature 0"),
+        ("reward-anything", {"pairs": "active"}, "--pairs active: reward-anything doesn't compare two responses at a time"),
+        ("genrm-principle", {"aggregate": "win-rate"}, "--aggregate win-rate: genrm-principle doesn't compare responses"),
+    ]
+    for family, settings, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            judge(family, **settings)
     assert judge("genrm-boxed", votes=2, temperature=0).votes == 2
-    with pytest.raises(SettingsError, match="--votes 3 at --temperature 0 would all be the same"):
-        judge("genrm-boxed", votes=3, temperature=0)
-    with pytest.raises(SettingsError, match="--votes 2 at --temperature 0"):
-        judge("genrm-principle", votes=2, temperature=0)
     assert judge("reward-anything", votes=5, temperature=0).votes == 5, "they have orders of their own"
-
-
-def test_pairs_and_comparisons_are_for_those_who_compare() -> None:
-    with pytest.raises(SettingsError, match="--pairs active: reward-anything doesn't compare two responses at a time"):
-        judge("reward-anything", pairs="active")
-    with pytest.raises(SettingsError, match="--aggregate win-rate: genrm-principle doesn't compare responses"):
-        judge("genrm-principle", aggregate="win-rate")
 
 
 # Several responses.
@@ -257,13 +257,6 @@ def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged
     again = Judged()
     again.scores(listing, reply, 3)
     assert again.shown == orders
-
-
-def test_another_seed_shows_lists_in_another_order() -> None:
-    orders = {
-        tuple(prompt.response_positions for prompt in prompts(judge("reward-anything", seed=seed), 6)) for seed in range(4)
-    }
-    assert len(orders) == 4
 
 
 def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
@@ -409,11 +402,6 @@ def test_reasoning_that_the_template_opened_ends_at_its_own_mark() -> None:
         (alone,) = score(family, lambda ids, sampling: text, rendered)
         rewards.append(alone.reward or alone.reason)
     assert rewards == [4.0, Reason.TWO_VERDICTS, Reason.TWO_VERDICTS]
-
-
-def test_without_asking_again_once_is_enough(judged: Judged) -> None:
-    judged.scores(judge("genrm-boxed", reask=0), lambda ids, _: "?")
-    assert len(judged.asked) == 1
 
 
 def test_what_was_cut_off_isnt_read_even_if_there_is_a_verdict(judged: Judged) -> None:

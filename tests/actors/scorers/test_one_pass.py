@@ -20,8 +20,7 @@ from actors.engine.protocol import Engine, Pooled
 from actors.errors import EngineError
 from actors.records import Prompt, Reason, RenderedRequest, Score, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.head_scorer import HeadScorer
-from actors.scorers.one_pass import group_by_prefix
+from actors.scorers.head_scorer import HeadScorer, group_by_prefix
 from tests.support.engines import ask, ask_all, request_count, until
 from tests.support.models import SCALAR, assistant, built_in_engine, renderer, request, reward_model, user, write_model
 
