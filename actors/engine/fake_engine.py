@@ -78,7 +78,8 @@ class FakeEngine(Engine):
         """
         super().__init__()
         self._labels = labels
-        self._max_model_len = max_model_len
+        self.max_model_len = max_model_len
+        self.runner = "fake"
         self._vocabulary = vocabulary
         self._latency_s = latency_s
         self._faults = faults or Faults()
@@ -87,20 +88,12 @@ class FakeEngine(Engine):
         self._answered = 0
         self._admission = Admission(max_in_flight, request_timeout_s)
 
-    @property
-    def max_model_len(self) -> int:
-        return self._max_model_len
-
-    @property
-    def runner(self) -> str:
-        return "fake"
-
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """Made-up outputs at each position, made of the tokens up to there alone."""
         read = positions(ids, at, self._every_position)
-        fault = self._check_prompt(ids, longest=self._max_model_len)
+        fault = self._check_prompt(ids, longest=self.max_model_len)
         if self._latency_s or fault is FakeFault.HANG:  # other prompts never wait: a block of them is one turn of the loop
             async with self._admission.place():
                 await self._work(fault)
@@ -179,9 +172,9 @@ class FakeEngine(Engine):
         """A sample as it grows, word by word; a word is a token."""
         if sampling.max_tokens < 1:
             raise EngineError("at least one token must be allowed")
-        fault = self._check_prompt(ids, longest=self._max_model_len - 1)
+        fault = self._check_prompt(ids, longest=self.max_model_len - 1)
         words = re.findall(r"\s*\S+", self._reply(ids, sampling, number))
-        room = min(sampling.max_tokens, self._max_model_len - len(ids))
+        room = min(sampling.max_tokens, self.max_model_len - len(ids))
         for length in range(1, min(len(words), room) + 1):
             await self._work(fault)
             text = "".join(words[:length])

@@ -109,18 +109,13 @@ class Engine(ABC):
     Whoever cancels a coroutine gives up on its request.
     """
 
+    max_model_len: int
+    """The longest prompt in tokens, including what is generated."""
+    runner: str
+    """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
+
     def __init__(self) -> None:
         self._thread = LoopThread("engine")
-
-    @property
-    @abstractmethod
-    def max_model_len(self) -> int:
-        """The longest prompt in tokens, including what is generated."""
-
-    @property
-    @abstractmethod
-    def runner(self) -> str:
-        """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""

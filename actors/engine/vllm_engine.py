@@ -219,7 +219,8 @@ class VllmEngine(Engine):
         places = self._settings.max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
         self._admission = Admission(places, self._settings.request_timeout_s or self._task.deadline_s)
         model = self._engine.vllm_config.model_config
-        self._max_model_len = int(model.max_model_len)
+        self.max_model_len = int(model.max_model_len)
+        self.runner = "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
         self._vocabulary = int(model.get_vocab_size())
         self._processes = tuple(getattr(self._engine.engine_core.resources.engine_manager, "processes", ()))
         self._watcher = asyncio.create_task(self._watch())
@@ -233,14 +234,6 @@ class VllmEngine(Engine):
                 raise
             except Exception as error:
                 raise EngineError(f"the adapter {lora.path} can't be loaded: {_root_message(error)}") from error
-
-    @property
-    def max_model_len(self) -> int:
-        return self._max_model_len
-
-    @property
-    def runner(self) -> str:
-        return "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
 
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
