@@ -6,6 +6,7 @@ module with a `FAMILY` in it (`actors/contracts/family.py` says what it holds), 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
@@ -62,7 +63,7 @@ class RewardModel:
     adapter: str | None = None
     """The folder of a LoRA adapter."""
 
-    @property
+    @cached_property
     def family(self) -> Family:
         """The family, with this model's settings."""
         family = families()[self.family_name].of_model(self.known_as).reading_by(self.read)

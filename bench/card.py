@@ -479,26 +479,26 @@ def measure_votes(name: str, place: Path) -> None:
         draw = Random(f"{way} {question}")
         return [draw.randrange(10, 900) for _ in range(length)]
 
-    async def generate(ids: list[int], seed: int, n: int, request: str) -> list[Any]:
+    async def generate(ids: list[int], seed: int, n: int) -> list[Any]:
         sampling = Sampling(max_tokens=tokens, n=n, temperature=0.6, top_p=0.95, seed=seed)
-        return list(await live.generate(ids, sampling, request))
+        return list(await live.generate(ids, sampling))
 
     async def at_once(question: int) -> list[Any]:
         ids = prompt("at once", question)
-        drawn = await asyncio.gather(*(generate(ids, vote, 1, f"a{question}-{vote}") for vote in range(votes)))
+        drawn = await asyncio.gather(*(generate(ids, vote, 1) for vote in range(votes)))
         return list(itertools.chain.from_iterable(drawn))
 
     async def in_one_request(question: int) -> list[Any]:
-        return await generate(prompt("one request", question), 0, votes, f"o{question}")
+        return await generate(prompt("one request", question), 0, votes)
 
     async def one_by_one(question: int) -> list[Any]:
         ids = prompt("one by one", question)
-        return [*itertools.chain.from_iterable([await generate(ids, v, 1, f"s{question}-{v}") for v in range(votes)])]
+        return [*itertools.chain.from_iterable([await generate(ids, v, 1) for v in range(votes)])]
 
     async def run(way: Callable[[int], Any]) -> list[Any]:
         return [*itertools.chain.from_iterable(await asyncio.gather(*map(way, range(questions))))]
 
-    live.submit(run(lambda question: generate(prompt("warm-up", question), 0, 1, f"w{question}"))).result()
+    live.submit(run(lambda question: generate(prompt("warm-up", question), 0, 1))).result()
     for title, way in {"all at once": at_once, "in one request": in_one_request, "one by one": one_by_one}.items():
         start = time.monotonic()
         generations = live.submit(run(way)).result()

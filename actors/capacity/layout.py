@@ -53,7 +53,6 @@ class Layout(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """All GPUs of the engine."""
         return self.tensor_parallel * self.pipeline_parallel
 
     def __str__(self) -> str:
@@ -73,12 +72,10 @@ class Need:
 
     @property
     def total(self) -> float:
-        """Everything that the GPU must hold, in bytes."""
         return self.weights + self.cache + self.activations + _OVERHEAD
 
     @property
     def fits(self) -> bool:
-        """Whether everything fits by this estimate."""
         return self.total <= self.room
 
     @property

@@ -79,7 +79,6 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
-        """`config.json`."""
         return _read_object(self.folder / "config.json")
 
     @property
@@ -226,7 +225,6 @@ class Checkpoint:
         return hashes
 
     def weight_files(self) -> list[Path]:
-        """The safetensors files that are here."""
         return sorted(self.folder.glob("*.safetensors"))
 
 

@@ -6,16 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from actors.errors import EngineDead, EngineError, EngineTimeout
+from actors.errors import EngineDead, EngineTimeout
 
 
 @dataclass(eq=False, slots=True)
 class _Ticket:
     """One request, from its arrival to its answer. `cancel` ends the block of `scope`."""
 
-    request_id: str
     scope: asyncio.Timeout
-    aborted: bool = False
     ahead: int = 0
     """Requests inside that were admitted earlier and hadn't ended when this one's current deadline was set."""
     alarm: asyncio.TimerHandle | None = None
@@ -42,19 +40,18 @@ class Admission:
 
     @property
     def request_count(self) -> int:
-        """Requests that wait or are inside."""
         return len(self._tickets)
 
     @asynccontextmanager
-    async def place(self, request_id: str) -> AsyncIterator[None]:
+    async def place(self) -> AsyncIterator[None]:
         """A place for the duration of the block, which is cancelled when the request times out.
 
-        Raises `EngineTimeout` past the deadline, `EngineError` after an `abort`, `EngineDead` once the engine is dead.
+        Raises `EngineTimeout` past the deadline, `EngineDead` once the engine is dead.
         """
         self.check()
         try:
             async with asyncio.timeout(None) as scope:
-                ticket = _Ticket(request_id, scope)
+                ticket = _Ticket(scope)
                 self._tickets.add(ticket)
                 try:
                     async with self._free:
@@ -67,9 +64,7 @@ class Admission:
             if not scope.expired():  # a TimeoutError from inside the block, not our cancellation
                 raise
             self.check()
-            if ticket.aborted:
-                raise EngineError(f"request {request_id} was aborted") from None
-            raise EngineTimeout(f"request {request_id} took longer than {self._deadline_s:g} s") from None
+            raise EngineTimeout(f"a request took longer than {self._deadline_s:g} s") from None
 
     @contextmanager
     def _with_deadline(self, ticket: _Ticket) -> Iterator[None]:
@@ -105,13 +100,6 @@ class Admission:
         del self._inside[ticket]
         ticket.cancel()
 
-    def abort(self, request_id: str) -> None:
-        """End the block of a request; unknown ids are fine."""
-        for ticket in self._tickets:
-            if ticket.request_id == request_id:
-                ticket.aborted = True
-                ticket.cancel()
-
     def die(self, cause: str) -> EngineDead:
         """Admit no more requests, and end every block. Only the first cause is kept."""
         if self._cause_of_death is None:
@@ -121,7 +109,6 @@ class Admission:
         return self._dead_error()
 
     def check(self) -> None:
-        """Raises `EngineDead` if the engine is dead."""
         if self._cause_of_death is not None:
             raise self._dead_error()
 

@@ -42,20 +42,20 @@ OURS = {
 }
 """Arguments that Assay sets, and why or where."""
 
-
-SPARE_ADAPTERS = 1
-"""Places for LoRA adapters that stay empty on a CPU. There, vLLM 0.29 to 0.32 reads the last place for a request without an
-adapter when its batch holds one with (vLLM pull request 48421), and an empty place changes nothing."""
-
-
 FAKE_ARGUMENTS = {"at": "dict[str, str]", "die_after": "int | None", "latency_s": "float"}
 """What the fake engine takes: faults to inject."""
 
 ONE_AT_A_TIME = {"max_num_seqs": 1, "enable_prefix_caching": False}
 """A deterministic engine's arguments on a CPU, whose matrix products add up in another order beside other prompts."""
 
-_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false", "None": "null"}
-"""Annotations of plain values, in words. Values of others are vLLM's own to check."""
+_KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "int": ("a whole number", (int,)),
+    "float": ("a number", (int, float)),
+    "str": ("text", (str,)),
+    "bool": ("true or false", (bool,)),
+    "None": ("null", (type(None),)),
+}
+"""Annotations of plain values, in words, and their types. Values of others are vLLM's own to check."""
 _CLASSES = frozenset({"EngineArgs", "AsyncEngineArgs"})
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The values of `max_lora_rank` that vLLM allows; an adapter of another rank takes the next larger one."""
@@ -84,23 +84,17 @@ def check_arguments(user: Mapping[str, Any], supported: Set[str]) -> None:
 def check_installed(settings: EngineSettings) -> None:
     """Check names and values before an engine starts: vLLM's by its source, if it is here, as its import takes seconds.
 
-    Raises `SettingsError`.
+    Raises `SettingsError`. vLLM's own messages for a wrong value name neither the argument nor what it must be.
     """
-    if not settings.engine_args:
-        return
     if not settings.is_vllm:
-        _check_fake(settings.engine_args)
-    elif (source := _installed_source()) is not None:
+        for name in settings.engine_args:
+            if name not in FAKE_ARGUMENTS:
+                raise SettingsError(f"engine_args holds {name!r}, and the fake engine takes {', '.join(FAKE_ARGUMENTS)}")
+        _check_values(settings.engine_args, FAKE_ARGUMENTS)
+    elif settings.engine_args and (source := _installed_source()) is not None:
         annotations = fields_in(source.read_text(encoding="utf-8"))
         check_arguments(settings.engine_args, annotations.keys())
         _check_values(settings.engine_args, annotations)
-
-
-def _check_fake(user: Mapping[str, Any]) -> None:
-    for name in user:
-        if name not in FAKE_ARGUMENTS:
-            raise SettingsError(f"engine_args holds {name!r}, and the fake engine takes {', '.join(FAKE_ARGUMENTS)}")
-    _check_values(user, FAKE_ARGUMENTS)
 
 
 def _check_values(user: Mapping[str, Any], annotations: Mapping[str, str]) -> None:
@@ -108,13 +102,12 @@ def _check_values(user: Mapping[str, Any], annotations: Mapping[str, str]) -> No
     for name, value in user.items():
         kinds = annotations[name].split(" | ")
         if _KINDS.keys() >= set(kinds) and not any(_is_of(value, kind) for kind in kinds):
-            allowed = " or ".join(_KINDS[kind] for kind in kinds)
+            allowed = " or ".join(_KINDS[kind][0] for kind in kinds)
             raise SettingsError(f"engine_args: {name} = {value!r} must be {allowed}")
 
 
 def _is_of(value: object, kind: str) -> bool:
-    types: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "None": (type(None),)}
-    return isinstance(value, bool) if kind == "bool" else isinstance(value, types[kind]) and not isinstance(value, bool)
+    return isinstance(value, _KINDS[kind][1]) and isinstance(value, bool) == (kind == "bool")
 
 
 def fields_in(source: str) -> dict[str, str]:
@@ -127,9 +120,7 @@ def fields_in(source: str) -> dict[str, str]:
 
 def _installed_source() -> Path | None:
     vllm = importlib.util.find_spec("vllm")
-    places = vllm.submodule_search_locations if vllm is not None else None
-    files = [Path(place, "engine", "arg_utils.py") for place in places or ()]
-    return next((file for file in files if file.exists()), None)
+    return None if vllm is None or vllm.origin is None else Path(vllm.origin).with_name("engine") / "arg_utils.py"
 
 
 def check_adapter_precision(precision: str, *, on_cpu: bool) -> None:
@@ -185,8 +176,6 @@ def engine_arguments(
                 f"a deterministic engine on a CPU sets {' and '.join(conflicts)} itself: leave it out of engine_args"
             )
         arguments |= ONE_AT_A_TIME
-    if on_cpu and arguments.get("enable_lora"):
-        arguments["max_loras"] = arguments.get("max_loras", 1) + SPARE_ADAPTERS
     return arguments | {
         "runner": "pooling" if task.pools else "generate",
         "convert": "classify" if task.pools else "auto",

@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+
+from actors.engine.vllm_environment import variables
 
 _CONFIG_VARIABLE = "VLLM_LOGGING_CONFIG_PATH"
 _SOCKETS_VARIABLE = "VLLM_RPC_BASE_PATH"
@@ -41,26 +43,18 @@ class EngineFolder:
         config["loggers"]["vllm"]["handlers"].append("last_words")
         self._config.write_text(json.dumps(config))
 
-    @contextmanager
-    def in_use(self, *, sockets: bool) -> Iterator[None]:
+    def in_use(self, *, sockets: bool) -> AbstractContextManager[None]:
         """Let processes that are started in this block use the folder.
 
         `sockets`: for their sockets, too, of which each engine would leave three in the temporary folder. Not for processes
         on other nodes, to which vLLM sends the variable and where the folder isn't.
         """
-        variables = {}
+        values = {}
         if os.environ.get("VLLM_CONFIGURE_LOGGING") != "0":
-            variables[_CONFIG_VARIABLE] = str(self._config)
+            values[_CONFIG_VARIABLE] = str(self._config)
         if sockets and len(os.fsencode(self._path)) <= _LONGEST_PATH:
-            variables[_SOCKETS_VARIABLE] = str(self._path)
-        # The user's count more.
-        variables = {name: value for name, value in variables.items() if name not in os.environ}
-        os.environ.update(variables)
-        try:
-            yield
-        finally:
-            for name in variables:
-                del os.environ[name]
+            values[_SOCKETS_VARIABLE] = str(self._path)
+        return variables(values)
 
     def read_error(self) -> str | None:
         """The first exception in the file, as its last line says it: later ones are its consequences in other processes."""
@@ -74,5 +68,4 @@ class EngineFolder:
         return next((line[:_LONGEST] for line in lines if line and not line.startswith(" ")), None)
 
     def delete(self) -> None:
-        """Delete the folder."""
         shutil.rmtree(self._path, ignore_errors=True)

@@ -10,20 +10,14 @@ import os
 import re
 import struct
 from array import array
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
 
 from actors.engine.admission import Admission
-from actors.engine.loop_thread import LoopThread
-from actors.engine.mailbox import Mailbox
-from actors.engine.protocol import Generation, Places, Pooled, Sampling, activation, positions
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, activation, positions
 from actors.errors import EngineDead, EngineError
-
-T = TypeVar("T")
 
 _WORDS = ("yes", "no", "good", "bad", "clear", "vague", "short", "long")
 _DIGEST_NUMBERS = 8  # a blake2b digest is eight 64-bit numbers
@@ -62,7 +56,7 @@ Reply = Callable[[Sequence[int], Sampling, int], str]
 IN_FLIGHT = 512  # prompts that it works on at a time
 
 
-class FakeEngine:
+class FakeEngine(Engine):
     """Made-up logits between -4 and 4, and made-up text, from a loop in a thread of its own like a real engine's."""
 
     def __init__(
@@ -82,8 +76,10 @@ class FakeEngine:
 
         `every_position` is what `Task.TOKEN_CLASSIFY` is to a real engine: that it reads anywhere, not at the end alone.
         """
+        super().__init__()
         self._labels = labels
-        self._max_model_len = max_model_len
+        self.max_model_len = max_model_len
+        self.runner = "fake"
         self._vocabulary = vocabulary
         self._latency_s = latency_s
         self._faults = faults or Faults()
@@ -91,38 +87,15 @@ class FakeEngine:
         self._every_position = every_position
         self._answered = 0
         self._admission = Admission(max_in_flight, request_timeout_s)
-        self._thread = LoopThread("fake-engine")
-
-    @property
-    def max_model_len(self) -> int:
-        """The longest prompt in tokens, including what is generated."""
-        return self._max_model_len
-
-    @property
-    def runner(self) -> str:
-        """Not one of vLLM's."""
-        return "fake"
-
-    @property
-    def request_count(self) -> int:
-        """How many requests wait or are worked on."""
-        return self._admission.request_count
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
-        return self._thread.submit(work)
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        """A head's made-up outputs at each of the positions `at`, or at the last: made of the tokens up to there alone.
-
-        Raises `EngineError` if the engine refuses the prompt, or can't read there.
-        """
+        """Made-up outputs at each position, made of the tokens up to there alone."""
         read = positions(ids, at, self._every_position)
-        fault = self._check_prompt(ids, longest=self._max_model_len)
+        fault = self._check_prompt(ids, longest=self.max_model_len)
         if self._latency_s or fault is FakeFault.HANG:  # other prompts never wait: a block of them is one turn of the loop
-            async with self._admission.place(request_id):
+            async with self._admission.place():
                 await self._work(fault)
         rows = [self._row(ids[: position + 1]) for position in read]
         return Pooled(tuple(map(activation, rows) if activated else rows), 0, len(ids))
@@ -133,46 +106,28 @@ class FakeEngine:
             return (math.nan,) * self._labels
         return _logits(_key(ids), self._labels)
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
-        """`sampling.n` samples."""
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
         if sampling.n > 1 and not sampling.temperature:
             raise EngineError("greedy samples would all be the same")
         samples = []
-        async with self._admission.place(request_id):
+        async with self._admission.place():
             for number in range(sampling.n):
                 async with aclosing(self._states(ids, sampling, number)) as states:
                     samples.append([state async for state in states][-1])
         return tuple(samples)
 
-    async def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
-        """The text as it grows, read from the caller's loop; closing the iterator aborts the request."""
-        if sampling.n != 1:
-            raise EngineError(f"a stream is one sample, not {sampling.n}")
-        mailbox: Mailbox[Generation] = Mailbox()
-
-        async def fill() -> None:
-            async with self._admission.place(request_id), aclosing(self._states(ids, sampling, 0)) as states:
-                async for state in states:
-                    mailbox.put(state)
-
-        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as states:
+    async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
+        async with self._admission.place(), aclosing(self._states(ids, sampling, 0)) as states:
             async for state in states:
                 yield state
 
-    async def abort(self, request_id: str) -> None:
-        """Give up on a request, which fails with `EngineError`; unknown ids are fine."""
-        self._admission.abort(request_id)
-
     async def health(self) -> None:
-        """Returns if the engine can work, raises `EngineDead` if it can't."""
         self._admission.check()
 
     def kill(self) -> None:
-        """The engine dies, with all that it holds."""
         self.submit(self._die("it was killed")).result()
 
     def close(self) -> None:
-        """Stop the engine. Safe to call twice."""
         try:
             self.submit(self._die("it was closed")).result()
         except EngineDead:
@@ -211,16 +166,15 @@ class FakeEngine:
         return next((at[token] for token in ids if token in at), None) if at else None
 
     async def _work(self, fault: FakeFault | None) -> None:
-        """Take the time that an answer takes."""
         await asyncio.sleep(math.inf if fault is FakeFault.HANG else self._latency_s)
 
     async def _states(self, ids: Sequence[int], sampling: Sampling, number: int) -> AsyncGenerator[Generation, None]:
         """A sample as it grows, word by word; a word is a token."""
         if sampling.max_tokens < 1:
             raise EngineError("at least one token must be allowed")
-        fault = self._check_prompt(ids, longest=self._max_model_len - 1)
+        fault = self._check_prompt(ids, longest=self.max_model_len - 1)
         words = re.findall(r"\s*\S+", self._reply(ids, sampling, number))
-        room = min(sampling.max_tokens, self._max_model_len - len(ids))
+        room = min(sampling.max_tokens, self.max_model_len - len(ids))
         for length in range(1, min(len(words), room) + 1):
             await self._work(fault)
             text = "".join(words[:length])

@@ -24,7 +24,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
 from multiprocessing import context, popen_forkserver, reduction, resource_tracker, spawn, util
 from multiprocessing.forkserver import ForkServer, _forkserver, read_signed
@@ -91,18 +92,13 @@ class _Server(ForkServer):
         assert self._forkserver_pid is not None
         return self._forkserver_pid
 
-    @property
-    def address(self) -> str:
-        return self._forkserver_address
 
-
-class _SharedServer(ForkServer):
+class _SharedServer(_Server):
     """A server that another process has started."""
 
     def __init__(self, pid: int, address: str) -> None:
         super().__init__()
-        self.pid = pid
-        self._forkserver_address = self.address = address
+        self._forkserver_pid, self._forkserver_address = pid, address
         # The protocol sends this descriptor along. Closing a server's real one ends it; this one is a dummy.
         self._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
 
@@ -129,9 +125,8 @@ def share() -> str:
         return "0"
     if not _is_cpu_build():
         return ""  # importing vLLM fixes which GPUs are visible, and these differ from actor to actor
-    with _silence():  # warnings of the import don't belong into this command's output
-        server = _find_server()
-    return f"{server.pid}:{server.address}"
+    server = _find_server()
+    return f"{server.pid}:{server._forkserver_address}"
 
 
 def actor_environment() -> dict[str, str]:
@@ -140,25 +135,7 @@ def actor_environment() -> dict[str, str]:
     return {ACTOR: "1"} if address and _is_running(pid) else {}
 
 
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Redirect standard output and error to /dev/null for processes that are started inside."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    outputs = {number: os.dup(number) for number in (1, 2)}
-    devnull = os.open(os.devnull, os.O_WRONLY)
-    try:
-        for number in outputs:
-            os.dup2(devnull, number)
-        yield
-    finally:
-        for number, output in outputs.items():
-            os.dup2(output, number)
-            os.close(output)
-        os.close(devnull)
-
-
-def _find_server() -> _Server | _SharedServer:
+def _find_server() -> _Server:
     """The server that `SWITCH` names, while it is alive; else this process's own, started unless it runs."""
     pid, _, address = os.environ.get(SWITCH, "").partition(":")
     if address and int(pid) != _SERVER._forkserver_pid and _is_running(pid):
@@ -205,7 +182,11 @@ class _Popen(popen_forkserver.Popen):
             raise EngineError(f"the process that engines are forked from has ended: {error}") from error
         # The forked process notices by this pipe that we have ended: so a copy of the writing end stays open as long as we
         # live, and is closed with the process object.
-        self.finalizer = util.Finalize(self, _close_all, (os.dup(writer), self.sentinel))
+        self.finalizer = util.Finalize(
+            self,
+            util.close_fds,  # type: ignore[attr-defined]
+            (os.dup(writer), self.sentinel),
+        )
         try:
             with open(writer, "wb", closefd=True) as pipe:
                 pipe.write(pickled.getbuffer())
@@ -278,32 +259,13 @@ CONTEXT = _Context()
 
 
 def call(function: Callable[[], Any]) -> Any:
-    """Run a function in a forked process and return its result. Raises `RuntimeError` with its error as text."""
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = ForkedProcess(target=_run_and_send, args=(sender, cloudpickle.dumps(function)))
-    process.start()
-    sender.close()
-    try:
-        result, failure = receiver.recv()
-    except EOFError:
-        process.join()
-        raise RuntimeError(f"the forked process ended with exit code {process.exitcode}") from None
-    finally:
-        receiver.close()
-        process.join()
-        process.close()
-    if failure is not None:
-        raise RuntimeError(failure)
-    return result
+    """Run a function in a forked process, and return its result or raise its error."""
+    with ProcessPoolExecutor(1, CONTEXT) as processes:
+        return processes.submit(_call_pickled, cloudpickle.dumps(function)).result()
 
 
-def _run_and_send(sender: Any, pickled: bytes) -> None:
-    result, failure = None, None
-    try:
-        result = cloudpickle.loads(pickled)()
-    except Exception as error:  # noqa: BLE001  (raised again by `call`)
-        failure = f"{type(error).__name__}: {error}"
-    sender.send((result, failure))
+def _call_pickled(function: bytes) -> Any:
+    return cloudpickle.loads(function)()
 
 
 def fork_worker(work: Callable[[Any], None], request: Any) -> None:
@@ -312,11 +274,6 @@ def fork_worker(work: Callable[[Any], None], request: Any) -> None:
         raise ConnectionError("there is no shared server")
     set_environment()  # before the fork, in which vLLM's logging follows the environment
     _ForkedWorker(target=work, args=(request,)).start()
-
-
-def _close_all(*descriptors: int) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)
 
 
 def _change_environment(target: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The protocol between Assay and an inference engine. One module implements it on vLLM, one fakes it.
+"""What Assay asks of an inference engine. One module implements it on vLLM, one fakes it.
 
 An engine owns an event loop in a thread of its own, where all its coroutines run. `submit` hands a coroutine over, so a
 block of a thousand prompts crosses threads once. `stream` is the exception: it is read from the caller's loop through a
@@ -6,12 +6,16 @@ mailbox of one item, and leaving it aborts the request.
 """
 
 import math
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from actors.engine.loop_thread import LoopThread
+from actors.engine.mailbox import Mailbox
 from actors.errors import EngineError
 
 T = TypeVar("T")
@@ -50,7 +54,7 @@ class Sampling:
     """How text is generated. `top_k` 0 samples from all tokens, and temperature 0 takes the likeliest.
 
     `verdict_ids` are token ids whose log-probability is returned at every position. `schema` is a JSON schema that the text
-    must meet, `adapter` the folder of a LoRA adapter. `keep_special` keeps special tokens in the text, except the last one.
+    must meet. `keep_special` keeps special tokens in the text, except the last one.
     """
 
     max_tokens: int
@@ -61,7 +65,6 @@ class Sampling:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     schema: str | None = None
-    adapter: str | None = None
     verdict_ids: tuple[int, ...] = ()
     keep_special: bool = False
 
@@ -100,33 +103,27 @@ class Generation:
     computed_tokens: int
 
 
-class ReservedGpus(Protocol):
-    """GPUs that are reserved for an engine until it gives them back: a placement group of Ray's."""
+class Engine(ABC):
+    """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs.
 
-    @property
-    def group(self) -> Any:
-        """The placement group, for vLLM's own workers."""
+    Whoever cancels a coroutine gives up on its request.
+    """
 
-    def release(self) -> None:
-        """Give the GPUs back."""
+    max_model_len: int
+    """The longest prompt in tokens, including what is generated."""
+    runner: str
+    """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
 
-
-class Engine(Protocol):
-    """A live model. Every coroutine raises `EngineDead` once the engine is gone, and within its deadline if it hangs."""
-
-    @property
-    def max_model_len(self) -> int:
-        """The longest prompt in tokens, including what is generated."""
-
-    @property
-    def runner(self) -> str:
-        """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
+    def __init__(self) -> None:
+        self._thread = LoopThread("engine")
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
+        return self._thread.submit(work)
 
+    @abstractmethod
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         """The head's raw outputs at some positions of `ids`, counted from 0, or at the last token alone.
 
@@ -136,18 +133,37 @@ class Engine(Protocol):
         the last token.
         """
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+    @abstractmethod
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
         """`sampling.n` samples."""
 
-    def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
-        """The text as it grows, read from the caller's loop; closing the iterator aborts the request."""
+    @abstractmethod
+    def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
+        """A sample each time that it has grown, on the engine's loop."""
 
-    async def abort(self, request_id: str) -> None:
-        """Give up on a request; unknown ids are fine."""
+    async def stream(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
+        """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
 
+        A reader slower than the model skips states of the text, never its end.
+        """
+        if sampling.n != 1:
+            raise EngineError(f"a stream is one sample, not {sampling.n}")
+        mailbox: Mailbox[Generation] = Mailbox()
+
+        async def fill() -> None:
+            async with aclosing(self.grow(ids, sampling)) as states:
+                async for state in states:
+                    mailbox.put(state)
+
+        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as states:
+            async for state in states:
+                yield state
+
+    @abstractmethod
     async def health(self) -> None:
         """Returns if the engine can work, raises `EngineDead` if it can't."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop the engine and its processes. Safe to call twice."""
 

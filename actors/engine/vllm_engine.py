@@ -14,34 +14,30 @@ below it, and AsyncLLM talks to it from our event loop. What it doesn't do by it
 
 import asyncio
 import gc
+import itertools
 import logging
 import multiprocessing
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
-from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
+from actors.checkpoint.checkpoint_files import Adapter
 from actors.engine import fork_server
 from actors.engine.admission import Admission
 from actors.engine.engine_arguments import (
-    SPARE_ADAPTERS,
     check_adapter_precision,
-    check_arguments,
     check_installed,
     cpu_shares,
     engine_arguments,
 )
 from actors.engine.engine_folder import EngineFolder
-from actors.engine.loop_thread import LoopThread
-from actors.engine.mailbox import Mailbox
 from actors.engine.process_reaper import ProcessReaper
-from actors.engine.protocol import Generation, Places, Pooled, ReservedGpus, Sampling, Task, positions
-from actors.engine.vllm_environment import set_environment
+from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling, Task, positions
+from actors.engine.vllm_environment import set_environment, variables
 from actors.errors import EngineDead, EngineError, EngineTimeout, SettingsError
 from actors.settings.replica import EngineSettings
 from actors.timeline import mark
@@ -66,8 +62,6 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 gc.enable()
 
-T = TypeVar("T")
-
 # Ray ends the processes below an actor before the actor itself. vLLM logs that with a traceback which only says that there
 # was an earlier error; whoever waits for an answer gets `EngineDead` with the cause, which the engine core logs as well.
 logging.getLogger("vllm.v1.engine.async_llm").addFilter(lambda record: "output_handler failed" not in record.getMessage())
@@ -80,7 +74,7 @@ if fork_server.enabled():
 
 WATCH_INTERVAL_S = 0.5
 PROBE_TIMEOUT_S = 30.0  # an engine core answers between two steps, and no step takes this long
-COLD_PROBE_TIMEOUT_S = 900.0  # but a first one that compiles, and an adapter that loads, may take many minutes
+COLD_PROBE_TIMEOUT_S = 900.0  # but a first one that compiles, or before it an adapter that loads, may take many minutes
 COLD_HEALTH_S = 10.0  # a health check of an engine at its first step returns after this, and doesn't wait for the step
 SHUTDOWN_TIMEOUT_S = 15.0  # workers on CPU take 5 s to leave
 _CPUS, _INVARIANT = "VLLM_CPU_OMP_THREADS_BIND", "VLLM_BATCH_INVARIANT"
@@ -122,19 +116,16 @@ def _variables(workers: int, deterministic: bool) -> Iterator[None]:
     values = (
         {_CPUS: cpu_shares(sorted(os.sched_getaffinity(0)), workers)} if on_cpu else {_INVARIANT: str(int(deterministic))}
     )
-    values = {name: value for name, value in values.items() if name not in os.environ}
-    if values.get(_INVARIANT) == "1":
-        core_processes.get_mp_context = lambda: multiprocessing.get_context("spawn")
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        core_processes.get_mp_context = context
-        for name in values:
-            del os.environ[name]
+    with variables(values):
+        if os.environ.get(_INVARIANT) == "1":
+            core_processes.get_mp_context = lambda: multiprocessing.get_context("spawn")
+        try:
+            yield
+        finally:
+            core_processes.get_mp_context = context
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """A reward model or a judge on vLLM: one thread of this process, and vLLM's own processes."""
 
     def __init__(
@@ -147,21 +138,21 @@ class VllmEngine:
         max_model_len: int | None,
         settings: EngineSettings,
         hf_overrides: Mapping[str, Any] | None = None,
-        adapter_rank: int | None = None,
-        placement: ReservedGpus | None = None,
+        adapter: Adapter | None = None,
+        placement: Any = None,
         online: bool = False,
     ) -> None:
-        """Returns when the engine is ready. `adapter_rank` makes room for LoRA adapters up to that rank.
+        """Returns when the engine is ready. A LoRA `adapter` is part of the model: all requests are computed with it.
 
-        The GPUs of a `placement` are released when the engine is closed.
+        A `placement` has GPUs as a placement group of Ray's, `group`, and a method `release`, which is called at the end.
 
         Raises `SettingsError` for an engine argument that can't be passed on, and `EngineError`, with vLLM's own message,
         if the model can't be started.
         """
-        check_arguments(settings.engine_args, {field.name for field in fields(AsyncEngineArgs)})
         check_installed(settings)  # here, too: the machine of the command may have no vLLM to look at
+        rank = None if adapter is None else adapter.rank
         arguments = engine_arguments(
-            task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=adapter_rank, placed=placement is not None
+            task, settings, on_cpu=current_platform.is_cpu(), adapter_rank=rank, placed=placement is not None
         ) | {
             "model": model_path,
             "revision": revision,
@@ -174,34 +165,40 @@ class VllmEngine:
             # where we want all and pick them, and a modules.json (sentence embeddings) asks for the mean of all positions.
             pooling_type = {"tok_pooling_type": "ALL"} if task.every_position else {"seq_pooling_type": "LAST"}
             arguments["pooler_config"] = PoolerConfig(task=task.value, use_activation=False, **pooling_type)
+        super().__init__()
+        self._settings = settings
         self._placement = placement
-        self._workers = settings.tensor_parallel * settings.pipeline_parallel
-        self._deterministic = settings.deterministic
         self._task = task
-        self._max_in_flight, self._deadline_s = settings.max_in_flight, settings.request_timeout_s or task.deadline_s
-        self._adapters: dict[str, LoRARequest] = {}
-        self._adapter_lock = asyncio.Lock()
+        # vLLM caches adapters by a number, which must be 1 or more.
+        self._lora = None if adapter is None else LoRARequest(str(adapter.folder), 1, str(adapter.folder))
+        self._ids = map(str, itertools.count())
         self._probe: asyncio.Task[None] | None = None
-        # The adapters, and None for the model, that haven't answered a request yet: their first may compile for minutes.
-        self._cold: set[str | None] = {None}
+        self._is_cold = True  # until the first answer, for which it may compile for minutes
         self._folder = EngineFolder(DEFAULT_LOGGING_CONFIG)
         self._reaper = ProcessReaper()
         self._closing = threading.Lock()
-        self._thread = LoopThread("vllm-engine")
         try:
-            self._thread.submit(self._start(arguments, online)).result()
+            self.submit(self._start(arguments, online)).result()
         except BaseException:
             self._clean_up()
             raise
+        if self._lora is not None:
+            # Here, where an error ends the run: at the first request it would be the reason of one row, and so of every row.
+            try:
+                self.submit(self._load_adapter(self._lora)).result()
+            except BaseException:
+                self.close()
+                raise
 
     async def _start(self, arguments: Mapping[str, Any], online: bool) -> None:
         # This blocks the loop, which has nothing else to do yet. AsyncLLM is created on the loop, because it starts its task
         # that listens to the engine core on the loop that runs then.
+        workers = self._settings.tensor_parallel * self._settings.pipeline_parallel
         try:
             with (
                 self._folder.in_use(sockets=arguments.get("distributed_executor_backend") != "ray"),
                 self._reaper.marking(),
-                _variables(self._workers, self._deterministic),
+                _variables(workers, self._settings.deterministic),
             ):
                 config = AsyncEngineArgs(**arguments).create_engine_config(_usage_context(online))
                 if config.lora_config is not None:
@@ -219,108 +216,69 @@ class VllmEngine:
         except Exception as error:
             cause = self._folder.read_error() or _root_message(error)
             raise EngineError(f"vLLM can't start {arguments['model']}: {cause}") from error
-        places = self._max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
-        self._admission = Admission(places, self._deadline_s)
+        places = self._settings.max_in_flight or self._engine.vllm_config.scheduler_config.max_num_seqs
+        self._admission = Admission(places, self._settings.request_timeout_s or self._task.deadline_s)
         model = self._engine.vllm_config.model_config
-        self._max_model_len = int(model.max_model_len)
+        self.max_model_len = int(model.max_model_len)
+        self.runner = "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
         self._vocabulary = int(model.get_vocab_size())
-        self._labels = _labels(model.hf_config, model.hf_text_config)
-        lora = self._engine.vllm_config.lora_config
-        self._most_adapters = lora.max_loras - SPARE_ADAPTERS if lora and current_platform.is_cpu() else None
         self._processes = tuple(getattr(self._engine.engine_core.resources.engine_manager, "processes", ()))
         self._watcher = asyncio.create_task(self._watch())
 
-    @property
-    def max_model_len(self) -> int:
-        """The longest prompt in tokens, including what is generated."""
-        return self._max_model_len
-
-    @property
-    def runner(self) -> str:
-        """vLLM's model runner: `V2` by default where Triton is installed, else `V1`."""
-        return "V2" if self._engine.vllm_config.use_v2_model_runner else "V1"
-
-    @property
-    def request_count(self) -> int:
-        """The number of requests that wait for vLLM or are inside it."""
-        return self._admission.request_count
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""
-        return self._thread.submit(work)
+    async def _load_adapter(self, lora: LoRARequest) -> None:
+        """Load the adapter before its first request: one that can't be read would kill the engine inside a request."""
+        async with self._admitted():
+            try:
+                await self._engine.add_lora(lora)
+            except EngineDeadError:
+                raise
+            except Exception as error:
+                raise EngineError(f"the adapter {lora.path} can't be loaded: {_root_message(error)}") from error
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        """See `Engine`. Outputs of another shape than the model's are an `EngineError`, too."""
         prompt = _checked_prompt(ids, self._vocabulary)
         every_position = self._task.every_position
         read = positions(ids, at, every_position)
         params = PoolingParams(task=self._task.value, use_activation=activated)
         params.skip_reading_prefix_cache = uncached or None  # None: as vLLM does it for the task
-        async with self._admitted(request_id):
-            output = await _last_output(self._engine.encode(prompt, params, request_id))
-        self._cold.discard(None)
+        async with self._admitted():
+            output = await _last_output(self._engine.encode(prompt, params, next(self._ids)))
+        self._is_cold = False
         if getattr(output, "error", None) is not None:
-            raise EngineError(f"vLLM failed request {request_id}: {output.error}")
+            raise EngineError(f"vLLM failed a request: {output.error}")
         data = output.outputs.data
         if not data.numel():  # an engine core that shuts down answers with an empty tensor
             raise self._shutdown_error()
-        expected = (len(ids), self._labels) if every_position else (self._labels,)
-        if data.shape != expected:
-            raise EngineError(f"the head's outputs should have the shape {expected}, and vLLM returned {tuple(data.shape)}")
+        if every_position and len(data) != len(ids):
+            raise EngineError(f"a prompt of {len(ids)} tokens should have as many outputs, and vLLM returned {len(data)}")
         # Only the rows that are read become Python numbers: a prompt may have a hundred thousand rows.
         rows = data[list(read)] if every_position else data.expand(len(read), -1)
         return Pooled(tuple(map(tuple, rows.tolist())), *_cached_and_computed(output))
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
-        """`sampling.n` samples."""
-        output = await _last_output(self._outputs(ids, sampling, request_id, RequestOutputKind.FINAL_ONLY))
-        samples = _samples(output)
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+        samples = _samples(await _last_output(self._outputs(ids, sampling, RequestOutputKind.FINAL_ONLY)))
         if len(samples) != sampling.n:
             raise EngineError(f"{sampling.n} samples were asked for, and vLLM returned {len(samples)}")
         return samples
 
-    async def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
-        """The text as it grows, read from the caller's loop; closing the iterator aborts the request.
-
-        A reader slower than the model skips states of the text, never its end.
-        """
-        if sampling.n != 1:
-            raise EngineError(f"a stream is one sample, not {sampling.n}")
-        mailbox: Mailbox[Any] = Mailbox()
-
-        async def fill() -> None:
-            async with aclosing(self._outputs(ids, sampling, request_id, RequestOutputKind.CUMULATIVE)) as outputs:
-                async for output in outputs:
-                    mailbox.put(output)
-
-        async with aclosing(mailbox.read_until_done(self.submit(fill()))) as outputs:
+    async def grow(self, ids: Sequence[int], sampling: Sampling) -> AsyncGenerator[Generation, None]:
+        async with aclosing(self._outputs(ids, sampling, RequestOutputKind.CUMULATIVE)) as outputs:
             async for output in outputs:
                 yield _samples(output)[0]
 
-    async def load_adapter(self, path: str) -> None:
-        """Load a LoRA adapter, which its first request would do else. Raises `EngineError` with vLLM's own message."""
-        async with self._admitted(f"adapter {path}"):
-            await self._load_adapter(path)
-
-    async def abort(self, request_id: str) -> None:
-        """Give up on a request, which fails with `EngineError`; unknown ids are fine."""
-        self._admission.abort(request_id)
-
     async def health(self) -> None:
-        """Returns if the engine core answers, raises `EngineDead` if it can't.
+        """See `Engine`. An engine that hasn't answered a request yet may be compiling.
 
-        An engine that hasn't answered a request yet may be compiling: then it returns after 10 s without an answer, and the
-        probe goes on until its own limit.
+        Then it returns after 10 s without an answer, and the probe goes on until its own limit.
         """
-        await self._check_core(COLD_HEALTH_S if self._cold else None)
+        await self._check_core(COLD_HEALTH_S if self._is_cold else None)
 
     def close(self) -> None:
-        """Stop the engine and its processes. Safe to call twice."""
         with self._closing:
             try:
-                self._thread.submit(self._stop()).result()
+                self.submit(self._stop()).result()
             except EngineDead:  # it was closed before
                 return
             try:
@@ -328,13 +286,13 @@ class VllmEngine:
                 self._engine.shutdown(timeout=SHUTDOWN_TIMEOUT_S)
             finally:
                 self._clean_up()
-                if self._placement is not None:
-                    self._placement.release()
 
     def _clean_up(self) -> None:
         self._thread.stop()
         self._reaper.release()
         self._folder.delete()
+        if self._placement is not None:
+            self._placement.release()
 
     async def _stop(self) -> None:
         self._watcher.cancel()
@@ -342,29 +300,26 @@ class VllmEngine:
         if self._engine.output_handler is not None:
             self._engine.output_handler.cancel()  # else it logs the end of the engine core as an error
 
-    async def _outputs(
-        self, ids: Sequence[int], sampling: Sampling, request_id: str, kind: RequestOutputKind
-    ) -> AsyncGenerator[Any, None]:
-        """vLLM's own outputs of a generation."""
+    async def _outputs(self, ids: Sequence[int], sampling: Sampling, kind: RequestOutputKind) -> AsyncGenerator[Any, None]:
         prompt = _checked_prompt(ids, self._vocabulary)
-        async with self._admitted(request_id):
+        async with self._admitted():
             params = _sampling_params(sampling, kind)
-            adapter = await self._load_adapter(sampling.adapter)
-            async with aclosing(self._engine.generate(prompt, params, request_id, lora_request=adapter)) as outputs:
+            outputs = self._engine.generate(prompt, params, next(self._ids), lora_request=self._lora)
+            async with aclosing(outputs):
                 async for output in outputs:
-                    self._cold -= {None, sampling.adapter}
+                    self._is_cold = False
                     for sample in output.outputs:
                         if sample.finish_reason == "abort":
                             raise self._shutdown_error()
                         if sample.finish_reason == "error":
-                            raise EngineError(f"vLLM failed request {request_id}")
+                            raise EngineError("vLLM failed a request")
                     yield output
 
     @asynccontextmanager
-    async def _admitted(self, request_id: str) -> AsyncIterator[None]:
+    async def _admitted(self) -> AsyncIterator[None]:
         """A place inside vLLM, with vLLM's errors turned into ours. vLLM aborts a request whose block is cancelled."""
         try:
-            async with self._admission.place(request_id):
+            async with self._admission.place():
                 yield
         except EngineTimeout:
             await self._check_core()  # raises `EngineDead` if it isn't one slow request, but an engine that hangs
@@ -375,7 +330,7 @@ class VllmEngine:
             raise self._declare_dead("its engine core failed") from error
         except Exception as error:
             self._admission.check()
-            raise EngineError(f"vLLM refused request {request_id}: {_root_message(error)}") from error
+            raise EngineError(f"vLLM refused a request: {_root_message(error)}") from error
 
     async def _watch(self) -> None:
         while True:
@@ -396,7 +351,7 @@ class VllmEngine:
 
     async def _probe_core(self) -> None:
         """Send one probe to the engine core, and declare it dead if it doesn't answer in time."""
-        limit_s = COLD_PROBE_TIMEOUT_S if self._cold else PROBE_TIMEOUT_S
+        limit_s = COLD_PROBE_TIMEOUT_S if self._is_cold else PROBE_TIMEOUT_S
         try:
             async with asyncio.timeout(limit_s):
                 await self._engine.engine_core.get_supported_tasks_async()
@@ -413,27 +368,6 @@ class VllmEngine:
         """Fail every request. Only the first cause counts, with what the processes had logged as an error by then."""
         logged = self._folder.read_error()
         return self._admission.die(cause if logged is None else f"{cause}: {logged}")
-
-    async def _load_adapter(self, path: str | None) -> LoRARequest | None:
-        """An adapter, loaded before its first request: one that can't be read would kill the engine inside a request."""
-        if path is None:
-            return None
-        async with self._adapter_lock:
-            if path not in self._adapters:
-                if len(self._adapters) == self._most_adapters:
-                    raise EngineError(f"more than {self._most_adapters} adapters on a CPU; set `max_loras` in engine_args")
-                # vLLM caches adapters by these numbers, which must be 1 or more, and none is ever given to another path.
-                adapter = LoRARequest(path, len(self._adapters) + 1, path)
-                self._cold.add(path)
-                try:
-                    await self._engine.add_lora(adapter)
-                except BaseException as error:
-                    self._cold.discard(path)
-                    if isinstance(error, EngineDeadError) or not isinstance(error, Exception):
-                        raise
-                    raise EngineError(f"the adapter {path} can't be loaded: {_root_message(error)}") from error
-                self._adapters[path] = adapter
-            return self._adapters[path]
 
 
 def _checked_prompt(ids: Sequence[int], vocabulary: int) -> TokensInput:
@@ -490,14 +424,6 @@ def _samples(output: Any) -> tuple[Generation, ...]:
 def _cached_and_computed(output: Any) -> tuple[int, int]:
     cached = output.num_cached_tokens or 0
     return cached, len(output.prompt_token_ids) - cached
-
-
-def _labels(config: Any, text_config: Any) -> int:
-    """How many outputs the head has. A head made of the language model's output rows isn't in the config as labels."""
-    rows = getattr(config, "classifier_from_token", None)
-    if rows:
-        return 1 if getattr(config, "method", None) == "from_2_way_softmax" else len(rows)
-    return int(text_config.num_labels)
 
 
 def _root_message(error: BaseException) -> str:

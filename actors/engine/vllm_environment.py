@@ -1,6 +1,8 @@
 """The environment variables of vLLM, which reads some of them when it is imported."""
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 
 def set_environment() -> None:
@@ -14,3 +16,15 @@ def set_environment() -> None:
     # of the built-in models by up to 0.013; with this, all are equal to transformers' float32 to 1e-4. No other precision is
     # affected.
     os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")
+
+
+@contextmanager
+def variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for the processes that are started in this block, but for those that the user has set."""
+    added = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]

@@ -50,7 +50,6 @@ class Placement:
     group: PlacementGroup
 
     def release(self) -> None:
-        """Give them back."""
         remove_placement_group(self.group)
 
 
@@ -66,30 +65,20 @@ def engine_gpus(settings: EngineSettings) -> int:
     return _layout(settings).gpus if settings.autoscaled or cluster_gpus() else 0
 
 
-def actor_gpus(settings: EngineSettings) -> int:
-    """GPUs that the actor of an engine asks Ray for: all of the engine's, or none if they are in a placement group."""
-    return 0 if settings.pipeline_parallel > 1 else engine_gpus(settings)
-
-
 def actor_options(settings: EngineSettings) -> dict[str, Any]:
-    """Ray's options for the actor of an engine: where it is placed, and how its process starts."""
-    variables = fork_server.actor_environment() if settings.engine == "vllm" else {}
-    return _place_options(settings) | ({"runtime_env": {"env_vars": variables}} if variables else {})
-
-
-def _place_options(settings: EngineSettings) -> dict[str, Any]:
-    """The engine's GPUs, or that the actor must be on a node that has some.
-
-    The label selector excludes nodes without a GPU and doesn't name those with one, so that nodes that join later qualify.
-    """
-    if gpus := actor_gpus(settings):
-        return {"num_gpus": gpus}
-    bare = (
-        sorted(node for node, resources in _node_resources().items() if not resources.get("GPU"))
-        if engine_gpus(settings)
-        else []
-    )
-    return {"label_selector": {_NODE: f"!in({','.join(bare)})"}} if bare else {}
+    """Ray's options for the actor of an engine: its GPUs, or a node that has some, and how its process starts."""
+    options: dict[str, Any] = {}
+    gpus = engine_gpus(settings)
+    if settings.engine == "vllm" and (variables := fork_server.actor_environment()):
+        options["runtime_env"] = {"env_vars": variables}
+    if gpus and settings.pipeline_parallel == 1:
+        options["num_gpus"] = gpus
+    elif gpus:
+        # Nodes without a GPU are excluded, and those with one not named, so that nodes that join later qualify.
+        bare = sorted(node for node, resources in _node_resources().items() if not resources.get("GPU"))
+        if bare:
+            options["label_selector"] = {_NODE: f"!in({','.join(bare)})"}
+    return options
 
 
 def check(settings: EngineSettings) -> None:

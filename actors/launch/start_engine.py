@@ -1,7 +1,6 @@
 """Which engine a model runs on."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from actors.checkpoint.checkpoint_files import Adapter, locate
 from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault, Faults
@@ -10,10 +9,6 @@ from actors.errors import EngineError
 from actors.reward_model import RewardModel
 from actors.settings.replica import EngineSettings
 from actors.timeline import mark
-
-if TYPE_CHECKING:
-    from actors.launch.placement import Placement
-
 
 Report = Callable[[str], object]
 """Called with the name of each step of an engine's start, as it begins."""
@@ -31,8 +26,8 @@ def start_engine(
             return _fake_engine(model, settings, **settings.engine_args)
         except (TypeError, ValueError) as error:
             raise EngineError(f"the fake engine can't start with these engine arguments: {error}") from error
+    adapter = Adapter.find(model.adapter) if model.adapter else None
     model.family.register()
-    placement = _placement(settings)
     report("importing vLLM")
     mark("import of vLLM")
     try:
@@ -42,42 +37,26 @@ def start_engine(
             f"vLLM can't be imported: {type(error).__name__}: {error}. Often a package is built for another torch than is "
             "installed: install torch, torchvision and torchaudio from one index, or leave out the last two"
         ) from error
+
+    placement = None
+    if settings.pipeline_parallel > 1:  # without Ray, all stages are on this machine
+        from actors.launch.placement import place
+
+        placement = place(settings)
     report(f"loading {model.model}")
     mark("vLLM's configuration, and the look at the model's class")
-    try:
-        engine = VllmEngine(
-            locate(model.model),
-            revision=model.revision,
-            task=model.task,
-            dtype=model.dtype,
-            max_model_len=model.context,
-            settings=settings,
-            hf_overrides=model.overrides,
-            adapter_rank=Adapter.find(model.adapter).rank if model.adapter else None,
-            placement=placement,
-            online=online,
-        )
-    except BaseException:
-        if placement is not None:
-            placement.release()
-        raise
-    if model.adapter:
-        # Here, where an error ends the run: at the first request it would be the reason of one row, and so of every row.
-        try:
-            engine.submit(engine.load_adapter(locate(model.adapter))).result()
-        except BaseException:
-            engine.close()
-            raise
-    return engine
-
-
-def _placement(settings: EngineSettings) -> "Placement | None":
-    """The placement group of an engine of several pipeline stages; without Ray, all stages are on this machine."""
-    if settings.pipeline_parallel == 1:
-        return None
-    from actors.launch.placement import place
-
-    return place(settings)
+    return VllmEngine(
+        locate(model.model),
+        revision=model.revision,
+        task=model.task,
+        dtype=model.dtype,
+        max_model_len=model.context,
+        settings=settings,
+        hf_overrides=model.overrides,
+        adapter=adapter,
+        placement=placement,
+        online=online,
+    )
 
 
 def _fake_engine(

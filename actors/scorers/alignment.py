@@ -6,7 +6,6 @@ as in a run, so that a row that belongs to another request of the batch is notic
 
 from collections.abc import Sequence
 
-from actors.checkpoint.checkpoint_files import locate
 from actors.engine.protocol import Engine, Sampling
 from actors.errors import ModelError
 from actors.reward_model import RewardModel
@@ -44,9 +43,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
         *((ids[: place + 1], [place]) for place in places),
     ]
     # All at the same time, so that they share batches; `result()` only afterwards.
-    futures = [
-        engine.submit(engine.pool(prompt, f"self-test-row-{number}", at)) for number, (prompt, at) in enumerate(questions)
-    ]
+    futures = [engine.submit(engine.pool(prompt, at)) for prompt, at in questions]
     rows, changed_rows, *prefixes = (future.result().rows for future in futures)
     largest = max(1.0, *(abs(value) for row in rows for value in row))
     tolerance = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
@@ -70,24 +67,17 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
 
 def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
     """Check that a generated token's log-probabilities are those that the text before it gives. Raises `ModelError`."""
-    sampling = Sampling(
-        max_tokens=min(_TOKENS, model.answer_tokens),
-        verdict_ids=model.verdict_ids,
-        adapter=model.adapter and locate(model.adapter),
-    )
-    futures = [
-        engine.submit(engine.generate(ids, sampling, f"self-test-text-{number}")) for number, ids in enumerate(prompts)
-    ]
-    for number, (ids, future) in enumerate(zip(prompts, futures, strict=True)):
+    sampling = Sampling(max_tokens=min(_TOKENS, model.answer_tokens), verdict_ids=model.verdict_ids)
+    futures = [engine.submit(engine.generate(ids, sampling)) for ids in prompts]
+    for ids, future in zip(prompts, futures, strict=True):
         (generation,) = future.result()
         if len(generation.logprobs) != len(generation.token_ids):
             raise _misaligned_error(
                 model, engine, f"{len(generation.token_ids)} tokens have {len(generation.logprobs)} rows"
             )
         for at, (token, row) in enumerate(zip(generation.token_ids, generation.logprobs, strict=True)):
-            name = f"self-test-token-{number}-{at}"
-            next_token = Sampling(max_tokens=1, verdict_ids=sampling.verdict_ids, adapter=sampling.adapter)
-            (alone,) = engine.submit(engine.generate([*ids, *generation.token_ids[:at]], next_token, name)).result()
+            next_token = Sampling(max_tokens=1, verdict_ids=sampling.verdict_ids)
+            (alone,) = engine.submit(engine.generate([*ids, *generation.token_ids[:at]], next_token)).result()
             expected = alone.logprobs[0]
             wrong = [
                 verdict

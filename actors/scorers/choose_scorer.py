@@ -1,6 +1,5 @@
 """Which scorer a model needs: one for reward heads, one for judges that write."""
 
-from actors.checkpoint.checkpoint_files import locate
 from actors.contracts.judge import Judge
 from actors.engine.protocol import Engine
 from actors.reward_model import RewardModel
@@ -12,6 +11,5 @@ def scorer_of(model: RewardModel, engine: Engine, *, rehearsal: bool = False) ->
     """The scorer of a model on its engine. In a rehearsal a judge's verdicts are random, like the fake engine's."""
     family = model.family
     if isinstance(family, Judge):
-        adapter = model.adapter and locate(model.adapter)
-        return JudgeScorer(family, model.weights, engine, model.answer_tokens, adapter, rehearsal=rehearsal)
+        return JudgeScorer(family, model.weights, engine, model.answer_tokens, rehearsal=rehearsal)
     return HeadScorer(family, model.weights, engine, one_pass=model.one_pass)

@@ -5,16 +5,14 @@
 
 import asyncio
 import itertools
-import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, TypeVar
 
 from actors.contracts.family import Family, Rows
 from actors.engine.protocol import Engine
-from actors.errors import EngineDead, EngineError, EngineTimeout
+from actors.errors import EngineDead, EngineError
 from actors.records import Prompt, Reason, RenderedRequest, Score
-from actors.scorers.one_pass import group_by_prefix
 
 T = TypeVar("T")
 
@@ -87,14 +85,12 @@ class HeadScorer(Scorer):
         self._weights = weights
         self._engine = engine
         self._one_pass = one_pass
-        self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
     def score_uncached(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """As `score_block`, and nothing comes out of the engine's prefix cache."""
         return [outputs.scores for outputs in self._engine.submit(self.read(requests, uncached=True)).result()]
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """See `Scorer`."""
         return [outputs.scores for outputs in await self.read(requests)]
 
     async def read(self, requests: Sequence[RenderedRequest], *, uncached: bool = False) -> list[HeadOutputs]:
@@ -117,13 +113,11 @@ class HeadScorer(Scorer):
         """The answer to each prompt of a run, by one forward pass of the last one, which begins with all others."""
         positions = [at for prompt in run for at in prompt.reads]
         try:
-            outputs = await self._engine.pool(run[-1].ids, next(self._ids), positions, uncached=uncached)
+            outputs = await self._engine.pool(run[-1].ids, positions, uncached=uncached)
         except EngineDead:
             raise
-        except EngineTimeout:
-            return [_Answer((), len(prompt.ids), Reason.ENGINE_TIMEOUT) for prompt in run]
-        except EngineError:
-            return [_Answer((), len(prompt.ids), Reason.ENGINE_REFUSED) for prompt in run]
+        except EngineError as error:
+            return [_Answer((), len(prompt.ids), error.reason) for prompt in run]
         rows = iter(outputs.rows)
         # The engine counts cached tokens of the last prompt alone; a shorter one can't have had more than it is long.
         return [
@@ -165,3 +159,23 @@ class HeadScorer(Scorer):
         if not reading.finite:
             return Score.failed(Reason.NOT_FINITE, tokens)
         return replace(Score.scored(reading, tokens), cached_tokens=sum(answer.cached for answer in answers))
+
+
+def group_by_prefix(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
+    """Cut prompts into runs in which each is the beginning of the next. A run is one forward pass, of its last prompt.
+
+    In a causal model a prompt's outputs are also those at its place in a longer prompt. A conversation whose n turns are all
+    judged is then one pass over its tokens instead of n passes, whose lengths add up to about n / 2 times as many. Token ids
+    alone decide, so prompts of a template that changes an earlier turn when a later one follows share nothing.
+
+    The order stays, and only neighbours are compared: a conversation's prompts follow each other, each longer than the last.
+    """
+    runs: list[list[Prompt]] = []
+    for prompt in prompts:
+        last = runs[-1][-1].ids if runs else ()
+        # An empty prompt begins no other: there is no token to read it at.
+        if len(last) > 0 and prompt.ids[: len(last)] == last:
+            runs[-1].append(prompt)
+        else:
+            runs.append([prompt])
+    return runs

@@ -10,7 +10,6 @@
 
 import asyncio
 import itertools
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from actors.contracts.judge import Judge, Judgement, Verdict
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, Unreadable
-from actors.records import JudgeAnswer, Prompt, Reason, RenderedRequest, Score
+from actors.records import JudgeAnswer, Prompt, Reading, Reason, RenderedRequest, Score
 from actors.scorers.head_scorer import Scorer, Scores, gather
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
@@ -53,12 +52,10 @@ class _PromptAnswers:
 
     @property
     def attempts(self) -> list[_Attempt]:
-        """The attempts of all votes."""
         return list(itertools.chain.from_iterable(self.votes))
 
     @property
     def judgement(self) -> Judgement:
-        """The verdicts that could be read."""
         return Judgement(self.prompt, tuple(vote[-1].verdict for vote in self.votes if vote[-1].verdict is not None))
 
     @property
@@ -80,24 +77,17 @@ class JudgeScorer(Scorer):
         weights: Mapping[str, float],
         engine: Engine,
         answer_tokens: int,
-        adapter: str | None = None,
         *,
         rehearsal: bool = False,
     ) -> None:
-        """`answer_tokens` is the longest answer, `adapter` the folder of a LoRA adapter.
-
-        In a `rehearsal`, on the fake engine, verdicts are random, whatever the texts are.
-        """
+        """`answer_tokens` is the longest answer. In a `rehearsal`, on the fake engine, verdicts are random."""
         self._judge = judge
         self._weights = weights
         self._engine = engine
         self._answer_tokens = answer_tokens
-        self._adapter = adapter
         self._rehearsal = rehearsal
-        self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
     async def score(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-        """See `Scorer`."""
         places = asyncio.Semaphore(_AT_A_TIME)
 
         async def score_request(request: RenderedRequest) -> Scores:
@@ -157,9 +147,7 @@ class JudgeScorer(Scorer):
         """Generate one text and parse it. Raises `EngineDead` only: any other failure is this attempt's reason."""
         sampling = self._judge.sampling(prompt, vote, attempt, self._answer_tokens)
         try:
-            (generation,) = await self._engine.generate(
-                prompt.ids, replace(sampling, adapter=self._adapter), next(self._ids)
-            )
+            (generation,) = await self._engine.generate(prompt.ids, sampling)
         except EngineDead:
             raise
         except EngineError as error:
@@ -184,47 +172,46 @@ class JudgeScorer(Scorer):
             [answer for answer in answers if position in answer.prompt.response_positions]
             for position in range(len(request.responses))
         ]
-        failures = {
-            position: self._failure_reason(answers_about[position])
-            for position, response in enumerate(request.responses)
-            if response.reason is None
-        }
-        readable = [position for position, failure in failures.items() if failure is None and answers_about[position]]
+        failures = [self._failure_reason(answers) for answers in answers_about]
+        readable = [at for at, failure in enumerate(failures) if failure is None and answers_about[at]]
         # All judgements together, those about failed responses as well: wins and strengths are relative to all of them.
         judgements = [answer.judgement for answer in answers if answer.judgement.verdicts]
         readings = self._judge.readings(judgements, readable, self._weights)
-        scores: list[Score] = []
-        for position, response in enumerate(request.responses):
-            if response.refusal is not None:
-                scores.append(response.refusal)
-                continue
-            if not answers_about[position]:  # all that it could be shown with were knocked out before its turn came
-                scores.append(
-                    replace(Score.rejected(Reason.NO_OPPONENT), truncated=response.truncated, reasoned=response.reasoned)
-                )
-                continue
-            # Each attempt is a prompt of its own for the engine: of 3 votes, one of them with a retry, 4 times its tokens.
-            tokens = sum(
-                share(len(answer.prompt.ids) * len(answer.attempts), answer.prompt, position)
-                for answer in answers_about[position]
+        return tuple(
+            response.refusal
+            or replace(
+                self._score_response(request, at, answers_about[at], failures[at], readings.get(at)),
+                truncated=response.truncated,
+                reasoned=response.reasoned,
             )
-            failure = failures[position]
-            if failure is not None:
-                score = Score.failed(failure, tokens)
-            elif position not in readings:
-                score = Score.failed(Reason.NO_OPPONENT, tokens)
-            elif readings[position].finite:
-                score = Score.scored(readings[position], tokens)
-            else:
-                score = Score.failed(Reason.NOT_FINITE, tokens)
-            written = sum(
-                share(sum(attempt.tokens for attempt in answer.attempts), answer.prompt, position)
-                for answer in answers_about[position]
-            )
-            trace = self._trace(request, answers_about[position], position) if self._judge.asks.trace else ()
-            score = replace(score, truncated=response.truncated, reasoned=response.reasoned)
-            scores.append(replace(score, completion_tokens=written, trace=trace))
-        return tuple(scores)
+            for at, response in enumerate(request.responses)
+        )
+
+    def _score_response(
+        self,
+        request: RenderedRequest,
+        position: int,
+        answers: Sequence[_PromptAnswers],
+        failure: Reason | None,
+        reading: Reading | None,
+    ) -> Score:
+        if not answers:  # all that it could be shown with were knocked out before its turn came
+            return Score.rejected(Reason.NO_OPPONENT)
+        # Each attempt is a prompt of its own for the engine: of 3 votes, one of them with a retry, 4 times its tokens.
+        tokens = sum(share(len(answer.prompt.ids) * len(answer.attempts), answer.prompt, position) for answer in answers)
+        written = sum(
+            share(sum(attempt.tokens for attempt in answer.attempts), answer.prompt, position) for answer in answers
+        )
+        if failure is not None:
+            score = Score.failed(failure, tokens)
+        elif reading is None:
+            score = Score.failed(Reason.NO_OPPONENT, tokens)
+        elif reading.finite:
+            score = Score.scored(reading, tokens)
+        else:
+            score = Score.failed(Reason.NOT_FINITE, tokens)
+        trace = self._trace(request, answers, position) if self._judge.asks.trace else ()
+        return replace(score, completion_tokens=written, trace=trace)
 
     def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
         """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read; or None.

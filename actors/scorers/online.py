@@ -1,24 +1,22 @@
 """A model behind an endpoint: one engine, and everything that a request from outside can do with it. Knows no Ray.
 
 `score` does what the batch job does. `read` is for prompts that a client has rendered: their control tokens are intended.
-`write` and `stream` return a judge's text, for clients that parse it themselves. All run on the caller's event loop. The
-engine has a loop of its own, and rendering runs in a thread, since tokenizing a long prompt would block the caller's loop.
+`write` and `stream` return a judge's text, for clients that parse it themselves, or the `Reason` why it wrote nothing: a
+value, since it is sent between processes. All run on the caller's event loop. The engine has a loop of its own, and
+rendering runs in a thread, since tokenizing a long prompt would block the caller's loop.
 """
 
 import asyncio
-import itertools
 import threading
-import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from actors.checkpoint.checkpoint_files import locate
 from actors.contracts.family import Rows
 from actors.engine.protocol import Generation, Sampling
-from actors.errors import AssayError, EngineDead, EngineError, EngineTimeout
+from actors.errors import AssayError, EngineDead, EngineError
 from actors.launch.start_engine import start_engine
 from actors.records import Prompt, Reason, RenderedRequest, Score, ScoreRequest
 from actors.rendering.renderer import Renderer
@@ -68,13 +66,6 @@ class RawOutputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """Why a judge generated nothing. A value and no exception, since it is sent between processes."""
-
-    reason: Reason
-
-
-@dataclass(frozen=True, slots=True)
 class JudgeText:
     """A judge's text, finished or so far, and how many tokens its prompt has.
 
@@ -103,12 +94,8 @@ class OnlineScorer:
             raise
         tracing_model = replace(model, judge=model.judge.model_copy(update={"trace": True}))
         self._scorer = scorer_of(tracing_model, self._engine, rehearsal=rehearsal)
-        self._adapter = model.adapter and locate(model.adapter)
         self._tokenizing = ThreadPoolExecutor(_THREADS, "rendering")
         self._turns = FairTurns()
-        # This object and its scorer both count from 0, on one engine. vLLM aborts all requests of an id at once, so without
-        # the random prefix a client that leaves could end somebody else's request.
-        self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
         self.tokens_under_way = 0
         """Prompt tokens that wait for the engine or are in it: the load of this replica."""
 
@@ -133,46 +120,45 @@ class OnlineScorer:
             all_outputs = await self._run_on_engine(self._scorer.read(rendered_requests))
         return [RawOutputs(outputs.rows, outputs.scores[0]) for outputs in all_outputs]
 
-    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Reason:
         """`sampling.n` texts of a judge, for the prompt that shows all responses of a request."""
         prompt = await self._prompt_about_all(request)
-        if isinstance(prompt, Refused):
+        if isinstance(prompt, Reason):
             return prompt
         try:
             with self._count_tokens([prompt]):
-                generations = await self._run_on_engine(
-                    self._engine.generate(prompt.ids, self._with_adapter(sampling), next(self._ids))
-                )
+                generations = await self._run_on_engine(self._engine.generate(prompt.ids, sampling))
+        except EngineDead:
+            raise
         except EngineError as error:
-            return _refusal(error)
+            return error.reason
         tokens = {token for generation in generations for logprobs in generation.logprobs for token in logprobs}
         texts = (
             await self._run_in_thread(lambda check_cancelled: self._renderer.tokenizer.token_texts(tokens)) if tokens else {}
         )
         return [_judge_text(prompt, generation, texts) for generation in generations]
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
         """One text while it is generated, each time with all of it so far. Closing the iterator aborts the generation."""
         prompt = await self._prompt_about_all(request)
-        if isinstance(prompt, Refused):
+        if isinstance(prompt, Reason):
             yield prompt
             return
         try:
             with self._count_tokens([prompt]):
-                states = self._engine.stream(prompt.ids, self._with_adapter(sampling), next(self._ids))
                 # Closed here and now. Left to the garbage collector, the engine would go on for a client that has left.
-                async with aclosing(states) as states:  # type: ignore[type-var]
+                async with aclosing(self._engine.stream(prompt.ids, sampling)) as states:
                     async for generation in states:
                         yield _judge_text(prompt, generation, {})
+        except EngineDead:
+            raise
         except EngineError as error:
-            yield _refusal(error)
+            yield error.reason
 
     async def health(self) -> None:
-        """Returns if the engine can work, raises `EngineDead` if it can't."""
         await self._run_on_engine(self._engine.health())
 
     def close(self) -> None:
-        """Stop the engine. Safe to call twice."""
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
@@ -183,20 +169,17 @@ class OnlineScorer:
         (rendered,) = self._renderer.render([prompt], check_cancelled)
         return rendered
 
-    async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Refused:
-        """The prompt that shows all responses, in their order."""
+    async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Reason:
+        """The prompt that shows all responses, in their order, or why there is none."""
         (rendered,) = await self._run_in_thread(lambda check_cancelled: self._renderer.render([request], check_cancelled))
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
         if reasons:  # the cause first: that a response has no opponent only follows from the other one's rejection
-            return Refused(min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT))
+            return min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT)
         all_positions = tuple(range(len(request.responses)))
         return next(
             (prompt for prompt in rendered.prompts if prompt.response_positions == all_positions),
-            Refused(Reason.TEMPLATE_REFUSED),
+            Reason.TEMPLATE_REFUSED,
         )
-
-    def _with_adapter(self, sampling: Sampling) -> Sampling:
-        return replace(sampling, adapter=self._adapter)
 
     async def _run_in_thread(self, work: Callable[[CheckCancelled], T]) -> T:
         """The result of `work`, run in a rendering thread. Once it is cancelled here, it ends before its next prompt.
@@ -231,13 +214,6 @@ class OnlineScorer:
             yield
         finally:
             self.tokens_under_way -= tokens
-
-
-def _refusal(error: EngineError) -> Refused:
-    """The refusal for an engine's error. Raises `EngineDead`, which isn't the request's fault."""
-    if isinstance(error, EngineDead):
-        raise error
-    return Refused(Reason.ENGINE_TIMEOUT if isinstance(error, EngineTimeout) else Reason.ENGINE_REFUSED)
 
 
 def _judge_text(prompt: Prompt, generation: Generation, token_texts: Mapping[int, str]) -> JudgeText:

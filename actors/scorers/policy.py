@@ -6,18 +6,16 @@ those that a run of four generates.
 """
 
 import hashlib
-import itertools
 import re
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar
 
-from actors.checkpoint.checkpoint_files import Adapter, Checkpoint, locate
+from actors.checkpoint.checkpoint_files import Adapter, Checkpoint
 from actors.contracts.family import ChatTemplate, Family, KnownModel, Question
 from actors.engine.protocol import Engine, Generation, Sampling, Task
-from actors.errors import EngineDead, EngineError, EngineTimeout, ModelError
+from actors.errors import EngineDead, EngineError, ModelError
 from actors.records import Reason, Score
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import gather
@@ -100,11 +98,6 @@ class _PolicyFamily(Family):
     """How a policy is prompted: with the conversation alone."""
 
     name = "policy"
-    summary = "a chat model that answers"
-    source = "its checkpoint's chat template"
-    asked = "the checkpoint's chat template; generation prompt"
-    read_at = "its text"
-    range = "text"
     models: ClassVar[tuple[KnownModel, ...]] = ()
     task = Task.GENERATE
 
@@ -152,7 +145,6 @@ class Policy(RewardModel):
             temperature=settings.policy_temperature,
             top_p=settings.policy_top_p if settings.policy_temperature else 1.0,
             stop=settings.policy_stop,
-            adapter=self.adapter and locate(self.adapter),
         )
 
     @property
@@ -216,7 +208,6 @@ class PolicyWriter:
         self._marked = len(self._others) < len(special)
         self._sampling = replace(sampling, keep_special=self._marked)
         self._engine = engine
-        self._ids = map("{}-{}".format, itertools.repeat(uuid.uuid4().hex[:8]), itertools.count())
 
     def draw_block(self, draws: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
         """The candidates of many prompts, from any thread, in one hop to the engine's loop. Raises `EngineDead`."""
@@ -232,13 +223,11 @@ class PolicyWriter:
     async def _generate(self, draw: CandidatePrompt, seed: int) -> GeneratedCandidate:
         sampling = replace(self._sampling, seed=seed if self._sampling.temperature else None)
         try:
-            (generation,) = await self._engine.generate(draw.ids, sampling, next(self._ids))
+            (generation,) = await self._engine.generate(draw.ids, sampling)
         except EngineDead:
             raise
-        except EngineTimeout:
-            return failed_candidate(Reason.ENGINE_TIMEOUT)
-        except EngineError:
-            return failed_candidate(Reason.ENGINE_REFUSED)
+        except EngineError as error:
+            return failed_candidate(error.reason)
         text = self._remove_special(generation) if self._marked else generation.text
         # An empty text stays empty: with the mark in front it would be judged as a candidate that only thought.
         return read_candidate(replace(generation, text=f"{draw.opening}{text}" if text.strip() else text))

@@ -174,6 +174,5 @@ def _check_golden(model: RewardModel, engine: Engine, renderer: Renderer, golden
 
 
 def _pool_each(engine: Engine, prompts: Sequence[Sequence[int]], *, activated: bool) -> Iterator[tuple[float, ...]]:
-    for number, ids in enumerate(prompts):
-        name = f"self-test-{number}-{activated}"
-        yield engine.submit(engine.pool(ids, name, activated=activated)).result().values
+    for ids in prompts:
+        yield engine.submit(engine.pool(ids, activated=activated)).result().values

@@ -228,7 +228,6 @@ class PolicySettings(Settings):
 
     @property
     def is_endpoint(self) -> bool:
-        """Whether the policy is asked over HTTP."""
         return self.policy.startswith(("http://", "https://"))
 
     def recorded(self) -> dict[str, Any]:

@@ -83,7 +83,6 @@ class RubricSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        """Replace a path by the content of the YAML file there."""
         if not isinstance(value, str):
             return value
         from actors.settings.plain_yaml import parse_yaml  # only who gives a file needs it
@@ -149,11 +148,15 @@ class RubricSettings(Settings):
         readers = [name for name in ("pattern", "json_schema", "verdict") if getattr(self, name) is not None]
         if len(readers) != 1:
             raise ValueError(f"it needs one of pattern, json_schema and verdict, and has {' and '.join(readers) or 'none'}")
-        if self.verdict is not None:
-            if self.shows == "two":
-                raise ValueError("verdict reads an answer about one response; two are read by pattern or json_schema")
-            self._check_prompt()
-            return self
+        if self.verdict is None:
+            self._check_names()
+        elif self.shows == "two":
+            raise ValueError("verdict reads an answer about one response; two are read by pattern or json_schema")
+        self._check_prompt()
+        return self
+
+    def _check_names(self) -> None:
+        """Raise `ValueError` for names that can't be outputs, or that lack a scale, a winner's meaning or the other side."""
         names = self.names
         numbers = [name for name in names if name != WINNER]
         if not names:
@@ -177,8 +180,6 @@ class RubricSettings(Settings):
                 raise ValueError(f"{lacking[0]} is there for one of the two responses alone")
             if len(sides) > 1 and WINNER not in names:
                 raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
-        self._check_prompt()
-        return self
 
     def _check_winners(self) -> None:
         """Raise `ValueError` if `winners` is of nothing that is read, or lacks a value that `winner` may have."""

@@ -14,7 +14,7 @@ from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.head_scorer import HeadScorer, ScoreBlock, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings
-from actors.workers.engine_process import Computation, EngineProcess
+from actors.workers.engine_process import EngineProcess
 
 WithScoreCache = Callable[[ScoreBlock, Report], ScoreBlock]
 """Puts a memory around a scorer, which asks it for what is new alone. What goes wrong there is reported, and not raised."""
@@ -23,37 +23,31 @@ _ONE_IN, _AMONG = 32, 512
 """To measure the noise of batching, one in 32 of an engine's first 512 requests is asked again, 3 % of a small run."""
 
 
-class BatchActor:
+class BatchActor(EngineProcess[RenderedRequest, Scores]):
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
     def __init__(
         self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: WithScoreCache | None = None
     ) -> None:
-        self._process = EngineProcess(ledger, lambda report: _start_tested(model, settings, report))
+        super().__init__(ledger, lambda report: _start_tested(model, settings, report))
         is_fake = settings.engine == "fake"
-        scorer = scorer_of(model, self._process.engine, rehearsal=is_fake)
-        score_block = scorer.score_block
-        # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it: what
-        # is remembered may have grown in between.
-        remembered = remember(score_block, self._process.warn) if remember is not None else score_block
-        self._computation = Computation(remembered, score_block, _is_answer, _fail_killer)
-        self._measured = scorer if isinstance(scorer, HeadScorer) and not is_fake else None
+        self._scorer = scorer_of(model, self.engine, rehearsal=is_fake)
+        self._score_block: ScoreBlock = self._scorer.score_block
+        if remember is not None:
+            # Inside the work that the ledger counts, whose requests must be the same in every process that ever gets it:
+            # what is remembered may have grown in between.
+            self._score_block = remember(self._scorer.score_block, lambda warning: self._call("warn", warning))
+        self._measured = self._scorer if isinstance(self._scorer, HeadScorer) and not is_fake else None
         self._places = itertools.count()
         self._noises: list[BatchNoise] = []
 
     @property
     def runner(self) -> str:
-        """vLLM's model runner in this engine."""
-        return self._process.engine.runner
-
-    @property
-    def is_restart(self) -> bool:
-        """Whether an earlier process of this actor died: then some of its work may be done already."""
-        return self._process.is_restart
+        return self.engine.runner
 
     def score(self, work: str, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block of work. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, requests, self._computation)
+        return self.run(work, requests)
 
     def measure_noise(self, work: str, requests: Sequence[RenderedRequest], scores: Sequence[Scores]) -> None:
         """Ask a few requests of a scored block again, and note in the ledger by how much their rewards differ.
@@ -62,16 +56,38 @@ class BatchActor:
         """
         if self._measured is None:
             return
-        computed = (pair for pair in zip(requests, scores, strict=True) if _is_answer(pair[1]))
+        computed = (pair for pair in zip(requests, scores, strict=True) if self.is_answer(pair[1]))
         places = zip(computed, self._places, strict=False)
         chosen = [pair for pair, place in places if place % _ONE_IN == 0 and place < _AMONG]
-        again = replace(self._computation, compute=self._measured.score_uncached)
-        results = self._process.run(f"{work}/again", [request for request, _ in chosen], again) if chosen else []
+        if not chosen:
+            return
+        results = self.run(f"{work}/again", [request for request, _ in chosen], self._measured.score_uncached)
         rewards = [score.reward for _, scores_before in chosen for score in scores_before]
         repeated = [score.reward for scores_again in results for score in scores_again]
         self._noises += filter(None, [noise_between(rewards, repeated)])
-        if chosen and (noise := largest_noise(self._noises)) is not None:
-            self._process.note_noise(noise)
+        if (noise := largest_noise(self._noises)) is not None:
+            self._call("note_noise", self._holder, noise)
+
+    def compute(self, items: Sequence[RenderedRequest]) -> list[Scores]:
+        return self._score_block(items)
+
+    def compute_anew(self, items: Sequence[RenderedRequest]) -> list[Scores]:
+        return self._scorer.score_block(items)
+
+    def is_answer(self, result: Scores) -> bool:
+        return any(
+            score.status is not Status.REJECTED
+            and score.reason not in (Reason.ENGINE_TIMEOUT, Reason.ENGINE_REFUSED)
+            and not score.from_store
+            for score in result
+        )
+
+    def killer_result(self, item: RenderedRequest) -> Scores:
+        return tuple(
+            response.refusal
+            or replace(Score.failed(Reason.ENGINE_KILLER), truncated=response.truncated, reasoned=response.reasoned)
+            for response in item.responses
+        )
 
 
 def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
@@ -79,20 +95,3 @@ def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) 
     if settings.engine != "fake":  # whose numbers are made up
         self_test(model, engine, report=report)
     return engine
-
-
-def _is_answer(scores: Scores) -> bool:
-    return any(
-        score.status is not Status.REJECTED
-        and score.reason not in (Reason.ENGINE_TIMEOUT, Reason.ENGINE_REFUSED)
-        and not score.from_store
-        for score in scores
-    )
-
-
-def _fail_killer(request: RenderedRequest) -> Scores:
-    return tuple(
-        response.refusal
-        or replace(Score.failed(Reason.ENGINE_KILLER), truncated=response.truncated, reasoned=response.reasoned)
-        for response in request.responses
-    )

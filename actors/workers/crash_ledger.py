@@ -129,7 +129,6 @@ class Ledger:
             )
 
     def note_start_step(self, holder: str, step: str) -> None:
-        """Note that the next step of an engine's start begins."""
         self._start_steps[holder] = step
 
     def list_start_steps(self) -> list[StartStep]:
@@ -137,7 +136,6 @@ class Ledger:
         return [StartStep(step, self._nodes[holder]) for holder, step in self._start_steps.items() if step]
 
     def note_ready(self, holder: str) -> None:
-        """Note that an engine is ready."""
         self._start_steps.pop(holder, None)
         self._first_ready_at = self._first_ready_at or time.time()
 
@@ -156,7 +154,6 @@ class Ledger:
         return self._deaths[work] + (work in self._entries)
 
     def enter(self, work: str, holder: str) -> None:
-        """Note that an engine gets this work now."""
         # Entered by another process and not left: that has died. A row that kills engines costs four of them, two with its
         # block and then two by itself; a second such row of the block costs two more.
         process = self._processes.get(holder)
@@ -191,11 +188,9 @@ class Ledger:
         self._entries.pop(name_item(work, number), None)
 
     def note_noise(self, holder: str, noise: BatchNoise) -> None:
-        """Note the noise of batching that an engine has measured."""
         self._noises[holder] = noise
 
     def note_error(self, error: str) -> None:
-        """Note the error of which an engine's process dies."""
         self._last_error = error
 
     def warn(self, text: str) -> None:
@@ -204,7 +199,6 @@ class Ledger:
             self._warnings[text] = None
 
     def warnings(self) -> list[str]:
-        """All warnings so far, each once, in their order."""
         return list(self._warnings)
 
     def restarts(self) -> tuple[int, str]:

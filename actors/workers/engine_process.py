@@ -6,9 +6,9 @@ Ray then starts the actor again and gives it the lost blocks. `ray.actor.exit_ac
 import atexit
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import ray
@@ -16,31 +16,19 @@ import ray
 from actors.engine.protocol import Engine
 from actors.errors import AssayError, EngineDead
 from actors.launch.start_engine import Report
-from actors.scorers.batch_noise import BatchNoise
 from actors.timeline import mark
 from actors.workers.crash_ledger import SUSPECT, name_item
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Compute = Callable[[Sequence[Item]], list[Result]]
+
+_PLACES = 64
+"""Blocks that are computed together at most; no actor gets as many at a time."""
 
 
-@dataclass(frozen=True)
-class Computation(Generic[Item, Result]):
-    """What an engine does with items.
-
-    `compute` returns the results of several items, and raises `EngineDead` if the engine dies; `compute_anew` does it
-    without what a store remembers. `is_answer` says whether the engine itself answered: a result from a store, a rejection
-    and the engine's time-outs and refusals are no answers. `killer` gives the result of an item that kills engines.
-    """
-
-    compute: Callable[[Sequence[Item]], list[Result]]
-    compute_anew: Callable[[Sequence[Item]], list[Result]]
-    is_answer: Callable[[Result], bool]
-    killer: Callable[[Item], Result]
-
-
-class EngineProcess:
-    """One engine. `run` may be called from several threads at a time.
+class EngineProcess(ABC, Generic[Item, Result]):
+    """One engine, and what it does with items. `run` may be called from several threads at a time.
 
     `is_restart`: an earlier process of this actor died, so some of its work may be done already.
     """
@@ -65,23 +53,32 @@ class EngineProcess:
         # daemon thread would be frozen already.
         atexit.register(self.engine.close)
 
-    def run(self, work: str, items: Sequence[Item], computation: Computation[Item, Result]) -> list[Result]:
+    @abstractmethod
+    def compute(self, items: Sequence[Item]) -> list[Result]:
+        """The results of several items. Raises `EngineDead` if the engine dies."""
+
+    def compute_anew(self, items: Sequence[Item]) -> list[Result]:
+        """The same without what a store remembers."""
+        return self.compute(items)
+
+    @abstractmethod
+    def is_answer(self, result: Result) -> bool:
+        """Whether the engine itself answered: results of a store, rejections, its time-outs and refusals are no answers."""
+
+    @abstractmethod
+    def killer_result(self, item: Item) -> Result:
+        """The result of an item that kills engines."""
+
+    def run(self, work: str, items: Sequence[Item], compute: Compute[Item, Result] | None = None) -> list[Result]:
         """The result of each item. `work` names the block, the same in every process that ever gets it."""
+        compute = compute or self.compute
         if self._call("deaths", work) < SUSPECT:
             with self._gate.share():
-                return self._enter(work, items, computation)
+                return self._enter(work, items, compute)
         with self._gate.exclude_others():
-            return self._one_by_one(work, items, computation)
+            return self._one_by_one(work, items, compute)
 
-    def note_noise(self, noise: BatchNoise) -> None:
-        """Note the noise of batching of this engine."""
-        self._call("note_noise", self._holder, noise)
-
-    def warn(self, text: str) -> None:
-        """Have the driver tell the user something, once however often it is said."""
-        self._call("warn", text)
-
-    def _one_by_one(self, work: str, items: Sequence[Item], computation: Computation[Item, Result]) -> list[Result]:
+    def _one_by_one(self, work: str, items: Sequence[Item], compute: Compute[Item, Result]) -> list[Result]:
         """Each item by itself, from the first without a result: a suspect block whose killer has to be found."""
         # The block itself isn't entered again, and so stays open from its second death on: `deaths` says 2 in every further
         # process, which comes here, too, and goes on behind the results that are there, until `leave`.
@@ -89,38 +86,40 @@ class EngineProcess:
         for number, item in enumerate(items[len(results) :], len(results)):
             item_work = name_item(work, number)
             if self._call("deaths", item_work) >= SUSPECT:
-                self._answer_witness(work, items, number, computation)
-                results.append(computation.killer(item))
+                self._answer_witness(work, items, number)
+                results.append(self.killer_result(item))
             else:
-                results += self._enter(item_work, [item], computation)
+                results += self._enter(item_work, [item], compute)
             self._call("add_result", work, number, results[-1])
         self._call("leave", work)
         return results
 
-    def _answer_witness(self, work: str, items: Sequence[Item], killer: int, computation: Computation[Item, Result]) -> None:
+    def _answer_witness(self, work: str, items: Sequence[Item], killer: int) -> None:
         """Do a harmless item, which a sound engine answers: so it was the item of the number `killer` that has killed.
 
         Before anything was answered, a later item of the block may be harmless: the last ones first, since killers are
         neighbours. If none is, nothing tells the killers from a broken engine, and the row of deaths goes on.
         """
-        anew = replace(computation, compute=computation.compute_anew)
         if (witness := self._call("witness")) is not None:
-            self._enter(f"{self._holder}/witness", [witness], anew)
+            self._enter(f"{self._holder}/witness", [witness], self.compute_anew)
             return
         for number in range(len(items) - 1, killer, -1):
             item_work = name_item(work, number)
-            if not self._call("deaths", item_work) and computation.is_answer(*self._enter(item_work, [items[number]], anew)):
+            if self._call("deaths", item_work):
+                continue
+            (result,) = self._enter(item_work, [items[number]], self.compute_anew)
+            if self.is_answer(result):
                 return
 
-    def _enter(self, work: str, items: Sequence[Item], computation: Computation[Item, Result]) -> list[Result]:
+    def _enter(self, work: str, items: Sequence[Item], compute: Compute[Item, Result]) -> list[Result]:
         """Do items as one entered work. A death ends the process: Ray then starts the actor again and repeats the call."""
         self._call("enter", work, self._holder)
         try:
-            results = computation.compute(items)
+            results = compute(items)
         except EngineDead as error:
             self._call("note_error", str(error))
             os._exit(1)
-        answered = (item for item, result in zip(items, results, strict=True) if computation.is_answer(result))
+        answered = (item for item, result in zip(items, results, strict=True) if self.is_answer(result))
         self._call("leave", work, next(answered, None))
         return results
 
@@ -137,32 +136,25 @@ class _Gate:
     """Lets many blocks run together, or one alone: other work must not die with a suspect, and be counted as a killer."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._sharing = 0
-        self._is_exclusive = False
+        self._door = threading.Lock()
+        self._places = threading.Semaphore(_PLACES)
 
     @contextmanager
     def share(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_exclusive)
-            self._sharing += 1
+        with self._door:
+            self._places.acquire()
         try:
             yield
         finally:
-            with self._changed:
-                self._sharing -= 1
-                self._changed.notify_all()
+            self._places.release()
 
     @contextmanager
     def exclude_others(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_exclusive)
-            # Closed first, and only then empty: blocks that come and go without a pause would never leave it empty.
-            self._is_exclusive = True
-            self._changed.wait_for(lambda: self._sharing == 0)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._is_exclusive = False
-                self._changed.notify_all()
+        # The door is closed first: blocks that come and go without a pause would never leave all places free.
+        with self._door:
+            for _ in range(_PLACES):
+                self._places.acquire()
+            try:
+                yield
+            finally:
+                self._places.release(_PLACES)

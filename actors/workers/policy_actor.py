@@ -8,25 +8,25 @@ from actors.records import Reason
 from actors.rendering.model_tokenizer import special_tokens
 from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, Policy, PolicyWriter, failed_candidate
 from actors.settings.replica import EngineSettings
-from actors.workers.engine_process import Computation, EngineProcess
+from actors.workers.engine_process import EngineProcess
 
 
-class PolicyActor:
+class PolicyActor(EngineProcess[CandidatePrompt, tuple[GeneratedCandidate, ...]]):
     """One engine and its policy. `draw` may be called from several threads at a time."""
 
     def __init__(self, policy: Policy, settings: EngineSettings, ledger: Any) -> None:
-        self._process = EngineProcess(ledger, lambda report: start_engine(policy, settings, report=report))
-        writer = PolicyWriter(policy.sampling, self._process.engine, special_tokens(policy))
-        self._computation = Computation(writer.draw_block, writer.draw_block, _is_answer, _fail_killer)
+        super().__init__(ledger, lambda report: start_engine(policy, settings, report=report))
+        self._writer = PolicyWriter(policy.sampling, self.engine, special_tokens(policy))
 
     def draw(self, work: str, draws: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
         """Generate candidates for a block of prompts. `work` names it, the same in every process that ever gets it."""
-        return self._process.run(work, draws, self._computation)
+        return self.run(work, draws)
 
+    def compute(self, items: Sequence[CandidatePrompt]) -> list[tuple[GeneratedCandidate, ...]]:
+        return self._writer.draw_block(items)
 
-def _is_answer(candidates: tuple[GeneratedCandidate, ...]) -> bool:
-    return any(candidate.finish_reason is not None for candidate in candidates)
+    def is_answer(self, result: tuple[GeneratedCandidate, ...]) -> bool:
+        return any(candidate.finish_reason is not None for candidate in result)
 
-
-def _fail_killer(draw: CandidatePrompt) -> tuple[GeneratedCandidate, ...]:
-    return (failed_candidate(Reason.ENGINE_KILLER),) * len(draw.seeds)
+    def killer_result(self, item: CandidatePrompt) -> tuple[GeneratedCandidate, ...]:
+        return (failed_candidate(Reason.ENGINE_KILLER),) * len(item.seeds)

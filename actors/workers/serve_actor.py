@@ -4,7 +4,7 @@ Serve then starts another replica. A dead engine is never repaired: its requests
 """
 
 import os
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -12,10 +12,9 @@ from ray.util.metrics import Gauge
 
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import ScoreRequest
+from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.calls import Call
-from actors.scorers.online import JudgeText, OnlineScorer, Refused
+from actors.scorers.online import JudgeText, OnlineScorer
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
@@ -29,20 +28,21 @@ class ServeActor:
         self._tokens = Gauge("assay_replica_tokens", "prompt tokens that wait for an engine or are in it", ("model",))
         self._tokens.set_default_tags({"model": model.model})
 
-    async def answer(self, call: Call[T]) -> T:
-        """The scorer's answer."""
-        return await _await_or_exit(call.run(self._scorer))
+    async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
+        """What a coroutine of the scorer returns; `call` is one of its methods with all other arguments."""
+        with _exit_if_dead():
+            return await call(self._scorer)
+        raise AssertionError("unreachable")
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
-        """See `OnlineScorer.stream`."""
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
         with _exit_if_dead():
             async for written in self._scorer.stream(request, sampling):
                 yield written
 
     async def check_health(self) -> None:
-        """Serve calls this periodically."""
         self._tokens.set(self._scorer.tokens_under_way)
-        await _await_or_exit(self._scorer.health())
+        with _exit_if_dead():
+            await self._scorer.health()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
         """The load that the autoscaling policy uses: prompt tokens that wait for the engine or are in it."""
@@ -60,9 +60,3 @@ def _exit_if_dead() -> Any:
         yield
     except EngineDead:
         os._exit(1)
-
-
-async def _await_or_exit(work: Awaitable[T]) -> T:
-    with _exit_if_dead():
-        return await work
-    raise AssertionError("unreachable")

@@ -22,8 +22,8 @@ from pydantic import Field
 from actors.contracts.judge import Judge
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Sampling
-from actors.records import Score, ScoreRequest
-from actors.scorers.online import JudgeText, Refused
+from actors.records import Reason, Score, ScoreRequest
+from actors.scorers.online import JudgeText
 from actors.text.reasoning import THINK
 from deploy.errors import ApiError, BadRequest, no_score_error, reward_of
 from deploy.models.service import ServedModel
@@ -153,8 +153,8 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     if body.stream:
         return _events(_with_usage_if_requested(await _after_first(_streamed(head, served, request, sampling)), body))
     written = await served.write(request, sampling)
-    if isinstance(written, Refused):
-        raise no_score_error(written.reason)
+    if isinstance(written, Reason):
+        raise no_score_error(written)
     choices = [_choice(at, text, body) for at, text in enumerate(written)]
     tokens = sum(len(text.generation.token_ids) for text in written)
     return JSONResponse(head.whole(choices, written[0].prompt_tokens, tokens))
@@ -310,8 +310,8 @@ async def _streamed(
     previous = ("", "")
     async with aclosing(served.stream(request, sampling)) as states:
         async for state in states:
-            if isinstance(state, Refused):
-                raise no_score_error(state.reason)
+            if isinstance(state, Reason):
+                raise no_score_error(state)
             is_complete = state.generation.finish_reason is not None
             reasoning, content = split_reasoning(state.generation.text, is_complete=is_complete)
             delta = {"reasoning_content": (reasoning or "")[len(previous[0]) :], "content": content[len(previous[1]) :]}

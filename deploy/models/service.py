@@ -1,10 +1,11 @@
 """The models of an endpoint by name. Each call has a deadline, a budget, and errors that a client understands."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Protocol, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError, TaskCancelledError
@@ -12,10 +13,9 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import ScoreRequest
+from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.calls import Call, ReadCall, ScoreCall, WriteCall
-from actors.scorers.online import JudgeText, RawOutputs, Refused, Rendered, RequestScores
+from actors.scorers.online import JudgeText, OnlineScorer, RawOutputs, Rendered, RequestScores
 from actors.settings.replica import EngineSettings, RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
 from deploy.metrics.counters import Meters
@@ -31,10 +31,10 @@ timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 class Scoring(Protocol):
     """What an endpoint needs of a model: replicas of an `OnlineScorer`, in this process or on a cluster."""
 
-    async def answer(self, call: Call[T]) -> T:
-        """The answer of a replica, whole."""
+    async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
+        """The answer of a replica, whole. `call` calls a method of the scorer; it is pickled on its way."""
 
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
+    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
         """See `OnlineScorer.stream`."""
 
 
@@ -63,7 +63,8 @@ class ServedModel:
         self.check_count(sum(len(request.responses) for request in requests))
         self._check_principles(requests)
         with self.budget.reserve(work_of(self.model.family, requests), self.limits):
-            results = await self._await_answer(self.scoring.answer(ScoreCall(requests)))
+            call = methodcaller("score", requests)
+            results: list[RequestScores] = await self._await_answer(self.scoring.answer(call))
         self.meters.count_scores(self.name, [score for result in results for score in result.scores])
         return results
 
@@ -84,26 +85,28 @@ class ServedModel:
         if len(requests) < len(prompts):
             self._check_questions(0)
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
-            outputs = await self._await_answer(self.scoring.answer(ReadCall(prompts)))
+            call = methodcaller("read", prompts)
+            outputs: list[RawOutputs] = await self._await_answer(self.scoring.answer(call))
         self.meters.count_scores(self.name, [output.score for output in outputs])
         return outputs
 
-    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Refused:
+    async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Reason:
         """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
         self._check_principles([request])
         with self.budget.reserve(work_of_texts(request, sampling.n), self.limits):
-            written = await self._await_answer(self.scoring.answer(WriteCall(request, sampling)))
-        if not isinstance(written, Refused):
+            call = methodcaller("write", request, sampling)
+            written: list[JudgeText] | Reason = await self._await_answer(self.scoring.answer(call))
+        if not isinstance(written, Reason):
             # The prompt is read once for all texts, so its tokens count once.
             self.meters.count_tokens(
                 self.name, written[0].prompt_tokens, sum(len(text.generation.token_ids) for text in written)
             )
         return written
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Refused, None]:
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Reason, None]:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_principles([request])
-        last: JudgeText | Refused | None = None  # each state holds the whole text so far, so the last one has all tokens
+        last: JudgeText | Reason | None = None  # each state holds the whole text so far, so the last one has all tokens
         with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):

@@ -1,7 +1,7 @@
 """The ingress in front of the models: one thin process with the routes, the keys, the limits and the page."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
@@ -10,10 +10,9 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
 from actors.engine.protocol import Sampling
-from actors.records import ScoreRequest
+from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.calls import Call
-from actors.scorers.online import JudgeText, Refused
+from actors.scorers.online import JudgeText, OnlineScorer
 from deploy.errors import ApiError
 from deploy.metrics.prometheus import scrape
 from deploy.models.service import ServedModel, Service
@@ -35,7 +34,7 @@ class Replicas:
         self._handle = handle
         self._streams: Any = handle.options(stream=True)
 
-    async def answer(self, call: Call[T]) -> T:
+    async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
         """The answer of one replica. Serve goes on with a request that nobody awaits any more, so it is told."""
         response: Any = self._handle.answer.remote(call)
         try:
@@ -45,7 +44,7 @@ class Replicas:
             raise
         return answer
 
-    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
+    async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
         """See `OnlineScorer.stream`."""
         states = self._streams.stream.remote(request, sampling)
         try:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,10 +23,9 @@ from ray.serve.config import HTTPOptions
 
 from actors.engine.fork_server import SWITCH, share
 from actors.engine.protocol import Sampling
-from actors.records import ScoreRequest
+from actors.records import Reason, ScoreRequest
 from actors.reward_model import resolve_model
-from actors.scorers.calls import Call
-from actors.scorers.online import JudgeText, OnlineScorer, Refused
+from actors.scorers.online import JudgeText, OnlineScorer
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
@@ -59,11 +58,11 @@ class InProcess:
     def __init__(self, scorer: OnlineScorer) -> None:
         self._scorer = scorer
 
-    async def answer(self, call: Call[T]) -> T:
+    async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
         """The scorer's answer."""
-        return await call.run(self._scorer)
+        return await call(self._scorer)
 
-    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Refused]:
+    def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
         """See `OnlineScorer.stream`."""
         return self._scorer.stream(request, sampling)
 

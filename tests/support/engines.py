@@ -3,11 +3,12 @@
 A conftest imports the fixtures. Everything heavy is imported where it is used.
 """
 
+import asyncio
 import gc
 import json
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,6 +119,20 @@ def ask(engine: Engine, work: Coroutine[Any, Any, T]) -> T:
     return engine.submit(work).result(SECONDS)
 
 
+def ask_all(engine: Engine, work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines on the engine's loop at the same time, and wait for all."""
+
+    async def together() -> list[T]:
+        return await asyncio.gather(*work)
+
+    return ask(engine, together())
+
+
+def request_count(engine: Any) -> int:
+    """How many requests wait for an engine or are in it."""
+    return int(engine._admission.request_count)
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait until another thread makes the condition true; fails after 120 s."""
     end = time.monotonic() + SECONDS
@@ -187,14 +202,6 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a LoRA adapter for the judge."""
-    folder = tmp_path_factory.mktemp("adapters") / "adapter"
-    write_adapter(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def classify_engine(classifier: Path) -> Iterator["VllmEngine"]:
     """A nine-label reward model on vLLM."""
@@ -205,8 +212,8 @@ def classify_engine(classifier: Path) -> Iterator["VllmEngine"]:
 
 @pytest.fixture(scope="module")
 def judge_engine(judge: Path) -> Iterator["VllmEngine"]:
-    """A language model on vLLM, ready for adapters."""
-    engine = start_vllm(judge, Task.GENERATE, engine_args={"enable_lora": True, "max_lora_rank": 8})
+    """A language model on vLLM."""
+    engine = start_vllm(judge, Task.GENERATE)
     yield engine
     close_vllm(engine)
 

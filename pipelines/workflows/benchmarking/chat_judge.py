@@ -109,7 +109,7 @@ class ChatJudge(EndpointConnection):
         # The ids of these prompts are bytes, and no tokens: how many tokens the endpoint made of them isn't known.
         return [replace(score, prompt_tokens=None) for score in scores]
 
-    async def generate(self, ids: tuple[int, ...], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+    async def generate(self, ids: tuple[int, ...], sampling: Sampling) -> tuple[Generation, ...]:
         """See `Engine.generate`; the ids are those of a `ChatRenderer`. Raises `PromptRefused` and `EngineDead`."""
         try:
             return (await self._endpoint.ask(lambda: self._send(messages_of(ids), sampling)),)

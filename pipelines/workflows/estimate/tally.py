@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from actors.contracts.judge import Judge
 from actors.records import Prompt, RenderedRequest
 from actors.reward_model import RewardModel
+from actors.scorers.head_scorer import group_by_prefix
 from actors.scorers.judge_scorer import share
-from actors.scorers.one_pass import group_by_prefix
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
 from pipelines.run.prepare.score_requests import PreparedRow

@@ -29,11 +29,11 @@ def test_the_arithmetic_by_hand() -> None:
     assert str(actual_need).endswith(f" of {90e9 / GIB:.1f} GiB a GPU")
 
 
-@pytest.mark.parametrize(("precision", "value_bytes"), [("float32", 4), ("bfloat16", 2), ("fp8", 2)])
-def test_values_have_the_precision_of_the_weights_and_16_bits_at_least(precision: str, value_bytes: int) -> None:
-    computed = need(SIMPLE, Layout(1), 1000, parameter_bytes=BYTES[precision], gpu_bytes=100e9)
-    assert computed.cache == 65_536 * 2 * value_bytes * 10 * 4 * 64
-    assert computed.activations == 16_384 * value_bytes * (4 * 1000 + 2 * 4000)
+def test_values_have_the_precision_of_the_weights_and_16_bits_at_least() -> None:
+    for precision, value_bytes in (("float32", 4), ("bfloat16", 2), ("fp8", 2)):
+        computed = need(SIMPLE, Layout(1), 1000, parameter_bytes=BYTES[precision], gpu_bytes=100e9)
+        assert computed.cache == 65_536 * 2 * value_bytes * 10 * 4 * 64
+        assert computed.activations == 16_384 * value_bytes * (4 * 1000 + 2 * 4000)
 
 
 def test_the_fullest_stage_and_the_longest_contexts_count() -> None:
@@ -44,31 +44,27 @@ def test_the_fullest_stage_and_the_longest_contexts_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "gpu", "expected"),
+    ("model", "context", "precision", "gpu", "expected"),
     [
-        ("bfloat16", SMALL, Layout(8, 2)),  # what its card says: 16 GPUs of 80 GB
-        ("fp8", SMALL, Layout(8)),
-        ("bfloat16", BIG, Layout(8)),
-        ("fp8", BIG, Layout(4)),
+        ("nvidia/Nemotron-4-340B-Reward", 4096, "bfloat16", SMALL, Layout(8, 2)),  # what its card says: 16 GPUs of 80 GB
+        ("nvidia/Nemotron-4-340B-Reward", 4096, "fp8", SMALL, Layout(8)),
+        ("nvidia/Nemotron-4-340B-Reward", 4096, "bfloat16", BIG, Layout(8)),
+        ("nvidia/Nemotron-4-340B-Reward", 4096, "fp8", BIG, Layout(4)),
+        ("nvidia/Llama-3.3-Nemotron-70B-Reward", 4096, "bfloat16", SMALL, Layout(4)),
+        ("nvidia/Llama-3.3-Nemotron-70B-Reward", 4096, "bfloat16", BIG, Layout(2)),
+        ("Skywork/Skywork-Reward-V2-Qwen3-8B", 16384, "bfloat16", SMALL, Layout(1)),
     ],
 )
-def test_the_layouts_of_340b(precision: str, gpu: int, expected: Layout) -> None:
-    need = smallest_layout(LARGE, 4096, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
-    assert need.layout == expected
+def test_the_layouts_of_published_models(model: str, context: int, precision: str, gpu: int, expected: Layout) -> None:
+    smallest = smallest_layout(SIZES[model], context, parameter_bytes=BYTES[precision], gpu_bytes=gpu)
+    assert smallest.layout == expected
 
 
-def test_a_70b_takes_four_cards_and_an_8b_one() -> None:
-    large, little = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"], SIZES["Skywork/Skywork-Reward-V2-Qwen3-8B"]
-    assert smallest_layout(large, 4096, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(4)
-    assert smallest_layout(large, 4096, parameter_bytes=2.0, gpu_bytes=BIG).layout == Layout(2)
-    assert smallest_layout(little, 16384, parameter_bytes=2.0, gpu_bytes=SMALL).layout == Layout(1)
-
-
-@pytest.mark.parametrize("tensor", [1, 2, 4])
-def test_heads_that_eight_cant_share(tensor: int) -> None:
+def test_heads_that_eight_cant_share() -> None:
     """Qwen2.5-7B has 28."""
     size = SIZES["Qwen/Qwen2.5-Math-PRM-7B"]
-    assert check_layout(size, Layout(tensor), 4096, parameter_bytes=2.0, gpu_bytes=SMALL).fits
+    for tensor in (1, 2, 4):
+        assert check_layout(size, Layout(tensor), 4096, parameter_bytes=2.0, gpu_bytes=SMALL).fits
     with pytest.raises(SettingsError, match="28 attention heads, of 4 keys and values, can't be shared by 8 GPUs"):
         check_layout(size, Layout(8), 4096, parameter_bytes=2.0, gpu_bytes=SMALL)
 

@@ -1,5 +1,7 @@
 """What is published of speed: within what a card can do at all, and scaled no further than is said."""
 
+import itertools
+
 import pytest
 
 from actors.capacity.layout import Size
@@ -23,24 +25,20 @@ def test_what_is_published_of_the_model_itself() -> None:
     assert "halved for 16 bits" in halved.source
 
 
-def test_nothing_is_published_of_float32() -> None:
+def test_nothing_is_published_of_float32_or_of_models_of_quite_another_size() -> None:
     size = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"]
     assert published_throughput(size, SMALL, "float32") is None
     slower = least_seconds(size, "float32", 1, 1) / least_seconds(size, "bfloat16", 1, 1)
     assert slower == pytest.approx(989.4 / 66.9)
+    for parameters in (1e6, 1e9, 1.5e12):
+        assert published_throughput(Size(parameters, 4, 64, 256, 4, 4, 16, "drawn"), SMALL, "fp8") is None
 
 
 def test_what_is_scaled_says_so() -> None:
-    size = SIZES["nvidia/Nemotron-4-340B-Reward"]
-    speed = published_throughput(size, BIG, "fp8")
+    speed = published_throughput(SIZES["nvidia/Nemotron-4-340B-Reward"], BIG, "fp8")
     assert speed is not None
     assert speed.read == pytest.approx(456 * 16 / 8 * 405 / 341)
     assert "scaled by parameters, from 405 to 341 billion" in speed.source
-
-
-@pytest.mark.parametrize("parameters", [1e6, 1e9, 1.5e12])
-def test_nothing_is_known_of_models_of_quite_another_size(parameters: float) -> None:
-    assert published_throughput(Size(parameters, 4, 64, 256, 4, 4, 16, "drawn"), SMALL, "fp8") is None
 
 
 def test_experts_are_compared_with_experts() -> None:
@@ -62,12 +60,11 @@ def test_no_figure_exceeds_the_cards() -> None:
         assert 0.05 < used < 0.8
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "fp8"])
-def test_every_published_speed_is_below_the_bound(precision: str) -> None:
-    names = [(name, published_throughput(size, SMALL, precision)) for name, size in SIZES.items()]
-    for name, speed in names:
+def test_every_published_speed_is_below_the_bound() -> None:
+    for precision, (name, size) in itertools.product(("bfloat16", "fp8"), SIZES.items()):
+        speed = published_throughput(size, SMALL, precision)
         assert speed is not None, name
-        assert 1 / speed.read > least_seconds(SIZES[name], precision, 1, 1), name
+        assert 1 / speed.read > least_seconds(size, precision, 1, 1), name
 
 
 def test_the_bound_is_of_the_parameters_that_a_token_passes() -> None:

@@ -57,13 +57,12 @@ POINTER = (
 )
 
 
-@pytest.mark.parametrize(
-    "file", ["model.safetensors", "tokenizer.json", "tokenizer.model", "config.json", "chat_template.jinja"]
-)
-def test_a_file_that_a_clone_didnt_fetch_is_named(folder: Path, file: str) -> None:
-    (folder / file).write_text(POINTER)
-    with pytest.raises(ModelError, match=rf"{file} is a Git LFS pointer and not the file itself: `git lfs pull`"):
-        reward_model(folder)
+def test_a_file_that_a_clone_didnt_fetch_is_named(folder: Path) -> None:
+    for file in ("config.json", "chat_template.jinja", "tokenizer.json", "tokenizer.model", "model.safetensors"):
+        (folder / file).write_text(POINTER)
+        with pytest.raises(ModelError, match=rf"{file} is a Git LFS pointer and not the file itself: `git lfs pull`"):
+            reward_model(folder)
+        (folder / file).unlink()
 
 
 def test_an_adapter_that_a_clone_didnt_fetch_is_named(tmp_path: Path) -> None:
@@ -73,11 +72,11 @@ def test_an_adapter_that_a_clone_didnt_fetch_is_named(tmp_path: Path) -> None:
         Adapter.find(str(tmp_path))
 
 
-@pytest.mark.parametrize("written", ["", "{", "\ufeff{}x"])
-def test_a_broken_config_is_refused(folder: Path, written: str) -> None:
-    (folder / "config.json").write_text(written)
-    with pytest.raises(ModelError, match=r"config\.json can't be read"):
-        reward_model(folder)
+def test_a_broken_config_is_refused(folder: Path) -> None:
+    for content in ("", "{", "\ufeff{}x"):
+        (folder / "config.json").write_text(content)
+        with pytest.raises(ModelError, match=r"config\.json can't be read"):
+            reward_model(folder)
 
 
 def test_a_revision_is_for_hub_models(folder: Path) -> None:
@@ -109,10 +108,10 @@ def test_every_byte_of_the_weights_counts(folder: Path) -> None:
     """At the ends of tensors and in their middles: retrained weights may differ anywhere."""
     size = (folder / "model.safetensors").stat().st_size
     places = [size - 1, *range(1000, size, 40_000)]
-    seen = [Checkpoint.find(str(folder), None).hashes()]
+    seen = [hashes_of(folder)]
     for place in places:
         flip(folder / "model.safetensors", place)
-        seen.append(Checkpoint.find(str(folder), None).hashes())
+        seen.append(hashes_of(folder))
     assert len({hashes["weights"] for hashes in seen}) == len(places) + 1
     assert len({(hashes["template"], hashes["tokenizer"], hashes["config"]) for hashes in seen}) == 1
 
@@ -160,58 +159,55 @@ def full(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_every_byte_of_every_other_file_counts(full: Path, name: str) -> None:
-    before = Checkpoint.find(str(full), None).hashes()
-    flip(full / name, -5)
-    flipped = Checkpoint.find(str(full), None).hashes()
-    (full / name).unlink()
-    for after in (flipped, Checkpoint(full, None).hashes()):
-        assert [kind for kind in before if after[kind] != before[kind]] == [COUNTED[name]]
+def hashes_of(folder: Path) -> Mapping[str, str]:
+    return Checkpoint(folder, None).hashes()
+
+
+def test_every_byte_of_every_other_file_counts(full: Path) -> None:
+    for name, kind in COUNTED.items():
+        content, before = (full / name).read_bytes(), hashes_of(full)
+        flip(full / name, -5)
+        flipped = hashes_of(full)
+        (full / name).unlink()
+        for after in (flipped, hashes_of(full)):
+            assert [changed for changed in before if after[changed] != before[changed]] == [kind], name
+        (full / name).write_bytes(content)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_no_number_depends_on_may_change(full: Path, name: str) -> None:
-    before = Checkpoint.find(str(full), None).hashes()
+    before = hashes_of(full)
     flip(full / name, -5)
-    assert Checkpoint.find(str(full), None).hashes() == before
+    assert hashes_of(full) == before
     (full / name).unlink()
     if name != "scored/manifest.json":  # without it, the folder isn't a run's
-        assert Checkpoint.find(str(full), None).hashes() == before
+        assert hashes_of(full) == before
 
 
 def test_files_behind_links_count(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "templates").mkdir()
     (tmp_path / "templates" / "tool_use.jinja").write_text("a")
     (folder / "additional_chat_templates").symlink_to(tmp_path / "templates")
-    before = Checkpoint.find(str(folder), None).hashes()
+    before = hashes_of(folder)
     (tmp_path / "templates" / "tool_use.jinja").write_text("b")
-    assert Checkpoint.find(str(folder), None).hashes() != before
+    assert hashes_of(folder) != before
 
 
-def rename_tensor(folder: Path) -> None:
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes().replace(b"embed_tokens", b"embed_tokenz"))
-
-
-def add_weights(folder: Path) -> None:
+def test_other_weights_have_another_hash(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    hashes = [hashes_of(folder)["weights"]]
+    weights.write_bytes(weights.read_bytes().replace(b"embed_tokens", b"embed_tokenz"))
+    hashes.append(hashes_of(folder)["weights"])
     write_weights(folder / "model-2.safetensors", {"more": 1})
-
-
-def rename_file(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
-
-
-@pytest.mark.parametrize("change", [rename_tensor, add_weights, rename_file])
-def test_other_weights_have_another_hash(folder: Path, change: Callable[[Path], None]) -> None:
-    before = Checkpoint.find(str(folder), None).hashes()
-    change(folder)
-    assert Checkpoint.find(str(folder), None).hashes()["weights"] != before["weights"]
+    hashes.append(hashes_of(folder)["weights"])
+    weights.rename(folder / "model-1.safetensors")
+    hashes.append(hashes_of(folder)["weights"])
+    assert len({*hashes}) == 4
 
 
 def test_a_copy_has_the_same_hashes(full: Path, tmp_path: Path) -> None:
     shutil.copytree(full, tmp_path / "copy")
-    assert Checkpoint.find(str(tmp_path / "copy"), None).hashes() == Checkpoint.find(str(full), None).hashes()
+    assert Checkpoint.find(str(tmp_path / "copy"), None).hashes() == hashes_of(full)
 
 
 def test_of_a_hub_model_the_commit_stands_for_what_isnt_fetched_yet(full: Path) -> None:
@@ -224,11 +220,11 @@ def test_of_a_hub_model_the_commit_stands_for_what_isnt_fetched_yet(full: Path) 
     assert Checkpoint(full, "1234abcd").hashes()["config"] != before["config"]
 
 
-@pytest.mark.parametrize("content", [b"", b"abc", b"\xff" * 20])
-def test_what_are_no_weights_is_refused(folder: Path, content: bytes) -> None:
-    (folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(ModelError, match="complete safetensors file"):
-        reward_model(folder)
+def test_what_are_no_weights_is_refused(folder: Path) -> None:
+    for content in (b"", b"abc", b"\xff" * 20):
+        (folder / "model.safetensors").write_bytes(content)
+        with pytest.raises(ModelError, match="complete safetensors file"):
+            reward_model(folder)
 
 
 def test_weights_that_are_not_safetensors_are_refused(folder: Path) -> None:
@@ -258,21 +254,16 @@ def test_every_byte_of_an_adapters_files_counts(adapter: Path, name: str) -> Non
     assert [kind for kind in before if after[kind] != before[kind]] == ["weights"]
 
 
-@pytest.mark.parametrize(
-    ("ranks", "largest"), [({}, 16), ({"q_proj": 32}, 32), ({"q_proj": 4, "k_proj": 8}, 16), (None, 16)]
-)
-def test_an_adapters_rank_is_the_largest_of_its_matrices(adapter: Path, ranks: object, largest: int) -> None:
+def test_an_adapters_rank_is_the_largest_of_its_matrices(adapter: Path) -> None:
     config = adapter / "adapter_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "rank_pattern": ranks}))
-    assert Adapter.find(str(adapter)).rank == largest
-
-
-@pytest.mark.parametrize("rank", ["r", "rank_pattern"])
-def test_a_rank_that_is_no_number_is_refused(adapter: Path, rank: str) -> None:
-    config = adapter / "adapter_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), rank: ["x"]}))
-    with pytest.raises(ModelError, match=r"adapter_config\.json has no valid ranks"):
-        _ = Adapter.find(str(adapter)).rank
+    settings = json.loads(config.read_text())
+    for ranks, largest in (({}, 16), ({"q_proj": 32}, 32), ({"q_proj": 4, "k_proj": 8}, 16), (None, 16)):
+        config.write_text(json.dumps({**settings, "rank_pattern": ranks}))
+        assert Adapter.find(str(adapter)).rank == largest
+    for name in ("r", "rank_pattern"):
+        config.write_text(json.dumps({**settings, name: ["x"]}))
+        with pytest.raises(ModelError, match=r"adapter_config\.json has no valid ranks"):
+            _ = Adapter.find(str(adapter)).rank
 
 
 JUDGE = BUILT_IN / "genrm-principle"
@@ -314,8 +305,8 @@ def test_an_adapter_with_a_template_of_its_own_is_refused(adapter: Path, files: 
             resolve()
 
 
-@pytest.mark.parametrize("written", ["[]", "{", "\udcff"])
-def test_a_template_that_cant_be_read_is_refused(adapter: Path, written: str) -> None:
-    (adapter / "tokenizer_config.json").write_text(written, errors="surrogateescape")
-    with pytest.raises(ModelError, match=r"the chat template in .* can't be read"):
-        _ = Checkpoint(adapter, None).chat_template
+def test_a_template_that_cant_be_read_is_refused(adapter: Path) -> None:
+    for content in ("[]", "{", "\udcff"):
+        (adapter / "tokenizer_config.json").write_text(content, errors="surrogateescape")
+        with pytest.raises(ModelError, match=r"the chat template in .* can't be read"):
+            _ = Checkpoint(adapter, None).chat_template

@@ -47,10 +47,6 @@ def forge(cache: Path) -> None:
     entry.write_text("f" * 64)
 
 
-def test_a_hash_is_that_of_sha256sum(weights: Path) -> None:
-    assert hash_of(weights) == hashlib.sha256(CONTENT).hexdigest()
-
-
 def test_a_large_file_is_read_once(cache: Path, weights: Path) -> None:
     assert hash_of(weights) == hashlib.sha256(CONTENT).hexdigest()
     forge(cache)
@@ -81,11 +77,6 @@ def set_back(path: Path) -> None:
     with path.open("r+b") as stream:
         stream.write(bytes(len(CONTENT)))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert (path.stat().st_ino, path.stat().st_size, path.stat().st_mtime_ns) == (
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-    )
 
 
 @pytest.mark.parametrize("change", [write_again, replace, set_back])
@@ -101,12 +92,12 @@ def test_the_hash_of_a_file_that_may_change_at_the_same_time_isnt_kept(cache: Pa
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("damage", ["", "f" * 63, "é" * 40])
-def test_half_a_kept_hash_is_none(cache: Path, weights: Path, damage: str) -> None:
+def test_half_a_kept_hash_is_none(cache: Path, weights: Path) -> None:
     right = hash_of(weights)
     (entry,) = cache.iterdir()
-    entry.write_text(damage, encoding="utf-8")
-    assert hash_of(weights) == right
+    for damage in ("", "f" * 63, "é" * 40):
+        entry.write_text(damage, encoding="utf-8")
+        assert hash_of(weights) == right
 
 
 def test_without_a_place_for_the_cache_files_are_read(

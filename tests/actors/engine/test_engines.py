@@ -22,7 +22,7 @@ from actors.engine.loop_thread import LoopThread
 from actors.engine.protocol import Engine, Generation, Pooled, Sampling
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from tests.support.clock import Clock
-from tests.support.engines import LABELS, MAX_MODEL_LEN, SECONDS, ask, running, until
+from tests.support.engines import LABELS, MAX_MODEL_LEN, SECONDS, ask, request_count, running, until
 
 BAD_PROMPTS = {
     "too long": [1] * (MAX_MODEL_LEN + 1),
@@ -33,24 +33,19 @@ BAD_PROMPTS = {
 ENDLESS = Sampling(max_tokens=MAX_MODEL_LEN - 8)
 
 
-def prompts(count: int) -> list[list[int]]:
-    draw = random.Random(7)
-    return [[draw.randrange(1, 250) for _ in range(draw.randrange(1, 60))] for _ in range(count)]
-
-
-def pool_all(engine: Engine, asked: list[list[int]]) -> list[Pooled | BaseException]:
+def pool_all(engine: Engine, prompts: list[list[int]]) -> list[Pooled | BaseException]:
     async def gather() -> list[Pooled | BaseException]:
-        return await asyncio.gather(*(engine.pool(ids, f"all-{n}") for n, ids in enumerate(asked)), return_exceptions=True)
+        return await asyncio.gather(*map(engine.pool, prompts), return_exceptions=True)
 
     return ask(engine, gather())
 
 
-def read(engine: Engine, sampling: Sampling, request_id: str, states: int | None = None) -> list[Generation]:
+def read(engine: Engine, sampling: Sampling, states: int | None = None) -> list[Generation]:
     """The states of a stream, read from a loop that isn't the engine's; closed after so many states."""
 
     async def consume() -> list[Generation]:
         seen: list[Generation] = []
-        async with aclosing(engine.stream([1, 2, 3], sampling, request_id)) as stream:  # type: ignore[type-var]
+        async with aclosing(engine.stream([1, 2, 3], sampling)) as stream:
             async for state in stream:
                 seen.append(state)
                 if len(seen) == states:
@@ -60,91 +55,61 @@ def read(engine: Engine, sampling: Sampling, request_id: str, states: int | None
     return asyncio.run(asyncio.wait_for(consume(), SECONDS))
 
 
-def request_count(engine: Any) -> int:
-    return int(engine.request_count)
-
-
-def test_a_prompt_gets_one_number_per_output(pooling_engine: Engine) -> None:
-    pooled = ask(pooling_engine, pooling_engine.pool([5, 6, 7], "one"))
-    assert len(pooled.values) == LABELS
-    assert all(type(value) is float and math.isfinite(value) for value in pooled.values)
-    assert pooled.cached_tokens + pooled.computed_tokens == 3
-
-
 def test_many_at_a_time_answer_as_one_by_one_and_in_order(pooling_engine: Engine) -> None:
-    sent_prompts = prompts(40)
-    alone = [ask(pooling_engine, pooling_engine.pool(ids, "alone")) for ids in sent_prompts]
-    together = pool_all(pooling_engine, sent_prompts)
-    for item, other in zip(alone, together, strict=True):
-        assert isinstance(other, Pooled)
-        assert other.values == pytest.approx(item.values, abs=1e-5)
-    assert len({pooled.values for pooled in alone}) == len(sent_prompts)
+    draw = random.Random(7)
+    prompts = [[draw.randrange(1, 250) for _ in range(draw.randrange(1, 60))] for _ in range(40)]
+    prompts += [[3] * pooling_engine.max_model_len]
+    alone = [ask(pooling_engine, pooling_engine.pool(tuple(ids))) for ids in prompts]
+    for ids, pooled, beside in zip(prompts, alone, pool_all(pooling_engine, prompts), strict=True):
+        assert isinstance(beside, Pooled)
+        assert beside.values == pytest.approx(pooled.values, abs=1e-5)
+        assert len(pooled.values) == LABELS
+        assert all(type(value) is float and math.isfinite(value) for value in pooled.values)
+        assert pooled.cached_tokens + pooled.computed_tokens == len(ids)
+    assert len({pooled.values for pooled in alone}) == len(prompts)
 
 
 def test_an_engine_for_the_last_token_reads_nothing_else(pooling_engine: Engine) -> None:
     ids = [5, 6, 7]
-    last = ask(pooling_engine, pooling_engine.pool(ids, "last", [2]))
+    last = ask(pooling_engine, pooling_engine.pool(ids, [2]))
     assert last.rows == (last.values,)
-    assert last.values == pytest.approx(ask(pooling_engine, pooling_engine.pool(ids, "default")).values, abs=1e-5)
+    assert last.values == pytest.approx(ask(pooling_engine, pooling_engine.pool(ids)).values, abs=1e-5)
     with pytest.raises(EngineError, match=r"position 1 can't be read: .* token_classify reads every position"):
-        ask(pooling_engine, pooling_engine.pool(ids, "early", [1, 2]))
+        ask(pooling_engine, pooling_engine.pool(ids, [1, 2]))
     with pytest.raises(EngineError, match="position 3 is outside the prompt of 3 tokens"):
-        ask(pooling_engine, pooling_engine.pool(ids, "outside", [3]))
+        ask(pooling_engine, pooling_engine.pool(ids, [3]))
     assert request_count(pooling_engine) == 0
 
 
-def test_tuples_are_prompts_too(pooling_engine: Engine) -> None:
-    item, other = (ask(pooling_engine, pooling_engine.pool(ids, "kind")) for ids in ([8, 9], (8, 9)))
-    assert item.values == pytest.approx(other.values, abs=1e-5)
-
-
-def test_the_longest_prompt_is_taken(pooling_engine: Engine) -> None:
-    pooled = ask(pooling_engine, pooling_engine.pool([3] * pooling_engine.max_model_len, "long"))
-    assert pooled.cached_tokens + pooled.computed_tokens == MAX_MODEL_LEN
-
-
-@pytest.mark.parametrize("bad", BAD_PROMPTS)
-def test_a_bad_prompt_fails_alone(pooling_engine: Engine, bad: str) -> None:
-    good, refused, also_good = pool_all(pooling_engine, [[1, 2], BAD_PROMPTS[bad], [3, 4]])
+def test_a_bad_prompt_fails_alone(pooling_engine: Engine) -> None:
+    good, *refused, also_good = pool_all(pooling_engine, [[1, 2], *BAD_PROMPTS.values(), [3, 4]])
     assert isinstance(good, Pooled)
     assert isinstance(also_good, Pooled)
-    assert type(refused) is EngineError
+    assert [type(error) for error in refused] == [EngineError] * len(BAD_PROMPTS)
     ask(pooling_engine, pooling_engine.health())
 
 
 @pytest.mark.parametrize("bad", BAD_PROMPTS)
 def test_a_bad_prompt_gets_no_text(generating_engine: Engine, bad: str) -> None:
     with pytest.raises(EngineError) as caught:
-        ask(generating_engine, generating_engine.generate(BAD_PROMPTS[bad], Sampling(max_tokens=1), "bad"))
+        ask(generating_engine, generating_engine.generate(BAD_PROMPTS[bad], Sampling(max_tokens=1)))
     assert caught.type is EngineError
-    assert len(ask(generating_engine, generating_engine.generate([1], Sampling(max_tokens=1), "good"))) == 1
+    assert len(ask(generating_engine, generating_engine.generate([1], Sampling(max_tokens=1)))) == 1
 
 
-def test_it_is_healthy(pooling_engine: Engine) -> None:
-    ask(pooling_engine, pooling_engine.health())
-
-
-def test_text_ends_at_the_limit(generating_engine: Engine) -> None:
-    (sample,) = ask(generating_engine, generating_engine.generate([1, 2, 3], Sampling(max_tokens=4), "short"))
-    assert len(sample.token_ids) == 4
-    assert sample.finish_reason == "length"
-    assert sample.logprobs == ()
-    assert sample.cached_tokens + sample.computed_tokens == 3
-
-
-def test_text_ends_at_a_stop_string(generating_engine: Engine) -> None:
-    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], Sampling(max_tokens=8), "whole"))
+def test_text_ends_at_the_limit_or_at_a_stop_string(generating_engine: Engine) -> None:
+    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], Sampling(max_tokens=8)))
+    assert (len(whole.token_ids), whole.finish_reason, whole.logprobs) == (8, "length", ())
+    assert whole.cached_tokens + whole.computed_tokens == 3
     middle = whole.text[len(whole.text) // 2]
-    sampling = Sampling(max_tokens=8, stop=(middle,))
-    (cut,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling, "cut"))
-    assert cut.text == whole.text[: whole.text.index(middle)]
-    assert cut.finish_reason == "stop"
+    (cut,) = ask(generating_engine, generating_engine.generate([1, 2, 3], Sampling(max_tokens=8, stop=(middle,))))
+    assert (cut.text, cut.finish_reason) == (whole.text[: whole.text.index(middle)], "stop")
 
 
 def test_a_seed_repeats_its_samples(generating_engine: Engine) -> None:
     def draw(seed: int) -> list[str]:
         sampling = Sampling(max_tokens=12, n=3, temperature=1.0, seed=seed)
-        return [sample.text for sample in ask(generating_engine, generating_engine.generate([1, 2], sampling, "drawn"))]
+        return [sample.text for sample in ask(generating_engine, generating_engine.generate([1, 2], sampling))]
 
     first = draw(1)
     assert len(set(first)) == 3
@@ -155,12 +120,12 @@ def test_a_seed_repeats_its_samples(generating_engine: Engine) -> None:
 @pytest.mark.parametrize("sampling", [Sampling(max_tokens=4, n=2), Sampling(max_tokens=0)], ids=["n of greedy", "none"])
 def test_sampling_that_makes_no_sense_is_refused(generating_engine: Engine, sampling: Sampling) -> None:
     with pytest.raises(EngineError):
-        ask(generating_engine, generating_engine.generate([1], sampling, "nonsense"))
+        ask(generating_engine, generating_engine.generate([1], sampling))
 
 
 def test_verdicts_have_a_log_probability_at_every_token(generating_engine: Engine) -> None:
     sampling = Sampling(max_tokens=5, verdict_ids=(10, 20, 30))
-    (sample,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling, "verdict"))
+    (sample,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling))
     assert len(sample.logprobs) == len(sample.token_ids) == 5
     for row, token in zip(sample.logprobs, sample.token_ids, strict=True):
         assert row.keys() == {10, 20, 30, token}
@@ -169,10 +134,9 @@ def test_verdicts_have_a_log_probability_at_every_token(generating_engine: Engin
 
 def test_a_stream_grows_to_what_generate_gives(generating_engine: Engine) -> None:
     sampling = Sampling(max_tokens=30, verdict_ids=(10,))
-    states = read(generating_engine, sampling, "grows")
-    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling, "whole"))
-    assert states[-1].text == whole.text
-    assert states[-1].token_ids == whole.token_ids
+    states = read(generating_engine, sampling)
+    (whole,) = ask(generating_engine, generating_engine.generate([1, 2, 3], sampling))
+    assert (states[-1].text, states[-1].token_ids) == (whole.text, whole.token_ids)
     assert states[-1].finish_reason == whole.finish_reason == "length"
     for earlier, later in itertools.pairwise(states):
         assert earlier.finish_reason is None
@@ -181,14 +145,14 @@ def test_a_stream_grows_to_what_generate_gives(generating_engine: Engine) -> Non
 
 
 def test_leaving_a_stream_aborts_its_request(generating_engine: Engine) -> None:
-    (state,) = read(generating_engine, ENDLESS, "left", states=1)
+    (state,) = read(generating_engine, ENDLESS, states=1)
     assert state.finish_reason is None
     until(lambda: request_count(generating_engine) == 0)
 
 
 def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
     async def consume(ids: list[int], sampling: Sampling) -> None:
-        async for _ in generating_engine.stream(ids, sampling, "refused"):
+        async for _ in generating_engine.stream(ids, sampling):
             pass
 
     for bad in BAD_PROMPTS.values():
@@ -198,21 +162,12 @@ def test_a_stream_passes_errors_on(generating_engine: Engine) -> None:
         asyncio.run(consume([1], Sampling(max_tokens=1, n=2, temperature=1.0)))
 
 
-def test_an_aborted_request_fails_alone(generating_engine: Engine) -> None:
-    ask(generating_engine, generating_engine.abort("nobody"))
-    future = generating_engine.submit(generating_engine.generate([1], ENDLESS, "unwanted"))
+def test_a_cancelled_request_is_given_up_alone(generating_engine: Engine) -> None:
+    future = generating_engine.submit(generating_engine.generate([1], ENDLESS))
     until(lambda: request_count(generating_engine) == 1)
-    other = generating_engine.submit(generating_engine.generate([1], Sampling(max_tokens=2), "wanted"))
-    ask(generating_engine, generating_engine.abort("unwanted"))
-    with pytest.raises(EngineError, match="unwanted was aborted"):
-        future.result(SECONDS)
-    assert other.result(SECONDS)[0].finish_reason == "length"
-
-
-def test_a_cancelled_request_is_given_up(generating_engine: Engine) -> None:
-    future = generating_engine.submit(generating_engine.generate([1], ENDLESS, "cancelled"))
-    until(lambda: request_count(generating_engine) == 1)
+    beside = generating_engine.submit(generating_engine.generate([1], Sampling(max_tokens=2)))
     future.cancel()
+    assert beside.result(SECONDS)[0].finish_reason == "length"
     until(lambda: request_count(generating_engine) == 0)
     ask(generating_engine, generating_engine.health())
 
@@ -236,26 +191,26 @@ def start_fake() -> Iterator[Start]:
 
 def test_the_fakes_numbers_are_the_same_everywhere(start_fake: Start) -> None:
     engine = start_fake()
-    pooled = ask(engine, engine.pool([1, 2, 3], "here"))
+    pooled = ask(engine, engine.pool([1, 2, 3]))
     assert pooled.values[:2] == (1.0521359185898325, -0.7080153261728217)
     assert all(-4 <= value < 4 for value in pooled.values)
 
 
 def test_a_closed_engine_refuses_everything(start_fake: Start) -> None:
     engine = start_fake()
-    waiting = engine.submit(engine.generate([1], Sampling(max_tokens=5), "early"))
+    waiting = engine.submit(engine.generate([1], Sampling(max_tokens=5)))
     engine.close()
     engine.close()
     with pytest.raises(EngineDead):
-        engine.submit(engine.pool([1], "late"))
+        engine.submit(engine.pool([1]))
     with pytest.raises(EngineDead):
-        read(engine, Sampling(max_tokens=1), "late")
+        read(engine, Sampling(max_tokens=1))
     assert waiting.done()
 
 
 def test_two_threads_may_close_an_engine(start_fake: Start) -> None:
     engine = start_fake(faults=Faults(at={7: FakeFault.HANG}))
-    future = engine.submit(engine.pool([7], "hangs"))
+    future = engine.submit(engine.pool([7]))
     closers = [threading.Thread(target=engine.close) for _ in range(2)]
     for closer in closers:
         closer.start()
@@ -275,34 +230,27 @@ def test_a_request_past_its_deadline_fails_alone(start_fake: Start) -> None:
 
 def test_a_dead_engine_fails_what_it_holds_and_what_comes(start_fake: Start) -> None:
     engine = start_fake(faults=Faults(at={7: FakeFault.HANG, 6: FakeFault.DIE}))
-    waiting = engine.submit(engine.pool([7], "waits"))
+    waiting = engine.submit(engine.pool([7]))
     with pytest.raises(EngineDead):
-        ask(engine, engine.pool([1, 6], "kills"))
+        ask(engine, engine.pool([1, 6]))
     with pytest.raises(EngineDead):
         waiting.result(SECONDS)
-    for late in (engine.pool([1], "late"), engine.health(), engine.generate([1], Sampling(max_tokens=1), "late")):
+    for late in (engine.pool([1]), engine.health(), engine.generate([1], Sampling(max_tokens=1))):
         with pytest.raises(EngineDead):
             ask(engine, late)
     with pytest.raises(EngineDead):
-        read(engine, Sampling(max_tokens=1), "late")
+        read(engine, Sampling(max_tokens=1))
 
 
-def test_an_engine_can_die_after_so_many_requests(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(die_after=2))
-    answers = pool_all(engine, [[1], [2], [3]])
-    assert [type(answer) for answer in answers] == [Pooled, Pooled, EngineDead]
-
-
-def test_a_killed_engine_is_dead(start_fake: Start) -> None:
-    engine = start_fake()
-    engine.kill()
+def test_a_fake_can_die_be_killed_refuse_and_give_nothing_finite(start_fake: Start) -> None:
+    dying = start_fake(faults=Faults(die_after=2))
+    assert [type(answer) for answer in pool_all(dying, [[1], [2], [3]])] == [Pooled, Pooled, EngineDead]
+    killed = start_fake()
+    killed.kill()
     with pytest.raises(EngineDead, match="killed"):
-        ask(engine, engine.health())
-
-
-def test_prompts_can_be_refused_or_get_nothing_finite(start_fake: Start) -> None:
-    engine = start_fake(faults=Faults(at={7: FakeFault.REFUSE, 6: FakeFault.NAN}))
-    refused, broken, good = pool_all(engine, [[7], [6], [5]])
+        ask(killed, killed.health())
+    faulty = start_fake(faults=Faults(at={7: FakeFault.REFUSE, 6: FakeFault.NAN}))
+    refused, broken, good = pool_all(faulty, [[7], [6], [5]])
     assert type(refused) is EngineError
     assert isinstance(broken, Pooled)
     assert all(map(math.isnan, broken.values))
@@ -313,50 +261,30 @@ def test_a_prompt_can_end_the_process() -> None:
     script = (
         "from actors.engine.fake_engine import FakeEngine, FakeFault, Faults\n"
         "engine = FakeEngine(1, 9, faults=Faults(at={7: FakeFault.EXIT}))\n"
-        "engine.submit(engine.pool([7], 'last')).result()\n"
+        "engine.submit(engine.pool([7])).result()\n"
     )
     ended = run([sys.executable, "-c", script], check=False, capture_output=True, timeout=SECONDS)
     assert (ended.returncode, ended.stderr) == (1, b""), "an error of the script's own ends with 1 as well"
 
 
-def test_no_more_than_the_limit_are_inside_and_the_others_wait_without_a_deadline() -> None:
-    inside = most = 0
-
-    async def visit(admission: Admission, number: int) -> None:
-        nonlocal inside, most
-        async with admission.place(str(number)):
-            inside += 1
-            most = max(most, inside)
-            await asyncio.sleep(0)
-            inside -= 1
-
-    async def visits() -> int:
-        admission = Admission(3, SECONDS)
-        await asyncio.gather(*(visit(admission, number) for number in range(20)))
-        return admission.request_count
-
-    assert asyncio.run(visits()) == 0
-    assert most == 3
-
-
-def test_the_deadline_runs_from_admission() -> None:
-    async def one_after_the_other() -> tuple[object, object]:
-        admission = Admission(1, 0.05)
-
-        async def stay(seconds: float) -> None:
-            async with admission.place(str(seconds)):
-                await asyncio.sleep(seconds)
-
-        return await asyncio.gather(stay(SECONDS), stay(0), return_exceptions=True)
-
-    too_long, waited = asyncio.run(one_after_the_other())
-    assert isinstance(too_long, EngineTimeout)
-    assert waited is None
-
-
-async def stay(admission: Admission, name: str, seconds: float) -> None:
-    async with admission.place(name):
+async def stay(admission: Admission, seconds: float) -> float:
+    """When the stay ended, by the loop's clock."""
+    async with admission.place():
         await asyncio.sleep(seconds)
+        return asyncio.get_running_loop().time()
+
+
+def test_no_more_than_the_limit_are_inside_and_the_others_wait_without_a_deadline() -> None:
+    async def visits() -> tuple[list[float | BaseException], int]:
+        admission = Admission(3, 60.0)
+        stays = (stay(admission, 40.0) for _ in range(9))
+        return await asyncio.gather(*stays, stay(admission, 1e9), return_exceptions=True), admission.request_count
+
+    with asyncio.Runner(loop_factory=Clock) as runner:
+        (*ended, too_long), left = runner.run(visits())
+    assert ended == pytest.approx([40.0] * 3 + [80.0] * 3 + [120.0] * 3, abs=1)
+    assert isinstance(too_long, EngineTimeout)
+    assert left == 0
 
 
 def test_a_request_that_waits_its_turn_inside_has_its_time_afterwards() -> None:
@@ -364,13 +292,13 @@ def test_a_request_that_waits_its_turn_inside_has_its_time_afterwards() -> None:
         admission = Admission(64, 600.0)
         cache = asyncio.Semaphore(1)  # with room for one
 
-        async def wait(turn: int) -> float:
-            async with admission.place(f"{turn}"), cache:
+        async def wait() -> float:
+            async with admission.place(), cache:
                 await asyncio.sleep(400)
                 return asyncio.get_running_loop().time()
 
-        hang = (stay(admission, f"hangs {number}", 1e9) for number in range(2))
-        return await asyncio.gather(wait(0), *hang, *map(wait, range(1, 8)), return_exceptions=True)
+        hang = (stay(admission, 1e9) for _ in range(2))
+        return await asyncio.gather(wait(), *hang, *(wait() for _ in range(7)), return_exceptions=True)
 
     with asyncio.Runner(loop_factory=Clock) as runner:
         first, *hung = (outcomes := runner.run(one_at_a_time()))[:3]
@@ -381,7 +309,7 @@ def test_a_request_that_waits_its_turn_inside_has_its_time_afterwards() -> None:
 def test_an_engine_that_answers_nobody_fails_all_within_a_deadline() -> None:
     async def hang() -> tuple[list[object], float]:
         admission = Admission(32, 600.0)
-        outcomes = await asyncio.gather(*(stay(admission, f"{index}", 1e9) for index in range(32)), return_exceptions=True)
+        outcomes = await asyncio.gather(*(stay(admission, 1e9) for _ in range(32)), return_exceptions=True)
         return list(outcomes), asyncio.get_running_loop().time()
 
     with asyncio.Runner(loop_factory=Clock) as runner:
@@ -390,30 +318,20 @@ def test_an_engine_that_answers_nobody_fails_all_within_a_deadline() -> None:
     assert seconds == pytest.approx(600, abs=1)
 
 
-def test_those_who_wait_for_a_place_can_be_aborted_and_die_too() -> None:
-    async def crowd() -> tuple[list[BaseException], int]:
+def test_those_who_wait_for_a_place_die_too() -> None:
+    async def crowd() -> list[float | BaseException]:
         admission = Admission(1, SECONDS)
-
-        async def stay(number: int) -> None:
-            async with admission.place(str(number)):
-                await asyncio.sleep(SECONDS)
-
-        guests = [asyncio.ensure_future(stay(number)) for number in range(4)]
+        guests = [asyncio.ensure_future(stay(admission, SECONDS)) for _ in range(3)]
         await asyncio.sleep(0)
-        admission.abort("2")
-        await asyncio.wait(guests, return_when=asyncio.FIRST_COMPLETED)
-        aborted = [guest.done() for guest in guests].index(True)
         admission.die("test")
-        return [error for error in await asyncio.gather(*guests, return_exceptions=True) if error], aborted
+        return await asyncio.gather(*guests, return_exceptions=True)
 
-    errors, aborted = asyncio.run(crowd())
-    assert aborted == 2
-    assert [type(error) for error in errors] == [EngineDead, EngineDead, EngineError, EngineDead]
+    assert [type(error) for error in asyncio.run(crowd())] == [EngineDead] * 3
 
 
 def test_an_error_inside_a_place_stays_what_it_is() -> None:
     async def fail(error: BaseException) -> None:
-        async with Admission(1, SECONDS).place("one"):
+        async with Admission(1, SECONDS).place():
             raise error
 
     for error in (TimeoutError("its own"), ValueError("its own")):

@@ -36,19 +36,21 @@ def converted(model: str, folder: Path, family: str | None = None) -> Path:
     return folder
 
 
-def test_the_new_head_is_the_difference_of_the_rows(tmp_path: Path) -> None:
-    folder = converted(PRINCIPLE, tmp_path / "converted")
-    rows = load_file(BUILT_IN / "principle" / "model.safetensors")["lm_head.weight"].float()
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
-    assert torch.equal(model.score.weight, rows[7:8] - rows[6:7])
-    assert Checkpoint.find(str(folder), None).tensors["score.weight"] == (1, rows.shape[1])
+def rows_of(name: str) -> Any:
+    """The output rows of a built-in language model."""
+    return load_file(BUILT_IN / name / "model.safetensors")["lm_head.weight"].float()
 
 
-def test_the_first_logits_row_is_the_head_as_it_is(tmp_path: Path) -> None:
-    folder = converted(FIRST_LOGIT, tmp_path / "converted")
-    rows = load_file(BUILT_IN / "first-logit" / "model.safetensors")["lm_head.weight"].float()
-    model = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
-    assert torch.equal(model.score.weight, rows[:1])
+def classifier(folder: Path) -> Any:
+    return AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float32)
+
+
+def test_the_new_head_is_the_difference_of_the_rows_or_the_row_as_it_is(tmp_path: Path) -> None:
+    difference, first = converted(PRINCIPLE, tmp_path / "principle"), converted(FIRST_LOGIT, tmp_path / "first")
+    rows = rows_of("principle")
+    assert torch.equal(classifier(difference).score.weight, rows[7:8] - rows[6:7])
+    assert Checkpoint.find(str(difference), None).tensors["score.weight"] == (1, rows.shape[1])
+    assert torch.equal(classifier(first).score.weight, rows_of("first-logit")[:1])
 
 
 def test_the_folder_says_its_family_itself(tmp_path: Path) -> None:
@@ -76,8 +78,8 @@ def test_its_numbers_are_those_of_the_language_model(tmp_path: Path) -> None:
     with engine_of(judge.resolved(), EngineSettings(tensor_parallel=2)) as engine:
         result = judge.scored(engine, judge.asked()[:20])
         self_test(judge.resolved(), engine, passed.append)
-    for item, other in zip(expected, result, strict=True):
-        assert other == pytest.approx(item, abs=1e-4)
+    for rewards, authors in zip(result, expected, strict=True):
+        assert rewards == pytest.approx(authors, abs=1e-4)
     assert [check.split(":")[0] for check in passed[-2:]] == ["conversation 1", "conversation 2"], "known by what it was"
 
 
@@ -95,10 +97,9 @@ def sharded(folder: Path) -> Path:
 def test_a_checkpoint_in_several_files_is_converted_too(tmp_path: Path) -> None:
     folder = converted(str(sharded(tmp_path / "old")), tmp_path / "converted", "principle")
     whole = converted(PRINCIPLE, tmp_path / "whole")
-    kind = AutoModelForSequenceClassification
-    item, other = (kind.from_pretrained(each, dtype=torch.float32).state_dict() for each in (folder, whole))
-    assert item.keys() == other.keys()
-    assert all(torch.equal(item[name], other[name]) for name in item)
+    weights, expected = (classifier(path).state_dict() for path in (folder, whole))
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in weights)
 
 
 @pytest.mark.parametrize(

@@ -32,18 +32,16 @@ def test_a_tensor_parallel_group_is_on_one_node() -> None:
         assert nodes_for(layout, gpus) == expected
 
 
-@pytest.mark.parametrize(
-    ("nodes", "free", "expected"),
-    [
+def test_an_engine_is_beside_its_first_stage_where_there_is_room() -> None:
+    cases: list[tuple[list[str], float, list[str]]] = [
         (["a", "b"], 0, ["a", "b"]),
         (["a", "here"], 8, ["a", "here"]),
         (["a", "b"], 4, ["here", "a"]),
         (["a", "a"], 8, ["here", "here"]),
         ([], 8, []),
-    ],
-)
-def test_an_engine_is_beside_its_first_stage_where_there_is_room(nodes: list[str], free: float, expected: list[str]) -> None:
-    assert with_node("here", nodes, Layout(4, 2), {"here": free, "a": 8.0, "b": 8.0}) == expected
+    ]
+    for nodes, free, expected in cases:
+        assert with_node("here", nodes, Layout(4, 2), {"here": free, "a": 8.0, "b": 8.0}) == expected
 
 
 LARGE = SIZES["nvidia/Llama-3.3-Nemotron-70B-Reward"]
@@ -87,15 +85,7 @@ def test_what_may_fit_is_left_to_the_engine(
     check_memory(EngineSettings(**engine), model)
 
 
-def test_what_fits_the_largest_card_of_a_name_is_left_to_the_engine(
-    model: RewardModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    on(monkeypatch, H100S)
-    monkeypatch.setattr(placement, "size_of_model", lambda name: replace(LARGE, parameters=45e9))  # 84 GiB; an NVL has 94
-    check_memory(EngineSettings(), model)
-
-
-def test_a_quantised_checkpoint_is_left_to_the_engine(
+def test_what_fits_the_largest_card_of_a_name_or_is_quantised_is_left_to_the_engine(
     model: RewardModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on(monkeypatch, H100S)
@@ -103,6 +93,8 @@ def test_a_quantised_checkpoint_is_left_to_the_engine(
     config = json.loads((tmp_path / "fp8" / "config.json").read_text())
     (tmp_path / "fp8" / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "fp8"}}))
     check_memory(EngineSettings(), replace(model, model=str(tmp_path / "fp8")))
+    monkeypatch.setattr(placement, "size_of_model", lambda name: replace(LARGE, parameters=45e9))  # 84 GiB; an NVL has 94
+    check_memory(EngineSettings(), model)
 
 
 def busy(monkeypatch: pytest.MonkeyPatch, *rooms: list[str]) -> list[float]:

@@ -1,15 +1,12 @@
 """Three kinds of rubric, merged weights, and the same as an adapter."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
 from actors.engine.protocol import Engine
-from actors.rendering.renderer import Renderer
-from actors.scorers.choose_scorer import scorer_of
-from actors.settings.replica import ReadSettings, RenderSettings
-from tests.support.judge_contract import RIGHT, JudgeContract, Judged, request_of
+from actors.settings.replica import ReadSettings
+from tests.support.judge_contract import RIGHT, JudgeContract, Judged
 from tests.support.models import engine_of
 from tiny_models.dialects import R3_BINARY, R3_PAIRWISE, R3_POINTWISE, Judgement, R3Form, judgements
 
@@ -97,11 +94,3 @@ class TestAdapter(R3Contract):
             for item, value in zip(judged, other, strict=True)
         ]
         assert sum(same) / len(same) >= RIGHT
-
-    def test_without_the_adapter_it_isnt_r3(self, engine: Engine, judged: list[Judged]) -> None:
-        model = replace(self.resolved(max_tokens=300, reask=0), adapter=None)
-        rendered = Renderer(model, RenderSettings()).render([request_of(item.judgement) for item in judged[:30]])
-        scores = scorer_of(model, engine).score_block(rendered)
-        result = zip([item.judgement for item in judged[:30]], rendered, scores, strict=True)
-        right = [all(self.right(Judged(*item))) for item in result]
-        assert sum(right) / len(right) < 0.7

@@ -3,71 +3,38 @@
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.engine.fake_engine import FakeEngine
-from actors.engine.loop_thread import LoopThread
-from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling
+from actors.engine.protocol import Engine, Places, Pooled
 from actors.errors import EngineDead, EngineError, EngineTimeout
 from actors.records import Prompt, Reason, RenderedRequest, RenderedResponse, Score, Status
 from actors.reward_model import families
 from actors.scorers.head_scorer import HeadScorer
 from tests.support.engines import SECONDS
 
-T = TypeVar("T")
-
 Answer = Callable[[Sequence[int]], Coroutine[Any, Any, Sequence[float]]]
 
 
-class Stub:
+class Stub(FakeEngine):
     """An engine with an answer of ours: the outputs for a prompt."""
 
     def __init__(self, answer: Answer) -> None:
+        super().__init__(1, 1000, every_position=True)
         self._answer = answer
-        self._thread = LoopThread("stub")
-        self.request_ids: list[str] = []
-        self.asked: list[tuple[Sequence[int], Sequence[int] | None]] = []
-
-    @property
-    def max_model_len(self) -> int:
-        return 1000
-
-    @property
-    def runner(self) -> str:
-        return "stub"
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        return self._thread.submit(work)
+        self.asked: list[tuple[Sequence[int], Places]] = []
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        self.request_ids.append(request_id)
         self.asked.append((ids, at))
         rows = [tuple(await self._answer(ids[: last + 1])) for last in at or [len(ids) - 1]]
         return Pooled(tuple(rows), 0, len(ids))
-
-    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
-        raise NotImplementedError
-
-    def stream(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> AsyncIterator[Generation]:
-        raise NotImplementedError
-
-    async def abort(self, request_id: str) -> None:
-        raise NotImplementedError
-
-    async def health(self) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        self._thread.stop()
 
 
 Start = Callable[[Answer], Stub]
@@ -117,21 +84,16 @@ def raising(error: Exception) -> Answer:
 def test_scores_are_in_the_order_of_the_requests(start: Start) -> None:
     requests = [asks([number], [number + 100, 7]) for number in range(50)]
     scores = scorer(start(first_token)).score_block(requests)
-    assert [[item.reward for item in pair] for pair in scores] == [[number, number + 100] for number in range(50)]
-    assert all([item.prompt_tokens for item in pair] == [1, 2] for pair in scores)
-    assert all(item.status is Status.SCORED and item.scores == {"score": item.reward} for pair in scores for item in pair)
+    assert [[score.reward for score in pair] for pair in scores] == [[number, number + 100] for number in range(50)]
+    assert all([score.prompt_tokens for score in pair] == [1, 2] for pair in scores)
+    assert all(
+        score.status is Status.SCORED and score.scores == {"score": score.reward} for pair in scores for score in pair
+    )
 
 
 def test_nothing_to_score_is_nothing(start: Start) -> None:
     assert scorer(start(first_token)).score_block([]) == []
     assert scorer(start(first_token)).score_block([RenderedRequest("hash", (), ())]) == [()]
-
-
-def test_every_prompt_has_an_id_of_its_own(start: Start) -> None:
-    engine = start(first_token)
-    for item in (scorer(engine), scorer(engine)):
-        item.score_block([asks([number], [100 + number]) for number in range(10)])
-    assert len(set(engine.request_ids)) == len(engine.request_ids) == 40
 
 
 async def place_in_the_batch(ids: Sequence[int]) -> Sequence[float]:
@@ -145,20 +107,13 @@ _PLACES = itertools.count()
 @pytest.mark.parametrize("one_pass", [False, True])
 def test_equal_prompts_of_a_block_are_asked_once_and_tie_exactly(start: Start, one_pass: bool) -> None:
     engine = start(place_in_the_batch)
-    rejected = RenderedResponse("C", Reason.TOO_LONG)
-    row = asks([1, 2], [1, 3], [1, 2])
-    row = replace(row, responses=(*row.responses, rejected))
-    (first, second, third, refused), (again,) = scorer(engine, one_pass=one_pass).score_block([row, asks([1, 2])])
+    requests = [asks([1, 2], [1, 3], [1, 2]), asks([1, 2])]
+    (first, second, third), (again,) = scorer(engine, one_pass=one_pass).score_block(requests)
     assert len(engine.asked) == 2
     assert first == third == again != second
-    assert refused == Score.rejected(Reason.TOO_LONG)
     # What each was judged by counts for each, and went through the model once.
-    assert [(item.prompt_tokens, item.cached_tokens) for item in (first, second, third, again)] == [
-        (2, 0),
-        (2, 0),
-        (2, 2),
-        (2, 2),
-    ]
+    assert [score.prompt_tokens for score in (first, second, third, again)] == [2] * 4
+    assert [score.cached_tokens for score in (first, second, third, again)] == [0, 0, 2, 2]
 
 
 def test_a_turn_that_two_conversations_share_has_one_number_though_it_is_read_in_a_longer_prompt(start: Start) -> None:
@@ -178,17 +133,9 @@ def test_steps_of_equal_texts_tie_exactly(start: Start) -> None:
     engine = start(two_outputs)
     prompts = (Prompt([1, 2, 3], (0,), at=(1, 2)), Prompt([1, 2, 3], (1,), at=(1, 2)))
     row = RenderedRequest("hash", (RenderedResponse("A"), RenderedResponse("B")), prompts)
-    ((score, other),) = scorer(engine, "math-process").score_block([row])
-    assert score == other
+    ((score, equal),) = scorer(engine, "math-process").score_block([row])
+    assert score == equal
     assert engine.asked == [([1, 2, 3], [1, 2])]
-
-
-def test_equal_prompts_share_a_failure(start: Start) -> None:
-    engine = start(raising(EngineTimeout("late")))
-    (scores, (good,)) = scorer(engine).score_block([asks([13, 1], [13, 1]), asks([2])])
-    assert scores == (Score.failed(Reason.ENGINE_TIMEOUT, 2),) * 2
-    assert good.reward == 1.0
-    assert len(engine.asked) == 2
 
 
 def test_the_reward_is_weighted_and_the_outputs_are_named(start: Start) -> None:
@@ -209,47 +156,45 @@ def test_rejected_responses_stay_beside_scored_ones(start: Start) -> None:
     assert [score.truncated for score in scores] == [False, True, False]
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("at", range(9))
-def test_what_is_no_number_is_no_reward(start: Start, bad: float, at: int) -> None:
-    async def answer(ids: Sequence[int]) -> Sequence[float]:
-        return [bad if label == at else 1.0 for label in range(9)]
+def test_what_is_no_number_is_no_reward(start: Start) -> None:
+    """Also of an output with the weight 0."""
+    for at, bad in itertools.product(range(9), [math.nan, math.inf, -math.inf]):
 
-    ((score,),) = scorer(start(answer), "attributes").score_block([asks([1, 2])])
-    if at < 4:  # nobody reads these
-        assert score.status is Status.SCORED
-    else:
-        assert score == Score.failed(Reason.NOT_FINITE, 2)
-        assert score.reward is None
-        assert score.scores == {}
+        async def answer(ids: Sequence[int], at: int = at, bad: float = bad) -> Sequence[float]:
+            return [bad if label == at else 1.0 for label in range(9)]
 
-
-def test_an_output_with_weight_zero_must_be_a_number_too(start: Start) -> None:
-    async def answer(ids: Sequence[int]) -> Sequence[float]:
-        return [math.nan, *[1.0] * 8][::-1]
-
-    head_scorer = HeadScorer(families()["attributes"], {"helpfulness": 1.0}, start(answer))
-    assert head_scorer.score_block([asks([1])]) == [(Score.failed(Reason.NOT_FINITE, 1),)]
+        head_scorer = HeadScorer(families()["attributes"], {"helpfulness": 1.0}, start(answer))
+        ((score,),) = head_scorer.score_block([asks([1, 2])])
+        if at < 4:  # nobody reads these
+            assert score.status is Status.SCORED
+        else:
+            assert score == Score.failed(Reason.NOT_FINITE, 2)
+            assert (score.reward, score.scores) == (None, {})
 
 
+@pytest.mark.parametrize("one_pass", [False, True])
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(EngineError("refused"), Reason.ENGINE_REFUSED), (EngineTimeout("late"), Reason.ENGINE_TIMEOUT)],
 )
-def test_what_the_engine_doesnt_answer_fails_alone(start: Start, error: Exception, reason: Reason) -> None:
-    scores = scorer(start(raising(error))).score_block([asks([1], [13, 1, 1]), asks([2])])
-    assert [item.reason for item in scores[0]] == [None, reason]
-    assert scores[0][1] == Score.failed(reason, 3)
-    assert scores[1][0].reward == 1.0
+def test_what_the_engine_doesnt_answer_fails_alone(start: Start, one_pass: bool, error: Exception, reason: Reason) -> None:
+    """Prompts that are equal, or share a forward pass, share its failure."""
+    engine = start(raising(error))
+    requests = [asks([1], [13], [13, 1, 1]), asks([2], [13])]
+    first, second = scorer(engine, one_pass=one_pass).score_block(requests)
+    assert first[1:] == (Score.failed(reason, 1), Score.failed(reason, 3))
+    assert second[1] == Score.failed(reason, 1)
+    assert first[0].reward == second[0].reward == 1.0
+    assert len(engine.asked) == (3 if one_pass else 4)
 
 
 @pytest.mark.parametrize("error", [EngineDead("it is gone"), ZeroDivisionError("a bug")])
 def test_a_dead_engine_or_a_bug_ends_the_block_and_cancels_the_other_requests(start: Start, error: Exception) -> None:
-    others = asyncio.Barrier(7)
+    barrier = asyncio.Barrier(7)
     cancelled: list[int] = []
 
     async def answer(ids: Sequence[int]) -> Sequence[float]:
-        await others.wait()
+        await barrier.wait()
         if ids[0] == 13:
             raise error
         try:
@@ -277,8 +222,8 @@ def test_a_caller_that_gives_up_cancels_its_requests(start: Start) -> None:
             ended.set()
         raise AssertionError
 
-    async def give_up(one: HeadScorer) -> None:
-        scoring = asyncio.create_task(one.score([asks([1], [2])]))
+    async def give_up(head_scorer: HeadScorer) -> None:
+        scoring = asyncio.create_task(head_scorer.score([asks([1], [2])]))
         await begun.wait()
         scoring.cancel()
         await ended.wait()
@@ -294,12 +239,8 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
     engine = start(last_token)
     requests = [asks([1, 2]), asks([1, 2, 3, 4], [1, 2, 3, 4, 5]), asks([9, 2]), asks([9])]
     scores = scorer(engine, one_pass=True).score_block(requests)
-    assert [[(item.reward, item.prompt_tokens) for item in score] for score in scores] == [
-        [(2, 2)],
-        [(4, 4), (5, 5)],
-        [(2, 2)],
-        [(9, 1)],
-    ]
+    assert [[score.reward for score in of_request] for of_request in scores] == [[2], [4, 5], [2], [9]]
+    assert [[score.prompt_tokens for score in of_request] for of_request in scores] == [[2], [4, 5], [2], [1]]
     assert engine.asked == [([1, 2, 3, 4, 5], [1, 3, 4]), ([9, 2], [1]), ([9], [0])]
     scorer(engine).score_block(requests)
     assert len(engine.asked) == 3 + 5
@@ -308,23 +249,12 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
 def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = start(first_token)
 
-    async def cached(ids: Sequence[int], request_id: str, at: Sequence[int], **others: bool) -> Pooled:
+    async def cached(ids: Sequence[int], at: Sequence[int], uncached: bool) -> Pooled:
         return Pooled(tuple((1.0,) for _ in at), 4, 1)
 
     monkeypatch.setattr(engine, "pool", cached)
     (scores,) = scorer(engine, one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4, 5])])
     assert [score.cached_tokens for score in scores] == [2, 4]
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [(EngineError("refused"), Reason.ENGINE_REFUSED), (EngineTimeout("late"), Reason.ENGINE_TIMEOUT)],
-)
-def test_prompts_that_share_a_forward_pass_share_its_failure(start: Start, error: Exception, reason: Reason) -> None:
-    requests = [asks([13], [13, 1, 1]), asks([2])]
-    ((item, other), (good,)) = scorer(start(raising(error)), one_pass=True).score_block(requests)
-    assert (item, other) == (Score.failed(reason, 1), Score.failed(reason, 3))
-    assert good.reward == 1.0
 
 
 def test_only_the_prompts_own_numbers_must_be_numbers(start: Start) -> None:
@@ -334,11 +264,6 @@ def test_only_the_prompts_own_numbers_must_be_numbers(start: Start) -> None:
     (scores,) = scorer(start(broken_at_four), one_pass=True).score_block([asks([1, 2], [1, 2, 3, 4], [1, 2, 3, 4, 5])])
     assert [score.reason for score in scores] == [None, Reason.NOT_FINITE, None]
     assert [score.prompt_tokens for score in scores] == [2, 4, 5]
-
-
-def test_a_dead_engine_ends_a_shared_forward_pass_too(start: Start) -> None:
-    with pytest.raises(EngineDead):
-        scorer(start(raising(EngineDead("it is gone"))), one_pass=True).score_block([asks([13], [13, 1])])
 
 
 @pytest.fixture(scope="module")
@@ -374,5 +299,5 @@ def test_any_mix_of_rejected_and_scored_comes_out_in_place(fake: FakeEngine, mix
             if isinstance(response, Reason):
                 assert answer == Score.rejected(response)
             else:
-                (expected,) = fake.submit(fake.pool(response, "alone")).result(SECONDS).values
+                (expected,) = fake.submit(fake.pool(response)).result(SECONDS).values
                 assert (answer.status, answer.reward, answer.prompt_tokens) == (Status.SCORED, expected, len(response))

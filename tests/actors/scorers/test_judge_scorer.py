@@ -1,8 +1,10 @@
 """What a judge writes becomes scores: votes, orders, re-asks, failures. By a fake engine that says what a test wants."""
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -43,17 +45,32 @@ POINTWISE = ReadSettings(rating="pointwise")
 """R3 on a response alone."""
 
 
-def prompts(own: Judge, count: int) -> tuple[Prompt, ...]:
+def prompts(judge: Judge, count: int) -> tuple[Prompt, ...]:
     """As the renderer makes them; the ids of a prompt are the responses that it shows."""
     score_request = ScoreRequest((user("?"),), tuple(Response(f"r[{index}]", str(index)) for index in range(count)))
     return tuple(
         Prompt(question.response_positions, question.response_positions, times=question.times)
-        for question in own.questions(score_request, range(count))
+        for question in judge.questions(score_request, range(count))
     )
 
 
-def request(own: Judge, count: int) -> RenderedRequest:
-    return RenderedRequest("hash", tuple(RenderedResponse(f"r[{index}]") for index in range(count)), prompts(own, count))
+def request(judge: Judge, count: int) -> RenderedRequest:
+    return RenderedRequest("hash", tuple(RenderedResponse(f"r[{index}]") for index in range(count)), prompts(judge, count))
+
+
+def score(
+    judge: Judge,
+    reply: Reply,
+    rendered: RenderedRequest | None = None,
+    *,
+    weights: Mapping[str, float] | None = None,
+    rehearsal: bool = False,
+    **engine: Any,
+) -> tuple[Score, ...]:
+    """The scores of a request, of two responses by default, from an engine that writes as `reply` says."""
+    with closing(FakeEngine(0, 1000, reply=lambda ids, sampling, number: reply(ids, sampling), **engine)) as fake:
+        scorer = JudgeScorer(judge, weights or judge.card_weights(), fake, ANSWER_TOKENS, rehearsal=rehearsal)
+        return scorer.score_block([rendered or request(judge, 2)])[0]
 
 
 class Judged:
@@ -62,17 +79,17 @@ class Judged:
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[int, ...], Sampling]] = []
 
-    def scores(self, own: Judge, reply: Reply, count: int = 2, **engine: Any) -> tuple[Score, ...]:
-        def record(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+    @property
+    def shown(self) -> list[tuple[int, ...]]:
+        """The responses that each prompt showed."""
+        return [ids for ids, _ in self.asked]
+
+    def scores(self, judge: Judge, reply: Reply, count: int = 2, **engine: Any) -> tuple[Score, ...]:
+        def record(ids: Sequence[int], sampling: Sampling) -> str:
             self.asked.append((tuple(ids), sampling))
             return reply(ids, sampling)
 
-        fake = FakeEngine(0, 1000, reply=record, **engine)
-        try:
-            scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS)
-            return scorer.score_block([request(own, count)])[0]
-        finally:
-            fake.close()
+        return score(judge, record, request(judge, count), **engine)
 
 
 @pytest.fixture
@@ -85,10 +102,16 @@ def prefers(better: Callable[[int, int], bool]) -> Reply:
     return lambda ids, sampling: f"</think>so <answer>[[{'A' if better(*ids) else 'B'}]]</answer>"
 
 
-LARGER = prefers(lambda one, other: one > other)
+def grades(values: Mapping[int, int] | None = None) -> Reply:
+    """The text of a judge that grades by position: as `values` say, or one more than the position."""
+    return lambda ids, sampling: boxed(ids, values or {index: index + 1 for index in ids})
 
 
-def boxed(ids: Sequence[int], grades: dict[int, int]) -> str:
+LARGER = prefers(lambda first, second: first > second)
+FIRST = prefers(lambda first, second: True)
+
+
+def boxed(ids: Sequence[int], grades: Mapping[int, int]) -> str:
     """The 49B's text for grades by position."""
     box = ", ".join(str(grades[index]) for index in ids)
     text = rf"[The Begin of Individual Scores] \boxed{{{box}}} [The End of Individual Scores]"
@@ -103,14 +126,14 @@ def boxed(ids: Sequence[int], grades: dict[int, int]) -> str:
 
 def test_both_orders_are_asked_and_the_swapped_one_is_read_back(judged: Judged) -> None:
     scores = judged.scores(judge(), LARGER)
-    assert [ids for ids, _ in judged.asked] == [(0, 1), (1, 0)]
+    assert judged.shown == [(0, 1), (1, 0)]
     assert [score.reward for score in scores] == [0.0, 1.0]
     assert [score.votes for score in scores] == [(0.0, 0.0), (1.0, 1.0)]
     assert scores[1].scores["win_rate"] == 1.0
 
 
 def test_a_judge_that_always_says_the_first_has_said_nothing_and_is_biased(judged: Judged) -> None:
-    scores = judged.scores(judge(), prefers(lambda one, other: True))
+    scores = judged.scores(judge(), FIRST)
     assert [score.reward for score in scores] == [0.5, 0.5]
     assert [score.scores["order_decided"] for score in scores] == [1.0, 1.0]
     assert [score.scores["first_preferred"] for score in scores] == [1.0, 1.0]
@@ -118,13 +141,13 @@ def test_a_judge_that_always_says_the_first_has_said_nothing_and_is_biased(judge
 
 def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -> None:
     """By ten votes, of which the draw decides: each has a seed of its own, the same every time."""
-    item = judge("genrm-boxed", votes=10)
+    boxing = judge("genrm-boxed", votes=10)
 
     def reply(ids: Sequence[int], sampling: Sampling) -> str:
         return boxed(ids, {0: 1 + (sampling.seed or 0) % 5, 1: 5})
 
-    scores = judged.scores(item, reply)
-    assert [ids for ids, _ in judged.asked] == [(0, 1)] * 5 + [(1, 0)] * 5
+    scores = judged.scores(boxing, reply)
+    assert judged.shown == [(0, 1)] * 5 + [(1, 0)] * 5
     assert len({sampling.seed for _, sampling in judged.asked}) == 10
     assert {(sampling.temperature, sampling.top_p) for _, sampling in judged.asked} == {(0.6, 0.95)}
     votes = scores[0].votes
@@ -133,48 +156,43 @@ def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -
     assert scores[0].scores["judgements"] == 10.0
     assert scores[0].scores["reward_std"] == pytest.approx((sum((vote - sum(votes) / 10) ** 2 for vote in votes) / 9) ** 0.5)
     assert scores[1].votes == (5.0,) * 10
-    assert Judged().scores(item, reply) == scores
+    assert Judged().scores(boxing, reply) == scores
 
 
-def test_another_seed_draws_others(judged: Judged) -> None:
+def test_another_seed_draws_others_and_shows_lists_in_another_order(judged: Judged) -> None:
     for seed in (0, 1):
         judged.scores(judge("genrm-boxed", votes=8, seed=seed), lambda ids, _: boxed(ids, dict.fromkeys(ids, 3)))
     assert len({sampling.seed for _, sampling in judged.asked}) == 16
+    lists = [prompts(judge("reward-anything", seed=seed), 6) for seed in range(4)]
+    assert len({tuple(prompt.response_positions for prompt in shown) for shown in lists}) == 4
 
 
-def test_a_single_judgement_is_asked_as_the_card_asks(judged: Judged) -> None:
-    judged.scores(judge("genrm-boxed"), lambda ids, _: boxed(ids, {0: 1, 1: 5}))
-    ((ids, sampling),) = judged.asked
+def test_a_single_judgement_is_asked_as_the_card_or_the_user_says(judged: Judged) -> None:
+    judged.scores(judge("genrm-boxed"), grades({0: 1, 1: 5}))
+    judged.scores(judge("genrm-boxed", temperature=0.3, top_p=0.8), grades({0: 1, 1: 5}))
+    (ids, by_card), (_, by_user) = judged.asked
     assert ids == (0, 1)
-    assert (sampling.temperature, sampling.top_p, sampling.seed) == (0.0, 1.0, None)
-    assert sampling.max_tokens == ANSWER_TOKENS
-
-
-def test_a_judge_is_asked_as_the_user_says(judged: Judged) -> None:
-    judged.scores(judge("genrm-boxed", temperature=0.3, top_p=0.8), lambda ids, _: boxed(ids, {0: 1, 1: 5}))
-    ((_, sampling),) = judged.asked
-    assert (sampling.temperature, sampling.top_p) == (0.3, 0.8)
+    assert (by_card.temperature, by_card.top_p, by_card.seed, by_card.max_tokens) == (0.0, 1.0, None, ANSWER_TOKENS)
+    assert (by_user.temperature, by_user.top_p) == (0.3, 0.8)
 
 
 def test_a_response_alone_is_graded_without_a_ranking(judged: Judged) -> None:
-    (score,) = judged.scores(judge("genrm-boxed"), lambda ids, _: boxed(ids, {0: 4}), count=1)
+    (score,) = judged.scores(judge("genrm-boxed"), grades({0: 4}), count=1)
     assert (score.reward, score.scores) == (4.0, {"score": 4.0, "judgements": 1.0})
 
 
-def test_greedy_votes_that_would_all_be_the_same_are_refused() -> None:
+def test_settings_that_dont_fit_a_judge_are_refused() -> None:
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        ("genrm-boxed", {"votes": 3, "temperature": 0}, "--votes 3 at --temperature 0 would all be the same"),
+        ("genrm-principle", {"votes": 2, "temperature": 0}, "--votes 2 at --temperature 0"),
+        ("reward-anything", {"pairs": "active"}, "--pairs active: reward-anything doesn't compare two responses at a time"),
+        ("genrm-principle", {"aggregate": "win-rate"}, "--aggregate win-rate: genrm-principle doesn't compare responses"),
+    ]
+    for family, settings, message in cases:
+        with pytest.raises(SettingsError, match=message):
+            judge(family, **settings)
     assert judge("genrm-boxed", votes=2, temperature=0).votes == 2
-    with pytest.raises(SettingsError, match="--votes 3 at --temperature 0 would all be the same"):
-        judge("genrm-boxed", votes=3, temperature=0)
-    with pytest.raises(SettingsError, match="--votes 2 at --temperature 0"):
-        judge("genrm-principle", votes=2, temperature=0)
     assert judge("reward-anything", votes=5, temperature=0).votes == 5, "they have orders of their own"
-
-
-def test_pairs_and_comparisons_are_for_those_who_compare() -> None:
-    with pytest.raises(SettingsError, match="--pairs active: reward-anything doesn't compare two responses at a time"):
-        judge("reward-anything", pairs="active")
-    with pytest.raises(SettingsError, match="--aggregate win-rate: genrm-principle doesn't compare responses"):
-        judge("genrm-principle", aggregate="win-rate")
 
 
 # Several responses.
@@ -190,10 +208,8 @@ def test_pairs_and_comparisons_are_for_those_who_compare() -> None:
     ],
 )
 def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, asked: list[tuple[int, int]]) -> None:
-    scores = judged.scores(
-        judge("genrm-boxed", pairs=pairs), lambda ids, _: boxed(ids, {index: index + 1 for index in ids}), count
-    )
-    assert [ids for ids, _ in judged.asked] == asked
+    scores = judged.scores(judge("genrm-boxed", pairs=pairs), grades(), count)
+    assert judged.shown == asked
     assert [score.reward for score in scores] == [float(index + 1) for index in range(count)]
 
 
@@ -218,13 +234,13 @@ def test_the_best_has_the_highest_reward() -> None:
 
 
 def test_the_share_of_comparisons_won_is_the_reward_where_that_is_asked_for(judged: Judged) -> None:
-    item = judge("genrm-boxed", pairs="all", aggregate="win-rate")
-    scores = judged.scores(item, lambda ids, _: boxed(ids, {0: 1, 1: 2, 2: 5}), 3)
+    boxing = judge("genrm-boxed", pairs="all", aggregate="win-rate")
+    scores = judged.scores(boxing, grades({0: 1, 1: 2, 2: 5}), 3)
     assert [score.reward for score in scores] == [0.0, 0.5, 1.0]
 
 
 def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged) -> None:
-    item = judge("reward-anything", votes=6)
+    listing = judge("reward-anything", votes=6)
     grades = {0: 5, 1: 1, 2: 3}
 
     def reply(ids: Sequence[int], sampling: Sampling) -> str:
@@ -232,22 +248,15 @@ def test_lists_are_shuffled_the_same_way_every_time_and_read_back(judged: Judged
         order = sorted(range(len(ids)), key=lambda place: -grades[ids[place]])
         return f'{{"scores": {{{scores}}}, "best-to-worst": [{", ".join(f""" "model-{place + 1}" """ for place in order)}]}}'
 
-    scores = judged.scores(item, reply, 3)
+    scores = judged.scores(listing, reply, 3)
     assert [score.reward for score in scores] == [5.0, 1.0, 3.0]
     assert [score.scores["rank"] for score in scores] == [1.0, 3.0, 2.0]
     assert [score.scores["win_rate"] for score in scores] == [1.0, 0.0, 0.5]
-    orders = [ids for ids, _ in judged.asked]
+    orders = judged.shown
     assert len(set(orders)) > 1
     again = Judged()
-    again.scores(item, reply, 3)
-    assert [ids for ids, _ in again.asked] == orders
-
-
-def test_another_seed_shows_lists_in_another_order() -> None:
-    orders = {
-        tuple(prompt.response_positions for prompt in prompts(judge("reward-anything", seed=seed), 6)) for seed in range(4)
-    }
-    assert len(orders) == 4
+    again.scores(listing, reply, 3)
+    assert again.shown == orders
 
 
 def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
@@ -260,46 +269,39 @@ def test_equal_orders_of_a_list_are_one_question(judged: Judged) -> None:
 
 
 def test_all_votes_of_a_run_are_drawn_alike_as_it_is_recorded() -> None:
-    for votes in (1, 2, 3, 8):
-        for family in ("genrm-boxed", "genrm-principle", "reward-anything", "rm-r1"):
-            item = judge(family, votes=votes)
-            recorded = item.recorded(ANSWER_TOKENS)
-            for count in (1, 2, 3):
-                result = {item.sampling(prompt, 0, 0, ANSWER_TOKENS) for prompt in prompts(item, count)}
-                assert {sampling.temperature for sampling in result} <= {recorded["temperature"]}
-                assert {sampling.top_p for sampling in result} <= {recorded["top_p"]}
+    for votes, family in itertools.product((1, 2, 3, 8), ("genrm-boxed", "genrm-principle", "reward-anything", "rm-r1")):
+        voting = judge(family, votes=votes)
+        recorded = voting.recorded(ANSWER_TOKENS)
+        for prompt in itertools.chain.from_iterable(prompts(voting, count) for count in (1, 2, 3)):
+            sampling = voting.sampling(prompt, 0, 0, ANSWER_TOKENS)
+            assert (sampling.temperature, sampling.top_p) == (recorded["temperature"], recorded["top_p"])
 
 
 def test_a_list_is_shown_as_often_in_one_order_as_turned_round() -> None:
-    for question in ("a", "b", "c", "d", "e"):
-        for votes in (2, 4, 8):
-            score_request = ScoreRequest((user(question),), tuple(Response(f"r[{index}]", str(index)) for index in range(3)))
-            for among in ((0, 1), (0, 1, 2)):
-                shown = Counter[tuple[int, ...]]()
-                for showing in judge("reward-anything", votes=votes).questions(score_request, among):
-                    shown[showing.response_positions] += showing.times
-                assert shown.total() == votes
-                assert all(shown[order] == shown[order[::-1]] for order in shown)
+    responses = tuple(Response(f"r[{index}]", str(index)) for index in range(3))
+    for question, votes, among in itertools.product("abcde", (2, 4, 8), ((0, 1), (0, 1, 2))):
+        shown = Counter[tuple[int, ...]]()
+        for showing in judge("reward-anything", votes=votes).questions(ScoreRequest((user(question),), responses), among):
+            shown[showing.response_positions] += showing.times
+        assert shown.total() == votes
+        assert all(shown[order] == shown[order[::-1]] for order in shown)
 
 
-def test_a_comparison_that_is_asked_for_is_no_grade(judged: Judged) -> None:
+def test_a_comparison_that_is_asked_for_is_no_grade() -> None:
     """A response alone has no share of wins, and no margin: its grade would be on another scale."""
     assert prompts(judge("genrm-boxed", aggregate="win-rate"), 1) == ()
-    item = judge("genrm-boxed")
-    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {0: 4}))
-    try:
-        scorer = JudgeScorer(item, {"score": 1.0, "margin": 0.1}, fake, ANSWER_TOKENS)
-        ((score,),) = scorer.score_block([request(item, 1)])
-    finally:
-        fake.close()
-    assert (score.status, score.reason) == (Status.FAILED, Reason.NO_OPPONENT)
+    boxing = judge("genrm-boxed")
+    weights = {"score": 1.0, "margin": 0.1}
+    (alone,) = score(boxing, grades({0: 4}), request(boxing, 1), weights=weights)
+    assert (alone.status, alone.reason) == (Status.FAILED, Reason.NO_OPPONENT)
 
 
-@pytest.mark.parametrize("votes", [2, 3, 7])
-def test_an_order_with_more_votes_counts_no_more(judged: Judged, votes: int) -> None:
-    scores = judged.scores(judge(votes=votes), prefers(lambda one, other: True))
-    assert [score.reward for score in scores] == [0.5, 0.5]
-    assert len(judged.asked) == votes
+def test_an_order_with_more_votes_counts_no_more() -> None:
+    for votes in (2, 3, 7):
+        judged = Judged()
+        scores = judged.scores(judge(votes=votes), FIRST)
+        assert [score.reward for score in scores] == [0.5, 0.5]
+        assert len(judged.asked) == votes
 
 
 def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
@@ -311,32 +313,28 @@ def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
 
 
 def test_equal_responses_are_judged_by_the_same_texts() -> None:
-    item = judge("r3", POINTWISE, votes=3)
-    request, scores = changing(item, [7, 8, 7], lambda number: f'{{"score": {number % 5 + 1}}}')
-    assert request == [(7,)] * 3 + [(8,)] * 3
+    shown, scores = changing(judge("r3", POINTWISE, votes=3), [7, 8, 7], lambda number: f'{{"score": {number % 5 + 1}}}')
+    assert shown == [(7,)] * 3 + [(8,)] * 3
     assert scores[0] == scores[2]
     assert scores[0].votes == (2.0, 3.0, 4.0)
 
 
 def test_equal_responses_that_meet_the_same_others_tie_exactly() -> None:
-    for aggregate in list(Aggregate):
-        for pairs in list(Pairs):
-            item = judge("genrm-boxed", votes=6, pairs=pairs, aggregate=aggregate)
-            texts = [7, 7] if pairs is not Pairs.ALL else [7, 8, 9, 7, 5]
-
-            def grades(number: int) -> str:
-                return boxed([1, 2], {1: 1 + number * 7 % 5, 2: 1 + number * 11 % 5})
-
-            request, scores = changing(item, texts, grades)
-            assert scores[0].reward == scores[texts.index(7, 1)].reward is not None
-            assert request.count((7, 7)) == 3, "both orders show the same"
+    for aggregate, pairs in itertools.product(Aggregate, Pairs):
+        boxing = judge("genrm-boxed", votes=6, pairs=pairs, aggregate=aggregate)
+        texts = [7, 7] if pairs is not Pairs.ALL else [7, 8, 9, 7, 5]
+        shown, scores = changing(
+            boxing, texts, lambda number: boxed([1, 2], {1: 1 + number * 7 % 5, 2: 1 + number * 11 % 5})
+        )
+        assert scores[0].reward == scores[texts.index(7, 1)].reward is not None
+        assert shown.count((7, 7)) == 3, "both orders show the same"
 
 
 def test_equal_prompts_that_fail_are_asked_for_again_once() -> None:
-    request, scores = changing(
+    shown, scores = changing(
         judge("r3", POINTWISE, reask=2), [7, 7], lambda number: "well" if number < 3 else '{"score": 4}'
     )
-    assert request == [(7,)] * 3
+    assert shown == [(7,)] * 3
     assert [score.reward for score in scores] == [4.0, 4.0]
     assert scores[0].completion_tokens == scores[1].completion_tokens
 
@@ -347,28 +345,23 @@ def test_equal_prompts_share_the_death_of_an_engine() -> None:
 
 
 def changing(
-    own: Judge, texts: Sequence[int], text: Callable[[int], str], **engine: Any
+    judge: Judge, texts: Sequence[int], text: Callable[[int], str], **engine: Any
 ) -> tuple[list[tuple[int, ...]], tuple[Score, ...]]:
-    """What a judge was asked, and its scores, if it never says the same twice, as beside other prompts it may.
+    """What a judge was shown, and its scores, if it never says the same twice, as beside other prompts it may.
 
     The token ids of a prompt are the texts that it shows; `text` makes an answer from its number.
     """
-    numbers: list[tuple[int, ...]] = []
+    shown: list[tuple[int, ...]] = []
 
-    def reply(ids: Sequence[int], sampling: Sampling, number: int) -> str:
-        numbers.append(tuple(ids))
-        return text(len(numbers))
+    def reply(ids: Sequence[int], sampling: Sampling) -> str:
+        shown.append(tuple(ids))
+        return text(len(shown))
 
-    rendered = request(own, len(texts))
-    shown = tuple(
-        replace(prompt, ids=tuple(texts[judge] for judge in prompt.response_positions)) for prompt in rendered.prompts
+    rendered = request(judge, len(texts))
+    by_text = tuple(
+        replace(prompt, ids=tuple(texts[position] for position in prompt.response_positions)) for prompt in rendered.prompts
     )
-    fake = FakeEngine(0, 1000, reply=reply, **engine)
-    try:
-        scorer = JudgeScorer(own, own.card_weights(), fake, ANSWER_TOKENS)
-        return numbers, scorer.score_block([replace(rendered, prompts=shown)])[0]
-    finally:
-        fake.close()
+    return shown, score(judge, reply, replace(rendered, prompts=by_text), **engine)
 
 
 # What can't be read.
@@ -405,19 +398,10 @@ def test_reasoning_that_the_template_opened_ends_at_its_own_mark() -> None:
     text = 'It says: 7. </thinking> {"score": 1}. [/THINK]{"score": 4}'
     rewards = []
     for opening in ("[THINK]", "<thinking>", ""):
-        fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: text)
-        opened = replace(request(family, 1), prompts=(replace(prompt, opening=opening),))
-        try:
-            ((score,),) = JudgeScorer(family, family.card_weights(), fake, ANSWER_TOKENS).score_block([opened])
-        finally:
-            fake.close()
-        rewards.append(score.reward or score.reason)
+        rendered = replace(request(family, 1), prompts=(replace(prompt, opening=opening),))
+        (alone,) = score(family, lambda ids, sampling: text, rendered)
+        rewards.append(alone.reward or alone.reason)
     assert rewards == [4.0, Reason.TWO_VERDICTS, Reason.TWO_VERDICTS]
-
-
-def test_without_asking_again_once_is_enough(judged: Judged) -> None:
-    judged.scores(judge("genrm-boxed", reask=0), lambda ids, _: "?")
-    assert len(judged.asked) == 1
 
 
 def test_what_was_cut_off_isnt_read_even_if_there_is_a_verdict(judged: Judged) -> None:
@@ -427,20 +411,20 @@ def test_what_was_cut_off_isnt_read_even_if_there_is_a_verdict(judged: Judged) -
 
 
 def test_half_of_the_votes_must_be_readable(judged: Judged) -> None:
-    def reply(readable: int) -> Reply:
-        count = {(0, 1): 0, (1, 0): 0}
+    def first_votes(readable: int) -> Reply:
+        """A judge whose first votes in each order can be read."""
+        votes = Counter[tuple[int, ...]]()
 
-        def record(ids: Sequence[int], sampling: Sampling) -> str:
-            entry, other = ids
-            count[entry, other] += 1
-            return boxed(ids, {0: 1, 1: 5}) if count[entry, other] <= readable else "?"
+        def reply(ids: Sequence[int], sampling: Sampling) -> str:
+            votes[tuple(ids)] += 1
+            return boxed(ids, {0: 1, 1: 5}) if votes[tuple(ids)] <= readable else "?"
 
-        return record
+        return reply
 
-    item = judge("genrm-boxed", votes=8, reask=0)
-    enough = judged.scores(item, reply(2))
+    boxing = judge("genrm-boxed", votes=8, reask=0)
+    enough = judged.scores(boxing, first_votes(2))
     assert [(score.reward, score.scores["judgements"]) for score in enough] == [(1.0, 4.0), (5.0, 4.0)]
-    assert [score.reason for score in judged.scores(item, reply(1))] == [Reason.NO_VERDICT] * 2
+    assert [score.reason for score in judged.scores(boxing, first_votes(1))] == [Reason.NO_VERDICT] * 2
 
 
 def test_one_order_alone_is_no_judgement_of_a_pair(judged: Judged) -> None:
@@ -448,50 +432,34 @@ def test_one_order_alone_is_no_judgement_of_a_pair(judged: Judged) -> None:
     assert [score.reason for score in scores] == [Reason.NO_VERDICT] * 2
 
 
-def test_an_unreadable_pair_fails_only_those_in_it(judged: Judged) -> None:
-    scores = judged.scores(
-        judge("genrm-boxed", pairs="all", reask=0),
-        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {index: index + 1 for index in ids}),
-        4,
-    )
+def first_pair_unreadable(ids: Sequence[int], sampling: Sampling) -> str:
+    return "?" if set(ids) == {0, 1} else boxed(ids, {index: index + 1 for index in ids})
+
+
+def test_an_unreadable_pair_fails_only_those_in_it_and_a_knock_out_goes_on(judged: Judged) -> None:
+    scores = judged.scores(judge("genrm-boxed", pairs="all", reask=0), first_pair_unreadable, 4)
     assert [score.reason for score in scores] == [Reason.NO_VERDICT, Reason.NO_VERDICT, None, None]
     assert [score.reward for score in scores[2:]] == [3.0, 4.0]
-
-
-def test_a_knock_out_goes_on_past_an_unreadable_pair(judged: Judged) -> None:
-    scores = judged.scores(
-        judge("genrm-boxed", pairs="active", reask=0),
-        lambda ids, _: "?" if set(ids) == {0, 1} else boxed(ids, {index: index + 1 for index in ids}),
-        3,
-    )
+    scores = judged.scores(judge("genrm-boxed", pairs="active", reask=0), first_pair_unreadable, 3)
     assert [score.reason for score in scores] == [Reason.NO_VERDICT, Reason.NO_VERDICT, None]
 
 
-def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown(judged: Judged) -> None:
-    item = judge("genrm-boxed", pairs="active")
-    question = replace(
-        request(item, 3), prompts=tuple(prompt for prompt in prompts(item, 3) if prompt.response_positions != (0, 1))
-    )
-    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {index: index + 1 for index in ids}))
-    try:
-        (scores,) = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS).score_block([question])
-    finally:
-        fake.close()
+def without_pair(rendered: RenderedRequest, pair: tuple[int, int]) -> RenderedRequest:
+    return replace(rendered, prompts=tuple(prompt for prompt in rendered.prompts if prompt.response_positions != pair))
+
+
+def test_a_knock_out_goes_on_past_a_pair_that_cant_be_shown() -> None:
+    boxing = judge("genrm-boxed", pairs="active")
+    scores = score(boxing, grades(), without_pair(request(boxing, 3), (0, 1)))
     assert [score.reward for score in scores] == [1.0, 2.0, 3.0]
     assert [score.scores["losses"] for score in scores] == [1.0, 1.0, 0.0]
 
 
-def test_a_response_whose_only_opponent_is_knocked_out_before_has_none(judged: Judged) -> None:
-    item = judge("genrm-boxed", pairs="active")
+def test_a_response_whose_only_opponent_is_knocked_out_before_has_none() -> None:
+    boxing = judge("genrm-boxed", pairs="active")
     responses = tuple(RenderedResponse(f"r[{index}]", reasoned=True) for index in range(3))
-    rendered_request = RenderedRequest(
-        "hash", responses, tuple(prompt for prompt in prompts(item, 3) if prompt.response_positions != (0, 2))
-    )
-    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {index: 3 - index for index in ids}))
-    try:
-        (scores,) = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS).score_block([rendered_request])
-    finally:
-        fake.close()
+    rendered = without_pair(replace(request(boxing, 3), responses=responses), (0, 2))
+    scores = score(boxing, lambda ids, _: boxed(ids, {index: 3 - index for index in ids}), rendered)
     assert [(score.status, score.reason, score.reward) for score in scores] == [
         (Status.SCORED, None, 3.0), (Status.SCORED, None, 2.0), (Status.REJECTED, Reason.NO_OPPONENT, None)
     ]  # fmt: skip
@@ -526,11 +494,11 @@ class _DeafEngine(FakeEngine):
         self.error = error
         self.calls = 0
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
         self.calls += 1
         if self.calls - 1 in self.lost:
             raise self.error
-        return await super().generate(ids, sampling, request_id)
+        return await super().generate(ids, sampling)
 
 
 TIMEOUT = EngineTimeout("it took too long")
@@ -540,23 +508,19 @@ def scores_without(
     family: Judge, lost: Sequence[int], text: Callable[[int], str], error: EngineError = TIMEOUT, count: int = 1
 ) -> tuple[Score, ...]:
     """The scores of a request if the engine doesn't answer the calls `lost`; `text` is what it writes at a call."""
-    fake = _DeafEngine(lost, error, text)
-    try:
-        (scores,) = JudgeScorer(family, family.card_weights(), fake, ANSWER_TOKENS).score_block([request(family, count)])
-    finally:
-        fake.close()
-    return scores
+    with closing(_DeafEngine(lost, error, text)) as engine:
+        scorer = JudgeScorer(family, family.card_weights(), engine, ANSWER_TOKENS)
+        return scorer.score_block([request(family, count)])[0]
 
 
 def test_a_response_with_a_vote_that_nobody_heard_has_failed_as_the_engine_did() -> None:
     """Asked again by `retry`, and never stored: the mean of the other votes would be another number."""
-    losts: list[tuple[int, ...]] = [(0,), (3,), (1, 2), (0, 1, 2, 3)]
     errors: list[EngineError] = [TIMEOUT, EngineError("it won't"), PromptRefused("it won't", Reason.ENDPOINT_FAILED)]
-    for error in errors:
-        for lost in losts:
-            (score,) = scores_without(judge("r3", POINTWISE, votes=4), lost, lambda _: '{"score": 4}', error)
-            assert (score.status, score.reason, score.reward, score.votes) == (Status.FAILED, error.reason, None, ())
-            assert not is_lasting((score,))
+    lost_calls: list[tuple[int, ...]] = [(0,), (3,), (1, 2), (0, 1, 2, 3)]
+    for error, lost in itertools.product(errors, lost_calls):
+        (score,) = scores_without(judge("r3", POINTWISE, votes=4), lost, lambda _: '{"score": 4}', error)
+        assert (score.status, score.reason, score.reward, score.votes) == (Status.FAILED, error.reason, None, ())
+        assert not is_lasting((score,))
 
 
 def test_what_retry_looks_at_by_itself_is_what_an_engine_fails_by() -> None:
@@ -569,11 +533,8 @@ def test_a_vote_that_nobody_heard_says_more_than_those_with_nothing_readable() -
     assert score.reason is Reason.ENGINE_TIMEOUT
     (score,) = scores_without(voted, [], lambda call: '{"score": 4}' if call == 0 else "?")
     assert score.reason is Reason.NO_VERDICT
-
-
-def test_an_asking_again_that_nobody_heard_is_a_vote_that_nobody_heard() -> None:
-    voted = judge("r3", POINTWISE, votes=4, reask=1)
-    (score,) = scores_without(voted, [4], lambda call: "?" if call == 0 else '{"score": 4}')
+    asking_again = judge("r3", POINTWISE, votes=4, reask=1)
+    (score,) = scores_without(asking_again, [4], lambda call: "?" if call == 0 else '{"score": 4}')
     assert score.reason is Reason.ENGINE_TIMEOUT
 
 
@@ -588,9 +549,7 @@ def test_a_dead_engine_is_no_failed_judgement(judged: Judged) -> None:
 
 
 def test_tokens_are_shared_among_those_that_are_shown_together(judged: Judged) -> None:
-    scores = judged.scores(
-        judge("genrm-boxed", pairs="all"), lambda ids, _: boxed(ids, {index: index + 1 for index in ids}), 3
-    )
+    scores = judged.scores(judge("genrm-boxed", pairs="all"), grades(), 3)
     words = len(re.findall(r"\S+", boxed([0, 1], {0: 1, 1: 2})))
     assert sum(score.prompt_tokens or 0 for score in scores) == 3 * 2
     assert sum(score.completion_tokens or 0 for score in scores) == 3 * words
@@ -600,36 +559,25 @@ def test_a_rehearsal_has_verdicts_whatever_the_engine_says() -> None:
     for family in families().values():
         if not isinstance(family, Judge) or family.name == "rubric":
             continue
-        item = family.with_settings(JudgeSettings(), (1, 2))
-        fake = FakeEngine(0, 1000)
-        try:
-            scorer = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS, rehearsal=True)
-            (scores,) = scorer.score_block([request(item, 2)])
-        finally:
-            fake.close()
+        rehearsing = family.with_settings(JudgeSettings(), (1, 2))
+        scores = score(rehearsing, lambda ids, sampling: "?", rehearsal=True)
         assert [score.status for score in scores] == [Status.SCORED] * 2, family.name
-        assert all(set(score.scores) <= set(item.outputs()) for score in scores)
+        assert all(set(score.scores) <= set(rehearsing.outputs()) for score in scores)
 
 
-def test_a_rejected_response_stays_rejected_beside_the_judged(judged: Judged) -> None:
-    item = judge("genrm-boxed")
-    rendered_request = RenderedRequest(
-        "hash",
-        (RenderedResponse("r[0]", Reason.CONTROL_TOKEN), RenderedResponse("r[1]"), RenderedResponse("r[2]", truncated=True)),
-        (Prompt((1, 2), (1, 2)),),
-    )
-    fake = FakeEngine(0, 1000, reply=lambda ids, sampling, number: boxed(ids, {1: 2, 2: 4}))
-    try:
-        (scores,) = JudgeScorer(item, item.card_weights(), fake, ANSWER_TOKENS).score_block([rendered_request])
-    finally:
-        fake.close()
+def test_a_rejected_response_stays_rejected_beside_the_judged() -> None:
+    rejected, whole, truncated = (
+        RenderedResponse("r[0]", Reason.CONTROL_TOKEN), RenderedResponse("r[1]"), RenderedResponse("r[2]", truncated=True)
+    )  # fmt: skip
+    rendered = RenderedRequest("hash", (rejected, whole, truncated), (Prompt((1, 2), (1, 2)),))
+    scores = score(judge("genrm-boxed"), grades({1: 2, 2: 4}), rendered)
     assert [(score.reason, score.reward, score.truncated) for score in scores] == [
         (Reason.CONTROL_TOKEN, None, False), (None, 2.0, False), (None, 4.0, True)
     ]  # fmt: skip
 
 
 def test_weights_make_the_ranking_break_ties() -> None:
-    item = judge("genrm-boxed")
-    assert item.weights({"score": 1.0, "margin": 0.1}) == {"score": 1.0, "margin": 0.1}
+    boxing = judge("genrm-boxed")
+    assert boxing.weights({"score": 1.0, "margin": 0.1}) == {"score": 1.0, "margin": 0.1}
     with pytest.raises(SettingsError, match="weights name win_rate, which genrm-boxed doesn't give; it gives score, margin"):
-        item.weights({"win_rate": 1.0})
+        boxing.weights({"win_rate": 1.0})

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -33,12 +34,10 @@ class Spelling(FakeEngine):
         super().__init__(1, 512, vocabulary=10, **settings)
         self._numbers = {text: 100 + at for at, text in enumerate(special) if text not in spelt}
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
-        tokens = re.compile("|".join(map(re.escape, self._numbers)) or r"(?!)")
-        return tuple(
-            replace(one, token_ids=(1, *(self._numbers[token] for token in tokens.findall(one.text))))
-            for one in await super().generate(ids, sampling, request_id)
-        )
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
+        (generation,) = await super().generate(ids, sampling)
+        tokens = re.compile("|".join(map(re.escape, self._numbers)) or r"(?!)").findall(generation.text)
+        return (replace(generation, token_ids=(1, *(self._numbers[token] for token in tokens))),)
 
 
 def drawn(
@@ -49,33 +48,29 @@ def drawn(
     Those in `spelt` are written in ordinary characters.
     """
 
-    def reply(ids: Sequence[int], asked: Sampling, number: int) -> str:
-        gone = "|".join(map(re.escape, set(special) - set(spelt)))
-        return re.sub(gone, "", text) if gone and not asked.keep_special else text
+    def reply(ids: Sequence[int], sampling: Sampling, number: int) -> str:
+        removed = "|".join(map(re.escape, set(special) - set(spelt)))
+        return re.sub(removed, "", text) if removed and not sampling.keep_special else text
 
-    engine = Spelling(special, spelt, reply=reply)
-    try:
+    with closing(Spelling(special, spelt, reply=reply)) as engine:
         texts = {100 + at: token for at, token in enumerate(special)}
         writer = PolicyWriter(Sampling(**{"max_tokens": 100, **sampling}), engine, texts)
-        ((found,),) = writer.draw_block([CandidatePrompt([1, 2], (0,), opening)])
-    finally:
-        engine.close()
-    return found
+        ((candidate,),) = writer.draw_block([CandidatePrompt([1, 2], (0,), opening)])
+    return candidate
 
 
 def test_marks_of_reasoning_that_are_special_tokens_stay_in_the_text() -> None:
-    cases: list[tuple[str, str]] = [(mark.begin, mark.end) for mark in MARKS if not mark.paired]
-    for begin, end in cases:
-        found = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
-        assert found.reason is None
-        assert split_reasoning(found.text) == SplitText(True, "The answer.")
-        assert "<|other|>" not in found.text
+    for begin, end in ((mark.begin, mark.end) for mark in MARKS if not mark.paired):
+        candidate = drawn(f"{begin} I guess <|other|> {end} The answer.", [begin, end, "<|other|>"])
+        assert candidate.reason is None
+        assert split_reasoning(candidate.text) == SplitText(True, "The answer.")
+        assert "<|other|>" not in candidate.text
 
 
 def test_characters_that_spell_a_special_token_stay_in_the_text() -> None:
     special = ["<think>", "</think>", "<s>", "<|end|>"]
-    found = drawn("<think> Hm. </think> Use <s>old</s>.<|end|>", special, spelt=["<s>"])
-    assert found.text == "<think> Hm. </think> Use <s>old</s>."
+    candidate = drawn("<think> Hm. </think> Use <s>old</s>.<|end|>", special, spelt=["<s>"])
+    assert candidate.text == "<think> Hm. </think> Use <s>old</s>."
     assert drawn("Use <s>old</s>.", ["<s>"], spelt=["<s>"]).text == "Use <s>old</s>."
 
 
@@ -95,8 +90,8 @@ def test_reasoning_that_never_ends_is_no_answer() -> None:
 
 
 def test_what_a_prompt_has_opened_is_in_the_text() -> None:
-    found = drawn("a tag, `</think>`?\n</think>\n\nSeven.", (), "<think>")
-    assert found.text.startswith("<think>a tag")
+    candidate = drawn("a tag, `</think>`?\n</think>\n\nSeven.", (), "<think>")
+    assert candidate.text.startswith("<think>a tag")
 
 
 def test_special_tokens_without_a_mark_are_left_to_the_engine() -> None:
@@ -121,11 +116,11 @@ def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None
 
 
 def test_candidates_are_drawn_as_the_settings_say() -> None:
-    own = PolicySettings(
+    settings = PolicySettings(
         policy="tiny-policy", policy_max_tokens=9, policy_temperature=0.7, policy_top_p=0.5, policy_stop=("\n",)
     )
-    assert resolve_policy(own).sampling == Sampling(max_tokens=9, temperature=0.7, top_p=0.5, stop=("\n",))
-    greedy = own.model_copy(update={"policy_temperature": 0.0})
+    assert resolve_policy(settings).sampling == Sampling(max_tokens=9, temperature=0.7, top_p=0.5, stop=("\n",))
+    greedy = settings.model_copy(update={"policy_temperature": 0.0})
     assert resolve_policy(greedy).sampling == Sampling(max_tokens=9, stop=("\n",)), "the likeliest token, whatever the share"
 
 

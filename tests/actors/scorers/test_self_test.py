@@ -1,10 +1,11 @@
 """What is checked of a model on its engine before its first row; each check refuses what it is there for."""
 
+import itertools
 import json
 import math
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,9 +35,9 @@ class Reading(FakeEngine):
     ignores_activation = False
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        result = await super().pool(ids, request_id, at, activated=activated and not self.ignores_activation)
+        result = await super().pool(ids, at, activated=activated and not self.ignores_activation)
         return Pooled(tuple(map(self.change, result.rows)), result.cached_tokens, result.computed_tokens)
 
 
@@ -63,17 +64,6 @@ def test_a_sound_engine_passes(engine: Any) -> None:
     assert [check.split(":")[0] for check in passed] == ["tokenizer and template", "head", "outputs"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda values: (*values, 0.0), lambda values: (math.nan,) * len(values), lambda values: (math.inf,) * len(values)],
-    ids=["one more", "NaN", "infinite"],
-)
-def test_a_head_of_another_shape_or_without_numbers_is_refused(engine: Any, change: Change) -> None:
-    engine.change = change
-    with pytest.raises(ModelError, match=f"the head's outputs should be {engine.model.labels} finite numbers"):
-        self_test(engine.model, engine)
-
-
 def softmax(values: tuple[float, ...]) -> tuple[float, ...]:
     powers = [math.exp(value) for value in values]
     return tuple(power / sum(powers) for power in powers)
@@ -83,11 +73,24 @@ def sigmoid(values: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(1 / (1 + math.exp(-value)) for value in values)
 
 
-@pytest.mark.parametrize("change", [softmax, sigmoid])
-def test_an_activation_that_is_always_there_is_refused(engine: Any, change: Change) -> None:
-    engine.ignores_activation, engine.change = True, change
-    with pytest.raises(ModelError, match="the outputs aren't raw logits"):
-        self_test(engine.model, engine)
+def test_a_head_of_another_shape_or_without_numbers_is_refused(engine: Any) -> None:
+    changes: tuple[Change, ...] = (
+        lambda values: (*values, 0.0),
+        lambda values: (math.nan,) * len(values),
+        lambda values: (math.inf,) * len(values),
+    )
+    for change in changes:
+        engine.change = change
+        with pytest.raises(ModelError, match=f"the head's outputs should be {engine.model.labels} finite numbers"):
+            self_test(engine.model, engine)
+
+
+def test_an_activation_that_is_always_there_is_refused(engine: Any) -> None:
+    engine.ignores_activation = True
+    for change in (softmax, sigmoid):
+        engine.change = change
+        with pytest.raises(ModelError, match="the outputs aren't raw logits"):
+            self_test(engine.model, engine)
 
 
 class Activating(FakeEngine):
@@ -96,14 +99,10 @@ class Activating(FakeEngine):
     activation: Change
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        raw = await super().pool(ids, request_id, at)
+        raw = await super().pool(ids, at)
         return replace(raw, rows=tuple(map(self.activation, raw.rows))) if activated else raw
-
-
-def identity(values: tuple[float, ...]) -> tuple[float, ...]:
-    return values
 
 
 def tanh(values: tuple[float, ...]) -> tuple[float, ...]:
@@ -116,13 +115,13 @@ def classify(values: tuple[float, ...]) -> tuple[float, ...]:
 
 TORCH = "torch.nn.modules"
 OTHERS: dict[str, tuple[dict[str, Any], Change]] = {
-    "regression": ({"problem_type": "regression"}, identity),
+    "regression": ({"problem_type": "regression"}, tuple),
     "one of several": ({"problem_type": "single_label_classification"}, classify),
     "several at a time": ({"problem_type": "multi_label_classification"}, sigmoid),
-    "none": ({"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity", "version": "5"}}, identity),
+    "none": ({"sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity", "version": "5"}}, tuple),
     "softmax": ({"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Softmax"}}, classify),
     "sigmoid": ({"sbert_ce_default_activation_function": f"{TORCH}.activation.Sigmoid"}, classify),
-    "none, of old": ({"sbert_ce_default_activation_function": f"{TORCH}.linear.Identity"}, identity),
+    "none, of old": ({"sbert_ce_default_activation_function": f"{TORCH}.linear.Identity"}, tuple),
     "not named": ({"sentence_transformers": {"version": "5"}, "problem_type": None}, classify),
     "the problem before the name": (
         {"problem_type": "multi_label_classification", "sbert_ce_default_activation_function": f"{TORCH}.linear.Identity"},
@@ -133,7 +132,7 @@ OTHERS: dict[str, tuple[dict[str, Any], Change]] = {
             "sentence_transformers": {"activation_fn": f"{TORCH}.linear.Identity"},
             "sbert_ce_default_activation_function": f"{TORCH}.activation.Sigmoid",
         },
-        identity,
+        tuple,
     ),
     "another": ({"sentence_transformers": {"activation_fn": f"{TORCH}.activation.Tanh"}}, tanh),
 }
@@ -152,15 +151,13 @@ def activating(folder: Path, name: str, config: dict[str, Any], function: Change
 
 
 def test_the_activation_that_a_config_names_is_expected(tmp_path: Path) -> None:
-    for name in ("scalar", "attributes"):
-        for activation, parts in OTHERS.items():
-            folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            model, engine = activating(folder / "model", name, *parts)
-            passed: list[str] = []
-            self_test(model, engine, passed.append)
-            engine.close()
-            (outputs,) = (check for check in passed if check.startswith("outputs: "))
-            assert ("isn't known here" in outputs) == (activation == "another")
+    for name, activation in itertools.product(("scalar", "attributes"), OTHERS):
+        model, engine = activating(tmp_path / f"{name} {activation}", name, *OTHERS[activation])
+        passed: list[str] = []
+        self_test(model, engine, passed.append)
+        engine.close()
+        (outputs,) = (check for check in passed if check.startswith("outputs: "))
+        assert ("isn't known here" in outputs) == (activation == "another")
 
 
 def test_the_activations_are_those_of_vllm() -> None:
@@ -173,24 +170,19 @@ def test_the_activations_are_those_of_vllm() -> None:
             assert theirs[0].tolist() == pytest.approx(function(values))
 
 
-@pytest.mark.parametrize(
-    ("name", "activation", "function"),
-    [
+def test_another_activation_than_the_config_names_is_refused(tmp_path: Path) -> None:
+    cases: list[tuple[str, str, Change]] = [
         ("attributes", "several at a time", softmax),
-        ("attributes", "one of several", identity),
-        ("attributes", "softmax", sigmoid),
-        ("scalar", "sigmoid", identity),
+        ("attributes", "one of several", tuple),
+        ("scalar", "sigmoid", tuple),
         ("scalar", "none", sigmoid),
         ("scalar", "regression", sigmoid),
-    ],
-)
-def test_another_activation_than_the_config_names_is_refused(
-    tmp_path: Path, name: str, activation: str, function: Change
-) -> None:
-    model, engine = activating(tmp_path / "model", name, OTHERS[activation][0], function)
-    with pytest.raises(ModelError, match="the outputs aren't raw logits"):
-        self_test(model, engine)
-    engine.close()
+    ]
+    for name, activation, function in cases:
+        model, engine = activating(tmp_path / activation, name, OTHERS[activation][0], function)
+        with pytest.raises(ModelError, match="the outputs aren't raw logits"):
+            self_test(model, engine)
+        engine.close()
 
 
 def test_weights_that_came_after_the_run_was_settled_are_checked(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,13 +213,13 @@ class Shifted(FakeEngine):
     places = 0
 
     async def pool(
-        self, ids: Sequence[int], request_id: str, at: Places = None, *, activated: bool = False, uncached: bool = False
+        self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
         last = len(ids) - 1
         moved = [min(max(place + self.places, 0), last) for place in ([last] if at is None else at)]
-        return await super().pool(ids, request_id, moved, activated=activated)
+        return await super().pool(ids, moved, activated=activated)
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, request_id: str) -> tuple[Generation, ...]:
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> tuple[Generation, ...]:
         tokens: list[int] = []
         rows: list[dict[int, float]] = []
         for _ in range(sampling.max_tokens):
@@ -238,38 +230,35 @@ class Shifted(FakeEngine):
         return (Generation("said", tuple(tokens), "length", tuple(rows), 0, len(ids)),)
 
 
-@pytest.mark.parametrize("places", [0, 1, -1])
-def test_rows_of_other_tokens_are_refused(places: int) -> None:
+def shifted(model: RewardModel, places: int, **engine: Any) -> Shifted:
+    made = Shifted(model.labels, model.max_model_len, **engine)
+    made.places = places
+    return made
+
+
+def test_rows_of_other_tokens_are_refused() -> None:
     model = reward_model(SCALAR, every_turn=True)
-    engine = Shifted(model.labels, model.max_model_len, every_position=True)
-    engine.places = places
     passed: list[str] = []
-    try:
-        if places:
-            with pytest.raises(ModelError, match=r"numbers aren't those of their tokens.*VLLM_USE_V2_MODEL_RUNNER=0"):
-                self_test(model, engine)
-            return
-        self_test(model, engine, passed.append)
-    finally:
-        engine.close()
+    for places in (0, 1, -1):
+        with closing(shifted(model, places, every_position=True)) as engine:
+            if places:
+                with pytest.raises(ModelError, match=r"numbers aren't those of their tokens.*VLLM_USE_V2_MODEL_RUNNER=0"):
+                    self_test(model, engine)
+            else:
+                self_test(model, engine, passed.append)
     assert passed[-1] == "positions: each token has its own outputs (model runner fake)"
 
 
-@pytest.mark.parametrize("places", [0, 1, -1])
-def test_log_probabilities_of_other_tokens_are_refused(places: int) -> None:
+def test_log_probabilities_of_other_tokens_are_refused() -> None:
     model = reward_model("tiny-genrm-principle")
-    engine = Shifted(0, model.max_model_len)
-    engine.places = places
     prompts = ([1, 2, 3], [4, 5])
-    try:
-        if places:
-            with pytest.raises(ModelError, match="numbers aren't those of their tokens: at token 0 of a text"):
-                logprobs_are_their_tokens(model, engine, prompts)
-            return
+    with closing(shifted(model, 0)) as engine:
         passed = logprobs_are_their_tokens(model, engine, prompts)
-    finally:
-        engine.close()
     assert passed == "log-probabilities: each token has its own (model runner fake)"
+    for places in (1, -1):
+        refusal = pytest.raises(ModelError, match="numbers aren't those of their tokens: at token 0 of a text")
+        with closing(shifted(model, places)) as engine, refusal:
+            logprobs_are_their_tokens(model, engine, prompts)
 
 
 @pytest.mark.parametrize(
@@ -295,15 +284,12 @@ def golden_of(model: str) -> Sequence[Golden]:
 def test_a_judge_of_whom_nothing_can_be_read_passes_where_it_neednt_be() -> None:
     rubric = RubricSettings(prompt="{{ response }}", pattern="Rating: ([0-9]+)", low=1, high=10)
     model = resolve_model(ModelSettings(model="tiny-policy", judge=JudgeSettings(rubric=rubric)), RenderSettings())
-    engine = FakeEngine(0, model.context)
     passed: list[str] = []
-    try:
+    with closing(FakeEngine(0, model.context)) as engine:
         self_test(model, engine, passed.append)
         assert passed[-1].startswith("asked about 2 + 3, it gave ")
         with pytest.raises(ModelError, match="nothing could be read: asked about 2"):
             self_test(model, engine, must_read=True)
-    finally:
-        engine.close()
 
 
 def test_a_model_that_no_question_fits_into_isnt_ok(engine: Any) -> None:

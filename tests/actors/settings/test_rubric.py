@@ -25,6 +25,7 @@ BETTER = {
     "pattern": r"\[\[(?P<winner>[ABC])\]\]",
     "winners": {"A": "first", "B": "second", "C": "tie"},
 }
+COMPARES = {"shows": "two", "prompt": BETTER["prompt"], "pattern": None, "winners": {"A": "first", "B": "second"}}
 SCHEMA = {
     "type": "object",
     "properties": {"accuracy": {"type": "integer"}, "polite": {"type": "boolean"}, "why": {"type": "string"}},
@@ -77,33 +78,13 @@ def test_what_a_rubric_lacks_is_told() -> None:
         ({"low": 10, "high": 1}, "low is 10 and high is 1: low must be less than high"),
         ({"shows": "two"}, "of two responses, a number is called like score_1 and score_2, not score"),
         ({"shows": "two", "pattern": "(?P<score_1>[0-9])"}, "score is there for one of the two responses alone"),
+        ({**COMPARES, "pattern": "(?P<winner>A|B|C)"}, "`winner` may be C, and `winners` doesn't say"),
         (
-            {
-                "shows": "two",
-                "prompt": BETTER["prompt"],
-                "pattern": "(?P<winner>A|B|C)",
-                "winners": {"A": "first", "B": "second"},
-            },
-            "`winner` may be C, and `winners` doesn't say",
-        ),
-        (
-            {
-                "shows": "two",
-                "prompt": BETTER["prompt"],
-                "pattern": None,
-                "json_schema": {"properties": {"winner": {"enum": ["A", "B", "tie"]}}},
-                "winners": {"A": "first", "B": "second"},
-            },
+            {**COMPARES, "json_schema": {"properties": {"winner": {"enum": ["A", "B", "tie"]}}}},
             "`winner` may be tie, and",
         ),
         (
-            {
-                "shows": "two",
-                "prompt": BETTER["prompt"],
-                "pattern": "(?P<verdict>A|B)",
-                "low": None,
-                "winners": {"A": "first", "B": "second"},
-            },
+            {**COMPARES, "pattern": "(?P<verdict>A|B)", "low": None},
             "what is read is verdict. Call the group or property that names the better response `winner`",
         ),
         ({"pattern": "(?P<winner>A|B)", "winners": {"A": "first"}}, r"`winner` is of two responses \(shows: two\)"),
