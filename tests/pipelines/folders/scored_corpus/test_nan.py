@@ -47,26 +47,12 @@ def met(text: str, rows: pa.Table = ROWS) -> list[bool | None]:
 
 
 def test_nan_is_neither_more_nor_less_than_anything() -> None:
-    numbers: list[str] = [
-        *("quality", "small", "meta.q", "meta['q']", "named['a']", "turns[1].w", "struct_extract(meta, 'q')", "pair[1]"),
-        *("try_cast(text as double)", "text::double", "try_cast(text as float)", "quality * 1", "quality + small - small"),
-        *(
-            "list_extract(parts, 1)",
-            "coalesce(quality, null)",
-            "case when true then quality end",
-            "greatest(quality, small)",
-        ),
-        *("(quality)", "-(-quality)", "abs(quality)"),
-    ]
+    numbers: list[str] = ["quality", "small", "meta.q", "meta['q']", "named['a']", "turns[1].w", "pair[1]", "-(-quality)"]
+    numbers += ["try_cast(text as double)", "try_cast(text as float)", "quality * 1", "list_extract(parts, 1)"]
+    numbers += ["coalesce(quality, null)", "case when true then quality end", "greatest(quality, small)"]
     for number in numbers:
-        compared = [f"{number} > 0.5", f"{number} < 0.5", f"{number} = {number}", f"{number} between -1e300 and 1e300"]
-        compared += [
-            f"{number} in (0.75, 1)",
-            f"0.5 < {number}",
-            f"0.5 > {number}",
-            f"{number} <> 0.5",
-            f"{number} >= 'nan'::double",
-        ]
+        compared = [f"{number} > 0.5", f"0.5 > {number}", f"{number} = {number}", f"{number} between -1e300 and 1e300"]
+        compared += [f"{number} in (0.75, 1)", f"{number} <> 0.5", f"{number} >= 'nan'::double"]
         for text in compared:
             assert [met(text)[1], met(f"not ({text})")[1]] == [None, None], text
 
@@ -102,6 +88,7 @@ def test_what_is_computed_to_nan_is_compared_as_null() -> None:
     assert met("not (a / b <= 0.5)", rows) == [None, True, None]
     assert met("a - b < 0.5 or true", rows) == [True, True, True]
     assert met("coalesce(a - b, 7) = 7", rows) == [False, False, True]
+    assert met("a / b in (1, 2)", rows) == [None, False, None]
     assert met("case when a > 0 then a / b else 0 end > 0.5 -- a comment", rows) == [False, True, None]
 
 
