@@ -15,7 +15,7 @@ _KEYS_A_QUERY = 500  # well below the number of variables of any build of SQLite
 
 
 class KeyIndex:
-    """Stored scores by key. For one thread at a time. Every method raises `OSError` if the database fails, as on a full disk."""
+    """Stored scores by key, for one thread at a time. Methods raise `OSError` if the database fails, as on a full disk."""
 
     def __init__(self) -> None:
         # An empty name is SQLite's for a temporary file, of which at most the page cache is in memory.

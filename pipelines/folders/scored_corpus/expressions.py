@@ -1,7 +1,7 @@
 """The condition of a filter, and the number it ranks by: SQL over the columns of a scored corpus, evaluated by DuckDB.
 
 DuckDB parses and binds both before any work, so names and types are its own. Here it is checked that they depend on one
-response only (no subqueries, window functions or aggregates) and are the same at any time, on any machine and in any session.
+response only (no subqueries, window functions or aggregates), and are the same at any time, on any machine, in any session.
 
 Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN is null everywhere, which DuckDB alone would take
 for the largest number: in the columns, in their structs and lists, and where something computed is compared. Infinities are
@@ -306,7 +306,7 @@ def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
 
 
 def _names(root: Node) -> Iterator[str]:
-    """Every identifier that may be a column, casefolded: `a`, both of `rows.a` and of `a.field`, and the `a` of `a.lower()`."""
+    """What may be a column's name, casefolded: `a`, both of `rows.a` and of `a.field`, and the `a` of `a.lower()`."""
     for node in _walk(root):
         if node["class"] == "COLUMN_REF":
             yield from map(str.casefold, node["column_names"])

@@ -71,7 +71,7 @@ def test_unlike_values_are_told_with_their_types() -> None:
     assert "Could not convert string 'abc' to DOUBLE" in refused("reward > 1 and scores.correctness >= 'abc'")
     assert evaluated("reward >= '10' and n = '3'", table(reward=pa.array([10.0, 9.0]), n=pa.array([3, 3]))) == [True, False]
     for text in ("status = 1", "not status", "status and truncated"):
-        with pytest.raises(ExpressionError, match="Could not convert string 'scored' to .* from source column status"):
+        with pytest.raises(ExpressionError, match=r"Could not convert string 'scored' to .* from source column status"):
             evaluated(text, table(status=pa.array(["scored"])))
 
 
