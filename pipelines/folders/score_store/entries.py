@@ -139,14 +139,12 @@ def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: b
         "reason": _reason(fields["reason"]),
         "steps": tuple(fields["steps"]),
         "votes": tuple(fields["votes"]),
-        "trace": tuple(_answer_from_json(names, *answer) for answer in fields["trace"]),
+        "trace": tuple(
+            JudgeAnswer(tuple(names[position] for position in shown), principle, text, finish, vote, _reason(reason))
+            for shown, principle, text, finish, vote, reason in fields["trace"]
+        ),
     }
     return Score(**values, from_store=from_store)
-
-
-def _answer_from_json(names: Sequence[str], shown: Sequence[int], *fields: Any) -> JudgeAnswer:
-    *others, reason = fields
-    return JudgeAnswer(tuple(names[position] for position in shown), *others, _reason(reason))
 
 
 def _reason(text: str | None) -> Reason | None:

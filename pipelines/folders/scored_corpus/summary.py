@@ -36,7 +36,7 @@ from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts, unreadable
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.folders.scored_corpus.label_agreement import label_agreement
-from pipelines.folders.scored_corpus.part_files import read_unordered, unreadable_parts
+from pipelines.folders.scored_corpus.part_files import check_contents, read_unordered
 from pipelines.folders.scored_corpus.shape_counts import count_shapes
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -269,8 +269,9 @@ def readable(parts: Parts) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        for part, why in unreadable_parts(parts):
-            raise unreadable(parts.path(part), ValueError(why)) from error
+        for checked in check_contents(parts):
+            if checked.problem is not None:
+                raise unreadable(parts.path(checked.part), checked.problem) from error
         raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
 
 

@@ -16,7 +16,7 @@ from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.folders.run_folder.manifest import files_mark, read_manifest
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.folders.scored_corpus import part_checks, summary
+from pipelines.folders.scored_corpus import part_checks, part_files, summary
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.exports import export_commands
@@ -136,4 +136,4 @@ def test_parts_are_checked_against_the_files_without_going_through_all_of_them_f
     assert len(extents) == 40
     assert all(given is extents[0] for given in extents)
     assert set(marks) == {40}
-    assert len(marks) <= part_checks._THREADS  # which may all begin with it at once
+    assert len(marks) <= part_files._THREADS  # which may all begin with it at once
