@@ -29,8 +29,8 @@ from pipelines.folders.run_folder import part_content
 from pipelines.folders.run_folder.coverage import Piece, audit, by_file, file_by_file, gaps, merge_ranges
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table, read_tables
-from pipelines.folders.scored_corpus.part_files import drop_unreadable
-from pipelines.folders.scored_corpus.summary import PartRows, readable
+from pipelines.folders.scored_corpus.part_files import drop_unreadable, read_unordered
+from pipelines.folders.scored_corpus.summary import readable
 from tests.support.corpora import RUN
 from tests.support.object_store import BUCKET, TerseStore
 
@@ -329,7 +329,8 @@ def _read_back(parts: Parts, path: Path, table: pa.Table) -> str:
     try:
         found = pa.concat_tables(read_tables(str(path), table.column_names))
         with duckdb.connect() as connection, readable(parts):
-            again = PartRows(connection, parts, table.schema).execute("select reward, row from parts").fetchall()
+            connection.register("parts", read_unordered(parts, table.schema))
+            again = connection.execute("select reward, row from parts").fetchall()
     except SourceError as error:
         assert str(path) in str(error)  # noqa: PT017
         return "refused"
