@@ -97,15 +97,16 @@ def encode(unit: StoredUnit, scores: Scores) -> bytes:
     return json.dumps([_score_to_json(score, unit.names) for score in scores], allow_nan=False).encode()
 
 
-def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores:
+def decode(unit: StoredUnit, value: bytes) -> Scores:
     """The scores that `encode` wrote, with the names of this unit's responses.
 
-    Raises `ValueError`, `KeyError`, `TypeError` or `IndexError` for anything else.
+    They are from the store, but for a failure, which is that of an equal request of the same block. Raises `ValueError`,
+    `KeyError`, `TypeError` or `IndexError` for anything else.
     """
-    scores = tuple(_score_from_json(fields, unit.names, from_store) for fields in json.loads(value))
+    scores = tuple(_score_from_json(fields, unit.names) for fields in json.loads(value))
     if len(scores) != len(unit.positions):
         raise ValueError(f"{len(scores)} scores of {len(unit.positions)} responses")
-    return scores
+    return scores if is_lasting(scores) else tuple(replace(score, from_store=False) for score in scores)
 
 
 _AS_THEY_ARE = (
@@ -132,7 +133,7 @@ def _answer_to_json(answer: JudgeAnswer, names: Sequence[str]) -> list[Any]:
     return [shown, answer.principle, answer.text, answer.finish_reason, answer.vote, answer.reason]
 
 
-def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
+def _score_from_json(fields: dict[str, Any], names: Sequence[str]) -> Score:
     values = {
         **fields,
         "status": Status(fields["status"]),
@@ -144,7 +145,7 @@ def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: b
             for shown, principle, text, finish, vote, reason in fields["trace"]
         ),
     }
-    return Score(**values, from_store=from_store)
+    return Score(**values, from_store=True)
 
 
 def _reason(text: str | None) -> Reason | None:

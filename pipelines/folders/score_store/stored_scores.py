@@ -1,7 +1,7 @@
-"""A store around a scorer: it answers what it holds, equal requests of this process are asked once, and the rest is kept.
+"""A store around a scorer: it answers what it holds, equal requests of a block are asked once, and the rest is kept.
 
 1. Cut the requests into units, and find those that are in the store, of which each segment is read once into an index.
-2. Ask the scorer for the others, each once: a unit that another thread has asked for is waited for.
+2. Ask the scorer for the others, each once in a block.
 3. Keep lasting outcomes. They are written as a segment when there are `_ENTRIES` of them, when the oldest has waited for
    `_WRITE_S`, and when no block is in work, so that nothing is left when the work ends.
 
@@ -12,9 +12,8 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from actors.errors import SourceError
 from actors.launch.start_engine import Report
@@ -32,13 +31,6 @@ _LOOK_S = 60.0
 """Seconds between two looks for other processes' segments: a listing of 1,000 names is a request."""
 _LOOK_SHARE = 20  # and a look that takes long comes so many times more rarely
 _READERS = 8
-
-
-class UnitOutcome(NamedTuple):
-    """What a unit came to, as it is stored; `lasts` if it may be."""
-
-    value: bytes
-    lasts: bool
 
 
 KeyedUnit = tuple[bytes, StoredUnit]
@@ -64,7 +56,6 @@ class StoredScores:
         self._compares = compares
         self._lock = threading.Lock()  # of all that follows
         self._index = KeyIndex()
-        self._in_progress: dict[bytes, Future[UnitOutcome]] = {}
         self._unwritten: dict[bytes, bytes] = {}
         self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
@@ -88,13 +79,11 @@ class StoredScores:
             unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
             for key, unit in itertools.chain.from_iterable(by_request):
                 unit_by_key.setdefault(key, unit)
-            ready, outcomes = self._find(unit_by_key)
-            claimed, awaited = self._claim({key: unit for key, unit in unit_by_key.items() if key not in ready})
-            # Before anything is waited for: else two threads might wait for each other.
-            scored, scored_outcomes = self._score(claimed)
-            ready |= scored
-            outcomes |= scored_outcomes | {key: future.result() for key, future in awaited.items()}
-        return [_assemble(request, units, ready, outcomes) for request, units in zip(requests, by_request, strict=True)]
+            scores, values = self._find(unit_by_key)
+            fresh_scores, fresh_values = self._score({key: unit for key, unit in unit_by_key.items() if key not in scores})
+            scores |= fresh_scores
+            values |= fresh_values
+        return [_assemble(request, units, scores, values) for request, units in zip(requests, by_request, strict=True)]
 
     @contextmanager
     def _count_block(self) -> Iterator[None]:
@@ -165,8 +154,8 @@ class StoredScores:
         except OSError as error:
             self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
 
-    def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
-        """The scores of those units that are stored, and their outcomes."""
+    def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, bytes]]:
+        """The scores of those units that are stored, and the form in which they are."""
         values = dict[bytes, bytes]()
         try:
             with self._lock:
@@ -182,49 +171,24 @@ class StoredScores:
                 self._report(
                     f"{self._folder.path} holds scores of a form that can't be read, and they are left out: {error}"
                 )
-        return scores, {key: UnitOutcome(values[key], True) for key in scores}
+        return scores, values
 
     def _recent(self, key: bytes) -> bytes | None:
         return self._unwritten.get(key) or self._being_written.get(key)
 
     # Scoring.
 
-    def _claim(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, StoredUnit], dict[bytes, Future[UnitOutcome]]]:
-        """Divide units into those to be scored here, and those that other threads are scoring or have just scored."""
-        claimed, awaited = dict[bytes, StoredUnit](), dict[bytes, Future[UnitOutcome]]()
-        with self._lock:
-            for key, unit in units.items():
-                # Looked up again, under the lock: since `_find` another thread may have begun this unit, or finished it.
-                if key in self._in_progress:
-                    awaited[key] = self._in_progress[key]
-                elif (value := self._recent(key)) is not None:
-                    awaited[key] = Future()
-                    awaited[key].set_result(UnitOutcome(value, True))
-                else:
-                    claimed[key] = unit
-                    self._in_progress[key] = Future()
-        return claimed, awaited
-
-    def _score(self, claimed: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
-        """Score what was claimed, and tell whoever waits for it the outcome or the error."""
-        if not claimed:
+    def _score(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, bytes]]:
+        """Score units, and keep what lasts to be written. Returns as `_find`."""
+        if not units:
             return {}, {}
-        try:
-            scored = self._score_block([unit.request for unit in claimed.values()])
-            fresh = dict(zip(claimed, scored, strict=True))
-            outcomes = {key: UnitOutcome(encode(claimed[key], scores), is_lasting(scores)) for key, scores in fresh.items()}
-        except BaseException as error:  # any: a claim that is never settled would be waited for without end
-            with self._lock:
-                for key in claimed:
-                    self._in_progress.pop(key).set_exception(error)
-            raise
+        scores = dict(zip(units, self._score_block([unit.request for unit in units.values()]), strict=True))
+        values = {key: encode(unit, scores[key]) for key, unit in units.items()}
         with self._lock:
-            self._unwritten_since = self._unwritten_since if self._unwritten else time.monotonic()
-            for key, outcome in outcomes.items():
-                if outcome.lasts:
-                    self._unwritten[key] = outcome.value
-                self._in_progress.pop(key).set_result(outcome)
-        return fresh, outcomes
+            if not self._unwritten:
+                self._unwritten_since = time.monotonic()
+            self._unwritten |= {key: value for key, value in values.items() if is_lasting(scores[key])}
+        return scores, values
 
     # Writing.
 
@@ -250,14 +214,12 @@ class StoredScores:
 
 
 def _assemble(
-    request: RenderedRequest, units: Sequence[KeyedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
+    request: RenderedRequest, units: Sequence[KeyedUnit], scores: dict[bytes, Scores], values: Mapping[bytes, bytes]
 ) -> Scores:
-    """The scores of a request. `ready` scores are taken out: they are those of the first unit with their key."""
-    scores = [response.refusal for response in request.responses]
+    """The scores of a request. Those in `scores` are taken out: they are those of the first unit with their key."""
+    of_request = [response.refusal for response in request.responses]
     for key, unit in units:
-        outcome = outcomes[key]
-        # A failure is shared by the equal units that were asked for at that time, and is from no store.
-        of_unit = ready.pop(key, None) or decode(unit, outcome.value, from_store=outcome.lasts)
+        of_unit = scores.pop(key, None) or decode(unit, values[key])
         for position, score in zip(unit.positions, of_unit, strict=True):
-            scores[position] = score
-    return tuple(score for score in scores if score is not None)
+            of_request[position] = score
+    return tuple(score for score in of_request if score is not None)

@@ -166,31 +166,7 @@ def test_two_writers_at_once_lose_nothing(folder: Folder) -> None:
     assert last.reports == []
 
 
-def test_threads_of_one_process_ask_once_for_what_they_share(folder: Folder) -> None:
-    class Waiting(CountingScorer):
-        """Lets a block through when `go` is set."""
-
-        go = threading.Event()
-
-        def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
-            scores = super().__call__(requests)
-            assert self.go.wait(120)
-            return scores
-
-    scorer = Waiting()
-    store = Store(folder, scorer)
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(store, [request([1]), request([2])])
-        until(lambda: len(scorer.prompts) == 2)
-        second = threads.submit(store, [request([3]), request([2])])
-        until(lambda: len(scorer.prompts) == 3)
-        scorer.go.set()
-        assert (flags(first.result(120)), flags(second.result(120))) == ([False, False], [False, True])
-    assert sorted(scorer.prompts) == [(1,), (2,), (3,)]
-    assert len(segment_names(folder)) == 1, "written when no block is in work"
-
-
-def test_an_error_of_the_scorer_reaches_whoever_waits_and_is_forgotten(folder: Folder) -> None:
+def test_an_error_of_the_scorer_is_forgotten(folder: Folder) -> None:
     class Broken(CountingScorer):
         def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
             super().__call__(requests)
@@ -201,6 +177,23 @@ def test_an_error_of_the_scorer_reaches_whoever_waits_and_is_forgotten(folder: F
         with pytest.raises(ValueError, match="broken"):
             store([request([1])])
     assert store.scorer.prompts == [(1,), (1,)]
+
+
+def test_what_threads_score_is_written_when_no_block_is_in_work(folder: Folder) -> None:
+    scorer, go = CountingScorer(), threading.Event()
+
+    def wait_and_score(requests: Sequence[RenderedRequest]) -> list[Scores]:
+        scores = scorer(requests)
+        assert go.wait(120)
+        return scores
+
+    store = Store(folder, wait_and_score)
+    with ThreadPoolExecutor(2) as threads:
+        blocks = [threads.submit(store, [request([number])]) for number in range(2)]
+        until(lambda: len(scorer.prompts) == 2)
+        go.set()
+        assert [flags(block.result(120)) for block in blocks] == [[False], [False]]
+    assert flags(Store(folder)([request([0]), request([1])])) == [True, True]
 
 
 def test_others_segments_are_taken_in_later(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
