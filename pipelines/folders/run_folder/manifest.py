@@ -30,8 +30,7 @@ from pipelines.settings.run_settings import RunSettings
 NAME = MANIFEST
 _VERSION = 1
 _FILE_KEYS = {field.name for field in fields(InputFile)}
-_NAME_LISTS = ("outputs", "flags", "reserved")
-_SWITCHES = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
+_OF_COLUMNS = tuple(field.name for field in fields(Columns) if field.name not in ("carried", "prefix"))
 """What the manifest says of the `Columns`, beside those that are carried and the prefix."""
 _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
@@ -168,7 +167,7 @@ class Manifest:
             "identity": self.identity,
             "carried_columns": base64.b64encode(self.columns.carried.serialize().to_pybytes()).decode(),
             "columns": {field.name: str(field.type) for field in self.columns.schema},
-            **{name: getattr(self.columns, name) for name in (*_NAME_LISTS, *_SWITCHES)},
+            **{name: getattr(self.columns, name) for name in _OF_COLUMNS},
             "made_with": self.made_with,
             "run": self.run,
             "retries": self.retries,
@@ -234,9 +233,9 @@ def read_manifest(folder: str) -> Manifest | None:
         if not all(isinstance(file, InputFile) for file in files):
             raise ValueError("`files` holds an entry that isn't a file's")
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        names: dict[str, Any] = {name: tuple(document[name]) for name in _NAME_LISTS}
-        switches = {name: document[name] for name in _SWITCHES}
-        columns = Columns(carried, prefix=document["identity"]["prefix"], **names, **switches)
+        values = {name: document[name] for name in _OF_COLUMNS}
+        lists = {name: tuple(values[name]) for name in ("outputs", "flags", "reserved")}
+        columns = Columns(carried, prefix=document["identity"]["prefix"], **{**values, **lists})
         run = document["run"]
         if re.fullmatch(RUN, run) is None:
             raise ValueError(f"{run!r} isn't the name of a run")

@@ -100,17 +100,10 @@ def read_notes(folder: str) -> dict[str, dict[str, Any]]:
 
 
 def _read_note(note_folder: Folder, name: str) -> dict[str, Any] | None:
+    """A note; None if it is truncated, so that its files are written again, or gone, as its command has just finished."""
     try:
-        return _note(note_folder.read(name))
-    except FileNotFoundError:  # the command that this reads beside has just finished
-        return None
-
-
-def _note(text: bytes) -> dict[str, Any] | None:
-    """A note; None if it is truncated, so that its files are written again."""
-    try:
-        note = json.loads(text)
-    except ValueError:
+        note = json.loads(note_folder.read(name))
+    except (FileNotFoundError, ValueError):
         return None
     return note if isinstance(note, dict) else None
 
