@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from actors.errors import SourceError
 from actors.launch.start_engine import Report
@@ -117,42 +117,29 @@ class StoredScores:
             names = segment_names(self._folder)
             with self._lock:
                 new = self._index.lacking(names)
+            with ThreadPoolExecutor(_READERS) as threads:
+                for start in range(0, len(new), _READERS):
+                    batch = new[start : start + _READERS]  # whose entries are in memory at a time
+                    for name, entries in zip(batch, threads.map(self._read_segment, batch), strict=True):
+                        if entries is not None:
+                            with self._lock:
+                                self._index.add(name, entries)
         except OSError as error:
-            self._report(f"the store {self._folder.path} can't be listed, so that more is scored: {error_text(error)}")
-            return
-        with ThreadPoolExecutor(_READERS) as threads:
-            for start in range(0, len(new), _READERS):
-                batch = new[start : start + _READERS]  # whose bytes are in memory at a time
-                for name, content in zip(batch, threads.map(self._content, batch), strict=True):
-                    if content is not None:
-                        self._add(name, content)
+            self._report(f"the store {self._folder.path} can't be read, so that more is scored: {error_text(error)}")
 
-    def _add(self, name: str, content: bytes) -> None:
-        with self._report_errors_of(name):
-            entries = entries_in(self._folder, name, self._identity, content)
-            with self._lock:
-                self._index.add(name, entries)
-
-    def _content(self, name: str) -> bytes | None:
-        """The bytes of a segment; None if they can't be had or trusted."""
-        with self._report_errors_of(name):
-            return read_content(self._folder, name)
-        return None
-
-    @contextmanager
-    def _report_errors_of(self, name: str) -> Iterator[None]:
-        """Report what is wrong with a segment, and go on without it; what can't be trusted is never looked at again."""
+    def _read_segment(self, name: str) -> dict[bytes, bytes] | None:
+        """The entries of a segment: none, if it can't be trusted, and isn't looked at again; None if it can't be had now."""
         try:
-            yield
+            return entries_in(self._folder, name, self._identity, read_content(self._folder, name))
         except SourceError as error:
-            with suppress(OSError), self._lock:
-                self._index.add(name, {})
             self._report(
                 f"{error}; it is left out, and what it holds is scored again. If that writes the same content, the file is "
                 "whole again; if a later run names it again, delete it"
             )
+            return {}
         except OSError as error:
             self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
+            return None
 
     def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, bytes]]:
         """The scores of those units that are stored, and the form in which they are."""

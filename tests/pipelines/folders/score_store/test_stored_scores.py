@@ -238,7 +238,7 @@ def test_a_store_that_cant_be_written_or_listed_costs_work_and_no_run(folder: Fo
     store = Store(Broken())  # type: ignore[arg-type]
     assert store(ROWS) == CountingScorer()(ROWS)
     assert store.reports == [
-        "the store there can't be listed, so that more is scored: Permission denied (there)",
+        "the store there can't be read, so that more is scored: Permission denied (there)",
         "there: scores can't be kept there: No space left on device (there)",
     ]
 
