@@ -64,10 +64,14 @@ def test_fields_without_a_column_are_named_with_the_reason() -> None:
     assert left_in_record([{"id": 1, "score": 1}, {"id": 2, "score": 1.5}], ()) == ""
 
 
-def test_flat_scalars_are_carried_beside_the_record() -> None:
+def test_flat_scalars_are_carried_beside_the_record_under_names_that_columns_can_have() -> None:
     row = {"t": "x", "n": 1, "x": 0.5, "b": True, "messages": [], "o": {}, "nothing": None}
     assert types_of(row) == {RECORD: "large_binary", "t": "string", "n": "int64", "x": "double", "b": "bool"}
     assert types_of() == {RECORD: "large_binary"}
+    row = json.loads(r'{"\ud800": 1, "a\udfffb": 2, "": 3, "\ud83d\ude00": 4}')
+    assert types_of(row) == {RECORD: "large_binary", "": "int64", "\U0001f600": "int64"}
+    assert PREPARED in RESERVED
+    assert types_of(dict.fromkeys([*RESERVED, "kept"], 1)) == {RECORD: "large_binary", "kept": "int64"}
 
 
 def test_a_key_has_one_type_or_isnt_carried() -> None:
@@ -89,16 +93,6 @@ def test_a_key_has_one_type_or_isnt_carried() -> None:
     ]
     for values, kind in cases:
         assert types_of(*({"key": value} for value in values)).get("key") == kind
-
-
-def test_a_name_that_no_column_can_have_isnt_carried() -> None:
-    row = json.loads(r'{"\ud800": 1, "a\udfffb": 2, "": 3, "\ud83d\ude00": 4}')
-    assert types_of(row) == {RECORD: "large_binary", "": "int64", "\U0001f600": "int64"}
-
-
-def test_json_keys_named_as_our_working_columns_stay_in_the_record() -> None:
-    assert PREPARED in RESERVED
-    assert types_of(dict.fromkeys([*RESERVED, "kept"], 1)) == {RECORD: "large_binary", "kept": "int64"}
 
 
 def test_a_value_that_doesnt_fit_is_null() -> None:
@@ -138,6 +132,9 @@ def test_parquet_columns_are_carried_as_they_are(tmp_path: Path) -> None:
 def test_files_with_different_columns_are_unified(tmp_path: Path) -> None:
     files = parquet_files(tmp_path, {"a": [1]}, {"b": ["x"], "a": pa.nulls(1)}, {"c": [True]})
     assert carried_columns(files, []) == pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_())])
+    required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    files = parquet_files(tmp_path, pa.table({"a": [1]}, required), {"b": [1]})
+    assert carried_columns(files, []).field("a").nullable, "a column that a file requires may be missing in another"
 
 
 def test_columns_that_are_known_arent_read_again(tmp_path: Path) -> None:
@@ -148,12 +145,6 @@ def test_columns_that_are_known_arent_read_again(tmp_path: Path) -> None:
     schema = carried_columns([known, opened, new], [], schemas, pa.schema([("a", pa.int64()), ("old", pa.int8())]))
     assert schema == pa.schema([("a", pa.int64()), ("old", pa.int8()), ("b", pa.string()), ("c", pa.bool_())])
     assert carried_columns([opened, new], [], schemas, pa.schema([("other", pa.int8())])).names == ["a", "b", "c"]
-
-
-def test_a_column_that_a_file_requires_may_be_missing_in_another(tmp_path: Path) -> None:
-    required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
-    files = parquet_files(tmp_path, pa.table({"a": [1]}, required), {"b": [1]})
-    assert carried_columns(files, []).field("a").nullable
 
 
 def test_a_conflict_in_a_column_that_rows_are_read_from_names_the_files_that_have_it(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.errors import OutputError, SourceError
 from pipelines.cli.status import status
 from pipelines.folders.run_folder import manifest
@@ -215,33 +214,6 @@ def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
     assert read_run_work(run.parts, len(run.parts.listing())).why == (
         f"a session's note can't be read ({broken}): its duration is unknown"
     )
-
-
-# Another model at the same place.
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json", "additional_chat_templates/tool_use.jinja"])
-def test_models_that_differ_in_one_byte_dont_mix(tmp_path: Path, corpus: Path, name: str) -> None:
-    """Neither in a folder nor in a store: the middle of a tensor counts, too, and files that only vLLM reads."""
-    model = shutil.copytree(BUILT_IN / "attributes", tmp_path / "model")
-    content = bytearray((model / name).read_bytes() if (model / name).exists() else b'{"eos_token_id": 2}')
-    write(model / name, bytes(content))
-    run_settings = settings_for(corpus, tmp_path / "out", model=str(model), store=str(tmp_path / "store"))
-    scored_corpus(run_settings)
-    stored = {path.name for path in (tmp_path / "store" / "v1").iterdir()}
-    assert len(stored) == 1
-    content[len(content) // 2] ^= 1
-    write(model / name, bytes(content))
-    kind = "weights" if name == "model.safetensors" else "config"
-    for options in ({}, {"append": True}):
-        with pytest.raises(OutputError, match=f"(?m)^  {kind}: 'sha256:.*' there, 'sha256:.*' now$"):
-            opened(run_settings.model_copy(update=options))
-    scored_corpus(run_settings.model_copy(update={"output": str(tmp_path / "other")}))
-    assert len({path.name for path in (tmp_path / "store" / "v1").iterdir()}) == 2
-    content[len(content) // 2] ^= 1
-    write(model / name, bytes(content))
-    run = opened(run_settings)
-    assert run.missing(run.state) == []
 
 
 # Other versions of what computes the numbers.

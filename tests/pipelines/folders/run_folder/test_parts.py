@@ -159,13 +159,6 @@ def test_a_failed_write_leaves_nothing(
     assert everything_in(Path(parts.folder)) == []
 
 
-def test_a_folder_that_has_gone_is_an_error(parts: Parts) -> None:
-    parts.delete()
-    with pytest.raises(FileNotFoundError):
-        parts.commit(part(0, 10), TABLE, {})
-    assert not Path(parts.folder, "parts").exists()
-
-
 def test_creating_clears_away_what_was_left_half_written_long_ago_and_nothing_that_somebody_may_be_writing(
     parts: Parts,
 ) -> None:
@@ -180,18 +173,18 @@ def test_creating_clears_away_what_was_left_half_written_long_ago_and_nothing_th
     assert everything_in(Path(parts.folder, "parts")) == [part(0, 10).name, new, "mine.tmp"]
 
 
-def test_a_folder_that_cant_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="can't be written"):
-        Parts(str(tmp_path / "file")).create()
-
-
-def test_deleting_leaves_no_part(parts: Parts) -> None:
+def test_deleting_leaves_no_part_and_no_folder_to_write_into(parts: Parts, tmp_path: Path) -> None:
     commit(parts, part(0, 10))
     parts.end_seen(FILES[1], 10)
     parts.delete()
     parts.delete()
     assert everything_in(Path(parts.folder)) == []
+    with pytest.raises(FileNotFoundError):
+        parts.commit(part(0, 10), TABLE, {})
+    assert not Path(parts.folder, "parts").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="can't be written"):
+        Parts(str(tmp_path / "file")).create()
 
 
 def test_parts_that_cant_be_deleted_stop_the_run(tmp_path: Path) -> None:
@@ -470,9 +463,8 @@ FILES = [
 
 def test_ends_are_known_once_they_are_seen(parts: Parts) -> None:
     assert parts.extents(FILES) == {0: 30, 1: None, 2: None, 3: 7}
-    parts.end_seen(FILES[1], 10**13)
-    parts.end_seen(FILES[1], 10**13)
-    parts.end_seen(FILES[2], 0)
+    for file, extent in ((FILES[1], 10**13), (FILES[1], 10**13), (FILES[2], 0)):
+        parts.end_seen(file, extent)
     (Path(parts.folder) / "ends" / ".DS_Store").write_bytes(b"")
     assert parts.extents(FILES) == {0: 30, 1: 10**13, 2: 0, 3: 7}
 
