@@ -5,9 +5,10 @@ else is refused, because a run deletes and overwrites files.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from actors.errors import OutputError, SourceError
 from pipelines.data import storage
@@ -62,33 +63,34 @@ def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
 
 def _recover(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest | None:
     """The manifest in place of a broken one, proved by the parts; None if the folder holds no part, so nothing is lost."""
-    recovered = _recover_from_parts(folder, manifest)
-    if recovered is None and (Parts(folder).runs() or not is_unused(folder, _BESIDE)):
+    parts = Parts(folder)
+    by_run = parts.runs()
+    mark = identity_mark(manifest.identity)  # a run's name begins with it, so the names of parts tell their identity
+    possible = sorted(run for run in by_run if run.startswith(mark))
+    if len(possible) > 1:
+        raise OutputError(
+            f"{folder} has no readable manifest, and parts of several runs with these settings: "
+            f"{', '.join(possible)}. Move away those of all but one, or give another output folder"
+        )
+    for run in possible:
+        for text in (True, False):  # it may be left out by a setting: that is as the parts are
+            recovered = replace(manifest, run=run, columns=replace(manifest.columns, text=text))
+            if _match(recovered, parts, by_run[run]):
+                return replace(recovered, made_with=_made_with(parts, by_run[run], recovered))
+    if by_run or not is_unused(folder, _BESIDE):
         raise OutputError(
             f"{broken}, but the parts beside it aren't of a run with these settings and files; "
             "give the settings of that run, another output folder, or --overwrite to delete it"
         ) from broken
-    return recovered
-
-
-def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
-    """The manifest with the run name of the parts in the folder, if they have its identity, files and columns; else None."""
-    mark = identity_mark(manifest.identity)  # a run's name begins with it, so the names of parts tell their identity
-    runs = {run: parts for run, parts in Parts(folder).runs().items() if run.startswith(mark)}
-    if len(runs) > 1:
-        raise OutputError(
-            f"{folder} has no readable manifest, and parts of several runs with these settings: "
-            f"{', '.join(sorted(runs))}. Move away those of all but one, or give another output folder"
-        )
-    # The text of responses may be left out by a setting: that is as the parts are.
-    possible = ((run, replace(manifest.columns, text=text)) for run in runs for text in (True, False))
-    for run, columns in possible:
-        recovered, listing = replace(manifest, run=run, columns=columns), runs[run]
-        if _match(recovered, Parts(folder), listing):
-            with suppress(SourceError), open_part(Parts(folder).path(listing[-1])) as parquet:
-                return replace(recovered, made_with=json.loads(parquet.schema_arrow.metadata[b"assay"]))
-            return recovered
     return None
+
+
+def _made_with(parts: Parts, listing: Sequence[Part], manifest: Manifest) -> Mapping[str, Any]:
+    """The versions that the last part says it was made with; those of the manifest if it can't be read."""
+    with suppress(SourceError), open_part(parts.path(listing[-1])) as parquet:
+        versions: Mapping[str, Any] = json.loads(parquet.schema_arrow.metadata[b"assay"])
+        return versions
+    return manifest.made_with
 
 
 def _match(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:

@@ -82,7 +82,7 @@ class Manifest:
     def check_versions(self, made_with: Mapping[str, Any], settings: RunSettings) -> None:
         """Raise `OutputError`, naming them, if the run has parts by other versions of vLLM and isn't complete."""
         is_complete = self.summary is not None and not settings.append
-        before, now = ({name: made.get(name) for name in ENGINE} for made in (self.made_with, made_with))
+        before, now = ({name: versions_of.get(name) for name in ENGINE} for versions_of in (self.made_with, made_with))
         if not (settings.accept_versions or is_complete) and (differ := differences(before, now)):
             raise OutputError(
                 "the run was begun by other versions, whose rewards may differ:\n  "

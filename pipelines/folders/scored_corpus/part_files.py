@@ -105,11 +105,11 @@ def read_unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         entries = iter(parts.entries())
         with ThreadPoolExecutor(_THREADS) as threads:
-            while some := list(itertools.islice(entries, _OPEN_AT_A_TIME)):
-                sizes = {parts.path(part): entry.size for part, entry in some}
+            while opened_entries := list(itertools.islice(entries, _OPEN_AT_A_TIME)):
+                sizes = {parts.path(part): entry.size for part, entry in opened_entries}
                 file_system, place = storage.arrow_file_system(parts.parts_folder.path, sizes)
                 unopened = (form.make_fragment(place(path), file_system) for path in sizes)
-                fragments = list(threads.map(open_fragment, (part for part, _ in some), unopened))
+                fragments = list(threads.map(open_fragment, (part for part, _ in opened_entries), unopened))
                 yield from ds.FileSystemDataset(fragments, schema, form, file_system).to_batches(cache_metadata=False)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

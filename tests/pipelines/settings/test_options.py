@@ -119,10 +119,10 @@ def refusal(folder: Path, text: str | bytes) -> str:
 
 
 def test_a_recipe_is_the_settings_of_its_jobs(tmp_path: Path) -> None:
-    both = read_recipe(recipe(tmp_path, RECIPE))
+    jobs = read_recipe(recipe(tmp_path, RECIPE))
     flat = {"inputs": ["a.jsonl"], "turns": "all", "output": "scored", "model": "tiny-scalar"}
-    assert both.score == build(ScoreSettings, {**flat, "engine_args": {"anything": [1, 2]}})
-    assert both.filter == FilterSettings(scored="scored", keep="reward > 0")
+    assert jobs.score == build(ScoreSettings, {**flat, "engine_args": {"anything": [1, 2]}})
+    assert jobs.filter == FilterSettings(scored="scored", keep="reward > 0")
     assert read_recipe(recipe(tmp_path, RECIPE.partition("filter:")[0])).filter is None
 
 

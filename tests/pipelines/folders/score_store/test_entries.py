@@ -12,8 +12,8 @@ from pipelines.folders.score_store.entries import StoredUnit, decode, encode, is
 from tests.support.stores import CountingScorer, pair, request
 
 
-def key(some: RenderedRequest, identity: str = "a") -> bytes:
-    (unit,) = units_of(some, compares=False)
+def key(request: RenderedRequest, identity: str = "a") -> bytes:
+    (unit,) = units_of(request, compares=False)
     return key_of(identity, unit)
 
 

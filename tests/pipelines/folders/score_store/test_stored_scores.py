@@ -196,9 +196,9 @@ def test_a_block_is_written_in_a_few_segments_and_read_with_one_request_each(
     reads: list[str] = []
     read = read_content
 
-    def counting(some: Folder, name: str) -> bytes:
+    def counting(place: Folder, name: str) -> bytes:
         reads.append(name)
-        return read(some, name)
+        return read(place, name)
 
     monkeypatch.setattr(stored_scores, "read_content", counting)
     Store(folder)(ROWS[:50])

@@ -63,8 +63,8 @@ def test_what_is_kept_of_what_was_kept_is_what_one_filter_keeps_of_both(
 ) -> None:
     first = run(corpus, tmp_path / "first", "reward > -1")
     again = run(str(tmp_path / "first"), tmp_path / "second", **second)
-    both = f"reward > -1 and ({second.get('condition', 'true')})"
-    once = run(corpus, tmp_path / "once", **{**second, "condition": both})
+    condition = f"reward > -1 and ({second.get('condition', 'true')})"
+    once = run(corpus, tmp_path / "once", **{**second, "condition": condition})
     assert again.responses == first.kept == len(keys(tmp_path / "first"))
     assert (again.rows, again.kept, again.kept_rows) == (first.kept_rows, once.kept, once.kept_rows)
     assert keys(tmp_path / "second") == keys(tmp_path / "once") != []
@@ -76,8 +76,8 @@ def test_a_choice_is_made_among_what_was_kept_and_goes_on(corpus: str, tmp_path:
     half = run(str(tmp_path / "best"), tmp_path / "half", top_fraction=0.5, rest=str(tmp_path / "rest"))
     assert (half.responses, half.kept) == (10, 5)
     assert sorted([*keys(tmp_path / "half"), *keys(tmp_path / "rest")]) == sorted(keys(tmp_path / "best"))
-    others = run(str(tmp_path / "rest"), tmp_path / "others", "reward > 0")
-    assert others.responses == 5
+    worse = run(str(tmp_path / "rest"), tmp_path / "others", "reward > 0")
+    assert worse.responses == 5
     assert keys(tmp_path / "others") == [
         (row["row"], row["response_name"]) for row in rows_in(tmp_path / "rest") if row["reward"] > 0
     ]

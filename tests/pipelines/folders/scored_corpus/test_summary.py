@@ -224,8 +224,8 @@ def test_sides_that_answer_different_prompts_are_no_pair(tmp_path: Path, capsys:
     )
     assert summary.labels == {"pairs": 0, "agree": 0, "disagree": 0, "equal": 0, "left_out": 2, "margin": None}
     assert "Labels" not in shown(summary, capsys)
-    some = replace(summary, labels={**summary.labels, "pairs": 4, "agree": 4})
-    assert "0 equal ones; 2 prompts have" in shown(some, capsys)
+    with_pairs = replace(summary, labels={**summary.labels, "pairs": 4, "agree": 4})
+    assert "0 equal ones; 2 prompts have" in shown(with_pairs, capsys)
 
 
 def test_large_counts_are_shown_whole_on_a_narrow_terminal(
