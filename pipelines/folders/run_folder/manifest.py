@@ -62,7 +62,7 @@ class Manifest:
     def fingerprint(self) -> str:
         """A hash of identity, files and run name, which is different for any other run."""
         digest = hashlib.sha256(f"[{json.dumps(self.identity, sort_keys=True)}, [".encode())
-        _update_with_members(digest, (file.identity for file in self.files))
+        hash_members(digest, (file.identity for file in self.files))
         digest.update(f"], {json.dumps(self.run)}]".encode())
         return f"sha256:{digest.hexdigest()}"
 
@@ -194,7 +194,7 @@ def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
     return bytes(content)
 
 
-def _update_with_members(digest: Any, values: Iterable[Any]) -> None:
+def hash_members(digest: Any, values: Iterable[Any]) -> None:
     """Feed a hash with the members of a JSON array, as `json.dumps` writes it, without holding the whole text."""
     for number, value in enumerate(values):
         digest.update((", " * bool(number) + json.dumps(value, sort_keys=True)).encode())
@@ -214,7 +214,7 @@ def identity_mark(identity: Mapping[str, Any]) -> str:
 def files_mark(files: Sequence[InputFile]) -> str:
     """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash."""
     digest = hashlib.sha256(b"[")
-    _update_with_members(digest, ((file.index, file.identity) for file in files))
+    hash_members(digest, ((file.index, file.identity) for file in files))
     digest.update(b"]")
     return f"{len(files)}:{digest.hexdigest()[:16]}"
 

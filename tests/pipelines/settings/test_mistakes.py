@@ -2,23 +2,21 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pydantic import ValidationError
 
 import pipelines
 from actors.errors import SettingsError
-from actors.settings.base import Settings, is_settings, plain_type
+from actors.settings.base import Settings
 from deploy.command import _from_file
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
 from pipelines.cli.app import cli
 from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.estimate_settings import LayoutSettings, PlanSettings
-from pipelines.settings.mistakes import ALLOWED, PATTERNS
 from pipelines.settings.options import build, leaves, validate
 from pipelines.settings.recipe import Recipe, read_recipe
 from pipelines.settings.report_settings import ReportSettings
@@ -68,44 +66,6 @@ def test_messages_are_in_a_persons_words_and_say_nothing_twice(settings: type[Se
         parts = message.split("; ")
         assert len(parts) == len(set(parts)), message
         assert not [part for part in parts if re.search(r"= '([^']{2,})': .*\1", part)], message
-
-
-def error_types(settings: type[Settings]) -> set[str]:
-    """The types of error that pydantic has for the wrong values of all settings."""
-    types = set[str]()
-    for leaf in leaves(settings):
-        for value in WRONG:
-            try:
-                leaf.settings.model_validate({leaf.name: value})
-            except ValidationError as error:
-                types |= {problem["type"] for problem in error.errors()}
-    return types
-
-
-def test_every_type_of_error_has_its_words() -> None:
-    types = {kind for settings in EVERY for kind in error_types(settings)}
-    special = {"missing", "extra_forbidden", "invalid_key", "string_pattern_mismatch"}
-    assert types - ALLOWED.keys() - special == set()
-    assert len(types) > 15
-
-
-def patterns(annotation: Any) -> Iterator[str]:
-    """The patterns of a type, of what is in it, and of the settings in it."""
-    for part in (annotation, *getattr(annotation, "__metadata__", ()), *getattr(annotation, "metadata", ())):
-        yield from filter(None, [getattr(part, "pattern", None)])
-    for inner in getattr(annotation, "__args__", ()):
-        yield from patterns(inner)
-    if hasattr(annotation, "annotation"):
-        yield from patterns(annotation.annotation)
-    for data in getattr(annotation, "__metadata__", ()):
-        yield from patterns(data)
-    if is_settings(plain_type(annotation)):
-        for field in plain_type(annotation).model_fields.values():
-            yield from patterns(field)
-
-
-def test_every_pattern_has_its_words() -> None:
-    assert {pattern for settings in EVERY for pattern in patterns(settings)} == PATTERNS.keys()
 
 
 # --- one mistake, in every way to give it ---------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """A store around a scorer, here and in an object store: who is asked for what, and what comes of damage."""
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +13,6 @@ from pipelines.folders.score_store import stored_scores
 from pipelines.folders.score_store.segments import read_content, segment_names
 from pipelines.folders.score_store.stored_scores import StoredScores
 from tests.pipelines.data.storage.conftest import folder as a_folder
-from tests.support.engines import until
 from tests.support.stores import CountingScorer, pair, request
 
 folder = a_folder
@@ -141,8 +139,9 @@ def test_damaged_segments_that_are_scored_again_are_whole_again(folder: Folder) 
     assert last.reports == []
 
 
-def test_two_writers_at_once_lose_nothing(folder: Folder) -> None:
-    stores = [Store(folder) for _ in range(4)]
+def test_writers_and_threads_at_once_lose_nothing(folder: Folder) -> None:
+    shared = Store(folder)
+    stores = [Store(folder), Store(folder), shared, shared]
     with ThreadPoolExecutor(4) as threads:
         results = list(threads.map(lambda store: store(ROWS), stores))
     assert all(result == results[0] for result in results)
@@ -162,23 +161,6 @@ def test_an_error_of_the_scorer_is_forgotten(folder: Folder) -> None:
         with pytest.raises(ValueError, match="broken"):
             store([request([1])])
     assert store.scorer.prompts == [(1,), (1,)]
-
-
-def test_what_threads_score_is_written_when_no_block_is_in_work(folder: Folder) -> None:
-    scorer, go = CountingScorer(), threading.Event()
-
-    def wait_and_score(requests: Sequence[RenderedRequest]) -> list[Scores]:
-        scores = scorer(requests)
-        assert go.wait(120)
-        return scores
-
-    store = Store(folder, wait_and_score)
-    with ThreadPoolExecutor(2) as threads:
-        blocks = [threads.submit(store, [request([number])]) for number in range(2)]
-        until(lambda: len(scorer.prompts) == 2)
-        go.set()
-        assert [flags(block.result(120)) for block in blocks] == [[False], [False]]
-    assert flags(Store(folder)([request([0]), request([1])])) == [True, True]
 
 
 def test_others_segments_are_taken_in_later(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
