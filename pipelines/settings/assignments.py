@@ -60,9 +60,9 @@ def assign(kind: Any, values: Any, place: Sequence[str], value: Any) -> Any:
     full = kind.expand({} if values is None else values) if is_settings(kind) else values or {}
     if not isinstance(full, Mapping):
         return values
-    step, *rest = place
+    step, *inner_steps = place
     inner = plain_type(kind.model_fields[step].annotation) if is_settings(kind) else None
-    return {**full, step: assign(inner, full.get(step), rest, value)}
+    return {**full, step: assign(inner, full.get(step), inner_steps, value)}
 
 
 def _read(path: str, text: str, settings: Sequence[Leaf]) -> Assignment:

@@ -1,11 +1,9 @@
 """What is wrong with settings, in a person's words: the place, the value, and what is allowed there."""
 
 import difflib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from actors.settings.base import Settings, is_settings, plain_type
@@ -80,27 +78,12 @@ def path(place: Place) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")
 
 
-def alternatives(
-    name: str, allowed: Iterable[str], close_to: Iterable[str] = (), problem: Mapping[str, Any] | None = None
-) -> str:
-    """The names that somebody may have meant, of those that are allowed and those of `close_to`, and all allowed ones.
-
-    `problem` is pydantic's: where a single name may be meant, its line is shown with the value that was given.
-    """
+def alternatives(name: str, allowed: Iterable[str], close_to: Iterable[str] = ()) -> str:
+    """The names that somebody may have meant, of those that are allowed and those of `close_to`, and all allowed ones."""
     names = [*allowed, *close_to]
     close = [other for other in _MEANT.get(name, ()) if other in names] or difflib.get_close_matches(name, names, n=3)
-    close = list(dict.fromkeys(close))
-    example = _line(close[0], problem.get("input")) if problem is not None and len(close) == 1 else ""
-    return (f"did you mean {' or '.join(close)}? {example}" if close else "") + f"Allowed: {', '.join(allowed)}"
-
-
-def _line(name: str, value: Any) -> str:
-    """A sentence with a setting's line of YAML; empty for a value that takes more than a line or was left out."""
-    items = value if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(item, str | int | float) for item in items):
-        return ""
-    line = yaml.safe_dump({name: value}, default_flow_style=True, width=math.inf).strip()[1:-1]
-    return f"Write `{line}`. " if len(line) <= _LONGEST and "\n" not in line else ""
+    meant = f"did you mean {' or '.join(dict.fromkeys(close))}? " if close else ""
+    return f"{meant}Allowed: {', '.join(allowed)}"
 
 
 def _mistake(settings: type[Settings], problem: Any, spell: Callable[[Place], str]) -> str:
@@ -108,7 +91,7 @@ def _mistake(settings: type[Settings], problem: Any, spell: Callable[[Place], st
     if problem["type"] in ("extra_forbidden", "invalid_key"):
         place = (*place[:-1], name := str(place[-1]))
         allowed, inner = _names_at(settings, place[:-1])
-        return f"{spell(place)} isn't a setting; {alternatives(name, allowed, inner, problem)}"
+        return f"{spell(place)} isn't a setting; {alternatives(name, allowed, inner)}"
     if problem["type"] == "missing":
         place = _required_at(settings, place)
         return "; ".join(filter(None, (f"{spell(place)} is missing", _WITHOUT.get(str(place[-1])))))

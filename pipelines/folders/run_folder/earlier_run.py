@@ -1,35 +1,26 @@
 """Decides what an output folder holds when a run begins: nothing, an earlier run, or the remains of a damaged one.
 
-- A manifest that is truncated is recovered, if the parts beside it prove that they are of the same identity and files.
-- A folder that was deleted while its run went on holds notes and parts without a manifest; it counts as unused, or is
-  recovered like the above.
-- Anything else is refused, because a run deletes and overwrites files.
+A manifest that is truncated is recovered, if the parts beside it prove that they are of the same identity and files. All
+else is refused, because a run deletes and overwrites files.
 """
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from actors.errors import OutputError, SourceError
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import CARD
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.manifest import NAME, BrokenManifest, Manifest, files_mark, identity_mark, read_manifest
-from pipelines.folders.run_folder.part import RUN, Part
+from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts, open_part
 
 FILES_KEY = "assay_files"
 """The key of `files_mark` in a part's metadata: it tells which file a part's file index stands for."""
 
-_LEAVINGS = {
-    "parts": re.compile(rf"\d+(?:to\d+)?-(?:\d+-){{6}}{RUN}\.parquet"),
-    "ends": re.compile(rf"\d+-\d+-{RUN}"),
-    "sessions": re.compile(rf"\d{{20}}-{RUN}\.json"),
-    "engine_killers": re.compile(r"\d+-\d+-\d+\.json"),
-}
-"""Folders that a run fills even after its manifest was deleted, and the names of its files in them."""
 DRAWN = "drawn"
 """The folder, in that of a run of candidates, of an earlier run that drew them. It is a scored folder of its own."""
 _BESIDE = frozenset({NAME, "recipe.yaml", CARD, DRAWN})
@@ -52,56 +43,54 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
         if earlier is None and not is_unused(folder):
             raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
         if not overwrite:
-            return earlier if earlier is not None else _recover_from_parts(folder, manifest)
+            return earlier
     Parts(folder).delete()
     return None
 
 
 def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:
-    """Whether a folder is empty, or holds only what a run leaves that was killed at its start or whose folder was deleted.
+    """Whether a folder is empty, or holds only what a run leaves that was killed before it wrote its manifest.
 
     Names in `beside` are ignored. Everything else counts as the user's.
     """
     place = storage.folder(folder)
     try:
         names = set(place.names()) - beside
-        leavings = [(name, inside) for name in names & _LEAVINGS.keys() for inside in place.sub(name).names()]
+        return names <= {"parts", "ends"} and all(place.sub(name).is_empty() for name in names)
     except OSError as error:
         raise OutputError(f"{folder} can't be read: {error_text(error)}") from error
-    return names <= _LEAVINGS.keys() and all(_LEAVINGS[name].fullmatch(inside) for name, inside in leavings)
 
 
 def _recover(folder: str, manifest: Manifest, broken: BrokenManifest) -> Manifest | None:
     """The manifest in place of a broken one, proved by the parts; None if the folder holds no part, so nothing is lost."""
-    recovered = _recover_from_parts(folder, manifest)
-    if recovered is None and (Parts(folder).runs() or not is_unused(folder, _BESIDE)):
+    parts = Parts(folder)
+    by_run = parts.runs()
+    mark = identity_mark(manifest.identity)  # a run's name begins with it, so the names of parts tell their identity
+    possible = sorted(run for run in by_run if run.startswith(mark))
+    if len(possible) > 1:
+        raise OutputError(
+            f"{folder} has no readable manifest, and parts of several runs with these settings: "
+            f"{', '.join(possible)}. Move away those of all but one, or give another output folder"
+        )
+    for run in possible:
+        for text in (True, False):  # it may be left out by a setting: that is as the parts are
+            recovered = replace(manifest, run=run, columns=replace(manifest.columns, text=text))
+            if _match(recovered, parts, by_run[run]):
+                return replace(recovered, made_with=_made_with(parts, by_run[run], recovered))
+    if by_run or not is_unused(folder, _BESIDE):
         raise OutputError(
             f"{broken}, but the parts beside it aren't of a run with these settings and files; "
             "give the settings of that run, another output folder, or --overwrite to delete it"
         ) from broken
-    return recovered
-
-
-def _recover_from_parts(folder: str, manifest: Manifest) -> Manifest | None:
-    """The manifest with the run name of the parts in the folder, if they have its identity, files and columns; else None."""
-    mark = identity_mark(manifest.identity)  # a run's name begins with it, so the names of parts tell their identity
-    runs = {run: parts for run, parts in Parts(folder).runs().items() if run.startswith(mark)}
-    if len(runs) > 1:
-        raise OutputError(
-            f"{folder} has no readable manifest, and parts of several runs with these settings: "
-            f"{', '.join(sorted(runs))}. Move away those of all but one, or give another output folder"
-        )
-    # The text of responses may be left out by a setting: that is as the parts are.
-    possible = (
-        replace(manifest, run=run, columns=replace(manifest.columns, text=text)) for run in runs for text in (True, False)
-    )
-    for recovered in possible:
-        listing = runs[recovered.run]
-        if _match(recovered, Parts(folder), listing):
-            with suppress(SourceError), open_part(Parts(folder).path(listing[-1])) as parquet:
-                return replace(recovered, made_with=json.loads(parquet.schema_arrow.metadata[b"assay"]))
-            return recovered
     return None
+
+
+def _made_with(parts: Parts, listing: Sequence[Part], manifest: Manifest) -> Mapping[str, Any]:
+    """The versions that the last part says it was made with; those of the manifest if it can't be read."""
+    with suppress(SourceError), open_part(parts.path(listing[-1])) as parquet:
+        versions: Mapping[str, Any] = json.loads(parquet.schema_arrow.metadata[b"assay"])
+        return versions
+    return manifest.made_with
 
 
 def _match(manifest: Manifest, parts: Parts, listing: Sequence[Part]) -> bool:

@@ -30,8 +30,7 @@ from pipelines.settings.run_settings import RunSettings
 NAME = MANIFEST
 _VERSION = 1
 _FILE_KEYS = {field.name for field in fields(InputFile)}
-_NAME_LISTS = ("outputs", "flags", "reserved")
-_SWITCHES = ("steps", "votes", "trace", "drawn", "refined", "text", "mixed", "within_row")
+_OF_COLUMNS = tuple(field.name for field in fields(Columns) if field.name not in ("carried", "prefix"))
 """What the manifest says of the `Columns`, beside those that are carried and the prefix."""
 _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
@@ -63,7 +62,7 @@ class Manifest:
     def fingerprint(self) -> str:
         """A hash of identity, files and run name, which is different for any other run."""
         digest = hashlib.sha256(f"[{json.dumps(self.identity, sort_keys=True)}, [".encode())
-        _update_with_members(digest, (file.identity for file in self.files))
+        hash_members(digest, (file.identity for file in self.files))
         digest.update(f"], {json.dumps(self.run)}]".encode())
         return f"sha256:{digest.hexdigest()}"
 
@@ -83,7 +82,7 @@ class Manifest:
     def check_versions(self, made_with: Mapping[str, Any], settings: RunSettings) -> None:
         """Raise `OutputError`, naming them, if the run has parts by other versions of vLLM and isn't complete."""
         is_complete = self.summary is not None and not settings.append
-        before, now = ({name: made.get(name) for name in ENGINE} for made in (self.made_with, made_with))
+        before, now = ({name: versions_of.get(name) for name in ENGINE} for versions_of in (self.made_with, made_with))
         if not (settings.accept_versions or is_complete) and (differ := differences(before, now)):
             raise OutputError(
                 "the run was begun by other versions, whose rewards may differ:\n  "
@@ -168,7 +167,7 @@ class Manifest:
             "identity": self.identity,
             "carried_columns": base64.b64encode(self.columns.carried.serialize().to_pybytes()).decode(),
             "columns": {field.name: str(field.type) for field in self.columns.schema},
-            **{name: getattr(self.columns, name) for name in (*_NAME_LISTS, *_SWITCHES)},
+            **{name: getattr(self.columns, name) for name in _OF_COLUMNS},
             "made_with": self.made_with,
             "run": self.run,
             "retries": self.retries,
@@ -195,7 +194,7 @@ def _encode(document: Mapping[str, Any], files: Sequence[InputFile]) -> bytes:
     return bytes(content)
 
 
-def _update_with_members(digest: Any, values: Iterable[Any]) -> None:
+def hash_members(digest: Any, values: Iterable[Any]) -> None:
     """Feed a hash with the members of a JSON array, as `json.dumps` writes it, without holding the whole text."""
     for number, value in enumerate(values):
         digest.update((", " * bool(number) + json.dumps(value, sort_keys=True)).encode())
@@ -215,7 +214,7 @@ def identity_mark(identity: Mapping[str, Any]) -> str:
 def files_mark(files: Sequence[InputFile]) -> str:
     """Which index stands for which file, for the metadata of parts: the number of files, a colon, and a hash."""
     digest = hashlib.sha256(b"[")
-    _update_with_members(digest, ((file.index, file.identity) for file in files))
+    hash_members(digest, ((file.index, file.identity) for file in files))
     digest.update(b"]")
     return f"{len(files)}:{digest.hexdigest()[:16]}"
 
@@ -234,9 +233,9 @@ def read_manifest(folder: str) -> Manifest | None:
         if not all(isinstance(file, InputFile) for file in files):
             raise ValueError("`files` holds an entry that isn't a file's")
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        names: dict[str, Any] = {name: tuple(document[name]) for name in _NAME_LISTS}
-        switches = {name: document[name] for name in _SWITCHES}
-        columns = Columns(carried, prefix=document["identity"]["prefix"], **names, **switches)
+        values = {name: document[name] for name in _OF_COLUMNS}
+        lists = {name: tuple(values[name]) for name in ("outputs", "flags", "reserved")}
+        columns = Columns(carried, prefix=document["identity"]["prefix"], **{**values, **lists})
         run = document["run"]
         if re.fullmatch(RUN, run) is None:
             raise ValueError(f"{run!r} isn't the name of a run")

@@ -25,6 +25,7 @@ from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import FILTER, NUMBER, SELECTION, OutputKind, describe
 from pipelines.data.storage import Entry, Folder, error_text
 from pipelines.data.storage.lease import check_lease
+from pipelines.folders.run_folder.manifest import hash_members
 from pipelines.folders.run_folder.part import Part
 
 _DONE = "done"
@@ -100,17 +101,10 @@ def read_notes(folder: str) -> dict[str, dict[str, Any]]:
 
 
 def _read_note(note_folder: Folder, name: str) -> dict[str, Any] | None:
+    """A note; None if it is truncated, so that its files are written again, or gone, as its command has just finished."""
     try:
-        return _note(note_folder.read(name))
-    except FileNotFoundError:  # the command that this reads beside has just finished
-        return None
-
-
-def _note(text: bytes) -> dict[str, Any] | None:
-    """A note; None if it is truncated, so that its files are written again."""
-    try:
-        note = json.loads(text)
-    except ValueError:
+        note = json.loads(note_folder.read(name))
+    except (FileNotFoundError, ValueError):
         return None
     return note if isinstance(note, dict) else None
 
@@ -163,10 +157,9 @@ def read_finished(
 
 def parts_fingerprint(entries: Sequence[tuple[Part, Entry]]) -> str:
     """A hash of the names and sizes of parts, for `finish` and `read_finished`."""
-    digest = hashlib.sha256()
-    for at, (part, entry) in enumerate(entries):  # as a JSON array of all, which isn't held
-        digest.update(f"{', ' if at else '['}{json.dumps([part.name, entry.size])}".encode())
-    digest.update(b"]" if entries else b"[]")
+    digest = hashlib.sha256(b"[")
+    hash_members(digest, ([part.name, entry.size] for part, entry in entries))
+    digest.update(b"]")
     return f"sha256:{digest.hexdigest()}"
 
 

@@ -2,10 +2,11 @@
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
-from actors.records import Score, Status
+from actors.records import Score
 from pipelines.data.corpus.corpus_files import Range
 
 RUN = r"[0-9a-f]{16}"
@@ -36,10 +37,13 @@ class Counts(NamedTuple):
     @classmethod
     def of(cls, rows: int, scores: Iterable[Score]) -> Self:
         """The counts of some rows and the scores of their responses."""
-        by_status = dict.fromkeys(Status, 0)
-        for score in scores:
-            by_status[score.status] += 1
-        return cls(rows, *by_status.values())
+        return cls.of_statuses(rows, (score.status for score in scores))
+
+    @classmethod
+    def of_statuses(cls, rows: int, statuses: Iterable[str]) -> Self:
+        """The counts of some rows and the statuses of their responses; what is no status isn't counted."""
+        by_status = Counter(statuses)
+        return cls(rows, *(by_status[name] for name in cls._fields[1:]))
 
 
 class Part(NamedTuple):

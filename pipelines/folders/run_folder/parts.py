@@ -245,14 +245,14 @@ def open_part(path: str) -> Iterator[pq.ParquetFile]:
                 check_named(parquet.metadata, part)
             yield parquet
     except (OSError, pa.ArrowException, KeyError, DamagedPart) as error:
-        raise unreadable(path, error) from error
+        raise unreadable(path, f"can't be read: {error}") from error
 
 
-def unreadable(path: str, error: Exception) -> SourceError:
-    """The error for a part that can't be read."""
+def unreadable(path: str, problem: str) -> SourceError:
+    """The error for a part that can't be used; `problem` is a clause about it that begins with a verb."""
     folder = path.rpartition("/parts/")[0]
     return SourceError(
-        f"{path} can't be read: {error}; `assay verify {folder} --repair` deletes what is damaged, and the command that "
+        f"{path} {problem}; `assay verify {folder} --repair` deletes what is damaged, and the command that "
         "scored the corpus scores this part again"
     )
 

@@ -93,11 +93,6 @@ class Candidate(NamedTuple):
         return self.read().text
 
     @property
-    def answer(self) -> str | None:
-        """The judged text if reasoning was stripped, else None."""
-        return self.read().answer
-
-    @property
     def judged_before(self) -> tuple[int, ...]:
         """The places in the context of the turns that were judged by themselves."""
         return self.read().judged_before

@@ -1,11 +1,7 @@
 """The condition of a filter, and the number it ranks by: SQL over the columns of a scored corpus, evaluated by DuckDB.
 
-Both are checked before any work, and must have three properties:
-
-- they depend on one response only: no subqueries, window functions or aggregates;
-- they are deterministic: the same at any time, on any machine and in any session;
-- they compare values of one family of types. DuckDB alone would cast in `status = 1` and in `reward >= '10'`; here both are
-  errors.
+DuckDB parses and binds both before any work, so names and types are its own. Here it is checked that they depend on one
+response only (no subqueries, window functions or aggregates), and are the same at any time, on any machine, in any session.
 
 Null isn't true: a response without a reward doesn't meet `reward < 1`. NaN is null everywhere, which DuckDB alone would take
 for the largest number: in the columns, in their structs and lists, and where something computed is compared. Infinities are
@@ -17,6 +13,7 @@ import difflib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -51,13 +48,11 @@ _CHANGING = frozenset({
     "write_log",
 })  # fmt: skip
 """Functions and macros of the clock, of chance and of the session. SQL lets some of them stand without parentheses."""
-_FAMILY = {
-    **dict.fromkeys(["tinyint", "smallint", "integer", "bigint", "hugeint", "bignum"], "number"),
-    **dict.fromkeys(["utinyint", "usmallint", "uinteger", "ubigint", "uhugeint", "float", "double", "decimal"], "number"),
-    **dict.fromkeys(["varchar", "enum", "uuid"], "text"),
-    **dict.fromkeys(["date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"], "moment"),
-    "timestamp with time zone": "moment",
-}
+_NUMBERS = frozenset({
+    "tinyint", "smallint", "integer", "bigint", "hugeint", "bignum", "utinyint", "usmallint", "uinteger", "ubigint",
+    "uhugeint", "float", "double", "decimal",
+})  # fmt: skip
+_FLOATS = frozenset({"float", "double"})
 
 Node = Mapping[str, Any]
 
@@ -76,7 +71,8 @@ class _Checked:
     flat: tuple[str, ...] = ()
 
     what: ClassVar[str]
-    family: ClassVar[str]
+    types: ClassVar[frozenset[str]]
+    must: ClassVar[str]
 
     @classmethod
     def check(cls, text: str, schema: pa.Schema) -> Self:
@@ -91,19 +87,16 @@ class _Checked:
                 if len(types) != 2:
                     raise ExpressionError(f"a {cls.what} is exactly one expression")
                 root = _parse(connection, text)
-                names = list(_names(root))
                 _check_functions(root, rows.column_names)
-                _check_case(root, names, schema)
-                if _family(types[0]) != cls.family:
-                    must = "BOOLEAN" if cls.family == "boolean" else "a number"
-                    raise ExpressionError(f"it is {types[0]}, and a {cls.what} must be {must}")
-                sql = _write(connection, root) if _unify_operands(connection, root) else text
+                if types[0].id not in cls.types:
+                    raise ExpressionError(f"it is {types[0]}, and a {cls.what} must be {cls.must}")
+                names = set(_names(root))
+                sql = _write(connection, root) if _replace_nan(connection, root) else text
                 connection.sql(f"select ({sql}{_END}) from {_ROWS}").fetchall()  # converts the constants
             except (ExpressionError, duckdb.Error, RecursionError) as error:
-                raise ExpressionError(_error_message(connection, text, str(error), rows, cls.what)) from error
-        used = {name.casefold() for name in names}
+                raise ExpressionError(_error_message(connection, text, str(error), schema, cls.what)) from error
         # At least one column, because a table needs one to have rows.
-        needed = [name for name in rows.column_names if name.casefold() in used] or rows.column_names[:1]
+        needed = [name for name in rows.column_names if name.casefold() in names] or rows.column_names[:1]
         flat = [name for name in needed if name in _flat_fields(schema)]
         return cls(text, sql, tuple(dict.fromkeys([*needed, RECORD] if flat else needed)), tuple(flat))
 
@@ -111,13 +104,13 @@ class _Checked:
 class Condition(_Checked):
     """A boolean expression; a response is kept where it is true."""
 
-    what, family = "condition", "boolean"
+    what, types, must = "condition", frozenset({"boolean"}), "BOOLEAN"
 
 
 class Ranking(_Checked):
     """A numeric expression that responses are ranked by; higher is better."""
 
-    what, family = "ranking", "number"
+    what, types, must = "ranking", _NUMBERS, "a number"
 
 
 class Evaluator:
@@ -161,10 +154,13 @@ def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _flat_fields(schema: pa.Schema) -> Sequence[str]:
     """The columns that hold fields of JSON rows: those after the raw record. None for a Parquet corpus."""
-    record = schema.get_field_index(RECORD)
-    if record < 0 or not pa.types.is_large_binary(schema.field(record).type):
+    if not _is_json(schema):
         return ()
-    return [field.name for field in list(schema)[record + 1 :] if not pa.types.is_nested(field.type)]
+    return [field.name for field in list(schema)[schema.get_field_index(RECORD) + 1 :] if not pa.types.is_nested(field.type)]
+
+
+def _is_json(schema: pa.Schema) -> bool:
+    return RECORD in schema.names and pa.types.is_large_binary(schema.field(RECORD).type)
 
 
 def _check_whole(table: pa.Table, name: str) -> None:
@@ -200,19 +196,30 @@ def _record_advice(name: str) -> str:
 def _register_null_row(connection: DuckDBPyConnection, schema: pa.Schema) -> pa.Table:
     """Register, and return, a table of one row of nulls, with the columns that an expression may name.
 
-    One row suffices to bind and to evaluate an expression once. DuckDB ignores the case of names, so of two columns that
-    differ only in case the first is registered (`_check_case` refuses to use either).
+    One row suffices to bind and to evaluate an expression once. Of names that differ in case alone, which SQL doesn't tell
+    apart, there is none: DuckDB would read the first of them.
     """
-    columns: dict[str, pa.Table] = {}
+    counts = Counter(name.casefold() for name in schema.names)
+    columns: dict[str, pa.Array] = {}
     for field in schema:
-        column = pa.table({field.name: pa.nulls(1, field.type)})
+        nulls = pa.nulls(1, field.type)
         with contextlib.suppress(duckdb.NotImplementedException):  # 16-bit floats, 256-bit decimals
-            connection.register(_ROWS, column)
+            connection.register(_ROWS, pa.table({field.name: nulls}))
             connection.sql(f"from {_ROWS}")
-            columns.setdefault(field.name.casefold(), column)
-    rows = pa.table({name: column[name] for column in columns.values() for name in column.column_names})
+            if counts[field.name.casefold()] == 1 and not _is_ambiguous(field.type):
+                columns[field.name] = nulls
+    rows = pa.table(columns)
     connection.register(_ROWS, rows)
     return rows
+
+
+def _is_ambiguous(kind: pa.DataType) -> bool:
+    """Whether a struct in a type has fields whose names differ in case alone."""
+    if not pa.types.is_nested(kind):
+        return False
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    names = {field.name.casefold() for field in fields}
+    return len(names) < len(fields) or any(_is_ambiguous(field.type) for field in fields)
 
 
 def _parse(connection: DuckDBPyConnection, text: str) -> Node:
@@ -257,77 +264,31 @@ def _check_functions(root: Node, columns: Sequence[str]) -> None:
             )
 
 
-def _check_case(root: Node, names: Sequence[str], schema: pa.Schema) -> None:
-    """Refuse a name that two columns, or two fields of a struct, share but for case: DuckDB would read the first of them."""
-    used = {name.casefold() for name in names}
-    kinds: list[pa.DataType] = [pa.struct([field for field in schema if field.name.casefold() in used])]
-    # A field may also be named by a constant, as in meta['quality'], so every constant counts as a possible name.
-    constants = [node["literal"]["text"] for node in _walk(root) if node["class"] == "CONSTANT"]
-    while kinds:
-        kind = kinds.pop()
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        for name in (*names, *constants):
-            alike = [field.name for field in fields if field.name.casefold() == name.casefold()]
-            if len(alike) > 1:
-                way_out = f", or {_record_advice(name if name in alike else alike[0])}" if _flat_fields(schema) else ""
-                raise ExpressionError(
-                    f"SQL doesn't tell {' and '.join(map(repr, alike))} apart; rename one of them{way_out}"
-                )
-        kinds += [field.type for field in fields]
+def _replace_nan(connection: DuckDBPyConnection, root: Node) -> bool:
+    """Put null for a NaN that an operand of a comparison computes, such as 0 / 0 and cast('nan' as double).
 
-
-def _unify_operands(connection: DuckDBPyConnection, root: Node) -> bool:
-    """Refuse operands of unlike types, and put null for a NaN that one computes, such as 0 / 0 and cast('nan' as double).
-
-    Whether this changed the tree. Raises `ExpressionError`.
+    Whether this changed the tree.
     """
     is_changed = False
     for node in _walk(root, into_lambdas=False):
-        for operands, expected in _operands(node):
-            texts = [_write(connection, operand) for operand in operands]
-            kinds = connection.sql(f"select {', '.join(texts)} from {_ROWS}").types
-            _check_families(operands, texts, kinds, expected)
-            for operand, text, kind in zip(operands, texts, kinds, strict=True):
-                if kind.id in ("float", "double") and operand["class"] not in ("COLUMN_REF", "CONSTANT"):
-                    operand.clear()
-                    operand.update(_parse(connection, f"nullif({text}, 'nan')"))
-                    is_changed = True
+        for operand in _compared(node):
+            if operand["class"] in ("COLUMN_REF", "CONSTANT"):
+                continue
+            text = _write(connection, operand)
+            if connection.sql(f"select {text} from {_ROWS}").types[0].id in _FLOATS:
+                operand.clear()
+                operand.update(_parse(connection, f"nullif({text}, 'nan')"))
+                is_changed = True
     return is_changed
 
 
-def _operands(node: Node) -> Iterator[tuple[list[dict[str, Any]], str]]:
-    """The operands of a node that must be of one family of types, and that family where it is given."""
-    match node["class"], node["type"]:
-        case "COMPARISON", _:
-            yield [node["left"], node["right"]], ""
-        case "BETWEEN", _:
-            yield [node["input"], node["lower"], node["upper"]], ""
-        case "OPERATOR", "COMPARE_IN" | "COMPARE_NOT_IN" | "OPERATOR_COALESCE":
-            yield node["children"], ""
-        case ("CONJUNCTION", _) | ("OPERATOR", "OPERATOR_NOT"):
-            yield node["children"], "boolean"
-        case "CASE", _:
-            yield [*(check["then_expr"] for check in node["case_checks"]), node["else_expr"]], ""
-            yield [check["when_expr"] for check in node["case_checks"]], "boolean"
-
-
-def _check_families(operands: Sequence[Node], texts: Sequence[str], kinds: Sequence[Any], expected: str) -> None:
-    """Raise `ExpressionError` unless the operands are of one family: `expected`, if given. Null fits every family."""
-    constants = {_family(kind) for operand, kind in zip(operands, kinds, strict=True) if operand["class"] == "CONSTANT"}
-    others = {_family(kind) for operand, kind in zip(operands, kinds, strict=True) if operand["class"] != "CONSTANT"}
-    families = (constants | others | {expected}) - {"null", ""}
-    written_as_text = families == {"moment", "text"} and "text" not in others  # ts > '2026-01-01'
-    if len(families) < 2 or written_as_text:
-        return
-    typed = ", ".join(f"{text} is {kind}" for text, kind in zip(texts, kinds, strict=True))
-    if expected:
-        raise ExpressionError(f"{typed}: what AND, OR, NOT and WHEN work on must be BOOLEAN")
-    way_out = "decode(x) makes text of bytes" if "blob" in families else "try_cast(x as double) makes a number of text"
-    raise ExpressionError(f"{typed}: only like can be compared with like; {way_out}")
-
-
-def _family(kind: Any) -> str:
-    return _FAMILY.get(kind.id, str(kind.id))
+def _compared(node: Node) -> list[dict[str, Any]]:
+    """The operands of a comparison; none of any other node."""
+    if node["class"] == "COMPARISON":
+        return [node["left"], node["right"]]
+    if node["class"] == "BETWEEN":
+        return [node["input"], node["lower"], node["upper"]]
+    return node["children"] if node["type"] in ("COMPARE_IN", "COMPARE_NOT_IN", "OPERATOR_COALESCE") else []
 
 
 def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
@@ -345,15 +306,15 @@ def _walk(root: Node, into_lambdas: bool = True) -> Iterator[Node]:
 
 
 def _names(root: Node) -> Iterator[str]:
-    """Every identifier that may be a column: `a`, both of `rows.a` and of `a.field`, and the `a` of `a.lower()`."""
+    """What may be a column's name, casefolded: `a`, both of `rows.a` and of `a.field`, and the `a` of `a.lower()`."""
     for node in _walk(root):
         if node["class"] == "COLUMN_REF":
-            yield from node["column_names"]
+            yield from map(str.casefold, node["column_names"])
         elif node["class"] == "FUNCTION":
-            yield from node["qualified_name"]["path"][:-1]
+            yield from map(str.casefold, node["qualified_name"]["path"][:-1])
 
 
-def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows: pa.Table, what: str) -> str:
+def _error_message(connection: DuckDBPyConnection, text: str, problem: str, schema: pa.Schema, what: str) -> str:
     """The full error message: the first line of DuckDB's, the expression, hints, and the columns with their types."""
     problem = re.sub(r"^[A-Z][\w ]+ Error: ", "", problem).split("\n")[0]
     problem = problem.replace("WHERE clause cannot", "a filter looks at one response at a time, and can't")
@@ -361,7 +322,7 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
     if missing := re.match(r'Referenced (column|table) "(.+)" not found', problem):
         name = missing[2].split(".")[0] if missing[1] == "table" else missing[2]  # of meta.info.k, meta.info is the table
         problem = f"there is no column {name}"
-        hints = list(_missing_hints(text, name, rows))
+        hints = list(_missing_hints(text, name, schema))
     reserved = connection.execute("select keyword_name from duckdb_keywords() where keyword_category = 'reserved'")
     keywords = {name for (name,) in reserved.fetchall()}
     relation = connection.sql(f"from {_ROWS}")
@@ -370,20 +331,22 @@ def _error_message(connection: DuckDBPyConnection, text: str, problem: str, rows
     return "\n".join([f"the {what} can't be used: {problem}", f"  {text}", *hints, "The columns are:", *listed])
 
 
-def _missing_hints(text: str, name: str, rows: pa.Table) -> Iterator[str]:
+def _missing_hints(text: str, name: str, schema: pa.Schema) -> Iterator[str]:
     """What may have been meant by a name that no column has."""
     if f'"{name}"' in text:
         literal = name.replace("'", "''")
         yield f"Text is written in single quotes: '{literal}' (what is in double quotes is a column's name)"
+    if name.casefold() in map(str.casefold, schema.names):
+        yield "SQL doesn't tell names of columns or of their fields apart that differ in case alone; rename one of them"
     else:
-        yield from (f"Did you mean {close}?" for close in difflib.get_close_matches(name, rows.column_names, n=1))
-    if RECORD in rows.column_names and pa.types.is_large_binary(rows.schema.field(RECORD).type):
+        yield from (f"Did you mean {close}?" for close in difflib.get_close_matches(name, schema.names, n=1))
+    if _is_json(schema):
         if place := re.search(rf"\b{re.escape(name)}(?:\.\w+)+", text):
             way = f"json_extract_string(decode({RECORD}), '$.{place[0]}')"
             yield f"A field inside another one is in the row's record alone: {way} is text; cast({way} as double) a number"
         else:
             yield f"A field that was null in the first rows, or of several types, has no column: {_record_advice(name)}"
-    if ROW in rows.column_names and (value := re.search(rf"\b{re.escape(name)}\s*=\s*'([\w-]+)'", text)):
+    if ROW in schema.names and (value := re.search(rf"\b{re.escape(name)}\s*=\s*'([\w-]+)'", text)):
         folder = f"{name}={value[1]}/"
         yield f"Of files in folders {folder} a row's name holds the folder: {ROW} like '%{folder}%'"
 

@@ -11,7 +11,7 @@ _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 def label_agreement(connection: Any, columns: Columns, quantile: str) -> dict[str, Any]:
     """Counts of the pairs of `chosen` and `rejected` that both have a reward, and quantiles of the margin by label.
 
-    `connection` executes SQL on a table `parts`, which each statement names once. The margin is the reward of the chosen
+    `connection` executes SQL on a table `parts`, which is named once. The margin is the reward of the chosen
     response minus that of the rejected one, negative where they disagree; `quantile` names the DuckDB function for its
     quantiles. Both sides of a pair answer one prompt, so a row whose sides have different contexts has no pair. Rewards that
     differ by at most `SAME_REWARD` are equal. `left_out` counts the prompts with a side that isn't in a pair; a side that
@@ -19,8 +19,6 @@ def label_agreement(connection: Any, columns: Columns, quantile: str) -> dict[st
     result is empty if no response is called `chosen`.
     """
     row, prompt, name, reward = (f'"{columns.prefix}{column}"' for column in (ROW, PROMPT_HASH, RESPONSE, REWARD))
-    if not connection.execute(f"select exists(select 1 from parts where {name} = 'chosen')").fetchall()[0][0]:
-        return {}
     (row_of_counts,) = connection.execute(
         f"""
         with sides as (
@@ -28,15 +26,19 @@ def label_agreement(connection: Any, columns: Columns, quantile: str) -> dict[st
             from parts where {name} in ('chosen', 'rejected')
         ), margins as (
             select any_value({reward}) filter ({name} = 'chosen')
-                - any_value({reward}) filter ({name} = 'rejected') as margin
+                - any_value({reward}) filter ({name} = 'rejected') as margin,
+                bool_or({name} = 'chosen') as is_labelled
             from sides group by {row}, answered
         )
         select count(margin), count(*) - count(margin), count(*) filter (margin > {SAME_REWARD}),
             count(*) filter (margin < -{SAME_REWARD}), count(*) filter (abs(margin) <= {SAME_REWARD}),
-            {quantile}(margin, {list(_QUANTILES[1:-1])}), min(margin), max(margin) from margins
+            {quantile}(margin, {list(_QUANTILES[1:-1])}), min(margin), max(margin), bool_or(is_labelled)
+        from margins
         """
     ).fetchall()
-    pairs, left_out, agree, disagree, equal, inner, low, high = row_of_counts
+    pairs, left_out, agree, disagree, equal, inner, low, high, is_labelled = row_of_counts
+    if not is_labelled:
+        return {}
     margin = [low, *inner, high] if pairs else None
     return {
         "pairs": pairs, "agree": agree, "disagree": disagree, "equal": equal, "left_out": left_out, "margin": margin

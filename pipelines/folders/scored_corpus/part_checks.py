@@ -1,21 +1,13 @@
-"""Checks parts as files: that each is whole, of this run, and holds what its name says.
-
-A part is read at once and then taken apart, so that a storage that doesn't answer is never taken for a damaged part. Every
-page has a checksum, which Arrow verifies.
-"""
+"""Checks the parts of a run: that each is whole, of this run, and holds what its name says, and that they tile the input."""
 
 import functools
-import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import pyarrow.parquet as pq
 
 from actors.errors import AuditError, SourceError
-from actors.records import Status
 from pipelines.data.corpus.corpus_files import InputFile, Range
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.columns import ROW, STATUS
@@ -23,19 +15,9 @@ from pipelines.folders.run_folder.coverage import audit
 from pipelines.folders.run_folder.earlier_run import FILES_KEY
 from pipelines.folders.run_folder.manifest import Manifest, files_mark
 from pipelines.folders.run_folder.part import Counts, Part
-from pipelines.folders.run_folder.part_content import DamagedPart, batches, footer_note, is_whole, opened
+from pipelines.folders.run_folder.part_content import batches, footer_note
 from pipelines.folders.run_folder.parts import Parts
-
-_THREADS = 8
-
-
-@dataclass(frozen=True)
-class CheckedPart:
-    """What was found of a part; `problem` is a clause about it that begins with a verb, None if it is good."""
-
-    part: Part
-    size: int
-    problem: str | None
+from pipelines.folders.scored_corpus.part_files import CheckedPart, check_contents
 
 
 @dataclass(frozen=True)
@@ -59,6 +41,7 @@ class _Inputs:
     `extents` are by index, as `files` are. `mark` gives the `files_mark` of the first so many files.
     """
 
+    manifest: Manifest
     files: Mapping[int, InputFile]
     extents: Mapping[int, int | None]
     mark: Callable[[int], str]
@@ -66,56 +49,36 @@ class _Inputs:
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
         return cls(
+            manifest,
             {file.index: file for file in manifest.files},
             {file.index: file.extent for file in manifest.files},
             functools.cache(lambda count: files_mark(manifest.files[:count])),
         )
 
+    def check(self, part: Part, parquet: pq.ParquetFile) -> str | None:
+        """The problem of a part, for `check_contents`."""
+        return _foreign(part, parquet, self) or _contradiction(part, parquet, self)
+
 
 def check_parts(parts: Parts, manifest: Manifest) -> CheckedParts:
     """Check all parts of a run. Raises `SourceError` if the storage doesn't give them, or there is no memory for them."""
     try:
-        checked = tuple(_checked(parts, manifest))
+        checked = tuple(check_contents(parts, _Inputs.of(manifest).check))
         strays, extents = tuple(parts.strays()), parts.extents(manifest.files)
     except OSError as error:
         raise SourceError(f"{parts.folder} can't be read: {error_text(error)}") from error
-    except MemoryError as error:
-        raise SourceError(f"{parts.folder} can't be read: there is too little memory for its parts") from error
+    gaps = None
     try:
         audit(manifest.files, extents, [part.part for part in checked if part.problem is None])
     except AuditError as error:
-        return CheckedParts(checked, strays, str(error))
-    return CheckedParts(checked, strays, None)
+        gaps = str(error)
+    return CheckedParts(checked, strays, gaps)
 
 
-def _checked(parts: Parts, manifest: Manifest) -> Iterator[CheckedPart]:
-    inputs = _Inputs.of(manifest)
-
-    def check(part: Part) -> CheckedPart:
-        content = parts.parts_folder.read(part.name)
-        try:
-            return _check(part, content, manifest, inputs)
-        except DamagedPart as error:
-            return CheckedPart(part, len(content), f"can't be read: {error}")
-
-    with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        yield from threads.map(check, parts.listing())
-
-
-def _check(part: Part, content: bytes, manifest: Manifest, inputs: _Inputs) -> CheckedPart:
-    with opened(content, part) as parquet:
-        problem = (
-            _foreign(part, parquet, manifest, inputs)
-            or (None if is_whole(content, parquet.metadata) else "has another checksum than it was written with, or none")
-            or _contradiction(part, parquet, manifest.columns.prefix, inputs)
-        )
-        return CheckedPart(part, len(content), problem)
-
-
-def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, inputs: _Inputs) -> str | None:
+def _foreign(part: Part, parquet: pq.ParquetFile, inputs: _Inputs) -> str | None:
     """Whether a part is of other columns or files than its run's."""
     schema = parquet.schema_arrow
-    if not schema.remove_metadata().equals(manifest.columns.schema.remove_metadata()):
+    if not schema.remove_metadata().equals(inputs.manifest.columns.schema.remove_metadata()):
         return "has other columns than the manifest: another model's, or another version's"
     if strangers := {part.file, part.last_file} - inputs.files.keys():
         return f"is of file {min(strangers)}, which the manifest doesn't list"
@@ -124,12 +87,12 @@ def _foreign(part: Part, parquet: pq.ParquetFile, manifest: Manifest, inputs: _I
     return None
 
 
-def _contradiction(part: Part, parquet: pq.ParquetFile, prefix: str, inputs: _Inputs) -> str | None:
+def _contradiction(part: Part, parquet: pq.ParquetFile, inputs: _Inputs) -> str | None:
     """What the rows of a part say against its name; None if they agree. Reads every page."""
     covered = {inputs.files[index].name: piece for index, piece in part.pieces(inputs.extents)}
-    statuses, rows, last = Counter[str](), 0, None
+    prefix, statuses, rows, last = inputs.manifest.columns.prefix, list[str](), 0, None
     for batch in batches(parquet):
-        statuses.update(batch.column(prefix + STATUS).to_pylist())
+        statuses.extend(batch.column(prefix + STATUS).to_pylist())
         for row in batch.column(prefix + ROW).to_pylist():
             if row == last:
                 continue
@@ -138,8 +101,8 @@ def _contradiction(part: Part, parquet: pq.ParquetFile, prefix: str, inputs: _In
             if piece is None or not piece.start <= int(start) < piece.end:
                 return f"holds the row {row}, which isn't of {_pieces_text(covered)}"
             rows, last = rows + 1, row
-    counts = Counts(rows, *(statuses[status.value] for status in Status))
-    if counts != part.counts or sum(statuses.values()) != counts.responses:
+    counts = Counts.of_statuses(rows, statuses)
+    if counts != part.counts:
         return f"holds {_text(counts)}, and its name says {_text(part.counts)}"
     return None
 

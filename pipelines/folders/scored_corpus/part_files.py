@@ -8,9 +8,11 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines.data import storage
@@ -23,56 +25,69 @@ from pipelines.folders.scored_corpus.scored_folder import ResponsesOf
 PART_AT, ROW_AT = "part_at", "row_at"
 """Columns of `in_order`: the index of a row's part in the listing, and of the row in the part."""
 
-_GONE = "it was there when they were listed, and isn't any more"
 _THREADS = 8
 """Parts that are read concurrently, each as a whole."""
 _OPEN_AT_A_TIME = 256
 """Parts of which Arrow reads some while others are computed on."""
 
 
+@dataclass(frozen=True)
+class CheckedPart:
+    """What was found of a part; `problem` is a clause about it that begins with a verb, None if it is good."""
+
+    part: Part
+    size: int
+    problem: str | None
+    is_gone: bool = False
+    """Whether it was there when parts were listed, and isn't any more."""
+
+
 def drop_unreadable(parts: Parts, notify: Callable[[str], None]) -> list[Part]:
     """Read every part, delete those that are damaged or contradict their names, and return them with those that are gone.
 
-    Each leaves a gap, which the next pass fills. `notify` gets a message for each. Raises as `unreadable_parts` does; then
+    Each leaves a gap, which the next pass fills. `notify` gets a message for each. Raises as `check_contents` does; then
     the part that the storage didn't give is still there.
     """
     dropped: list[Part] = []
-    for part, reason in unreadable_parts(parts):
-        notify(f"{parts.path(part)} is dropped, and its rows are scored again: {reason}")
-        if reason != _GONE:
-            parts.parts_folder.delete(part.name)
-        dropped.append(part)
+    for checked in check_contents(parts):
+        if checked.problem is not None:
+            notify(f"{parts.path(checked.part)} {checked.problem}, so it is dropped, and its rows are scored again")
+            if not checked.is_gone:
+                parts.parts_folder.delete(checked.part.name)
+            dropped.append(checked.part)
     return dropped
 
 
-def unreadable_parts(parts: Parts) -> Iterator[tuple[Part, str]]:
-    """The parts that are damaged, contradict their names or are gone, each with the reason. Reads every page of every part.
+def _read_all(part: Part, parquet: pq.ParquetFile) -> None:
+    for _ in batches(parquet):  # whose checksums are verified
+        pass
 
+
+def check_contents(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | None] = _read_all) -> Iterator[CheckedPart]:
+    """Check the bytes of every part, and by `check`, which gives a problem or None, what is in it.
+
+    A part is read at once and then taken apart, so that a storage that doesn't answer is never taken for a damaged part.
     Raises `SourceError` if the storage doesn't give a part, or there is no memory for it: that says nothing of the part.
     """
-    listed = parts.listing()
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as threads:
-        reasons = threads.map(functools.partial(_why_unreadable, parts), listed)
-        yield from ((part, reason) for part, reason in zip(listed, reasons, strict=True) if reason is not None)
+        yield from threads.map(functools.partial(_check_content, parts, check), parts.listing())
 
 
-def _why_unreadable(parts: Parts, part: Part) -> str | None:
+def _check_content(parts: Parts, check: Callable[[Part, pq.ParquetFile], str | None], part: Part) -> CheckedPart:
     try:
         content = parts.parts_folder.read(part.name)
         with opened(content, part) as parquet:
             if not is_whole(content, parquet.metadata):
-                return "it has another checksum than it was written with, or none"
-            for _ in batches(parquet):  # whose checksums are verified
-                pass
+                return CheckedPart(part, len(content), "has another checksum than it was written with, or none")
+            return CheckedPart(part, len(content), check(part, parquet))
     except DamagedPart as error:
-        return str(error)
+        return CheckedPart(part, len(content), f"can't be read: {error}")
     except FileNotFoundError:
-        return _GONE
+        return CheckedPart(part, 0, "was there when they were listed, and isn't any more", is_gone=True)
     except OSError as error:
         raise SourceError(f"{parts.path(part)} can't be read: {error_text(error)}") from error
     except MemoryError as error:
         raise SourceError(f"{parts.path(part)} can't be read: there is too little memory") from error
-    return None
 
 
 def read_unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
@@ -90,11 +105,11 @@ def read_unordered(parts: Parts, schema: pa.Schema) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         entries = iter(parts.entries())
         with ThreadPoolExecutor(_THREADS) as threads:
-            while some := list(itertools.islice(entries, _OPEN_AT_A_TIME)):
-                sizes = {parts.path(part): entry.size for part, entry in some}
+            while opened_entries := list(itertools.islice(entries, _OPEN_AT_A_TIME)):
+                sizes = {parts.path(part): entry.size for part, entry in opened_entries}
                 file_system, place = storage.arrow_file_system(parts.parts_folder.path, sizes)
                 unopened = (form.make_fragment(place(path), file_system) for path in sizes)
-                fragments = list(threads.map(open_fragment, (part for part, _ in some), unopened))
+                fragments = list(threads.map(open_fragment, (part for part, _ in opened_entries), unopened))
                 yield from ds.FileSystemDataset(fragments, schema, form, file_system).to_batches(cache_metadata=False)
 
     return pa.RecordBatchReader.from_batches(schema, batches())

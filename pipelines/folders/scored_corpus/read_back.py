@@ -102,8 +102,8 @@ class Reader:
         """The columns of own fields that come along, such as ids, answers and labels, and not the prompt and responses."""
         if self.reserved is None:
             return ()
-        own = (field for field in self.columns.carried if field.name not in {*self._not_own, *self._record})
-        return tuple(field.name for field in own if field.name.casefold() not in self.reserved and has_json(field.type))
+        fields = (field for field in self.columns.carried if field.name not in {*self._not_own, *self._record})
+        return tuple(field.name for field in fields if field.name.casefold() not in self.reserved and has_json(field.type))
 
     @functools.cached_property
     def _not_own(self) -> frozenset[str]:
@@ -140,7 +140,10 @@ class Reader:
                 if row is not None:
                     yield responses
                 row, responses = _CorpusRow(self, response), []
-            responses.append(self._candidate(response, row) if is_met else _reason_left_out(response))
+            if response.reward is None:
+                responses.append(LeftOut.UNSCORED)
+            else:
+                responses.append(self._candidate(response, row) if is_met else LeftOut.UNMET)
         if row is not None:
             yield responses
 
@@ -177,13 +180,12 @@ class Reader:
             return ReadResponse(self._prompt(stored, requests), stored.drawn)
         return _parsed_response(stored, requests)
 
-    def _candidate(self, stored: _StoredResponse, row: "_CorpusRow") -> CandidateOrLeftOut:
-        if stored.reward is None:
-            return LeftOut.UNSCORED
+    def _candidate(self, stored: _StoredResponse, row: "_CorpusRow") -> Candidate:
+        assert stored.prompt_hash is not None  # it was read, and has a reward
+        assert stored.reward is not None
         scores = cast("Mapping[str, float]", stored.scores)  # so it is, but for rows of which a score is null
         if None in scores.values():
             scores = {output: value for output, value in scores.items() if value is not None}
-        assert stored.prompt_hash is not None  # it was read
         read = _ContentReader(row, stored)
         return Candidate(stored.row, stored.name, stored.prompt_hash, stored.reward, scores, read)
 
@@ -288,11 +290,6 @@ def _judged_before(context: tuple[Message, ...], requests: RowRequests) -> tuple
         return ()
     places = (len(request.context) for request in requests.requests for _ in request.responses)
     return tuple(sorted({place for place in places if place < len(context)}))
-
-
-def _reason_left_out(stored: _StoredResponse) -> LeftOut:
-    """Why a response that doesn't meet the condition is no candidate."""
-    return LeftOut.UNSCORED if stored.reward is None else LeftOut.UNMET
 
 
 def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResponse:

@@ -202,7 +202,7 @@ def audit_parts(folder: str, manifest: Manifest, partial: bool) -> PartEntries:
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
     if empty := next((part for part, entry in state.parts.entries if is_empty(entry)), None):
-        raise unreadable(run.path(empty), ValueError("it is empty"))
+        raise unreadable(run.path(empty), "can't be read: it is empty")
     state.audit(partial=True)
     if not partial:
         try:

@@ -1,12 +1,12 @@
 """A shuffle: brings the responses to equal prompts together, wherever in the corpus they are, in one pass over the parts.
 
 1. `write`, a task for each group of neighbouring parts: reads the columns that are needed, puts each response into a bucket
-   by the hash of its prompt, and writes one file with a stretch for each shelf. A shelf is some buckets that one task reads.
-2. `read`, a task for each shelf: reads its stretch of every file, and lets DuckDB sort it by prompt, which spills to disk
+   by the hash of its prompt, and writes one file with a stretch for each bucket.
+2. `read`, a task for each bucket: reads its stretch of every file, and lets DuckDB sort it by prompt, which spills to disk
    what doesn't fit into memory.
 
 So each response is read twice and written once, whatever the size of the corpus. There are at most `_TASKS` files and
-shelves, so that a stretch isn't tiny: of a corpus of 1 TB they are of 1 GB each, and a stretch has about 1 MB.
+buckets, so that a stretch isn't tiny: of a corpus of 1 TB they are of 1 GB each, and a stretch has about 1 MB.
 
 The files are Arrow's, and lie in a folder that all workers reach. A file is complete or absent, and its name holds a digest
 of the work: a job that was killed goes on with the files that are there, and files of other work are deleted.
@@ -15,9 +15,10 @@ of the work: a job that was killed goes on with the files that are there, and fi
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -33,27 +34,20 @@ from pipelines.folders.scored_corpus import databases
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf
 
 _TASKS = 1024
-"""Files and shelves at most: a stretch of one in the other is read by itself, so there are a million of these at most."""
+"""Files and buckets at most: a stretch of one in the other is read by itself, so there are a million of these at most."""
 _PARTS = 4096
 """Parts of a group at most, where parts are tiny."""
 _STRETCH_BYTES = 2**17
-"""Bytes in memory, for each shelf, of the responses that `write` sorts by shelf at a time: a stretch shouldn't be tiny."""
+"""Bytes in memory, for each bucket, of the responses that `write` sorts by bucket at a time: a stretch shouldn't be tiny."""
 _TABLE_BYTES = 2**23
-"""Those bytes for all shelves together at least. With 2 shelves a job took a fifth more CPU with tables of 128 MiB than with
+"""Those bytes for all buckets together at least. With 2 buckets a job took a fifth more CPU with tables of 128 MiB than with
 these: the system clears the memory of each table, and takes it back."""
 _BLOCK_BYTES = 2**16
 """Bytes of a request to a store at least: no more than a small stretch."""
 _BATCH_ROWS = 256
 _MEMORY = "1GB"
 """Memory of DuckDB's sort, beyond which it spills to disk."""
-_BUCKET, _PLACE = "bucket", "place"
-
-
-class Bucket(NamedTuple):
-    """A bucket of prompts: its number, and its responses by prompt, in the order of the corpus within a prompt."""
-
-    number: int
-    tables: Iterator[pa.Table]
+_PLACE = "place"
 
 
 @dataclass(frozen=True)
@@ -71,15 +65,6 @@ class Shuffle:
     folder: str
     work: str
     ticket: Ticket | None = None
-
-    @property
-    def shelves(self) -> int:
-        """The number of shelves."""
-        return min(self.buckets, _TASKS)
-
-    def buckets_of(self, shelf: int) -> range:
-        """The numbers of the buckets of a shelf."""
-        return range(shelf, self.buckets, self.shelves)
 
     def open(self) -> None:
         """Create the folder, and delete what other work left in it. Raises `OSError`."""
@@ -107,7 +92,7 @@ class Shuffle:
             with self._place.writing(self._name(number)) as stream:
                 with pa.ipc.new_file(stream, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
                     for table in self._gather_tables(parts):
-                        for stretch in self._cut_by_shelf(table):
+                        for stretch in self._cut_by_bucket(table):
                             writer.write_batch(stretch)
                 # Inside `writing`, which commits the file at its end: a run that has lost its lease must not.
                 if self.ticket is not None:
@@ -117,22 +102,19 @@ class Shuffle:
                 f"{self.folder} can't be written: {error_text(error)}; --spill names another folder for what is shuffled"
             ) from error
 
-    def read(self, shelf: int) -> Iterator[Bucket]:
-        """The buckets of a shelf that hold something; the tables of one must be read before the next one is asked for.
+    def read(self, bucket: int) -> Iterator[pa.Table]:
+        """The responses in a bucket, by prompt, and in the order of the corpus within a prompt.
 
         Raises `RunStopped` if a file can't be read, or DuckDB can't sort.
         """
         # Columns are renamed c0, c1 ...: SQL names ignore case, so an input's `Prompt` and `prompt` would be one column.
         aliases = {name: f"c{number}" for number, name in enumerate(self.reads)}
-        key = aliases[self._key]
         with databases.spilling("sort", _MEMORY, f"what was shuffled into {self.folder} can't be sorted") as connection:
-            connection.register("responses", self._read_with_places(shelf, [*aliases.values(), _BUCKET]))
+            connection.register("responses", self._read_with_places(bucket, list(aliases.values())))
             # The place restores the order of the corpus within a prompt, on which ties and seeds depend.
-            query = f"select * exclude ({_PLACE}) from responses order by {_BUCKET}, {key}, {_PLACE}"
-            batches = connection.sql(query).to_arrow_reader(_BATCH_ROWS)
-            tables = itertools.chain.from_iterable(map(_cut_by_bucket, batches))
-            for bucket, slices in itertools.groupby(tables, key=lambda numbered: numbered[0]):
-                yield Bucket(bucket, (table.rename_columns(self.reads).cast(self._read_schema) for _, table in slices))
+            query = f"select * exclude ({_PLACE}) from responses order by {aliases[self._key]}, {_PLACE}"
+            for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+                yield pa.Table.from_batches([batch]).rename_columns(self.reads).cast(self._read_schema)
 
     @property
     def _place(self) -> Folder:
@@ -148,15 +130,14 @@ class Shuffle:
 
     @property
     def _schema(self) -> pa.Schema:
-        fields = [field.with_type(_held_type(field.type)) for field in self._read_schema]
-        return pa.schema([*fields, pa.field(_BUCKET, pa.int64())])
+        return pa.schema([field.with_type(_held_type(field.type)) for field in self._read_schema])
 
     def _name(self, number: int) -> str:
         return f"{self.work}-{number:05d}.arrow"
 
     def _gather_tables(self, parts: Sequence[Part]) -> Iterator[pa.Table]:
         """The responses of some parts, in order, in tables that are large enough to be cut into stretches."""
-        enough = max(_STRETCH_BYTES * self.shelves, _TABLE_BYTES)
+        enough = max(_STRETCH_BYTES * self.buckets, _TABLE_BYTES)
         tables, size = list[pa.Table](), 0
         for table in itertools.chain.from_iterable(self.source.tables(part, self.reads) for part in parts):
             tables.append(table)
@@ -167,46 +148,44 @@ class Shuffle:
         if tables:
             yield pa.concat_tables(tables)
 
-    def _cut_by_shelf(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The rows of a table by shelf, in order: a batch for each shelf, so that the number of a batch tells its shelf."""
-        table = table.append_column(_BUCKET, pa.array(self._bucket_of(table))).cast(self._schema)
-        # In the chunks of its parts, `take` would join the chunks for each shelf: with 10 shelves it took 8 times as long.
-        for batch in table.combine_chunks().to_batches():
-            shelves = batch.column(_BUCKET).to_numpy() % self.shelves
-            order = np.argsort(shelves, kind="stable")
-            edges = np.searchsorted(shelves[order], np.arange(self.shelves + 1))
+    def _cut_by_bucket(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The rows of a table by bucket, in order: a batch for each bucket, so that the number of a batch tells its own."""
+        # In the chunks of its parts, `take` would join the chunks for each bucket: with 10 it took 8 times as long.
+        for batch in table.cast(self._schema).combine_chunks().to_batches():
+            buckets = self._bucket_of(batch)
+            order = np.argsort(buckets, kind="stable")
+            edges = np.searchsorted(buckets[order], np.arange(self.buckets + 1))
             for first, end in itertools.pairwise(edges):
                 yield batch.take(pa.array(order[first:end]))
 
-    def _bucket_of(self, table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _bucket_of(self, batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The bucket of each row. A rejected row may have no prompt hash: its bucket is that of the row itself."""
-        keys = pa.table({"key": table.column(self._key), "row": table.column(self.columns.prefix + ROW)})
+        keys = pa.table({"key": batch.column(self._key), "row": batch.column(self.columns.prefix + ROW)})
         with databases.cursor() as connection:
             connection.register("keys", keys)
             query = f"select (hash(coalesce(key, row)) % {self.buckets})::bigint as bucket from keys"
             return np.asarray(connection.sql(query).to_arrow_table().column("bucket").to_numpy())
 
-    def _read_with_places(self, shelf: int, names: Sequence[str]) -> pa.RecordBatchReader:
-        """The responses of a shelf, in the order of the corpus, with their places in it. Can be read once."""
-        named = pa.schema(
-            [*(field.with_name(name) for field, name in zip(self._schema, names, strict=True)), (_PLACE, pa.int64())]
-        )
+    def _read_with_places(self, bucket: int, names: Sequence[str]) -> pa.RecordBatchReader:
+        """The responses of a bucket, in the order of the corpus, with their places in it. Can be read once."""
+        fields = [field.with_name(name) for field, name in zip(self._schema, names, strict=True)]
+        named = pa.schema([*fields, (_PLACE, pa.int64())])
 
         def batches() -> Iterator[pa.RecordBatch]:
             count = 0
             for number in range(self.files):
-                for batch in self._read_stretches(number, shelf):
+                for batch in self._read_stretches(number, bucket):
                     places = pa.array(np.arange(count, count + batch.num_rows), pa.int64())
                     yield pa.RecordBatch.from_arrays([*batch.columns, places], schema=named)
                     count += batch.num_rows
 
         return pa.RecordBatchReader.from_batches(named, batches())
 
-    def _read_stretches(self, number: int, shelf: int) -> Iterator[pa.RecordBatch]:
+    def _read_stretches(self, number: int, bucket: int) -> Iterator[pa.RecordBatch]:
         with open_read(self._place.file(self._name(number)), None, _BLOCK_BYTES) as stream, pa.ipc.open_file(stream) as file:
-            # `write` appends a batch for every shelf in turn, an empty one, too: of 1,024 shelves, shelf 5 has the batches
+            # `write` appends a batch for every bucket in turn, an empty one, too: of 1,024 buckets, bucket 5 has the batches
             # 5, 1,029, 2,053 and so on.
-            for batch in range(shelf, file.num_record_batches, self.shelves):
+            for batch in range(bucket, file.num_record_batches, self.buckets):
                 yield file.get_batch(batch)
 
 
@@ -219,7 +198,7 @@ def plan_shuffle(
     """
     entries = corpus.entries
     size = sum(entry.size for _, entry in entries)
-    buckets = -(-size // bucket_bytes)  # rounded up
+    buckets = min(math.ceil(size / bucket_bytes), _TASKS)
     groups = list(cut(entries, max(bucket_bytes, size // _TASKS), max(_PARTS, len(entries) // _TASKS)))
     # DuckDB's version, since its hash function cuts the buckets: another version's files must not be mixed with these.
     described = json.dumps([work, list(reads), buckets, [len(group) for group in groups], _TASKS, duckdb.__version__])
@@ -264,12 +243,3 @@ def _held_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_held_type(kind.value_type))
     return kind
-
-
-def _cut_by_bucket(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of a batch, sorted by bucket, as a table for each bucket, without that column."""
-    buckets = batch.column(_BUCKET).to_numpy()
-    table = pa.Table.from_batches([batch]).drop_columns([_BUCKET])
-    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-    for first, end in itertools.pairwise([*starts.tolist(), buckets.size]):
-        yield int(buckets[first]), table.slice(first, end - first)

@@ -5,7 +5,6 @@ are exact up to `_EXACT` scored responses; beyond that DuckDB keeps a sketch (t-
 quantiles are within half a percent of rank.
 """
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -36,10 +35,11 @@ from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts, unreadable
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.folders.scored_corpus.label_agreement import label_agreement
-from pipelines.folders.scored_corpus.part_files import read_unordered, unreadable_parts
+from pipelines.folders.scored_corpus.part_files import check_contents, read_unordered
 from pipelines.folders.scored_corpus.shape_counts import count_shapes
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+_QUANTILE_NAMES = ("min", "p5", "p25", "median", "p75", "p95", "max")
 
 _COUNTS = (BOTH_ORDERS, ORDER_DECIDED, FIRST_PREFERRED)
 """Outputs that are counts: they are summed, and have no quantiles."""
@@ -97,9 +97,9 @@ class Summary:
             **{name: getattr(self, name) for name in counts},
             **{f"reasons/{reason}": count for reason, count in self.reasons.items()},
             **{
-                f"{name}/{quantile_name(quantile)}": value
+                f"{name}/{quantile}": value
                 for name, values in self.quantiles.items()
-                for quantile, value in zip(QUANTILES, values, strict=True)
+                for quantile, value in zip(_QUANTILE_NAMES, values, strict=True)
             },
         }
 
@@ -112,11 +112,6 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
         return {**asdict(replace(self, made=())), "made": {export.job.name: export.as_json() for export in self.made}}
-
-
-def quantile_name(quantile: float) -> str:
-    """A quantile for people: min, p25, median, max."""
-    return {0.0: "min", 0.5: "median", 1.0: "max"}.get(quantile, f"p{quantile * 100:g}")
 
 
 def quantile_title(quantile: float) -> str:
@@ -132,57 +127,53 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     figures = _read_figures(parts, columns, counts)
-    stored = Counts(counts.rows, *(figures.statuses[status] for status in Status))
+    stored = Counts(counts.rows, *(figures[f"status {status}"] for status in Counts._fields[1:]))
     if stored != counts:
         raise AuditError(f"the parts' names say {counts}, and they hold {stored}")
     labels, orders = {}, {}
-    if figures.is_labelled:
+    if figures["is_labelled"]:
         with connected(parts, columns, [ROW, PROMPT_HASH, RESPONSE, REWARD]) as connection:
             labels = label_agreement(connection, columns, _quantile(counts.scored))
     if BOTH_ORDERS in columns.outputs:
         with connected(parts, columns, [SCORES]) as connection:
             orders = order_counts(connection, columns)
+    reasons = {reason.value: count for reason in Reason if (count := figures[f"reason {reason}"])}
+    outputs = {name: (figures[f"ends {name}"], figures[f"inner {name}"]) for name in number_columns(columns)}
     return Summary(
-        counts.rows, counts.responses, counts.scored, counts.rejected, counts.failed,
-        figures.truncated, figures.prompt_tokens, figures.reasons, figures.quantiles, figures.flags,
-        figures.completion_tokens, orders, count_shapes(parts, columns) if columns.mixed else {}, labels, figures.repeats,
-    )  # fmt: skip
+        **counts._asdict(),
+        responses=counts.responses,
+        truncated=figures["truncated"],
+        prompt_tokens=int(figures["prompt_tokens"] or 0),
+        reasons=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        quantiles={name: (low, *inner, high) for name, ((low, high), inner) in outputs.items() if low is not None},
+        flags={name: figures[f"flag {name}"] for name in columns.flags},
+        completion_tokens=int(figures["completion_tokens"] or 0),
+        orders=orders,
+        shapes=count_shapes(parts, columns) if columns.mixed else {},
+        labels=labels,
+        repeats=figures["repeats"],
+    )
 
 
-@dataclass(frozen=True)
-class _Figures:
-    """What one pass over the rows of all parts tells."""
-
-    statuses: Mapping[Status, int]
-    reasons: Mapping[str, int]
-    truncated: int
-    prompt_tokens: int
-    completion_tokens: int
-    flags: Mapping[str, int]
-    quantiles: Mapping[str, tuple[float, ...]]
-    is_labelled: bool
-    repeats: int | None
-
-
-def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> _Figures:
+def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> dict[str, Any]:
     """All figures by one statement: in a store, each statement over the parts would be a request or two for each part."""
     numbers, quantile = number_columns(columns), _quantile(counts.scored)
     inner = ", ".join(map(str, QUANTILES[1:-1]))
     has_repeats = columns.text and counts.responses <= _LOOKED_AT_FOR_REPEATS
     status, reason = f'"{columns.prefix}{STATUS}"', f'"{columns.prefix}{REASON}"'
-    expressions = [
+    figures = {
         # Not `histogram`: beside other aggregates it keeps 12 kB for each batch of rows, a gigabyte of 100,000 parts.
-        *(f"count(*) filter ({status} = '{each}')" for each in Status),
-        *(f"count(*) filter ({reason} = '{each}')" for each in Reason),
-        f'count(*) filter ("{columns.prefix}{TRUNCATED}")',
-        f'sum("{columns.prefix}{PROMPT_TOKENS}")',
-        f'sum("{columns.prefix}{COMPLETION_TOKENS}")' if columns.votes else "0",
-        f'''coalesce(bool_or("{columns.prefix}{RESPONSE}" = 'chosen'), false)''',
-        _repeats(columns) if has_repeats else "null",
-        *(f'count(*) filter ("{columns.prefix}{name}")' for name in columns.flags),
-        *(f"[min({number}), max({number})]" for number in numbers.values()),
-        *(f"{quantile}({number}, [{inner}])" for number in numbers.values()),
-    ]
+        **{f"status {each}": f"count(*) filter ({status} = '{each}')" for each in Status},
+        **{f"reason {each}": f"count(*) filter ({reason} = '{each}')" for each in Reason},
+        "truncated": f'count(*) filter ("{columns.prefix}{TRUNCATED}")',
+        "prompt_tokens": f'sum("{columns.prefix}{PROMPT_TOKENS}")',
+        "completion_tokens": f'sum("{columns.prefix}{COMPLETION_TOKENS}")' if columns.votes else "0",
+        "is_labelled": f"""bool_or("{columns.prefix}{RESPONSE}" = 'chosen')""",
+        "repeats": _repeats(columns) if has_repeats else "null",
+        **{f"flag {name}": f'count(*) filter ("{columns.prefix}{name}")' for name in columns.flags},
+        **{f"ends {name}": f"[min({number}), max({number})]" for name, number in numbers.items()},
+        **{f"inner {name}": f"{quantile}({number}, [{inner}])" for name, number in numbers.items()},
+    }
     names = [
         STATUS, REASON, TRUNCATED, PROMPT_TOKENS, RESPONSE, REWARD, *columns.flags,
         *([COMPLETION_TOKENS] if columns.votes else []),
@@ -190,27 +181,8 @@ def _read_figures(parts: Parts, columns: Columns, counts: Counts) -> _Figures:
         *([PROMPT_HASH, TEXT] if has_repeats else []),
     ]  # fmt: skip
     with connected(parts, columns, names) as connection:
-        values = iter(_only_row(connection, f"select {', '.join(expressions)} from parts"))
-        statuses = {each: next(values) for each in Status}
-        reasons = {each.value: count for each in Reason if (count := next(values))}
-    truncated, prompt_tokens, completion_tokens, is_labelled, repeats = itertools.islice(values, 5)
-    flags = dict(zip(columns.flags, itertools.islice(values, len(columns.flags)), strict=True))
-    ends, middles = list(itertools.islice(values, len(numbers))), list(values)
-    return _Figures(
-        statuses,
-        dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
-        truncated,
-        int(prompt_tokens or 0),
-        int(completion_tokens or 0),
-        flags,
-        {
-            name: (low, *middle, high)
-            for name, (low, high), middle in zip(numbers, ends, middles, strict=True)
-            if low is not None
-        },
-        is_labelled,
-        repeats,
-    )
+        values = _only_row(connection, f"select {', '.join(figures.values())} from parts")
+    return dict(zip(figures, values, strict=True))
 
 
 def _repeats(columns: Columns) -> str:
@@ -238,29 +210,16 @@ def number_columns(columns: Columns) -> dict[str, str]:
     return numbers
 
 
-@dataclass(frozen=True)
-class PartRows:
-    """Runs SQL on a table `parts` of some columns of all parts, of which each statement may name it once."""
-
-    connection: duckdb.DuckDBPyConnection
-    parts: Parts
-    schema: pa.Schema
-
-    def execute(self, statement: str) -> duckdb.DuckDBPyConnection:
-        """As a connection does. Reads every part, and of it all columns of the schema."""
-        self.connection.register("parts", read_unordered(self.parts, self.schema))
-        return self.connection.execute(statement)
-
-
 @contextmanager
-def connected(parts: Parts, columns: Columns, names: Sequence[str]) -> Iterator[PartRows]:
-    """A context with some of our columns of all parts, for SQL; `names` are without the prefix.
+def connected(parts: Parts, columns: Columns, names: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with a table `parts` of some of our columns of all parts, which a single statement may name, once.
 
-    Raises `SourceError`, naming the part, if one can't be read.
+    `names` are without the prefix. Raises `SourceError`, naming the part, if one can't be read.
     """
     schema = pa.schema([columns.ours.field(columns.prefix + name) for name in names])
     with connect() as connection, readable(parts):
-        yield PartRows(connection, parts, schema)
+        connection.register("parts", read_unordered(parts, schema))
+        yield connection
 
 
 @contextmanager
@@ -269,8 +228,9 @@ def readable(parts: Parts) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        for part, why in unreadable_parts(parts):
-            raise unreadable(parts.path(part), ValueError(why)) from error
+        for checked in check_contents(parts):
+            if checked.problem is not None:
+                raise unreadable(parts.path(checked.part), checked.problem) from error
         raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
 
 

@@ -298,20 +298,18 @@ def _make_buckets(
     shuffle, groups = plan_shuffle(
         corpus, step.reader.reads, _BYTES, folder=_spill_folder(step.job), work=work, ticket=step.ticket
     )
-    shelves = [shelf for shelf in range(shuffle.shelves) if _unwritten(shuffle, shelf, written)]
+    numbers = list(map(output_folder.result_name, range(shuffle.buckets)))
+    unwritten = [(step, shuffle, bucket, number) for bucket, number in enumerate(numbers) if number not in written]
     summaries = dict(written)
-    if shelves:
+    if unwritten:
         shuffle.open()
         missing = shuffle.missing()
-        with workers(max(len(missing), len(shelves))) as pool:
+        with workers(max(len(missing), len(unwritten))) as pool:
             for _ in pool.map(_write_group, [(shuffle, number, groups[number]) for number in missing]):
                 check_held()
-            for pieces in pool.map(
-                _make_shelf, [(step, shuffle, shelf, _unwritten(shuffle, shelf, summaries)) for shelf in shelves]
-            ):
-                summaries |= pieces
+            summaries |= dict(pool.map(_make_bucket, unwritten))
     shuffle.close()
-    return {number: summaries[number] for number in map(output_folder.result_name, range(shuffle.buckets))}
+    return {number: summaries[number] for number in numbers}
 
 
 def _spill_folder(job: ExportJob) -> str:
@@ -322,23 +320,13 @@ def _spill_folder(job: ExportJob) -> str:
     return storage.folder(storage.absolute(job.spill)).sub(f"assay-{mark}").path
 
 
-def _unwritten(shuffle: Shuffle, shelf: int, written: Collection[str]) -> list[str]:
-    """The numbers of the pieces of a shelf that aren't written."""
-    return [number for number in map(output_folder.result_name, shuffle.buckets_of(shelf)) if number not in written]
-
-
 def _write_group(shuffle: Shuffle, number: int, parts: Sequence[Part]) -> None:
     shuffle.write(number, parts)
 
 
-def _make_shelf(step: StartedExport, shuffle: Shuffle, shelf: int, numbers: Sequence[str]) -> dict[str, ExportSummary]:
-    """Write the files of the pieces `numbers`, which are those of a shelf that aren't written. Returns their counts."""
-    summaries = dict[str, ExportSummary]()
-    for bucket, tables in shuffle.read(shelf):
-        if (number := output_folder.result_name(bucket)) in numbers:
-            summaries.update([_write_piece(step, number, group_by_prompt(step.reader.candidates(tables)))])
-    empty = [number for number in numbers if number not in summaries]
-    return summaries | dict(_write_piece(step, number, iter(())) for number in empty)
+def _make_bucket(step: StartedExport, shuffle: Shuffle, bucket: int, number: str) -> tuple[str, ExportSummary]:
+    """Write the file of a bucket, and note it as done. Returns its number and its counts."""
+    return _write_piece(step, number, group_by_prompt(step.reader.candidates(shuffle.read(bucket))))
 
 
 def _make_piece(step: StartedExport, piece: _OutputFilePlan) -> tuple[str, ExportSummary]:

@@ -166,8 +166,7 @@ class _CurrentPart:
 
     def counts_of(self, table: pa.Table) -> Counts:
         """The counts of a table of the same rows."""
-        by_status = Counter(table.column(self.columns.prefix + STATUS).to_pylist())
-        return Counts(self.part.counts.rows, *(by_status[status.value] for status in Status))
+        return Counts.of_statuses(self.part.counts.rows, table.column(self.columns.prefix + STATUS).to_pylist())
 
     def report(self) -> dict[str, Any]:
         """The row of counts for the driver."""

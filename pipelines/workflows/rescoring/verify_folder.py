@@ -24,7 +24,8 @@ from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, 
 from pipelines.folders.run_folder.member_runs import is_fake
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
-from pipelines.folders.scored_corpus.part_checks import CheckedPart, CheckedParts, check_parts
+from pipelines.folders.scored_corpus.part_checks import CheckedParts, check_parts
+from pipelines.folders.scored_corpus.part_files import CheckedPart
 from pipelines.folders.scored_corpus.scored_folder import read_manifest_with_parts
 from pipelines.run.prepare.score_requests import Outcome
 from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress

@@ -33,25 +33,13 @@ def test_an_error_keeps_its_kind_and_its_cause() -> None:
     assert caught.value.__cause__ is cause
 
 
-def test_python_calls_name_settings(tmp_path: Path) -> None:
-    with pytest.raises(
-        SettingsError, match=r"^`replicas` is a number that stays, and `min_replicas` and `max_replicas` one"
-    ):
-        pipelines.score("c", str(tmp_path), model="m", replicas=1, max_replicas=2)
-    with pytest.raises(SettingsError, match="give `keep`, `top_fraction`, `quantile` or `top_k`"):
-        pipelines.keep(str(tmp_path), None, None)  # type: ignore[call-overload]
+def test_python_and_recipes_name_settings_and_the_command_line_flags(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="`trainer` nobody is no format of pairs"):
         pipelines.pairs("scored", str(tmp_path), "nobody")
-
-
-def test_recipes_name_settings(tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
-    recipe.write_text("pairs: {scored: s, output: o, trainer: nobody}\n")
-    assert "`trainer` nobody is no format of pairs" in str(CliRunner().invoke(cli, ["run", str(recipe)]).exception)
     recipe.write_text("score: {inputs: c, output: o, model: m, replicas: 1, max_replicas: 2}\n")
-    assert "score.work: `replicas` is a number" in str(CliRunner().invoke(cli, ["run", str(recipe)]).exception)
-
-
-def test_the_command_line_names_flags() -> None:
-    found = CliRunner().invoke(cli, ["pairs", "s", "o", "--for", "nobody"])
-    assert "--for nobody is no format of pairs" in str(found.exception)
+    for command, message in (
+        (["run", str(recipe)], "score.work: `replicas` is a number"),
+        (["pairs", "s", "o", "--for", "nobody"], "--for nobody is no format of pairs"),
+    ):
+        assert message in str(CliRunner().invoke(cli, command).exception)

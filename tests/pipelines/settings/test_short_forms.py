@@ -81,25 +81,26 @@ def test_the_models_of_an_ensemble_and_of_an_endpoint_are_ids_or_mappings() -> N
     assert (served[0].models[0].model, served[0].access.allowed_hosts) == ("a", ("assay",))
 
 
-def _lists() -> list[tuple[str, str]]:
-    return [
+def test_every_list_takes_one_text() -> None:
+    folders, drawn = {"scored": "s", "output": "o"}, {**REST, "inputs": "c", "policy": "tiny-policy"}
+    required: dict[str, dict[str, Any]] = {
+        "choose": folders,
+        "pairs": folders,
+        "export": {**folders, "trainer": "kto"},
+        "sample": drawn,
+        "refine": drawn,
+        "score": {**REST, "inputs": "c"},
+        "ensemble": {"inputs": "c", "output": "o", "models": ["a", "b"]},
+    }
+    lists = [
         (step, leaf.name)
         for step, settings in steps().items()
         for leaf in leaves(settings)
         if "tuple" in str(leaf.field.annotation) and leaf.name != "models"
     ]
-
-
-def test_every_list_takes_one_text() -> None:
-    for step, name in _lists():
-        needed = {"scored": "s", "output": "o", "trainer": "kto"} if step in ("choose", "pairs", "export") else dict(FULL)
-        needed = {field: value for field, value in needed.items() if field in steps()[step].model_fields}
-        needed |= {"models": ["a", "b"]} if step == "ensemble" else {}
-        needed |= {"policy": "tiny-policy"} if step in ("sample", "refine") else {}
-        needed.pop("corpus", None)
-        argument = needed if step in ("choose", "pairs", "export") or name == "inputs" else {**needed, "inputs": "c.jsonl"}
-        assert full_form({**argument, name: "one"}, step) == full_form({**argument, name: ["one"]}, step)
-        assert len(_lists()) >= 8
+    assert len(lists) >= 8
+    for step, name in lists:
+        assert full_form({**required[step], name: "text"}, step) == full_form({**required[step], name: ["text"]}, step)
 
 
 class _Address(os.PathLike[str]):
@@ -116,7 +117,7 @@ def test_a_path_object_holds_no_credential_either() -> None:
 
 
 def test_a_setting_in_two_places_is_refused() -> None:
-    for corpus in ("a.jsonl", ["a.jsonl"], {"inputs": "a.jsonl"}):
+    for corpus in ("a.jsonl", {"inputs": "a.jsonl"}):
         with pytest.raises(SettingsError, match="score: inputs is given twice, beside `corpus` and in it"):
             validate(Recipe, {"score": {**REST, "corpus": corpus, "inputs": "b.jsonl"}})
 

@@ -64,41 +64,31 @@ def test_fields_without_a_column_are_named_with_the_reason() -> None:
     assert left_in_record([{"id": 1, "score": 1}, {"id": 2, "score": 1.5}], ()) == ""
 
 
-def test_flat_scalars_are_carried_beside_the_record() -> None:
+def test_flat_scalars_are_carried_beside_the_record_under_names_that_columns_can_have() -> None:
     row = {"t": "x", "n": 1, "x": 0.5, "b": True, "messages": [], "o": {}, "nothing": None}
     assert types_of(row) == {RECORD: "large_binary", "t": "string", "n": "int64", "x": "double", "b": "bool"}
     assert types_of() == {RECORD: "large_binary"}
+    row = json.loads(r'{"\ud800": 1, "a\udfffb": 2, "": 3, "\ud83d\ude00": 4}')
+    assert types_of(row) == {RECORD: "large_binary", "": "int64", "\U0001f600": "int64"}
+    assert PREPARED in RESERVED
+    assert types_of(dict.fromkeys([*RESERVED, "kept"], 1)) == {RECORD: "large_binary", "kept": "int64"}
 
 
 def test_a_key_has_one_type_or_isnt_carried() -> None:
     cases: list[tuple[list[Any], str | None]] = [
-        ([1, 2], "int64"),
         ([1, None], "int64"),
         ([1, 2.5], "double"),
-        ([2.5, None, 1], "double"),
         ([float("nan"), 1], "double"),
         ([2**70], "int64"),
         ([True, None, False], "bool"),
         (["a", None], "string"),
         ([True, 1], None),
-        ([True, 1.5], None),
         ([1, "a"], None),
         ([1, [1]], None),
-        ([{"a": 1}], None),
         ([None, None], None),
     ]
     for values, kind in cases:
         assert types_of(*({"key": value} for value in values)).get("key") == kind
-
-
-def test_a_name_that_no_column_can_have_isnt_carried() -> None:
-    row = json.loads(r'{"\ud800": 1, "a\udfffb": 2, "": 3, "\ud83d\ude00": 4}')
-    assert types_of(row) == {RECORD: "large_binary", "": "int64", "\U0001f600": "int64"}
-
-
-def test_json_keys_named_as_our_working_columns_stay_in_the_record() -> None:
-    assert PREPARED in RESERVED
-    assert types_of(dict.fromkeys([*RESERVED, "kept"], 1)) == {RECORD: "large_binary", "kept": "int64"}
 
 
 def test_a_value_that_doesnt_fit_is_null() -> None:
@@ -111,12 +101,8 @@ def test_a_value_that_doesnt_fit_is_null() -> None:
         ([], pa.int64(), []),
     ]
     for values, kind, column in cases:
-        found = scalar_column(values, kind)
-        assert (found.type, found.to_pylist()) == (kind, column)
-
-
-def test_nan_is_a_float_like_any_other() -> None:
-    assert [math.isnan(value) for value in scalar_column([float("nan"), 1.0], pa.float64()).to_pylist()] == [True, False]
+        carried = scalar_column(values, kind)
+        assert (carried.type, carried.to_pylist()) == (kind, column)
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()) | st.lists(st.integers())
@@ -142,22 +128,19 @@ def test_parquet_columns_are_carried_as_they_are(tmp_path: Path) -> None:
 def test_files_with_different_columns_are_unified(tmp_path: Path) -> None:
     files = parquet_files(tmp_path, {"a": [1]}, {"b": ["x"], "a": pa.nulls(1)}, {"c": [True]})
     assert carried_columns(files, []) == pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.bool_())])
+    required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    files = parquet_files(tmp_path, pa.table({"a": [1]}, required), {"b": [1]})
+    assert carried_columns(files, []).field("a").nullable, "a column that a file requires may be missing in another"
 
 
 def test_columns_that_are_known_arent_read_again(tmp_path: Path) -> None:
-    known, opened, new = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": ["x"]}, {"c": [True]})
+    held, opened, new = parquet_files(tmp_path, {"a": [1]}, {"a": [1], "b": ["x"]}, {"c": [True]})
     schemas = {opened.path: pq.read_schema(opened.path), new.path: pq.read_schema(new.path)}
-    for file in (known, opened, new):
+    for file in (held, opened, new):
         Path(file.path).unlink()
-    schema = carried_columns([known, opened, new], [], schemas, pa.schema([("a", pa.int64()), ("old", pa.int8())]))
+    schema = carried_columns([held, opened, new], [], schemas, pa.schema([("a", pa.int64()), ("old", pa.int8())]))
     assert schema == pa.schema([("a", pa.int64()), ("old", pa.int8()), ("b", pa.string()), ("c", pa.bool_())])
     assert carried_columns([opened, new], [], schemas, pa.schema([("other", pa.int8())])).names == ["a", "b", "c"]
-
-
-def test_a_column_that_a_file_requires_may_be_missing_in_another(tmp_path: Path) -> None:
-    required = pa.schema([pa.field("a", pa.int64(), nullable=False)])
-    files = parquet_files(tmp_path, pa.table({"a": [1]}, required), {"b": [1]})
-    assert carried_columns(files, []).field("a").nullable
 
 
 def test_a_conflict_in_a_column_that_rows_are_read_from_names_the_files_that_have_it(tmp_path: Path) -> None:
@@ -180,20 +163,14 @@ def test_columns_of_two_types_are_carried_as_the_wider_or_as_text(tmp_path: Path
         (pa.string(), pa.large_string(), pa.string(), True),
         (pa.dictionary(pa.int32(), pa.string()), pa.string(), pa.string(), True),
         (pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string()), pa.string(), True),
-        (pa.string_view(), pa.large_string(), pa.string(), True),
         (pa.int8(), pa.int64(), pa.int64(), True),
-        (pa.float32(), pa.float64(), pa.float64(), True),
-        (pa.list_(pa.large_string()), pa.large_list(pa.string()), pa.list_(pa.string()), True),
         (_LIST, _LARGE, _LIST, True),
         (pa.int64(), pa.float64(), pa.float64(), False),
-        (pa.int64(), pa.string(), pa.string(), False),
         (pa.bool_(), pa.int64(), pa.string(), False),
-        (pa.binary(), pa.string(), pa.binary(), False),
         (_LIST, pa.string(), pa.string(), False),
         (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.string())]), pa.string(), False),
         (pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ns"), False),
         (pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.string(), False),
-        (pa.date32(), pa.timestamp("us"), pa.string(), False),
         (pa.decimal128(10, 2), pa.float64(), pa.float64(), False),
     ]
     for kind, other, carried, as_read in cases:
@@ -221,9 +198,7 @@ def test_a_value_of_another_type_is_text_or_what_it_was_or_null() -> None:
         ),
         (pa.array([1, 2**53 + 1, None, -4]), pa.float64(), [1.0, None, None, -4.0]),
         (pa.array([1, None]), pa.string(), ["1", None]),
-        (pa.array([True]), pa.string(), ["true"]),
         (pa.array([{"a": [1, 2]}, None]), pa.string(), ['{"a": [1, 2]}', None]),
-        (pa.array([["é"], []]), pa.string(), ['["é"]', "[]"]),
         (pa.array([2**58, 1], pa.timestamp("us")), pa.timestamp("ns"), [None, _EPOCH + datetime.timedelta(microseconds=1)]),
         (pa.array([b"\xff", b"a"]), pa.string(), ["b'\\xff'", "b'a'"]),
         (
@@ -245,9 +220,7 @@ def test_a_file_of_other_types_isnt_appended(tmp_path: Path) -> None:
         (pa.int64(), pa.string()),
         (pa.int64(), pa.float64()),
         (pa.timestamp("us"), pa.timestamp("ns")),
-        (pa.string(), pa.int64()),
         (pa.null(), pa.string()),
-        (_A, _AB),
         (pa.list_(_A), pa.list_(_AB)),
         (pa.list_(pa.null()), pa.list_(pa.int64())),
     ]
@@ -262,22 +235,10 @@ def test_a_file_of_other_types_isnt_appended(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("there", "appended"),
-    [(pa.int64(), pa.null()), (_AB, _A), (pa.list_(_AB), pa.list_(_A))],
-    ids=str,
-)
-def test_nulls_and_structs_that_lack_fields_are_appended(tmp_path: Path, there: pa.DataType, appended: pa.DataType) -> None:
-    files = parquet_files(tmp_path, pa.table({"x": pa.nulls(1, appended), "more": [1]}))
-    check_carried(pa.schema([("x", there), ("y", pa.string())]), files)
-    assert carried_columns(
-        parquet_files(tmp_path, {"x": pa.nulls(1, there)}, {"x": pa.nulls(1, appended)}), []
-    ) == pa.schema([("x", there)])
-
-
-@pytest.mark.parametrize(
-    ("there", "appended"),
-    [
+def test_nulls_narrower_types_and_other_ways_of_storing_are_appended(tmp_path: Path) -> None:
+    cases: list[tuple[pa.DataType, pa.DataType]] = [
+        (pa.int64(), pa.null()),
+        (pa.list_(_AB), pa.list_(_A)),
         (pa.string(), pa.large_string()),
         (pa.large_string(), pa.string()),
         (pa.string(), pa.dictionary(pa.int8(), pa.string())),
@@ -285,13 +246,11 @@ def test_nulls_and_structs_that_lack_fields_are_appended(tmp_path: Path, there: 
         (pa.int64(), pa.int8()),
         (pa.float64(), pa.int64()),
         (pa.list_(pa.string()), pa.large_list(pa.large_string())),
-    ],
-    ids=str,
-)
-def test_narrower_types_and_other_ways_of_storing_are_appended(
-    tmp_path: Path, there: pa.DataType, appended: pa.DataType
-) -> None:
-    check_carried(pa.schema([("x", there)]), parquet_files(tmp_path, {"x": pa.nulls(1, appended)}))
+    ]
+    for there, appended in cases:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        files = parquet_files(folder, pa.table({"x": pa.nulls(1, appended), "more": [1]}))
+        check_carried(pa.schema([("x", there), ("y", pa.string())]), files)
 
 
 def test_parquet_and_json_dont_mix(tmp_path: Path) -> None:
@@ -299,20 +258,16 @@ def test_parquet_and_json_dont_mix(tmp_path: Path) -> None:
         carried_columns([*parquet_files(tmp_path, {"a": [1]}), JSON_FILE], [])
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_a_name_that_a_file_has_twice_or_that_is_needed_meanwhile_is_refused(tmp_path: Path) -> None:
     files = parquet_files(tmp_path, pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]))
     with pytest.raises(SourceError, match=r"0\.parquet has more than one column 'a'"):
         carried_columns(files, [])
+    for name in RESERVED:
+        with pytest.raises(SourceError, match=rf"1\.parquet has a column '{name}'"):
+            carried_columns(parquet_files(tmp_path, {"a": [1]}, {name: [b"x"]}), [])
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED))
-def test_a_parquet_column_cant_take_the_place_of_a_working_column(tmp_path: Path, name: str) -> None:
-    files = parquet_files(tmp_path, {"a": [1]}, {name: [b"x"]})
-    with pytest.raises(SourceError, match=rf"1\.parquet has a column '{name}'"):
-        carried_columns(files, [])
-
-
-@pytest.mark.parametrize("kind", [pa.large_binary(), pa.binary(), pa.string()])
+@pytest.mark.parametrize("kind", [pa.large_binary(), pa.string()])
 def test_a_parquet_column_called_record_is_a_column_like_any_other(tmp_path: Path, kind: pa.DataType) -> None:
     files = parquet_files(tmp_path, pa.table({"reward": [1.0], RECORD: pa.array([b"{}"], kind)}))
     columns = Columns(carried_columns(files, []), ("score",), "second_")
@@ -325,21 +280,14 @@ def test_a_parquet_column_called_record_is_a_column_like_any_other(tmp_path: Pat
 
 
 def test_an_input_column_of_our_name_is_refused_unless_ours_have_a_prefix() -> None:
-    for name in ("row", "response_name", "reward", "scores", "status", "reason", "truncated", "Reward"):
+    columns = json_columns(prefix="judge_")
+    for name in ("row", "scores", "status", "Reward"):
         with pytest.raises(SourceError, match=rf"'{name}'.*--prefix=judge_ for judge_{name}"):
             json_columns().check(["id", name])
-        json_columns(prefix="judge_").check(["id", name])
-
-
-def test_a_prefixed_name_is_one_of_ours_then() -> None:
-    columns = json_columns(prefix="judge_")
-    assert columns.ours.names[0] == "judge_row"
+        columns.check(["id", name])
     assert columns.collision(["reward", "JUDGE_reward"]) == "JUDGE_reward"
     with pytest.raises(SourceError, match="for judge_reward"):
         columns.check(["judge_reward"])
-
-
-def test_a_name_that_only_looks_like_ours_is_let_pass() -> None:
     assert json_columns().collision(["rewards", "a.reward", "", "\ud800", "_row"]) is None
 
 
@@ -386,14 +334,10 @@ def test_a_part_holds_what_is_carried_and_what_came_of_it() -> None:
     ]  # fmt: skip
 
 
-def test_a_part_without_a_row_has_the_same_columns() -> None:
+def test_the_columns_of_a_part_are_the_same_without_a_row_and_survive_parquet(tmp_path: Path) -> None:
     columns = json_columns({"id": 1})
-    table = part_of(columns, {RECORD: [], "id": []})
-    assert (table.num_rows, table.schema) == (0, columns.schema)
-
-
-def test_the_columns_of_a_part_survive_parquet(tmp_path: Path) -> None:
-    columns = json_columns({"id": 1})
+    empty = part_of(columns, {RECORD: [], "id": []})
+    assert (empty.num_rows, empty.schema) == (0, columns.schema)
     score = Score.failed(Reason.NOT_FINITE, prompt_tokens=3)
     table = part_of(columns, {RECORD: [b"{}"], "id": [1]}, ("f:0", "final", "h", score))
     pq.write_table(table, tmp_path / "part.parquet")

