@@ -90,11 +90,6 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
     return {measure.name: interval(measure) for measure in measures(means)}
 
 
-def near_chance(low: float | None, high: float | None, chance: float | None) -> bool:
-    """Whether an interval includes what guessing gets; never without an interval or such a number."""
-    return chance is not None and low is not None and high is not None and low <= chance <= high
-
-
 def wilson(share: float, n: float) -> tuple[float, float]:
     """Wilson's score interval of a share of `n` items; of a mean of values from 0 to 1 it is at least as wide as needed."""
     if not n > 0 or math.isnan(share):

@@ -12,7 +12,6 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.results.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
-from pipelines.results.evaluation.item_matching import check_fit, unmatched_text, with_keys
+from pipelines.results.evaluation.item_matching import EvaluatedModel, check_fit, unmatched_text, with_keys
 from pipelines.results.evaluation.statistics.intervals import (
     DRAWS,
     mean_cells,
@@ -41,16 +40,6 @@ _SCHEMA = pa.schema(
         ("credits", pa.map_(pa.string(), pa.float64())),
     ]
 )
-
-
-class EvaluatedModel(NamedTuple):
-    """A model's name, which no other one has, its items and data files, and what kind of judge it is."""
-
-    name: str
-    items: pa.Table
-    files: Sequence[Mapping[str, Any]]
-    judged: bool
-    compared: bool
 
 
 @dataclass(frozen=True)
@@ -111,13 +100,13 @@ def compare_models(
 
     Raises `SettingsError` for models of other data.
     """
-    models = [model._replace(items=items) for model, items in zip(models, with_keys(models), strict=True)]
-    pairs = list(itertools.combinations(models, 2))
+    keyed = with_keys(models)
+    pairs = list(itertools.combinations(keyed, 2))
     for first, second in pairs:
         check_fit(f"{first.name} and {second.name} on {benchmark.name}", first, second)
     with connect() as connection:
         comparisons = [_compare(connection, benchmark, first, second, seed) for first, second in pairs]
-        _write_disagreements(connection, benchmark, models, disagreements)
+        _write_disagreements(connection, benchmark, keyed, disagreements)
     return [comparison for comparison in comparisons if comparison is not None]
 
 

@@ -15,8 +15,7 @@ from pipelines.results.evaluation.benchmarks import judgebench, llmbar
 from pipelines.results.evaluation.evaluate_corpus import evaluate
 from pipelines.results.evaluation.games import games
 from pipelines.results.evaluation.gate import compare
-from pipelines.results.evaluation.saved_results import read_results
-from pipelines.results.evaluation.statistics.margins import signed_margins
+from pipelines.results.evaluation.saved_results import read_evaluations
 from pipelines.results.evaluation.statistics.votes import VoteRules
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
@@ -106,9 +105,9 @@ def test_games_that_nobody_can_tell_have_no_grade() -> None:
 
 def test_the_margin_is_of_the_rewards_whoever_won_the_games() -> None:
     (graded,) = judgebench.BENCHMARK.grade([played(3.0, -1.0)])
-    assert signed_margins(graded) == [1.0]
+    assert list(graded.margins) == [1.0]
     (graded,) = llmbar.BENCHMARK.grade([played(3.0, -1.0, label=2)])
-    assert signed_margins(graded) == [-1.0]
+    assert list(graded.margins) == [-1.0]
 
 
 @pytest.mark.parametrize("family", ["genrm-boxed", "reward-anything"])
@@ -147,7 +146,7 @@ def test_a_corpus_of_a_judge_with_one_vote_has_figures_of_a_single_game(tmp_path
     )
     assert [difference.name for difference in both.paired[0].differences] == list(figures)
     assert both.paired[0].splits[0].first_ahead == 1
-    saved = read_results(str(tmp_path / "e"))
+    saved = read_evaluations(str(tmp_path / "e"))
     (comparison,) = compare(saved[1:], saved[:1])
     assert comparison.failures(10.0, 1.0) == [
         "m on judgebench: overall (single game) fell from 66.67% to 33.33%, by more than 10 points"

@@ -214,7 +214,7 @@ def test_every_point_is_drawn_and_languages_have_names(visit: Callable[..., Page
     assert page.locator(".languages th[data-language]").all_text_contents() == ["German (de)", "English (en)", "unclear"]
     for feature, points in (("characters", 90), ("other_language", 60)):
         page.locator(".correlations select").select_option(feature)
-        chart = "drawn.get(document.querySelector('[data-scatter]')).plot"
+        chart = "drawn.get(document.querySelector('.correlations .chart')).plot"
         assert page.evaluate(f"{chart}.data[0].length") == points
         assert page.evaluate(f"{chart}.series[1].idxs") == [0, points - 1]
 
@@ -224,8 +224,8 @@ def test_a_sampled_corpus_draws_its_curve(visit: Callable[..., Page], tmp_path: 
     folder = drawn_corpus(tmp_path / "s", [{"prompt": f"q{index}"} for index in range(3)], candidates, prompts())
     report(folder, "--out", tmp_path / "r.html")
     page = visit(tmp_path / "r.html")
-    assert page.locator("[data-chart='0-best'] canvas").count() == 1
-    assert page.locator("[data-chart='0-lengths'] canvas").count() == 1
+    assert page.locator("[aria-label='the mean best reward of n candidates'] canvas").count() == 1
+    assert page.locator("[aria-label='the lengths of candidates in tokens'] canvas").count() == 1
 
 
 def test_the_command_says_what_it_wrote(scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,13 +154,6 @@ def test_a_correlation_that_is_the_same_in_all_draws_has_no_interval() -> None:
     assert "no interval" in figure.method
 
 
-def test_near_chance_is_an_interval_that_includes_it() -> None:
-    assert intervals.near_chance(0.45, 0.55, 0.5)
-    assert not intervals.near_chance(0.51, 0.6, 0.5)
-    assert not intervals.near_chance(None, None, 0.5)
-    assert not intervals.near_chance(0.2, 0.9, None)
-
-
 def test_means_of_many_items_are_drawn_over_those_that_have_a_cell() -> None:
     random = np.random.default_rng(5)
     values = np.column_stack([random.normal(3, 2, 20_000), random.normal(-1, 1, 20_000), np.full(20_000, np.nan)])

@@ -8,18 +8,18 @@ import pytest
 
 from pipelines.results.evaluation.benchmark import GradedItem
 from pipelines.results.evaluation.benchmarks import benchmarks
-from pipelines.results.evaluation.statistics.margins import Margins, differences, signed_margins
+from pipelines.results.evaluation.statistics.margins import Margins, differences
 from tests.support.evaluation import item, sides
 
 
 def graded(margin: float) -> GradedItem:
-    return GradedItem((), "all", {"chosen": margin, "rejected": 0.0}, (float(margin > 0),))
+    return GradedItem((), "all", {"chosen": margin, "rejected": 0.0}, (float(margin > 0),), margins=[margin])
 
 
 def test_margins_are_those_of_right_against_wrong_responses() -> None:
     def margins(benchmark: str, *arguments: object, **fields: object) -> list[float]:
         (result,) = benchmarks()[benchmark].grade([item(*arguments, **fields)])  # type: ignore[arg-type]
-        return signed_margins(result)
+        return list(result.margins)
 
     assert margins("pairs", {"chosen": 3.0, "rejected": 1.0}) == [2.0]
     assert margins("pairs", sides([3.0, 0.0], [1.0])) == [2.0, -1.0]
@@ -80,7 +80,7 @@ def test_comparisons_of_one_item_dont_make_an_interval_narrower() -> None:
     for index in range(40):
         sign = 1.0 if index % 4 else -1.0
         single.add(graded(sign))
-        ninefold.add(GradedItem((), "all", sides([sign] * 3, [0.0] * 3), (1.0,)))
+        ninefold.add(GradedItem((), "all", sides([sign] * 3, [0.0] * 3), (1.0,), margins=[sign] * 9))
     first, second = (margins.report() for margins in (single, ninefold))
     assert first is not None
     assert second is not None

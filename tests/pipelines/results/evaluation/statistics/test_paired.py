@@ -17,7 +17,7 @@ from pipelines.data.formats import RowShape
 from pipelines.results.evaluation.benchmarks.reward_bench import _EXPECTED
 from pipelines.results.evaluation.gate import compare
 from pipelines.results.evaluation.results import Results
-from pipelines.results.evaluation.saved_results import read_results
+from pipelines.results.evaluation.saved_results import read_evaluations
 from pipelines.results.evaluation.statistics.paired import exact_p
 from tests.pipelines.results.evaluation.test_evaluate_corpus import preferences, run
 from tests.support.candidates import judged_corpus, scored_corpus
@@ -89,7 +89,7 @@ def test_a_tie_of_a_judge_is_half_a_credit_in_all_that_is_made_of_credits(tmp_pa
     assert (split.first_ahead, split.second_ahead, split.p) == (len(rows), 0, exact_p(len(rows), 0))
     lines = pq.read_table(tmp_path / "e" / "disagreements.parquet").to_pylist()
     assert [[credit for _, credit in line["credits"]] for line in lines] == [[0.5, 0.0]] * len(rows)
-    level, behind = read_results(str(tmp_path / "e"))
+    level, behind = read_evaluations(str(tmp_path / "e"))
     (comparison,) = compare([behind], [level])
     assert {(flip["before"], flip["now"]) for flip in comparison.flips} == {(0.5, 0.0)}
     assert len(comparison.flips) == len(rows)
