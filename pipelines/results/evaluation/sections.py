@@ -74,11 +74,13 @@ def paired_sections(
         (entry.name, *(figures.get(entry.name, "") for figures in readings), *_points(entry))
         for entry in comparison.differences
     ]
-    title, columns = f"{first} less {second} on {benchmark}", ["measure", "points", "95 % interval"]
+    columns: tuple[str, ...]
     if readings:
-        title, columns[1:1] = f"{second} on {benchmark}: by its card, and as published", ["ours", "as published"]
+        title = f"{second} on {benchmark}: by its card, and as published"
+        columns = ("measure", "ours", "as published", "points", "95 % interval")
         note = " ".join([*about, "Points are as published less ours, over the items that both graded."])
     else:
+        title, columns = f"{first} less {second} on {benchmark}", ("measure", "points", "95 % interval")
         note = f"Over the items that both graded, the same ones for both. {comparison.unmatched}".rstrip()
     splits = [
         (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
@@ -87,7 +89,7 @@ def paired_sections(
     overall = comparison.splits[0]
     differing = overall.first_ahead + overall.second_ahead
     return [
-        Section(title, tuple(columns), differences, [note]),
+        Section(title, columns, differences, [note]),
         Section(
             f"{first} (first) and {second} (second), item by item",
             ("items", "both graded", "first ahead", "second ahead", "p"),

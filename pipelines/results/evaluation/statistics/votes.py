@@ -131,15 +131,11 @@ class Votes:
             self._items[name] += 1
 
     def _first_is_right(self, item: Item) -> bool | None:
-        """Whether the benchmark gives an item more credit if its first response is ahead; None if it doesn't matter."""
+        """Whether the first response is the right one by the benchmark; None if it grades no right against a wrong one."""
         first, second = item.rewards
-        ahead, behind = self._credit(item, {first: 1.0, second: 0.0}), self._credit(item, {first: 0.0, second: 1.0})
-        return None if ahead == behind or math.isnan(ahead + behind) else ahead > behind
-
-    def _credit(self, item: Item, rewards: Mapping[str, float]) -> float:
-        """The first cell of an item with other rewards; NaN if the benchmark doesn't grade it alone."""
-        graded = next(iter(self._benchmark.grade([replace(item, rewards=rewards, games=None)])), None)
-        return math.nan if graded is None or graded.cells is None else graded.cells[0]
+        with_first_ahead = replace(item, rewards={first: 1.0, second: 0.0}, games=None)
+        margins = [margin for graded in self._benchmark.grade([with_first_ahead]) for margin in graded.margins]
+        return margins[0] > 0 if margins else None
 
     def report(self) -> VoteReport | None:
         """What the votes come to; None without an item all of whose votes could be read."""

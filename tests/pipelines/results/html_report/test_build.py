@@ -25,7 +25,7 @@ from pipelines.results.evaluation.statistics.margins import MarginBin, MarginRep
 from pipelines.results.evaluation.statistics.paired import CreditSplit, Difference, PairedComparison
 from pipelines.results.evaluation.statistics.votes import VoteReport, VoteShare
 from pipelines.results.html_report import build as html_report
-from pipelines.results.html_report.features import features, script_of
+from pipelines.results.html_report.features import features
 from pipelines.results.html_report.responses import Responses, opened
 from pipelines.results.html_report.sections.comparison import comparison
 from pipelines.results.html_report.sections.correlations import correlations, spearman
@@ -73,11 +73,15 @@ def corpus(folder: Path, rewards: list[float | None], texts: list[str] | None = 
 # --- Figures --------------------------------------------------------------------------------------------------------
 
 
+def outputs_of_explorer(folder: str, sample: int = 20_000) -> list[dict[str, Any]]:
+    with open_all(folder, sample=sample) as responses:
+        return list(explorer(read_all(responses))["outputs"])
+
+
 def test_what_each_cut_keeps_is_exact_whatever_is_sampled(tmp_path: Path) -> None:
     rng = random.Random(1)
     rewards = [None if index % 7 == 0 else rng.gauss(0, 3) for index in range(400)]
-    with open_all(corpus(tmp_path / "s", rewards), sample=100) as responses:
-        (output,) = explorer(read_all(responses))["outputs"]
+    (output,) = outputs_of_explorer(corpus(tmp_path / "s", rewards), sample=100)
     scored = [reward for reward in rewards if reward is not None]
     assert len(output["cuts"]) > 200
     for cut, kept, tokens in zip(output["cuts"], output["kept"], output["tokens"], strict=True):
@@ -85,24 +89,17 @@ def test_what_each_cut_keeps_is_exact_whatever_is_sampled(tmp_path: Path) -> Non
         assert tokens == 7 * kept  # each response has read 7
     assert output["kept"][0] == len(scored)
     assert output["kept"][-1] >= 1
-
-
-def test_a_cut_keeps_what_is_right_on_it(tmp_path: Path) -> None:
-    rewards: list[float | None] = [0.1 * (index % 5) for index in range(100)]
-    with open_all(corpus(tmp_path / "s", rewards)) as responses:
-        (output,) = explorer(read_all(responses))["outputs"]
+    (output,) = outputs_of_explorer(corpus(tmp_path / "t", [0.1 * (index % 5) for index in range(100)]))
     kept = dict(zip(output["cuts"], output["kept"], strict=True))
-    assert [kept[cut] for cut in ("0.0", "0.1", "0.2", "0.3", "0.4")] == [100, 80, 60, 40, 20]
+    assert [kept[cut] for cut in ("0.0", "0.1", "0.2", "0.3", "0.4")] == [100, 80, 60, 40, 20], "what is right on it"
 
 
 def test_the_mean_length_is_within_its_stated_error_of_the_truth(tmp_path: Path) -> None:
     rng = random.Random(2)
     texts = ["x" * rng.randint(1, 500) for _ in range(600)]
     rewards: list[float | None] = [rng.random() for _ in texts]
-    with open_all(corpus(tmp_path / "s", rewards, texts), sample=200) as responses:
-        sampled = explorer(read_all(responses))["outputs"][0]
-    with open_all(corpus(tmp_path / "t", rewards, texts)) as responses:
-        whole = explorer(read_all(responses))["outputs"][0]
+    folder = corpus(tmp_path / "s", rewards, texts)
+    (sampled,), (whole,) = outputs_of_explorer(folder, sample=200), outputs_of_explorer(folder)
     lowest = sampled["length_error"][0]
     assert whole["length"][0] == pytest.approx(sum(map(len, texts)) / len(texts), abs=0.05)
     assert whole["length_error"][0] == 0
@@ -145,14 +142,6 @@ def test_the_sample_is_the_same_in_every_run_and_another_with_another_seed(tmp_p
     assert sampled(0) != sampled(1)
 
 
-def test_a_histogram_of_one_value_lies_around_it(tmp_path: Path) -> None:
-    with open_all(corpus(tmp_path / "s", [4.0] * 60)) as responses:
-        (output,) = outputs(responses)
-    assert 3.4 < output["centres"][0] < output["centres"][-1] < 4.6
-    ((centre, count),) = [pair for pair in zip(output["centres"], output["counts"], strict=True) if pair[1]]
-    assert (centre, count) == (pytest.approx(4.0, abs=0.02), 60)
-
-
 def test_a_histogram_counts_every_response_once(tmp_path: Path) -> None:
     rewards: list[float | None] = [-1000.0, *(index / 100 for index in range(397)), None, 1000.0]
     with open_all(corpus(tmp_path / "s", rewards)) as responses:
@@ -161,6 +150,11 @@ def test_a_histogram_counts_every_response_once(tmp_path: Path) -> None:
     assert output["quantiles"][0] == -1000
     assert output["centres"][-1] < 100  # an outlier doesn't hide the rest
     assert max(output["counts"]) < 30
+    with open_all(corpus(tmp_path / "t", [4.0] * 60)) as responses:
+        (output,) = outputs(responses)
+    assert 3.4 < output["centres"][0] < output["centres"][-1] < 4.6
+    bars = [pair for pair in zip(output["centres"], output["counts"], strict=True) if pair[1]]
+    assert bars == [(pytest.approx(4.0, abs=0.02), 60)], "one value lies in the middle"
 
 
 def test_spearman_of_ties_and_of_what_is_all_alike() -> None:
@@ -234,16 +228,13 @@ def test_features() -> None:
         ("答案是七", {"script": "CJK", "other_script": 1}),
         ("3 + 4 = 7", {"script": "none", "other_script": 0}),
         ("sieben", {"script": "Latin", "other_script": 0}),
+        ("vLLM これはテストです", {"script": "Hiragana"}),  # of most letters
+        ("مرحبا", {"script": "Arabic"}),
     ]
     for text, counted in cases:
         measured = features((), text)._asdict()
         assert counted.items() <= measured.items()
         assert measured["characters"] == len(text)
-
-
-def test_the_script_is_of_most_letters() -> None:
-    assert script_of("vLLM これはテストです") == "Hiragana"
-    assert script_of("مرحبا") == "Arabic"
 
 
 def test_groups_are_over_all_responses(tmp_path: Path) -> None:
@@ -294,20 +285,14 @@ def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet:
         html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
 
 
-def test_a_nested_output_makes_groups_and_stays_an_output(tmp_path: Path) -> None:
-    folder = corpus(tmp_path / "s", [1.0, 2.0, 2.0])
-    with open_all(folder, "scores.reward", "status") as responses:
+def test_outputs_and_candidates_make_groups_too(tmp_path: Path) -> None:
+    with open_all(corpus(tmp_path / "s", [1.0, 2.0, 2.0]), "scores.reward", "status") as responses:
         scores, status = groups(responses, ["scores.reward", "status"])
         (output,) = outputs(responses)
     assert [(row["group"], row["responses"]) for row in scores["rows"]] == [("2.0", 2), ("1.0", 1)]
     assert [(row["group"], row["responses"]) for row in status["rows"]] == [("scored", 3)]
-    assert output["count"] == 3
-
-
-def test_candidates_make_groups_of_equal_texts(tmp_path: Path) -> None:
-    texts = [[("x", 1.0), ("y", 2.0), ("x", 3.0)]]
-    folder = drawn_corpus(tmp_path / "s", [{"prompt": "q"}], texts, prompts())
-    with open_all(folder, "candidate") as responses:
+    assert output["count"] == 3, "it stays an output"
+    with open_all(drawn(tmp_path / "d", ["x", "y", "x"], [1.0, 2.0, 3.0]), "candidate") as responses:
         (group,) = groups(responses, ["candidate"])
         assert sampling(responses)["distinct"] == 2  # type: ignore[index]
     assert [(row["group"], row["responses"]) for row in group["rows"]] == [("x", 2), ("y", 1)]
@@ -366,12 +351,8 @@ def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
     with open_all(folder) as responses:
         actual_labels = labels(responses)
     assert actual_labels is not None
-    assert (actual_labels["pairs"], actual_labels["agree"], actual_labels["disagree"], actual_labels["left_out"]) == (
-        3,
-        2,
-        1,
-        1,
-    )
+    counts = [actual_labels[name] for name in ("pairs", "agree", "disagree", "left_out")]
+    assert counts == [3, 2, 1, 1]
     html_report.build(settings(tmp_path / "r.html", folder))
     assert "of 3 pairs of chosen and rejected, 2 (66.7%)" in (tmp_path / "r.html").read_text()
 
@@ -393,26 +374,25 @@ def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path, work: dic
         assert facts.items() <= overview(responses, 2.0)["facts"].items()
 
 
+def compared(tmp_path: Path, first: str, second: str) -> tuple[dict[str, Any], str]:
+    """The comparison of two folders, and their page."""
+    with open_all(first) as ours, open_all(second) as theirs:
+        result = comparison(ours, theirs)
+    html_report.build(settings(tmp_path / "r.html", first, second))
+    return result, (tmp_path / "r.html").read_text()
+
+
 def test_two_folders_are_compared_over_the_responses_that_both_scored(tmp_path: Path) -> None:
-    rewards: list[float | None] = [float(index) for index in range(120)]
-    first, second = corpus(tmp_path / "a", rewards), corpus(tmp_path / "b", [None, *(-index / 2 for index in range(1, 120))])
-    with open_all(first) as item, open_all(second) as other:
-        result = comparison(item, other)
-    assert result["common"] == 119
-    assert result["rho"] == pytest.approx(-1)
-    assert result["same_files"]
+    first = corpus(tmp_path / "a", [float(index) for index in range(120)])
+    second = corpus(tmp_path / "b", [None, *(-index / 2 for index in range(1, 120))])
+    result, page = compared(tmp_path, first, second)
+    assert (result["common"], result["rho"], result["same_files"]) == (119, pytest.approx(-1), True)
     assert [side["count"] for side in result["sides"]] == [120, 119]
     assert result["sides"][0]["centres"] == result["sides"][1]["centres"]
-    html_report.build(settings(tmp_path / "r.html", first, second))
-    assert '<b id="rho">-1.000</b>' in (tmp_path / "r.html").read_text()
-
-
-def test_rows_with_other_prompts_are_not_the_same_responses(tmp_path: Path) -> None:
+    assert '<b id="rho">-1.000</b>' in page
     rows = [chat(f"another {index}", "answer", topic="a", id=index) for index in range(3)]
-    other = judged_corpus(tmp_path / "b", rows, [[1.0]] * 3, MESSAGES)
-    with open_all(corpus(tmp_path / "a", [1.0, 2.0, 3.0])) as item, open_all(other) as two:
-        result = comparison(item, two)
-    assert (result["common"], result["rho"]) == (0, None)
+    result, _ = compared(tmp_path, first, judged_corpus(tmp_path / "c", rows, [[1.0]] * 3, MESSAGES))
+    assert (result["common"], result["rho"]) == (0, None), "with other prompts they aren't the same responses"
 
 
 @pytest.mark.parametrize("appended", [False, True])
@@ -426,8 +406,8 @@ def test_responses_of_different_files_are_not_the_same_by_their_place(tmp_path: 
     other = replace(file, name="d", fingerprint="blake2b:1", extent=0, index=1) if appended else None
     files = (file, other) if other else (replace(file, fingerprint="blake2b:1"),)
     replace(manifest, files=files).write(second)
-    with open_all(first) as item, open_all(second) as two:
-        result = comparison(item, two)
+    with open_all(first) as ours, open_all(second) as theirs:
+        result = comparison(ours, theirs)
     assert (result["common"], result["same_files"]) == (3 * appended, False)
     assert ("assay diff" in (result["unmatched"] or "")) == (not appended)
 
@@ -441,21 +421,15 @@ def drawn(folder: Path, texts: list[str], rewards: list[float]) -> str:
 def test_what_a_policy_drew_is_the_same_only_if_its_text_is(tmp_path: Path) -> None:
     first = drawn(tmp_path / "a", ["one", "two", "three", "four"], [1.0, 2.0, 3.0, 4.0])
     second = drawn(tmp_path / "b", ["one", "another", "three", "four"], [3.0, -5.0, 2.0, 1.0])
-    with open_all(first) as item, open_all(second) as other:
-        result = comparison(item, other)
+    result, page = compared(tmp_path, first, second)
     assert sorted(zip(*result["points"], strict=True)) == [(1.0, 3.0), (3.0, 2.0), (4.0, 1.0)]
     assert (result["common"], result["rho"]) == (3, pytest.approx(-1))
-    html_report.build(settings(tmp_path / "r.html", first, second))
-    assert "only equal texts under the same name are compared" in (tmp_path / "r.html").read_text()
-
-
-def test_what_one_folder_drew_is_not_compared_with_what_another_holds(tmp_path: Path) -> None:
+    assert "only equal texts under the same name are compared" in page
     rows = [{"prompt": "q", "candidates": ["one", "two"]}]
     shape = RowShape("columns", own_columns=OwnColumns("prompt", "candidates"))
-    folders = drawn(tmp_path / "a", ["one", "two"], [1.0, 2.0]), judged_corpus(tmp_path / "b", rows, [[1.0, 2.0]], shape)
-    for first, second in (folders, folders[::-1]):
-        html_report.build(settings(tmp_path / "r.html", first, second))
-        page = (tmp_path / "r.html").read_text()
+    held = judged_corpus(tmp_path / "c", rows, [[1.0, 2.0]], shape)
+    for folders in ((first, held), (held, first)):
+        _, page = compared(tmp_path, *folders)
         assert "There is no rank correlation: a policy drew those of one folder" in page
         assert 'id="rho"' not in page
 
@@ -465,11 +439,9 @@ def test_rewards_that_compare_the_responses_of_a_row_have_no_rank_among_all(tmp_
     manifest = read_manifest(second)
     assert manifest is not None
     replace(manifest, columns=replace(manifest.columns, within_row=True)).write(second)
-    with open_all(first) as item, open_all(second) as other:
-        result = comparison(item, other)
+    result, page = compared(tmp_path, first, second)
     assert (result["common"], result["rho"], result["points"]) == (0, None, [[], []])
-    html_report.build(settings(tmp_path / "r.html", first, second))
-    assert "There is no rank correlation: the rewards here are of a judge that compares" in (tmp_path / "r.html").read_text()
+    assert "There is no rank correlation: the rewards here are of a judge that compares" in page
 
 
 # --- Folders of every kind ------------------------------------------------------------------------------------------
