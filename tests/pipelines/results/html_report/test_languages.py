@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.results.html_report import build as html_report
 from pipelines.results.html_report.languages import UNCLEAR, language_of
 from pipelines.results.html_report.sections.correlations import correlations
-from pipelines.settings.options import build
-from pipelines.settings.report_settings import ReportSettings
 from tests.pipelines.results.html_report.test_build import corpus, open_all, read_all
 
 # The first sentence of the Universal Declaration of Human Rights.
@@ -34,25 +31,16 @@ DECLARATION = {
 }
 
 
-def test_the_language_of_a_sentence() -> None:
+def test_the_language_of_a_sentence_or_that_it_is_unclear() -> None:
     for language, text in DECLARATION.items():
         assert language_of(text) == language
-
-
-NO_LANGUAGE = [
-    *("", "Yes.", "42", "7 + 5 = 12, 12 * 3 = 36, 36 - 1 = 35", "asdf qwer zxcv poiu lkjh mnbv yxcv"),
-    *("👍" * 8, "x" * 40, "\ud800" * 30),
-]
-
-
-def test_what_is_short_or_of_no_language_is_unclear() -> None:
-    for text in NO_LANGUAGE:
+    short_or_none = ("", "Yes.", "42", "7 + 5 = 12, 12 * 3 = 36, 36 - 1 = 35", "asdf qwer zxcv poiu lkjh mnbv yxcv")
+    for text in (*short_or_none, "👍" * 8, "x" * 40, "\ud800" * 30):
         assert language_of(text) == UNCLEAR
 
 
 def test_code_counts_for_no_language() -> None:
     code = "```python\n# the number of people who have been here before all of the others\nprint(count)\n```"
-    assert language_of(code) == UNCLEAR
     assert language_of(f"{code}\n" * 3) == UNCLEAR
     assert language_of(f"{code}\n{DECLARATION['de']}\n{code}") == "de"
     assert language_of(f"{DECLARATION['fr']}\n```\nwith no end, and all of this is code of the same kind as before") == "fr"
@@ -78,9 +66,8 @@ def test_responses_by_language_and_their_mean_rewards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("shift", "word"), [(4.0, "higher"), (0.0, None), (-4.0, "lower")])
 def test_another_language_that_is_rewarded_more_or_less_is_warned_of(tmp_path: Path, shift: float, word: str | None) -> None:
-    folder = languages_corpus(tmp_path / "s", 40, shift, short=500)
-    options = {"scored": (folder,), "output": str(tmp_path / "r.html")}
-    warnings = html_report.build(build(ReportSettings, options)).warnings
+    with open_all(languages_corpus(tmp_path / "s", 40, shift, short=500)) as responses:
+        warnings = correlations(read_all(responses))["warnings"]
     expected = f'Responses in other languages than "en" have {word} rewards than those in "en": in '
     assert [warning[: len(expected)] for warning in warnings] == ([expected] if word else [])
     assert all("% of pairs, over 40 of them and 1,460 others." in warning for warning in warnings)
