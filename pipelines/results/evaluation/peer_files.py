@@ -164,13 +164,9 @@ def _about(evaluation: Evaluation) -> dict[str, Any]:
     return {"model": evaluation.model, "model_type": kind, "chat_template": template}
 
 
-def _as_lists(rows: Iterable[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Rows as a list of values for each column."""
-    columns: dict[str, list[Any]] = defaultdict(list)
-    for row in rows:
-        for name, value in row.items():
-            columns[name].append(value)
-    return columns
+def _as_lists(rows: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Rows with the same fields as a list of values for each."""
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
 def _rmb(rows: _Rows, evaluation: Evaluation) -> _Files:

@@ -1,5 +1,6 @@
 """The result of an evaluation as data: what `results.json` holds, and the tables that are made of it."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -244,15 +245,17 @@ class Results(Sequence[Evaluation]):
 
     def document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The whole of `results.json`."""
-        return {"assay_results": VERSION, "settings": dict(settings), **RESULTS_DATA.dump_python(self, mode="json")}
+        return {"assay_results": VERSION, "settings": dict(settings), **results_data().dump_python(self, mode="json")}
 
     def markdown(self) -> str:
         """The tables as a document."""
         return "\n".join(section.markdown() for section in self.sections)
 
 
-RESULTS_DATA = TypeAdapter(Results)
-"""Turns results into the data of `results.json`, and such data into results."""
+@functools.cache
+def results_data() -> TypeAdapter[Results]:
+    """Turns results into the data of `results.json`, and such data into results."""
+    return TypeAdapter(Results)
 
 
 def _figure_section(evaluation: Evaluation) -> Section:

@@ -12,7 +12,7 @@ from pipelines.data import storage
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.output_folder import result_name
 from pipelines.results.evaluation.evaluate_corpus import RESULTS
-from pipelines.results.evaluation.results import RESULTS_DATA, VERSION, Evaluation, Results
+from pipelines.results.evaluation.results import VERSION, Evaluation, Results, results_data
 
 
 class SavedEvaluation(NamedTuple):
@@ -41,7 +41,7 @@ def read_results(folder: str) -> Results:
     try:
         if document["assay_results"] != VERSION:
             raise KeyError("assay_results")
-        return RESULTS_DATA.validate_python(document)
+        return results_data().validate_python(document)
     except (KeyError, TypeError, ValidationError) as error:
         what = error.errors()[0]["loc"] if isinstance(error, ValidationError) else repr(error)
         raise SourceError(

@@ -277,12 +277,12 @@ def test_groups_of_nested_fields(tmp_path: Path, parquet: bool) -> None:
 
 
 @pytest.mark.parametrize("parquet", [True, False])
-@pytest.mark.parametrize("name", ["meta", "meta.kind", "meta.weights", "meta.", "meta.topic.x", "meta.source"])
-def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet: bool, name: str) -> None:
+def test_a_nested_field_without_plain_values_is_refused(tmp_path: Path, parquet: bool) -> None:
     folder = nested_corpus(tmp_path / "s", parquet=parquet)
     there = "my.kind, meta.topic, meta.source.name" if parquet else "none; a field inside another is named with a dot"
-    with pytest.raises(SettingsError, match=f"--by {name}: there is no column of this name .* the input has {there}"):
-        html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
+    for name in ("meta", "meta.kind", "meta.weights", "meta.", "meta.topic.x", "meta.source"):
+        with pytest.raises(SettingsError, match=f"--by {name}: there is no column of this name .* the input has {there}"):
+            html_report.build(settings(tmp_path / "r.html", folder, by=(name,)))
 
 
 def test_outputs_and_candidates_make_groups_too(tmp_path: Path) -> None:
@@ -357,21 +357,19 @@ def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
     assert "of 3 pairs of chosen and rejected, 2 (66.7%)" in (tmp_path / "r.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("work", "facts"),
-    [
+def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path) -> None:
+    folder = corpus(tmp_path / "s", [1.0])
+    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
+    cases: list[tuple[dict[str, Any], dict[str, str]]] = [
         ({"seconds": 7200, "gpu_hours": 4.5, "engines": 2}, {"time": "2:00:00", "GPU-hours": "4.50", "cost": "9.00"}),
         ({"seconds": 60, "gpu_hours": 0.0}, {"time": "0:01:00", "cost": "0.00"}),
         ({"seconds": None, "why": "a session was killed"}, {"time": "unknown: a session was killed"}),
         ({}, {"cost": "unknown: the GPU-hours of the run aren't known"}),
-    ],
-)
-def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path, work: dict[str, Any], facts: dict[str, str]) -> None:
-    folder = corpus(tmp_path / "s", [1.0])
-    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
-    (tmp_path / "s" / "manifest.json").write_text(json.dumps({**manifest, "summary": {"work": work}}))
-    with open_all(folder) as responses:
-        assert facts.items() <= overview(responses, 2.0)["facts"].items()
+    ]
+    for work, facts in cases:
+        (tmp_path / "s" / "manifest.json").write_text(json.dumps({**manifest, "summary": {"work": work}}))
+        with open_all(folder) as responses:
+            assert facts.items() <= overview(responses, 2.0)["facts"].items()
 
 
 def compared(tmp_path: Path, first: str, second: str) -> tuple[dict[str, Any], str]:

@@ -17,16 +17,11 @@ DECLARATION = {
     "de": "Alle Menschen sind frei und gleich an Würde und Rechten geboren.",
     "fr": "Tous les êtres humains naissent libres et égaux en dignité et en droits.",
     "es": "Todos los seres humanos nacen libres e iguales en dignidad y derechos.",
-    "it": "Tutti gli esseri umani nascono liberi ed eguali in dignità e diritti.",
-    "pl": "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw.",
     "ru": "Все люди рождаются свободными и равными в своем достоинстве и правах.",
-    "uk": "Всі люди народжуються вільними і рівними у своїй гідності та правах.",
     "tr": "Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar.",
-    "vi": "Tất cả mọi người sinh ra đều được tự do và bình đẳng về nhân phẩm và quyền lợi.",
     "ar": "يولد جميع الناس أحرارًا متساوين في الكرامة والحقوق.",
     "hi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।",
     "ja": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。",
-    "ko": "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.",
     "zh": "人人生而自由,在尊严和权利上一律平等。",
 }
 

@@ -102,13 +102,12 @@ def test_their_formulas_give_our_numbers(tmp_path: Path) -> None:
     questions = {question["id"]: question for question in rows_of(columns)}
     assert len(questions) == len(rows_of(columns)), "the second question of one id isn't there"
     assert questions.keys() == {"0", "1", "2", "3", "4", "shared", "ref:0", "ref:1", "tied:0", "tied:1"}, "all with a grade"
-    texts = [("user", "p tied:0", "assistant", text) for text in ("right 0", "right 1", "wrong 0")]
     assert questions["tied:0"] == {
         "id": "tied:0",
         "subset": "Ties",
         "text": [
-            [{"role": asker, "content": prompt}, {"role": speaker, "content": text}]
-            for asker, prompt, speaker, text in texts
+            [{"role": "user", "content": "p tied:0"}, {"role": "assistant", "content": text}]
+            for text in ("right 0", "right 1", "wrong 0")
         ],
         "scores": [5.0, 4.0, 1.0],
         "results": 1.0,
