@@ -85,10 +85,10 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
     """Show how the results differ from the baseline. Raises `GateFailed` for what the settings don't let pass."""
     from pipelines.results.evaluation.evaluate_corpus import write_file
     from pipelines.results.evaluation.gate import compare, junit
-    from pipelines.results.evaluation.saved_results import read_results
+    from pipelines.results.evaluation.saved_results import read_evaluations
 
-    results = [evaluation for folder in folders for evaluation in read_results(folder)]
-    comparisons = compare(results, read_results(str(settings.against)))
+    results = [evaluation for folder in folders for evaluation in read_evaluations(folder)]
+    comparisons = compare(results, read_evaluations(str(settings.against)))
     tell(as_json, comparisons, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
     if junit_file is not None:
         place, name = os.path.split(junit_file)

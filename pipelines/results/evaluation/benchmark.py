@@ -5,6 +5,7 @@ chosen response won, half a credit for a tie, and so on. All of its measures are
 so that one definition gives the value, and, with the means of resampled items, its interval.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,13 +47,27 @@ class Item:
     content: int | None = None
     """A hash of prompts, responses and labels, but not of the id; None if it wasn't asked for, or texts aren't there."""
 
+    @property
+    def names(self) -> set[str]:
+        """The names of its responses, with a reward or without."""
+        return {*self.rewards, *self.missing}
+
+
+class Grade(NamedTuple):
+    """What grades an item: its cells, whether two rewards that they compare are equal, and the margins.
+
+    A margin is the reward of a right response less that of a wrong one; there is one for each two that the grade compares.
+    """
+
+    cells: tuple[float, ...]
+    tied: bool = False
+    margins: Sequence[float] = ()
+
 
 class GradedItem(NamedTuple):
-    """The grade of an item: its subset, and its cells, or `reason` if a reward that it needs is missing.
+    """The grade of an item: its subset and what `Grade` has, or without cells the `reason` why it has no grade.
 
-    `of_rows`: the input rows that it consists of. `tied`: whether two rewards that its grade compares are equal. `rewards`
-    by the responses' names. `margin`: the reward of the right response less that of the wrong one, where their names don't
-    tell which that is.
+    `of_rows`: the input rows that it consists of. `rewards` by the responses' names.
     """
 
     of_rows: tuple[Item, ...]
@@ -60,8 +75,8 @@ class GradedItem(NamedTuple):
     rewards: Mapping[str, float]
     cells: tuple[float, ...] | None
     tied: bool = False
+    margins: Sequence[float] = ()
     reason: str | None = None
-    margin: float | None = None
 
     @property
     def row(self) -> str:
@@ -118,6 +133,30 @@ class MeanCells:
         """The subsets whose names begin with `prefix`."""
         return [subset for subset in self.by_subset if subset.startswith(prefix)]
 
+    def subsets(self, known: Iterable[str] = ()) -> list[str]:
+        """The subsets that have graded items: those of `known` in its order, then all others by name."""
+        first = [subset for subset in known if subset in self.by_subset]
+        return [*first, *sorted(self.by_subset.keys() - {*first})]
+
+    @property
+    def named_subsets(self) -> list[str]:
+        """The subsets by name; none where rows don't name theirs, so that there is only `ALL`."""
+        return [] if self.by_subset.keys() == {ALL} else self.subsets()
+
+    def overall(self, name: str, cell: int, convention: str, chance: float | None = 0.5, is_share: bool = True) -> "Measure":
+        """The mean of a cell over all items."""
+        value = np.asarray(self.pooled(self.by_subset)[..., cell])
+        return Measure(name, value, self.items(self.by_subset), convention, chance, is_share)
+
+    def each(
+        self, subsets: Iterable[str], cell: int, convention: str, chance: float | None = 0.5, *, suffix: str = ""
+    ) -> list["Measure"]:
+        """The mean of a cell in each of some subsets, called as the subset with `suffix` behind."""
+        return [
+            Measure(f"{subset}{suffix}", self.by_subset[subset][..., cell], self.count(subset, cell), convention, chance)
+            for subset in subsets
+        ]
+
 
 class Measure(NamedTuple):
     """A figure of a benchmark: a value for each draw, over `n` items, by `convention`.
@@ -149,10 +188,10 @@ class Benchmark:
     source: str
     shapes: tuple[str, ...]
     fields: tuple[str, ...]
-    needs: tuple[str, ...]
     cells: tuple[str, ...]
     grade: Callable[[Iterable[Item]], Iterator[GradedItem]]
     measures: Callable[[MeanCells], list[Measure]]
+    needs: tuple[str, ...] = ()
     expected: Mapping[str, int] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     splits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -184,10 +223,7 @@ class Benchmark:
 
 
 class Labelled(NamedTuple):
-    """Two responses of which a label says which is right: by how much that one leads, in each game and by its reward.
-
-    A model that doesn't see responses together plays the same game in both orders, and is ahead by its rewards.
-    """
+    """Two responses of which a label says which is right: by how much that one leads in each game, and by its reward."""
 
     games: tuple[float, ...]
     margin: float
@@ -199,7 +235,10 @@ class Labelled(NamedTuple):
 
 
 def labelled(item: Item, right: str, wrong: str) -> Labelled:
-    """The games of the right against the wrong response. Raises `Ungraded` without a reward, or a winner."""
+    """The games of the right against the wrong response. Raises `Ungraded` without a reward, or a winner.
+
+    A model that doesn't see responses together plays the same game in both orders, and is ahead by its rewards.
+    """
     margin = reward(item, right) - reward(item, wrong)
     if item.games is None:
         return Labelled((margin, margin), margin)
@@ -209,29 +248,45 @@ def labelled(item: Item, right: str, wrong: str) -> Labelled:
     return Labelled(tuple(sign * lead for lead in item.games), margin)
 
 
+def subset_in(field_name: str) -> Callable[[Item], str]:
+    """The subset of an item by a field of its row; `ALL` where rows don't have it."""
+    return lambda item: str(item.fields.get(field_name) or ALL)
+
+
 def grade_each(
-    subset_of: Callable[[Item], str], cells_of: Callable[[Item], tuple[tuple[float, ...], bool]]
+    subset_of: Callable[[Item], str], grade_of: Callable[[Item], Grade]
 ) -> Callable[[Iterable[Item]], Iterator[GradedItem]]:
-    """A benchmark whose items stand alone: `cells_of` gives an item's cells and whether it is tied, or raises `Ungraded`."""
-    return grade_labelled(subset_of, lambda item: (*cells_of(item), None))
-
-
-def grade_labelled(
-    subset_of: Callable[[Item], str], cells_of: Callable[[Item], tuple[tuple[float, ...], bool, float | None]]
-) -> Callable[[Iterable[Item]], Iterator[GradedItem]]:
-    """The same where a label names the right response: `cells_of` gives the margin, too."""
+    """A benchmark whose items stand alone: `grade_of` grades an item, or raises `Ungraded`."""
 
     def grade(items: Iterable[Item]) -> Iterator[GradedItem]:
         for item in items:
-            subset = subset_of(item)
-            try:
-                cells, tied, margin = cells_of(item)
-            except Ungraded as ungraded:
-                yield GradedItem((item,), subset, item.rewards, None, reason=str(ungraded))
-            else:
-                yield GradedItem((item,), subset, item.rewards, cells, tied, margin=margin)
+            yield graded((item,), subset_of(item), item.rewards, functools.partial(grade_of, item))
 
     return grade
+
+
+def graded(rows: tuple[Item, ...], subset: str, rewards: Mapping[str, float], grade: Callable[[], Grade]) -> GradedItem:
+    """Rows as an item with the grade that `grade` gives, or with the reason why it raises `Ungraded`."""
+    try:
+        return GradedItem(rows, subset, rewards, *grade())
+    except Ungraded as ungraded:
+        return GradedItem(rows, subset, rewards, None, reason=str(ungraded))
+
+
+def margins_between(right: Iterable[float], wrong: Sequence[float]) -> list[float]:
+    """The margin of each right response's reward over each wrong one's."""
+    return [better - worse for better in right for worse in wrong]
+
+
+def grade_preference(lead: float, preference: float) -> Grade:
+    """Of two responses, the second of which leads by `lead`: people preferred it by `preference`, below 0 the first.
+
+    Its cell is 1 where the rewards prefer the same one, and NaN if people preferred neither. A tie is wrong.
+    """
+    if preference == 0:
+        return Grade((math.nan,))
+    margin = math.copysign(1, preference) * lead
+    return Grade((float(margin > 0),), margin == 0, [margin])
 
 
 def reward(item: Item, name: str) -> float:
@@ -258,21 +313,23 @@ def integer(value: Any) -> int | None:
 
 def rewards_of(item: Item, side: str) -> list[float]:
     """The rewards of `side`, or of `side[0]`, `side[1]`, ... Raises `Ungraded` if one is missing, or if there is none."""
-    names = {*item.rewards, *item.missing}
-    if side in names:
+    if side in item.names:
         return [reward(item, side)]
-    listed = [name for at in range(len(names)) if (name := f"{side}[{at}]") in names]
+    listed = [name for at in range(len(item.names)) if (name := f"{side}[{at}]") in item.names]
     if not listed:
         raise Ungraded(f"there is no response {side}")
     return [reward(item, name) for name in listed]
 
 
-def ranked_names(item: Item) -> list[str]:
-    """The names of ranked responses, `rank[0]` first; empty if it has none. Raises `Ungraded` if it ranks a single one."""
-    ranked = sorted((int(name[5:-1]), name) for name in {*item.rewards, *item.missing} if name.startswith("rank["))
+def ranked_rewards(item: Item) -> list[float]:
+    """The rewards of ranked responses, that of `rank[0]` first; empty if it has none.
+
+    Raises `Ungraded` if it ranks a single one, or one has no reward.
+    """
+    ranked = sorted((int(name[5:-1]), name) for name in item.names if name.startswith("rank["))
     if len(ranked) == 1:
         raise Ungraded("the row doesn't rank two responses or more")
-    return [name for _, name in ranked]
+    return [reward(item, name) for _, name in ranked]
 
 
 def only_reward_of(item: Item, side: str) -> float:
@@ -286,3 +343,13 @@ def only_reward_of(item: Item, side: str) -> float:
 def mean(values: Sequence[Array]) -> Array:
     """The unweighted mean of several measures."""
     return np.asarray(np.mean(np.stack(values), axis=0))
+
+
+def mean_of_all(
+    name: str, values: Mapping[str, Array], parts: Iterable[str], n: int, convention: str, *, chance: float | None = 0.5
+) -> list[Measure]:
+    """The mean of all `parts`; nothing without one of them, as a mean of fewer is another number under the same name."""
+    names = list(parts)
+    if not values.keys() >= {*names}:
+        return []
+    return [Measure(name, mean([values[part] for part in names]), n, convention, chance)]

@@ -31,29 +31,28 @@ from pipelines.data.storage import error_text
 from pipelines.data.storage.lease import check_held, lease
 from pipelines.folders.run_folder import output_folder
 from pipelines.folders.run_folder.manifest import Manifest
-from pipelines.folders.scored_corpus.scored_folder import open_scored
+from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, open_scored
 from pipelines.results.evaluation.benchmark import ALL, Benchmark, MeanCells, Measure
 from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.evaluation.games import with_games
 from pipelines.results.evaluation.grades import Grades, grade_items
+from pipelines.results.evaluation.item_matching import EvaluatedModel
 from pipelines.results.evaluation.latex import latex_tables
-from pipelines.results.evaluation.noise import NoiseReport
+from pipelines.results.evaluation.noise import NoiseReport, noise_of
 from pipelines.results.evaluation.peer_files import peer_files
-from pipelines.results.evaluation.peer_format import JudgedRun
-from pipelines.results.evaluation.published.figures import OurFigures, PublishedComparison, compare_published, known_file
+from pipelines.results.evaluation.published.figures import compare_published, known_file
 from pipelines.results.evaluation.published.presets import Preset
 from pipelines.results.evaluation.read_items import read_items
 from pipelines.results.evaluation.results import Evaluation, Figure, Results, SubsetCounts
 from pipelines.results.evaluation.statistics import intervals
 from pipelines.results.evaluation.statistics.intervals import Interval
 from pipelines.results.evaluation.statistics.paired import (
-    EvaluatedModel,
     PairedComparison,
     compare_models,
     disagreement_writer,
     item_credits,
 )
-from pipelines.results.evaluation.statistics.votes import Votes, vote_rules
+from pipelines.results.evaluation.statistics.votes import VoteReport, Votes, vote_rules
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
@@ -87,42 +86,25 @@ def evaluate(settings: EvaluateSettings) -> Results:
 def evaluate_into(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
     """Evaluate into a folder. `corpora` may score there first, and resume that; an evaluation takes seconds."""
     output_folder.check_free(output, settings.overwrite, EVALUATED)
-    with lease(output):
-        return _write(settings, output, corpora)
-
-
-def _write(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
     request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
-    output_folder.start(output, request, EVALUATED)
-    peers = storage.folder(output).sub(PEERS)
-    peers.delete_all()
-    with tempfile.TemporaryDirectory() as local:
-        scored = corpora()
-        results = _evaluate_all(settings, scored, Path(local))
+    with lease(output), tempfile.TemporaryDirectory() as place:
+        output_folder.start(output, request, EVALUATED)
+        storage.folder(output).sub(PEERS).delete_all()
+        results = _evaluate_all(settings, corpora(), Path(place))
         check_held()
-        for file in sorted(Path(local).iterdir()):
-            write_file(output, file.name, file.read_bytes())
-    # First: whatever becomes of the files for others, the figures are there.
-    _write_results(settings, output, results)
-    evaluations = [
-        _write_peer_files(corpus, evaluation, settings, peers.path, number)
-        for number, (corpus, evaluation) in enumerate(zip(scored, results, strict=True))
-    ]
-    if evaluations != [*results]:
-        results = replace(results, evaluations=evaluations)
-        _write_results(settings, output, results)
-    output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
+        document = json.dumps(results.document(settings.model_dump(mode="json")), indent=2)
+        Path(place, RESULTS).write_text(f"{document}\n")
+        Path(place, TABLE).write_text(results.markdown())
+        Path(place, TEX).write_text(latex_tables(results.evaluations))
+        for folder, path in ((output, place), (storage.folder(output).sub(PEERS).path, Path(place, PEERS))):
+            for file in sorted(file for file in Path(path).glob("*") if file.is_file()):
+                write_file(folder, file.name, file.read_bytes())
+        output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
     return results
 
 
-def _write_results(settings: EvaluateSettings, output: str, results: Results) -> None:
-    write_file(output, RESULTS, (json.dumps(results.document(settings.model_dump(mode="json")), indent=2) + "\n").encode())
-    write_file(output, TABLE, results.markdown().encode())
-    write_file(output, TEX, latex_tables(results.evaluations).encode())
-
-
 def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark], local: Path) -> Results:
-    """Evaluate each corpus, and models of one benchmark beside each other. The files of items are written to `local`."""
+    """Evaluate each corpus, and models of one benchmark beside each other. The files beside the results go to `local`."""
     paths = [local / f"items-{output_folder.result_name(number)}.parquet" for number in range(len(corpora))]
     evaluations = [_evaluate(corpus, settings, path) for corpus, path in zip(corpora, paths, strict=True)]
     return Results(evaluations, _paired(evaluations, paths, settings.resampling_seed, local / DISAGREEMENTS))
@@ -140,8 +122,7 @@ def _paired(
         name = f"{evaluation.label} (no. {number})" if several else evaluation.label
         cells = benchmarks()[evaluation.benchmark].cells
         table = pq.read_table(path, columns=["row", "subset", "reason", "content", *cells])
-        is_judge = evaluation.identity.get("judge") is not None
-        model = EvaluatedModel(name, table, evaluation.files, is_judge, evaluation.compared)
+        model = evaluation.with_items(table, name)
         if evaluation.preset is None:
             by_benchmark.setdefault(evaluation.benchmark, []).append(model)
         else:  # it was scored after the reading by the card
@@ -157,18 +138,6 @@ def _paired(
         ]
 
 
-def _write_peer_files(
-    scored: ScoredBenchmark, evaluation: Evaluation, settings: EvaluateSettings, folder: str, number: int
-) -> Evaluation:
-    """Write the result files of the benchmark's own code. The evaluation notes which of them can't be written, and why."""
-    corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
-    run = JudgedRun(evaluation.model, _is_judge(corpus.manifest), evaluation.subset_figures)
-    files = peer_files(benchmarks()[evaluation.benchmark], corpus, run)
-    for name, content in files.contents.items():
-        write_file(folder, f"{output_folder.result_name(number)}-{name}", content)
-    return evaluation if files.missing is None else replace(evaluation, notes=(*evaluation.notes, files.missing))
-
-
 def write_file(folder: str, name: str, content: bytes) -> None:
     """Write or replace a file. Raises `OutputError` if it can't be written."""
     try:
@@ -177,32 +146,53 @@ def write_file(folder: str, name: str, content: bytes) -> None:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> Evaluation:
-    folder = scored.folder
-    corpus = open_scored(folder, "evaluate", partial=settings.partial)
+class _Graded(NamedTuple):
+    """A scored corpus with the grades of its items."""
+
+    corpus: OpenedCorpus
+    benchmark: Benchmark
+    grades: Grades
+    votes: VoteReport | None
+    noise: NoiseReport | None
+
+
+def _grade(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> _Graded:
+    """Grade the items of a corpus, and write them to a file. Raises `SourceError` if it lacks subsets of its benchmark."""
+    corpus = open_scored(scored.folder, "evaluate", partial=settings.partial)
     manifest, listing = corpus.manifest, [part for part, _ in corpus.entries]
-    benchmark = _benchmark_of(scored, manifest)
+    shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
+    benchmark = choose_benchmark(scored.folder, shape, carried, scored.benchmark)
     items = read_items(corpus.responses, listing, manifest.columns, benchmark.fields, with_content=True)
     rows = with_games(items, manifest.identity)
     votes = Votes(rules, benchmark) if (rules := vote_rules(manifest.identity)) is not None else None
-    noise = NoiseReport.of(_work(manifest))
+    noise = noise_of(_work(manifest))
     grades = grade_items(benchmark, rows if votes is None else votes.watch(rows), items_file, noise)
     if not settings.partial:
-        _check_subsets(folder, benchmark, grades)
+        _check_subsets(scored.folder, benchmark, grades)
+    return _Graded(corpus, benchmark, grades, None if votes is None else votes.report(), noise)
+
+
+def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: Path) -> Evaluation:
+    """Evaluate a corpus. With an output folder, the files of the benchmark's own code are written beside the items, too."""
+    corpus, benchmark, grades, votes, noise = _grade(scored, settings, items_file)
+    manifest = corpus.manifest
+    figures = _figures(benchmark, grades, manifest, settings.resampling_seed)
     evaluation = Evaluation(
-        benchmark.name,
-        benchmark.title,
-        benchmark.source,
-        str(manifest.identity["model"]),
-        manifest.identity,
-        manifest.made_with,
-        [_data_file(benchmark, file) for file in manifest.files],
-        _figures(benchmark, grades, manifest, settings.resampling_seed),
-        _subset_counts(benchmark, grades, _is_judge(manifest)),
-        _work(manifest),
-        benchmark.split_of(grades.items),
+        benchmark=benchmark.name,
+        title=benchmark.title,
+        source=benchmark.source,
+        model=str(manifest.identity["model"]),
+        identity=manifest.identity,
+        versions=manifest.made_with,
+        files=[_data_file(benchmark, file) for file in manifest.files],
+        figures=figures,
+        subsets=_subset_counts(benchmark, grades, figures, judged=_is_judge(manifest)),
+        coverage=grades.graded(grades.items) / grades.items.total() if grades.items else 0.0,
+        tie_rate=grades.tied.total() / max(1, grades.graded(grades.items)),
+        work=_work(manifest),
+        split=benchmark.split_of(grades.items),
         margins=grades.margins.report(),
-        votes=votes.report() if votes is not None else None,
+        votes=votes,
         compared=manifest.columns.within_row,
         preset=scored.preset,
         repeated=grades.repeated,
@@ -210,7 +200,16 @@ def _evaluate(scored: ScoredBenchmark, settings: EvaluateSettings, items_file: P
         notes=tuple(note for note in (benchmark.count_note(grades.items), grades.repeats_note) if note),
         kept=corpus.kept.about if corpus.kept else None,
     )
-    return evaluation if evaluation.is_made_up else replace(evaluation, published=_compare_with_published(evaluation))
+    if not evaluation.is_made_up:
+        evaluation = replace(evaluation, published=compare_published(evaluation))
+    if settings.output is None:
+        return evaluation
+    files = peer_files(benchmark, corpus, evaluation)
+    folder = items_file.with_name(PEERS)
+    folder.mkdir(exist_ok=True)
+    for name, content in files.contents.items():
+        folder.joinpath(f"{items_file.stem.removeprefix('items-')}-{name}").write_bytes(content)
+    return evaluation if files.missing is None else replace(evaluation, notes=(*evaluation.notes, files.missing))
 
 
 def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
@@ -221,19 +220,7 @@ def check_complete(scored: ScoredBenchmark, settings: EvaluateSettings) -> None:
     if settings.partial:
         return
     with tempfile.TemporaryDirectory() as place:
-        _evaluate(scored, settings, Path(place, "items.parquet"))
-
-
-def _benchmark_of(scored: ScoredBenchmark, manifest: Manifest) -> Benchmark:
-    shape, carried = str(manifest.identity.get("shape")), manifest.columns.carried.names
-    return choose_benchmark(scored.folder, shape, carried, scored.benchmark)
-
-
-def _compare_with_published(evaluation: Evaluation) -> list[PublishedComparison]:
-    values = {figure.name: figure.value for figure in evaluation.figures}
-    return compare_published(
-        OurFigures(evaluation.benchmark, evaluation.split, evaluation.identity, evaluation.coverage, values)
-    )
+        _grade(scored, settings, Path(place, "items.parquet"))
 
 
 def choose_benchmark(
@@ -290,7 +277,7 @@ def _figures(benchmark: Benchmark, grades: Grades, manifest: Manifest, seed: int
 def _figure(measure: Measure, bounds: Interval) -> Figure:
     numbers = (float(measure.value), bounds.low, bounds.high)
     value, low, high = (None if math.isnan(number) else number for number in numbers)
-    near = intervals.near_chance(low, high, measure.chance)
+    chance = measure.chance
     return Figure(
         measure.name,
         value,
@@ -298,10 +285,10 @@ def _figure(measure: Measure, bounds: Interval) -> Figure:
         high,
         measure.n,
         measure.convention,
-        near,
-        measure.chance,
-        measure.is_share,
-        bounds.method,
+        near_chance=chance is not None and low is not None and high is not None and low <= chance <= high,
+        chance=chance,
+        is_share=measure.is_share,
+        method=bounds.method,
     )
 
 
@@ -312,20 +299,30 @@ def _work(manifest: Manifest) -> dict[str, Any]:
     return {**summary.get("work", {}), **tokens}
 
 
-def _subset_counts(benchmark: Benchmark, grades: Grades, judged: bool) -> Mapping[str, SubsetCounts]:
+def _subset_counts(
+    benchmark: Benchmark, grades: Grades, figures: Sequence[Figure], *, judged: bool
+) -> Mapping[str, SubsetCounts]:
     item_credit = item_credits(benchmark, grades.cells, judged=judged) if grades.cells else {}
     correct = {subset: float(np.nansum(of_items)) for subset, of_items in item_credit.items() if np.isfinite(of_items).any()}
-    return {
-        subset: SubsetCounts(
-            count,
-            benchmark.expected.get(subset),
-            grades.graded([subset]),
-            grades.tied[subset],
-            dict(grades.reasons.get(subset, {})),
-            correct.get(subset),
+    by_name = {figure.name: figure for figure in figures}
+    if len(grades.items) == 1:
+        by_name = dict.fromkeys(grades.items, figures[0]) if figures else {}
+    counts = {}
+    for subset, count in sorted(grades.items.items()):
+        figure, reasons, graded = by_name.get(subset), grades.reasons.get(subset, Counter()), grades.graded([subset])
+        counts[subset] = SubsetCounts(
+            items=count,
+            expected=benchmark.expected.get(subset),
+            graded=graded,
+            tied=grades.tied[subset],
+            reasons=dict(reasons),
+            rejected=sum(n for reason, n in reasons.items() if reason.startswith("rejected")),
+            failed=sum(n for reason, n in reasons.items() if reason.startswith("failed")),
+            coverage=graded / count,
+            correct=correct.get(subset),
+            **{name: getattr(figure, name, None) for name in ("value", "low", "high", "convention")},
         )
-        for subset, count in sorted(grades.items.items())
-    }
+    return counts
 
 
 def _data_file(benchmark: Benchmark, file: InputFile) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from actors.contracts.showings import Shows
 from pipelines.results.evaluation.benchmark import Item
 from pipelines.results.evaluation.statistics.votes import VoteRules, judge_rules
@@ -43,10 +45,9 @@ def games(rules: VoteRules, item: Item) -> tuple[float, ...]:
     places = _places(rules, len(leads))
     if {0, len(leads)} & places:  # no vote of one game may have been read
         return ()
-    by_outcome = {
-        (_sign(ahead), _sign(behind)): (ahead, behind) for ahead, behind in (_split(leads, at) for at in sorted(places))
-    }
-    return next(iter(by_outcome.values())) if len(by_outcome) == 1 else ()
+    games_at = {at: (_mean(leads[:at]), _mean(leads[at:])) for at in places}
+    outcomes = {tuple(np.sign(game).tolist()) for game in games_at.values()}
+    return games_at[max(places)] if len(outcomes) == 1 else ()
 
 
 def _places(rules: VoteRules, count: int) -> set[int]:
@@ -69,15 +70,7 @@ def _places(rules: VoteRules, count: int) -> set[int]:
     return places
 
 
-def _split(leads: Sequence[float], at: int) -> tuple[float, float]:
-    return _mean(leads[:at]), _mean(leads[at:])
-
-
 def _mean(leads: Sequence[float]) -> float:
     """Their mean; 0 for what is 0 but for rounding."""
     mean = sum(leads) / len(leads)
     return mean if abs(mean) > _CLOSE else 0.0
-
-
-def _sign(lead: float) -> int:
-    return (lead > 0) - (lead < 0)

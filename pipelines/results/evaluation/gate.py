@@ -18,6 +18,7 @@ from pipelines.folders.scored_corpus.databases import connect
 from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.evaluation.grades import item_schema
 from pipelines.results.evaluation.item_matching import check_fit, unmatched_text, with_keys
+from pipelines.results.evaluation.results import Evaluation, Figure
 from pipelines.results.evaluation.saved_results import SavedEvaluation
 from pipelines.results.evaluation.statistics.paired import credits_table
 
@@ -44,9 +45,6 @@ class Change:
         if 100 * (self.before - self.now) <= max_drop + 1e-9:  # 0.91 - 0.90 is a little more than 0.01
             return None
         return f"{self.name} fell from {self.before:.2%} to {self.now:.2%}, by more than {max_drop:g} points"
-
-
-_NO_HEADLINE = Change("the headline", None, None)
 
 
 @dataclass(frozen=True)
@@ -108,63 +106,68 @@ def compare(now: Sequence[SavedEvaluation], baseline: Sequence[SavedEvaluation])
     """
     for saved in (*now, *baseline):
         _check_cells(saved)
-    names = {evaluation.benchmark for evaluation in now}
-    compared = [_compare(evaluation, _counterpart(evaluation, baseline)) for evaluation in now]
-    return compared + [_gone(before) for before in baseline if before.benchmark not in names]
+    names = {saved.evaluation.benchmark for saved in now}
+    compared = [_compare(saved, _counterpart(saved.evaluation, baseline)) for saved in now]
+    return compared + [_gone(saved.evaluation) for saved in baseline if saved.evaluation.benchmark not in names]
 
 
 def _check_cells(saved: SavedEvaluation) -> None:
-    benchmark = benchmarks().get(saved.benchmark)
+    evaluation = saved.evaluation
+    benchmark = benchmarks().get(evaluation.benchmark)
     if benchmark is None or not {*saved.items.column_names} >= {*item_schema(benchmark).names}:
         raise SourceError(
-            f"the items of {saved.model} on {saved.benchmark} were graded by another version of Assay; evaluate the scored "
-            "corpus again"
+            f"the items of {evaluation.label} on {evaluation.benchmark} were graded by another version of Assay; evaluate "
+            "the scored corpus again"
         )
 
 
-def _gone(before: SavedEvaluation) -> BaselineComparison:
+def _gone(before: Evaluation) -> BaselineComparison:
     """What is in the baseline alone. All of its items are gone, which isn't a flip of any."""
-    changes = [Change(figure["name"], figure["value"], None) for figure in before.figures]
-    model = before.model
-    return BaselineComparison(before.benchmark, model, model, changes or [_NO_HEADLINE], before.is_made_up, is_gone=True)
+    model, changes = before.label, _changes(before.figures, ())
+    return BaselineComparison(before.benchmark, model, model, changes, before.is_made_up, is_gone=True)
 
 
-def _counterpart(evaluation: SavedEvaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
-    same_benchmark = [other for other in baseline if other.benchmark == evaluation.benchmark]
-    same_model = [other for other in same_benchmark if other.model == evaluation.model]
+def _counterpart(evaluation: Evaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
+    same_benchmark = [saved for saved in baseline if saved.evaluation.benchmark == evaluation.benchmark]
+    same_model = [saved for saved in same_benchmark if saved.evaluation.label == evaluation.label]
     candidates = same_model or same_benchmark
     if len(candidates) != 1:
         raise SettingsError(
-            f"--against has {len(candidates)} results of {evaluation.benchmark}, and {evaluation.model} is compared with one"
+            f"--against has {len(candidates)} results of {evaluation.benchmark}, and {evaluation.label} is compared with one"
         )
     return candidates[0]
 
 
-def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineComparison:
-    earlier, later = ({figure["name"]: figure["value"] for figure in saved.figures} for saved in (before, now))
+def _changes(before: Sequence[Figure], now: Sequence[Figure]) -> list[Change]:
+    """The figures of either, the baseline's headline first; a change of nothing if neither has any."""
+    earlier, later = ({figure.name: figure.value for figure in figures} for figures in (before, now))
     changes = [Change(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
-    benchmark = benchmarks()[now.benchmark]
-    before, now = (replace(side, items=items) for side, items in zip((before, now), with_keys([before, now]), strict=True))
-    check_fit(f"--against and the results of {now.benchmark}", before, now)
+    return changes or [Change("the headline", None, None)]
+
+
+def _compare(now: SavedEvaluation, before: SavedEvaluation) -> BaselineComparison:
+    later, earlier = now.evaluation, before.evaluation
+    benchmark = benchmarks()[later.benchmark]
+    sides = with_keys([earlier.with_items(before.items), later.with_items(now.items)])
+    check_fit(f"--against and the results of {later.benchmark}", *sides)
     with connect() as connection:
-        connection.register("now_items", now.items)
-        connection.register("before_items", before.items)
-        connection.register("now_credits", credits_table(benchmark, now.items, judged=now.judged))
-        connection.register("before_credits", credits_table(benchmark, before.items, judged=before.judged))
+        for name, side in zip(("before", "now"), sides, strict=True):
+            connection.register(f"{name}_items", side.items)
+            connection.register(f"{name}_credits", credits_table(benchmark, side.items, judged=side.judged))
         ((coverage,),) = connection.execute(
             """select avg((n.row is not null and n.reason is null)::int)
             from now_items n full join before_items b using (key)"""
         ).fetchall()
         return BaselineComparison(
-            now.benchmark,
-            now.model,
-            before.model,
-            changes or [_NO_HEADLINE],
-            now.is_made_up or before.is_made_up,
+            later.benchmark,
+            later.label,
+            earlier.label,
+            _changes(earlier.figures, later.figures),
+            later.is_made_up or earlier.is_made_up,
             coverage,
             _flips(connection),
-            unmatched_text({"the baseline": before, "now": now}),
-            _drift(connection) if now.model == before.model else None,
+            unmatched_text(dict(zip(("the baseline", "now"), sides, strict=True))),
+            _drift(connection) if later.label == earlier.label else None,
         )
 
 

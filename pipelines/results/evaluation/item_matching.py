@@ -8,7 +8,7 @@ tells, in a file that both have. Of the two ways the one is taken by which more 
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,27 +20,29 @@ _LEAST_SHARE = 0.5
 """Of the items of the smaller evaluation; where fewer meet, the two are of other data."""
 
 
-class Evaluated(Protocol):
-    """Items as `items.parquet` has them, in its order, and the data files that they are of, as `results.json` has them."""
+class EvaluatedModel(NamedTuple):
+    """A model's name, its items as `items.parquet` has them, their data files, and what kind of judge it is."""
 
-    @property
-    def items(self) -> pa.Table: ...
-    @property
-    def files(self) -> Sequence[Mapping[str, Any]]: ...
+    name: str
+    items: pa.Table
+    files: Sequence[Mapping[str, Any]]
+    judged: bool
+    compared: bool
 
 
-def with_keys(sides: Sequence[Evaluated]) -> list[pa.Table]:
-    """The items of each side with a `key`, which is equal for the same item; null where nothing tells which one it is.
+def with_keys(models: Sequence[EvaluatedModel]) -> list[EvaluatedModel]:
+    """The models with a `key` of their items, which is equal for the same item; null where nothing tells which one it is.
 
-    Of equal items the first of one side is the first of the other, and so on: with three here and two there, two meet.
+    Of equal items the first of one model is the first of the other, and so on: with three here and two there, two meet.
     """
-    ways = ([side.items.column("content") for side in sides], [_places(side) for side in sides])
-    keyed = [[_numbered(side.items, marks) for side, marks in zip(sides, way, strict=True)] for way in ways]
-    return max(keyed, key=lambda tables: sum(itertools.starmap(_count_met, itertools.combinations(tables, 2))))
+    ways = ([model.items.column("content") for model in models], [_places(model) for model in models])
+    keyed = [[_numbered(model.items, marks) for model, marks in zip(models, way, strict=True)] for way in ways]
+    items = max(keyed, key=lambda tables: sum(itertools.starmap(_count_met, itertools.combinations(tables, 2))))
+    return [model._replace(items=table) for model, table in zip(models, items, strict=True)]
 
 
-def check_fit(which: str, first: Evaluated, second: Evaluated) -> None:
-    """Raise `SettingsError` if two sides with keys, called `which`, have so few common items that they are of other data."""
+def check_fit(which: str, first: EvaluatedModel, second: EvaluatedModel) -> None:
+    """Raise `SettingsError` if two models, called `which`, have so few common items that they are of other data."""
     fewer = min(len(first.items), len(second.items))
     if (met := _count_met(first.items, second.items)) < max(1, _LEAST_SHARE * fewer):
         raise SettingsError(
@@ -49,8 +51,8 @@ def check_fit(which: str, first: Evaluated, second: Evaluated) -> None:
         )
 
 
-def unmatched_text(sides: Mapping[str, Evaluated]) -> str:
-    """A sentence on the items that each of two sides, by their names, has alone, and in which files; empty if none does."""
+def unmatched_text(sides: Mapping[str, EvaluatedModel]) -> str:
+    """A sentence on the items that each of two models, by their names, has alone, and in which files; empty if none does."""
     met = _count_met(*(side.items for side in sides.values()))
     alone = {name: len(side.items) - met for name, side in sides.items()}
     texts = [f"{count:,} of {name}, in {_files_text(sides[name])}" for name, count in alone.items() if count]
@@ -61,12 +63,12 @@ def _count_met(first: pa.Table, second: pa.Table) -> int:
     return int(pc.sum(pc.is_in(first["key"], value_set=second["key"].drop_null())).as_py() or 0)
 
 
-def _files_text(side: Evaluated) -> str:
+def _files_text(side: EvaluatedModel) -> str:
     names = ", ".join(str(file["name"]) for file in side.files)
     return names if side.items["content"].null_count == 0 else f"{names} (scored with `text: false`: known by place alone)"
 
 
-def _places(side: Evaluated) -> pa.ChunkedArray:
+def _places(side: EvaluatedModel) -> pa.ChunkedArray:
     """The rows of the items, with what their files are in place of the files' names."""
     places = side.items["row"]
     for file in side.files:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from pipelines.results.evaluation.benchmark import GradedItem
 from pipelines.results.evaluation.statistics.margins import differences
@@ -20,23 +20,10 @@ class NoiseReport:
     largest: float
     """By which the two rewards of a response differ that was asked twice, of `responses` that were."""
     responses: int
+    difference: float
     compared: int = 0
     items: int = 0
     names: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, work: Mapping[str, Any]) -> Self | None:
-        """For a run's work, as its summary has it; None if it measured none: of a judge's texts, or at an endpoint."""
-        return cls(**work["noise"]) if work.get("noise") else None
-
-    @property
-    def difference(self) -> float:
-        """By how much other batches may move the difference of two rewards: twice as both may move, and twice that.
-
-        The largest of a few is smaller than that of all: of 700 responses, 22 of which are asked twice, twice the largest
-        holds 98 % of the differences that moved between two runs, and four times the largest 99.8 %.
-        """
-        return 4 * self.largest
 
     def add(self, item: GradedItem) -> None:
         """Take in an item."""
@@ -57,3 +44,14 @@ class NoiseReport:
             f"{count} decided by {self.difference:.1g} or less, the noise of batching in this run ({self.responses:,} "
             f"responses were asked twice, and their rewards differ by up to {self.largest:.1g}){named}"
         )
+
+
+def noise_of(work: Mapping[str, Any]) -> NoiseReport | None:
+    """For a run's work, as its summary has it; None if it measured no noise: of a judge's texts, or at an endpoint.
+
+    Other batches may move the difference of two rewards by twice the largest that was seen, as both may move, and by twice
+    that, as the largest of a few is smaller than that of all: of 700 responses, 22 of which are asked twice, twice the
+    largest holds 98 % of the differences that moved between two runs, and four times the largest 99.8 %.
+    """
+    noise = work.get("noise")
+    return NoiseReport(**noise, difference=4 * noise["largest"]) if noise else None

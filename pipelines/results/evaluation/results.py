@@ -1,36 +1,24 @@
-"""The result of an evaluation: one document, `results.json`, and the same as a Markdown table."""
+"""The result of an evaluation as data: what `results.json` holds, and the tables that are made of it."""
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, overload
 
+import pyarrow as pa
+from pydantic import TypeAdapter
+
+from pipelines.results.evaluation.item_matching import EvaluatedModel
 from pipelines.results.evaluation.noise import NoiseReport
-from pipelines.results.evaluation.published.figures import PublishedComparison
 from pipelines.results.evaluation.published.presets import Preset
-from pipelines.results.evaluation.sections import (
-    Section,
-    TwoReadings,
-    margin_section,
-    paired_sections,
-    reading_sections,
-    vote_section,
-)
+from pipelines.results.evaluation.sections import Section, margin_section, paired_sections, vote_section
 from pipelines.results.evaluation.statistics.margins import MarginReport
 from pipelines.results.evaluation.statistics.paired import PairedComparison
 from pipelines.results.evaluation.statistics.votes import VoteReport
 
 VERSION = 1
 """Of the form of `results.json`."""
-_OUTCOMES = ("rejected", "failed")
 MADE_UP = "These rewards are made up: --engine fake is for trying a pipeline out, and says nothing of the model."
-
-
-AS_PUBLISHED = ", as published"
-
-
-def label_of(model: str, as_published: bool) -> str:
-    """A model's name in tables, and whether it was run as authors did and not as its card says."""
-    return f"{model}{AS_PUBLISHED}" if as_published else model
 
 
 @dataclass(frozen=True)
@@ -71,7 +59,9 @@ class Figure:
 class SubsetCounts:
     """Items of a subset: how many there are and should be, were graded and tied, and why the others weren't graded.
 
-    `correct`: the sum of the graded items' credits in the headline, each from 0 to 1; None if it counts none of them.
+    `rejected` and `failed` count those without a grade since a response was. `correct`: the sum of the graded items' credits
+    in the headline, each from 0 to 1; None if it counts none of them. `value`, `low`, `high` and `convention` are those of
+    the subset's figure, or of the headline if there is no other subset; None if it has no figure.
     """
 
     items: int
@@ -79,12 +69,52 @@ class SubsetCounts:
     graded: int
     tied: int
     reasons: Mapping[str, int]
+    rejected: int
+    failed: int
+    coverage: float
     correct: float | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    convention: str | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """For `results.json`: also how many have no grade since a response was rejected, and since it has failed."""
-        kinds = {kind: sum(n for reason, n in self.reasons.items() if reason.startswith(kind)) for kind in _OUTCOMES}
-        return {**asdict(self), **kinds, "coverage": self.graded / self.items if self.items else 0.0}
+
+@dataclass(frozen=True)
+class ComparedFigure:
+    """A published figure and ours, both in percent."""
+
+    name: str
+    published: float
+    here: float
+
+    def __str__(self) -> str:
+        difference = round(self.here - self.published, 2) + 0.0
+        return f"{self.name} {self.published:g}, here {self.here:.2f} ({difference:+.2f})"
+
+
+@dataclass(frozen=True)
+class PublishedComparison:
+    """A published table beside an evaluation. Without `figures` it isn't comparable, and `differs` says why."""
+
+    source: str
+    date: str | None
+    split: str
+    averaging: str
+    setting: str | None
+    figures: Sequence[ComparedFigure]
+    differs: Sequence[str]
+
+    @property
+    def about(self) -> str:
+        """The table for people."""
+        parts = (self.source, self.date, f"split {self.split}", self.averaging, self.setting)
+        return ", ".join(part for part in parts if part)
+
+    def lines(self) -> list[str]:
+        """For people: the source, the figures, and what differs."""
+        figures = "; ".join(map(str, self.figures)) or "not comparable"
+        differs = [f"  differs: {'; '.join(self.differs)}"] if self.differs else []
+        return [f"Published ({self.about}): {figures}", *differs]
 
 
 @dataclass(frozen=True)
@@ -92,6 +122,8 @@ class Evaluation:
     """One model on one benchmark: the headline first among `figures`.
 
     `files` has name, size and SHA-256 of the data, and the name of the published file that it is, if it is known.
+    `coverage` is the share of items that have a grade, and `tie_rate` that of graded items with equal rewards where the
+    grade compares them.
     """
 
     benchmark: str
@@ -103,6 +135,8 @@ class Evaluation:
     files: Sequence[Mapping[str, Any]]
     figures: Sequence[Figure]
     subsets: Mapping[str, SubsetCounts]
+    coverage: float
+    tie_rate: float
     work: Mapping[str, Any]
     split: str | None = None
     """The published split that these items are by their numbers; None if they are none."""
@@ -127,31 +161,27 @@ class Evaluation:
     @property
     def label(self) -> str:
         """The model, and how it was run if not as its card says."""
-        return label_of(self.model, self.preset is not None)
+        return self.model if self.preset is None else f"{self.model}, as published"
 
     @property
-    def coverage(self) -> float:
-        """The share of items that have a grade."""
-        items = sum(counts.items for counts in self.subsets.values())
-        return sum(counts.graded for counts in self.subsets.values()) / items if items else 0.0
+    def judged(self) -> bool:
+        """Whether a judge scored it that writes, whose ties may count otherwise."""
+        return self.identity.get("judge") is not None
 
     @property
-    def tie_rate(self) -> float:
-        """The share of graded items with equal rewards where the grade compares them."""
-        graded = sum(counts.graded for counts in self.subsets.values())
-        return sum(counts.tied for counts in self.subsets.values()) / graded if graded else 0.0
+    def is_made_up(self) -> bool:
+        """Whether the rewards are those of the fake engine, and say nothing of the model."""
+        return self.identity.get("engine") == "fake"
+
+    def with_items(self, items: pa.Table, name: str | None = None) -> EvaluatedModel:
+        """Its model with its items, to be compared with another one; called as its label by default."""
+        return EvaluatedModel(name or self.label, items, self.files, self.judged, self.compared)
 
     @property
     def subset_figures(self) -> dict[str, float]:
         """The value of the figure of each subset, of those that have one."""
         values = {figure.name: figure.value for figure in self.figures if figure.value is not None}
         return {subset: values[subset] for subset in self.subsets if subset in values}
-
-    def _figure_of_subset(self, name: str) -> dict[str, Any]:
-        """Value, interval and convention of the figure of a subset, or of the headline if there is no other subset."""
-        alone = self.figures[:1] if len(self.subsets) == 1 else []
-        figure = next((figure for figure in (*self.figures, *alone) if figure.name == name or figure in alone), None)
-        return {field: getattr(figure, field, None) for field in ("value", "low", "high", "convention")}
 
     @property
     def conventions(self) -> dict[str, list[str]]:
@@ -160,19 +190,6 @@ class Evaluation:
         for figure in self.figures:
             by_convention.setdefault(figure.convention, []).append(figure.name)
         return by_convention
-
-    @property
-    def is_made_up(self) -> bool:
-        """Whether the rewards are those of the fake engine, and say nothing of the model."""
-        return self.identity.get("engine") == "fake"
-
-    def as_json(self) -> dict[str, Any]:
-        """For `results.json`."""
-        subsets = {name: counts.as_json() | self._figure_of_subset(name) for name, counts in self.subsets.items()}
-        preset = self.preset and self.preset.model_dump(mode="json", exclude_defaults=True)
-        noise = asdict(self.noise) | {"difference": self.noise.difference} if self.noise else None
-        of_all = {"subsets": subsets, "preset": preset, "noise": noise}
-        return {**asdict(self), **of_all, "coverage": self.coverage, "tie_rate": self.tie_rate}
 
     @property
     def caveats(self) -> list[str]:
@@ -220,24 +237,25 @@ class Results(Sequence[Evaluation]):
         for comparison in self.paired:
             first, second = (by_name.get((comparison.benchmark, name)) for name in (comparison.first, comparison.second))
             if first and second and first.preset:
-                shown = [{figure.name: figure.shown(figure.value) for figure in each.figures} for each in (second, first)]
-                sections += reading_sections(comparison, TwoReadings(shown[0], shown[1], first.preset.lines()))
+                readings = [{figure.name: figure.shown(figure.value) for figure in each.figures} for each in (second, first)]
+                sections += paired_sections(comparison, readings, first.preset.lines())
             else:
                 sections += paired_sections(comparison)
         return sections
 
     def document(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The whole of `results.json`."""
-        return {
-            "assay_results": VERSION,
-            "settings": dict(settings),
-            "evaluations": [evaluation.as_json() for evaluation in self],
-            "paired": [asdict(comparison) for comparison in self.paired],
-        }
+        return {"assay_results": VERSION, "settings": dict(settings), **results_data().dump_python(self, mode="json")}
 
     def markdown(self) -> str:
         """The tables as a document."""
         return "\n".join(section.markdown() for section in self.sections)
+
+
+@functools.cache
+def results_data() -> TypeAdapter[Results]:
+    """Turns results into the data of `results.json`, and such data into results."""
+    return TypeAdapter(Results)
 
 
 def _figure_section(evaluation: Evaluation) -> Section:

@@ -23,14 +23,6 @@ class Section(NamedTuple):
         return "\n\n".join([f"## {markdown(self.title)}", table, *map(markdown, self.notes)]) + "\n"
 
 
-class TwoReadings(NamedTuple):
-    """A model's figures by the card and as published, as text by name, and sentences on how it was run."""
-
-    ours: Mapping[str, str]
-    as_published: Mapping[str, str]
-    about: Sequence[str]
-
-
 def margin_section(report: MarginReport) -> Section:
     """How often the labels' response is ahead, by the difference of the rewards."""
     rows = [
@@ -69,52 +61,44 @@ def vote_section(report: VoteReport) -> Section:
     )
 
 
-def paired_sections(comparison: PairedComparison) -> list[Section]:
-    """Differences of figures, and items for which one of two models has more credit than the other."""
-    differences = [(entry.name, *_points(entry)) for entry in comparison.differences]
-    return [
-        Section(
-            f"{comparison.first} less {comparison.second} on {comparison.benchmark}",
-            ("measure", "points", "95 % interval"),
-            differences,
-            [f"Over the items that both graded, the same ones for both. {comparison.unmatched}".rstrip()],
-        ),
-        _split_section(comparison),
-    ]
+def paired_sections(
+    comparison: PairedComparison, readings: Sequence[Mapping[str, str]] = (), about: Sequence[str] = ()
+) -> list[Section]:
+    """Differences of figures, and items for which one of two models has more credit than the other.
 
-
-def reading_sections(comparison: PairedComparison, readings: TwoReadings) -> list[Section]:
-    """A model's figures by its card and as published beside each other, and the items on which they differ."""
-    rows = [
-        (entry.name, readings.ours.get(entry.name, ""), readings.as_published.get(entry.name, ""), *_points(entry))
+    Of one model by its card and as published, `readings` are its figures in these two, as text by name, and `about` says
+    how it was run. They stand beside the differences.
+    """
+    first, second, benchmark = comparison.first, comparison.second, comparison.benchmark
+    differences = [
+        (entry.name, *(figures.get(entry.name, "") for figures in readings), *_points(entry))
         for entry in comparison.differences
     ]
+    columns: tuple[str, ...]
+    if readings:
+        title = f"{second} on {benchmark}: by its card, and as published"
+        columns = ("measure", "ours", "as published", "points", "95 % interval")
+        note = " ".join([*about, "Points are as published less ours, over the items that both graded."])
+    else:
+        title, columns = f"{first} less {second} on {benchmark}", ("measure", "points", "95 % interval")
+        note = f"Over the items that both graded, the same ones for both. {comparison.unmatched}".rstrip()
+    splits = [
+        (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
+        for split in comparison.splits
+    ]
+    overall = comparison.splits[0]
+    differing = overall.first_ahead + overall.second_ahead
     return [
+        Section(title, columns, differences, [note]),
         Section(
-            f"{comparison.second} on {comparison.benchmark}: by its card, and as published",
-            ("measure", "ours", "as published", "points", "95 % interval"),
-            rows,
-            [" ".join([*readings.about, "Points are as published less ours, over the items that both graded."])],
+            f"{first} (first) and {second} (second), item by item",
+            ("items", "both graded", "first ahead", "second ahead", "p"),
+            splits,
+            [f"{differing:,} of {overall.items:,} items differ; with --out, disagreements.parquet has them."],
         ),
-        _split_section(comparison),
     ]
 
 
 def _points(difference: Difference) -> tuple[str, str]:
     points, low, high = (100 * value + 0.0 for value in (difference.value, difference.low, difference.high))
     return f"{points:+.2f}", f"{low:+.2f} to {high:+.2f}"
-
-
-def _split_section(comparison: PairedComparison) -> Section:
-    first, second, overall = comparison.first, comparison.second, comparison.splits[0]
-    splits = [
-        (split.subset, f"{split.items:,}", f"{split.first_ahead:,}", f"{split.second_ahead:,}", f"{split.p:.3g}")
-        for split in comparison.splits
-    ]
-    differing = overall.first_ahead + overall.second_ahead
-    return Section(
-        f"{first} (first) and {second} (second), item by item",
-        ("items", "both graded", "first ahead", "second ahead", "p"),
-        splits,
-        [f"{differing:,} of {overall.items:,} items differ; with --out, disagreements.parquet has them."],
-    )

@@ -10,7 +10,7 @@ from typing import Any
 from actors.errors import OutputError, SettingsError
 from pipelines.data import storage
 from pipelines.data.storage import error_text
-from pipelines.results.evaluation.saved_results import is_results, read_differences, read_results
+from pipelines.results.evaluation.saved_results import is_results, read_results
 from pipelines.results.html_report.page import MARK, render
 from pipelines.results.html_report.responses import Responses, opened
 from pipelines.results.html_report.sections import judging
@@ -60,9 +60,7 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
     if all(results):
         if settings.by:
             raise SettingsError("--by shows groups of a scored corpus; an evaluation has its subsets already")
-        saved = [result for folder in settings.scored for result in read_results(folder)]
-        differences = [pair for folder in settings.scored for pair in read_differences(folder)]
-        return {"folders": settings.scored, "evaluation": evaluation(saved, differences)}
+        return {"folders": settings.scored, "evaluation": evaluation(list(map(read_results, settings.scored)))}
     if any(results):
         raise SettingsError(
             f"{settings.scored[results.index(True)]} is an evaluation and the other folder isn't: give two of a kind"

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from actors.text.visible import visible
 from pipelines.folders.scored_corpus.summary import QUANTILES, quantile_title
-from pipelines.results.html_report.charts import charts
+from pipelines.results.html_report import charts
 
 MARK = "<!-- A page of `assay report` -->"
 """Begins every page, so that the command writes over its own pages only."""
@@ -38,20 +38,14 @@ def render(shown: Mapping[str, Any]) -> str:
     environment.filters |= {"number": _number, "percent": _percent, "quantile": quantile_title, "points": _points}
     style = _file("uplot/uPlot.min.css") + _file("report.css")
     script = f"/*\n{_file('uplot/LICENSE.txt')}*/\n{_file('uplot/uPlot.iife.min.js')}\n{_file('report.js')}"
-    runs = shown.get("runs", ())
-    data = {
-        "charts": charts(shown),
-        "explorers": [run["explorer"] for run in runs],
-        "points": [run["correlations"]["points"] for run in runs],
-    }
     return environment.get_template("report.html.jinja").render(
         {"runs": [], "comparison": None, "evaluation": None, **shown},
         mark=Markup(MARK),
         style=Markup(style),
         script=Markup(script),
         policy=f"default-src 'none'; script-src {_source(script)}; style-src {_source(style)}; {_NO_WAY_OUT}",
-        data=data,
         levels=QUANTILES,
+        charts=charts,
     )
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from actors.errors import SettingsError
 from actors.records import Message
+from pipelines.data.corpus.readers import RECORD
 from pipelines.folders.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEXT, TRACE, Columns
 from pipelines.folders.scored_corpus.databases import connect, quoted
 from pipelines.folders.scored_corpus.part_files import PART_AT, ROW_AT, in_order
@@ -25,7 +26,7 @@ from pipelines.folders.scored_corpus.read_back import Reader
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, open_scored
 from pipelines.folders.scored_corpus.summary import number_columns, readable
 from pipelines.results.html_report.features import Features, features
-from pipelines.results.html_report.group_columns import GroupColumn, group_column, holders, no_column
+from pipelines.results.html_report.group_columns import GroupColumn, group_column, no_column
 from pipelines.results.html_report.shown_text import show
 
 TEXT_MARK = "text_mark"
@@ -149,10 +150,12 @@ def place_table(places: Collection[Place]) -> pa.Table:
 
 
 def _schema(columns: Columns, grouped: Sequence[GroupColumn]) -> pa.Schema:
+    """What is read of the parts: our columns without texts, and the columns that hold groups."""
     left_out = {columns.prefix + name for name in _LEFT_OUT}
     ours = [column for column in columns.ours if column.name not in left_out]
     read = {column.name for column in ours}
-    return pa.schema([*ours, *(field for field in holders(columns, grouped) if field.name not in read)])
+    holders = dict.fromkeys(group.holder for group in grouped if group.holder not in read)
+    return pa.schema([*ours, *map(columns.schema.field, holders)])
 
 
 def _group_columns(columns: Columns, by: Sequence[str]) -> list[GroupColumn]:
@@ -180,7 +183,9 @@ def _selected(columns: Columns, grouped: Sequence[GroupColumn]) -> str:
 def _check_values(connection: duckdb.DuckDBPyConnection, columns: Columns, grouped: Sequence[GroupColumn]) -> None:
     """Raise `SettingsError` for a field of the records that no row has: its name may be a mistake."""
     for group in grouped:
-        if group.in_record and not connection.sql(f"select 1 from parts where {quoted(group.name)} is not null limit 1"):
+        if group.holder == RECORD and not connection.sql(
+            f"select 1 from parts where {quoted(group.name)} is not null limit 1"
+        ):
             raise no_column(columns, group.name)
 
 

@@ -11,8 +11,10 @@ with their helpfulness. A rated row and the pair that it is part of are an item 
 Source: arXiv 2406.08673 (HelpSteer2) and arXiv 2410.01257 (its preferences); nvidia/HelpSteer2.
 """
 
+import functools
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -20,11 +22,13 @@ from pipelines.data.formats import ONLY_RESPONSE
 from pipelines.results.evaluation.benchmark import (
     Array,
     Benchmark,
+    Grade,
     GradedItem,
     Item,
     MeanCells,
     Measure,
-    Ungraded,
+    grade_preference,
+    graded,
     number,
     reward,
 )
@@ -34,65 +38,53 @@ _REWARD = "reward"
 _RATED, _PAIRS, _TRAIN, _NEITHER = "ratings", "preferences", "preferences, train", "no preference"
 _MOMENTS = ("x", "y", "xx", "yy", "xy")
 _NO_RATING = (math.nan,) * (len(_MOMENTS) * (len(_ATTRIBUTES) + 1))
-_STRICT, _PEARSON = "a tie is wrong", "Pearson's r over rated responses"
 
 
 def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
     """Pairs as they come; each rated row, and after the second one of a prompt the pair that they are."""
     first: Item | None = None
     for item in items:
-        if "response_1" in {*item.rewards, *item.missing}:
-            yield _labelled_pair(item)
+        if "response_1" in item.names:
+            subset = _TRAIN if item.fields.get("split") == "train" else _PAIRS
+            yield _pair(graded((item,), subset, item.rewards, functools.partial(_labelled, item)))
             continue
-        yield _rated(item)
+        yield graded((item,), _RATED, item.rewards, functools.partial(_rated, item))
         if first is None or item.prompt is None or item.prompt != first.prompt:
             first = item
         else:
-            yield _pair_of_rows(first, item)
+            rewards = {
+                f"{at}.{name}": value for at, row in enumerate((first, item), 1) for name, value in row.rewards.items()
+            }
+            yield _pair(graded((first, item), _PAIRS, rewards, functools.partial(_two_rows, first, item)))
             first = None
 
 
-def _labelled_pair(item: Item) -> GradedItem:
-    subset = _TRAIN if item.fields.get("split") == "train" else _PAIRS
-    try:
-        strength = number(item, "preference_strength")
-        rewards = reward(item, "response_1"), reward(item, "response_2")
-    except Ungraded as ungraded:
-        return GradedItem((item,), subset, item.rewards, None, reason=str(ungraded))
-    return _pair((item,), subset, item.rewards, rewards, strength)
+def _pair(item: GradedItem) -> GradedItem:
+    """A pair, in a subset of its own if people preferred neither."""
+    return item._replace(subset=_NEITHER) if item.cells and math.isnan(item.cells[0]) else item
 
 
-def _pair_of_rows(first: Item, second: Item) -> GradedItem:
-    rows = (first, second)
-    named = {f"{side}.{name}": value for side, item in (("1", first), ("2", second)) for name, value in item.rewards.items()}
-    try:
-        rewards = reward(first, ONLY_RESPONSE), reward(second, ONLY_RESPONSE)
-        strength = number(second, "helpfulness") - number(first, "helpfulness")
-    except Ungraded as ungraded:
-        return GradedItem(rows, _PAIRS, named, None, reason=str(ungraded))
-    return _pair(rows, _PAIRS, named, rewards, strength)
+def _labelled(item: Item) -> Grade:
+    strength = number(item, "preference_strength")
+    return _preferred(reward(item, "response_2") - reward(item, "response_1"), strength)
 
 
-def _pair(
-    rows: tuple[Item, ...], subset: str, named: Mapping[str, float], rewards: tuple[float, float], strength: float
-) -> GradedItem:
-    """A pair of which people preferred the second response by `strength`, or the first if it is below 0."""
-    if not strength:
-        return GradedItem(rows, _NEITHER, named, (math.nan, *_NO_RATING))
-    difference = rewards[1] - rewards[0]
-    return GradedItem(rows, subset, named, (float(difference * strength > 0), *_NO_RATING), difference == 0)
+def _two_rows(first: Item, second: Item) -> Grade:
+    lead = reward(second, ONLY_RESPONSE) - reward(first, ONLY_RESPONSE)
+    return _preferred(lead, number(second, "helpfulness") - number(first, "helpfulness"))
 
 
-def _rated(item: Item) -> GradedItem:
-    try:
-        value = reward(item, ONLY_RESPONSE)
-        labels = {name: number(item, name) for name in _ATTRIBUTES}
-    except Ungraded as ungraded:
-        return GradedItem((item,), _RATED, item.rewards, None, reason=str(ungraded))
+def _preferred(lead: float, strength: float) -> Grade:
+    grade = grade_preference(lead, strength)
+    return grade._replace(cells=(*grade.cells, *_NO_RATING))
+
+
+def _rated(item: Item) -> Grade:
+    value = reward(item, ONLY_RESPONSE)
+    labels = {name: number(item, name) for name in _ATTRIBUTES}
     outputs = item.scores.get(ONLY_RESPONSE, {})
-    moments = [_moments(outputs.get(name, math.nan), labels[name]) for name in _ATTRIBUTES]
-    cells = [*_moments(value, labels["helpfulness"]), *(moment for of_one in moments for moment in of_one)]
-    return GradedItem((item,), _RATED, item.rewards, (math.nan, *cells))
+    attributes = [_moments(outputs.get(name, math.nan), labels[name]) for name in _ATTRIBUTES]
+    return Grade((math.nan, *_moments(value, labels["helpfulness"]), *itertools.chain.from_iterable(attributes)))
 
 
 def _moments(x: float, y: float) -> tuple[float, ...]:
@@ -101,15 +93,15 @@ def _moments(x: float, y: float) -> tuple[float, ...]:
 
 
 def _measures(means: MeanCells) -> list[Measure]:
+    pairs = {"accuracy": _PAIRS, "accuracy (train)": _TRAIN}
     accuracies = [
-        Measure(name, means.by_subset[subset][..., 0], means.counts[subset], _STRICT)
-        for name, subset in (("accuracy", _PAIRS), ("accuracy (train)", _TRAIN))
+        Measure(name, means.by_subset[subset][..., 0], means.counts[subset], "a tie is wrong")
+        for name, subset in pairs.items()
         if subset in means.by_subset
     ]
-    return [
-        *accuracies,
-        *(_correlations(means.by_subset[_RATED], means.counts[_RATED]) if _RATED in means.by_subset else []),
-    ]
+    if _RATED not in means.by_subset:
+        return accuracies
+    return [*accuracies, *_correlations(means.by_subset[_RATED], means.counts[_RATED])]
 
 
 def _correlations(cells: Array, n: int) -> list[Measure]:
@@ -117,7 +109,7 @@ def _correlations(cells: Array, n: int) -> list[Measure]:
     moments = np.moveaxis(cells[..., 1:].reshape(*cells.shape[:-1], -1, len(_MOMENTS)), -2, 0)
     named = zip((f"{_REWARD}, helpfulness", *_ATTRIBUTES), moments, strict=True)
     return [
-        Measure(f"r of {name}", pearson(of_name), n, _PEARSON, 0.0, is_share=False)
+        Measure(f"r of {name}", pearson(of_name), n, "Pearson's r over rated responses", 0.0, is_share=False)
         for name, of_name in named
         if not np.isnan(of_name).all()
     ]
@@ -138,13 +130,12 @@ def _variance(mean: Array, square: Array) -> Array:
 
 
 BENCHMARK = Benchmark(
-    "helpsteer2",
-    "HelpSteer and HelpSteer2: preferences and ratings of attributes",
-    "arXiv 2406.08673, arXiv 2410.01257; nvidia/HelpSteer2",
-    ("helpsteer2",),
-    ("preference_strength", "split", *_ATTRIBUTES),
-    (),
-    ("prefers", *(f"{name}_{moment}" for name in (_REWARD, *_ATTRIBUTES) for moment in _MOMENTS)),
-    _grade,
-    _measures,
+    name="helpsteer2",
+    title="HelpSteer and HelpSteer2: preferences and ratings of attributes",
+    source="arXiv 2406.08673, arXiv 2410.01257; nvidia/HelpSteer2",
+    shapes=("helpsteer2",),
+    fields=("preference_strength", "split", *_ATTRIBUTES),
+    cells=("prefers", *(f"{name}_{moment}" for name in (_REWARD, *_ATTRIBUTES) for moment in _MOMENTS)),
+    grade=_grade,
+    measures=_measures,
 )

@@ -10,38 +10,42 @@ reward has its sign as the verdict, and no figure for others.
 Source: arXiv 2505.11475 (preferences), arXiv 2503.04378 (edits), arXiv 2509.21319 (principles); nvidia/HelpSteer3.
 """
 
-import math
-
 from pipelines.data.formats import ONLY_RESPONSE
-from pipelines.results.evaluation.benchmark import Benchmark, Item, MeanCells, Measure, Ungraded, grade_each, number, reward
+from pipelines.results.evaluation.benchmark import (
+    Benchmark,
+    Grade,
+    Item,
+    MeanCells,
+    Measure,
+    Ungraded,
+    grade_each,
+    grade_preference,
+    number,
+    reward,
+)
 
 _NEITHER, _EDITS, _PRINCIPLES = "no preference", "edits", "principles"
-_SIDES = ("response1", "response2")
+_PREFERENCES = "preferences, "
 _GOOD, _BAD = "good_edited_response", "bad_edited_response"
-_STRICT, _SIGN = "a tie is wrong", "the reward's sign is the verdict"
+_STRICT = "a tie is wrong"
 
 
 def _subset(item: Item) -> str:
     if item.fields.get("overall_preference") == 0:
         return _NEITHER
-    names = {*item.rewards, *item.missing}
-    if _GOOD in names:
+    if _GOOD in item.names:
         return _EDITS
-    return _PRINCIPLES if ONLY_RESPONSE in names else f"preferences, {item.fields.get('domain')}"
+    return _PRINCIPLES if ONLY_RESPONSE in item.names else f"{_PREFERENCES}{item.fields.get('domain')}"
 
 
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
+def _grade(item: Item) -> Grade:
     subset = _subset(item)
     if subset == _PRINCIPLES:
-        return (_fulfilled(item),), False
-    worse, better = (reward(item, _BAD), reward(item, _GOOD)) if subset == _EDITS else _by_preference(item)
-    return (math.nan if subset == _NEITHER else float(better > worse),), better == worse and subset != _NEITHER
-
-
-def _by_preference(item: Item) -> tuple[float, float]:
+        return Grade((_fulfilled(item),))
+    if subset == _EDITS:
+        return grade_preference(reward(item, _GOOD) - reward(item, _BAD), 1)
     preference = number(item, "overall_preference")
-    rewards = [reward(item, side) for side in _SIDES]
-    return (rewards[0], rewards[1]) if preference >= 0 else (rewards[1], rewards[0])
+    return grade_preference(reward(item, "response2") - reward(item, "response1"), preference)
 
 
 def _fulfilled(item: Item) -> float:
@@ -52,13 +56,14 @@ def _fulfilled(item: Item) -> float:
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    domains = sorted(means.present("preferences, "))
-    named = {name.partition(", ")[2]: (name, _STRICT) for name in domains}
-    named |= {name: (name, convention) for name, convention in ((_EDITS, _STRICT), (_PRINCIPLES, _SIGN))}
+    domains = sorted(means.present(_PREFERENCES))
+    by_domain = [
+        measure._replace(name=measure.name.removeprefix(_PREFERENCES)) for measure in means.each(domains, 0, _STRICT)
+    ]
     figures = [
-        Measure(name, means.by_subset[subset][..., 0], means.counts[subset], convention)
-        for name, (subset, convention) in named.items()
-        if subset in means.by_subset
+        *by_domain,
+        *means.each(means.present(_EDITS), 0, _STRICT),
+        *means.each(means.present(_PRINCIPLES), 0, "the reward's sign is the verdict"),
     ]
     if not domains:
         return figures
@@ -67,13 +72,12 @@ def _measures(means: MeanCells) -> list[Measure]:
 
 
 BENCHMARK = Benchmark(
-    "helpsteer3",
-    "HelpSteer3: preferences by domain, edits, and principles",
-    "arXiv 2505.11475, arXiv 2503.04378, arXiv 2509.21319; nvidia/HelpSteer3",
-    ("helpsteer3",),
-    ("overall_preference", "domain", "fulfilment"),
-    (),
-    ("correct",),
-    grade_each(_subset, _grade),
-    _measures,
+    name="helpsteer3",
+    title="HelpSteer3: preferences by domain, edits, and principles",
+    source="arXiv 2505.11475, arXiv 2503.04378, arXiv 2509.21319; nvidia/HelpSteer3",
+    shapes=("helpsteer3",),
+    fields=("overall_preference", "domain", "fulfilment"),
+    cells=("correct",),
+    grade=grade_each(_subset, _grade),
+    measures=_measures,
 )

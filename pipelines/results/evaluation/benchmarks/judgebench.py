@@ -10,20 +10,17 @@ Source: arXiv 2410.12784; ScalerLab/JudgeBench, utils/metrics.py.
 """
 
 import math
-from collections.abc import Mapping
-
-import numpy as np
 
 from pipelines.results.evaluation.benchmark import (
-    Array,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     Ungraded,
-    grade_labelled,
+    grade_each,
     labelled,
-    mean,
+    mean_of_all,
 )
 
 _CATEGORIES = {
@@ -46,59 +43,43 @@ def _subset(item: Item) -> str:
     return next((name for name, prefix in _CATEGORIES.items() if source.startswith(prefix)), f"source {source}")
 
 
-def _grade(item: Item) -> tuple[tuple[float, ...], bool, float]:
+def _grade(item: Item) -> Grade:
     label = item.fields.get("label")
     if label not in _LABELS:
         raise Ungraded(f"the label {label!r} is neither A>B nor B>A")
     right, wrong = _LABELS[label]
-    games, margin = pair = labelled(item, right, wrong)
-    counter = sum((lead > 0) - (lead < 0) for lead in games)
-    is_read_as_right = games[0] == 0 and right == "B" and not item.votes
-    single = games[0] > 0 or is_read_as_right
-    return (float(counter > 0) if len(games) > 1 else math.nan, float(single)), pair.tied, margin
+    pair = labelled(item, right, wrong)
+    counter = sum((lead > 0) - (lead < 0) for lead in pair.games)
+    is_read_as_right = pair.games[0] == 0 and right == "B" and not item.votes
+    single = pair.games[0] > 0 or is_read_as_right
+    two_games = float(counter > 0) if len(pair.games) > 1 else math.nan
+    return Grade((two_games, float(single)), pair.tied, [pair.margin])
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    all_subsets = list(means.by_subset)
-    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
-    names = [
-        *(name for name in _CATEGORIES if name in means.by_subset),
-        *sorted(means.by_subset.keys() - _CATEGORIES.keys()),
-    ]
-    single_game = Measure(f"overall{_SINGLE}", np.asarray(pooled[..., 1]), n, _JUDGES_GAME if means.judged else _ONE_GAME)
+    names = means.subsets(_CATEGORIES)
+    single_game = means.overall(f"overall{_SINGLE}", 1, _JUDGES_GAME if means.judged else _ONE_GAME)
     if means.is_lacking(0):  # a judge that was asked in one order
-        of_categories = [
-            Measure(f"{name}{_SINGLE}", means.by_subset[name][..., 1], means.counts[name], _JUDGES_GAME) for name in names
-        ]
-        return [single_game, *of_categories]
+        return [single_game, *means.each(names, 1, _JUDGES_GAME, suffix=_SINGLE)]
     categories = {name: means.by_subset[name][..., 0] for name in names}
     return [
-        Measure("overall", pooled[..., 0], n, _TWO_GAMES),
-        *(Measure(name, value, means.count(name, 0), _TWO_GAMES) for name, value in categories.items()),
-        *_macro(categories, means),
+        means.overall("overall", 0, _TWO_GAMES),
+        *means.each(names, 0, _TWO_GAMES),
+        *mean_of_all("overall (macro)", categories, _CATEGORIES, means.items(_CATEGORIES), "mean of the categories"),
         single_game,
     ]
 
 
-def _macro(categories: Mapping[str, Array], means: MeanCells) -> list[Measure]:
-    """The mean of the four categories; none without all of them, whose mean would be another number."""
-    if not categories.keys() >= _CATEGORIES.keys():
-        return []
-    value = mean([categories[name] for name in _CATEGORIES])
-    return [Measure("overall (macro)", value, means.items(_CATEGORIES), "mean of the categories")]
-
-
 BENCHMARK = Benchmark(
-    "judgebench",
-    "JudgeBench: two responses to a hard question, one of them right",
-    "arXiv 2410.12784; ScalerLab/JudgeBench, utils/metrics.py",
-    ("judgebench",),
-    ("source", "label"),
-    ("source", "label"),
-    ("two_games", "single_game"),
-    grade_labelled(_subset, _grade),
-    _measures,
-    {},
-    tuple(_CATEGORIES),
-    {name: dict(zip(_CATEGORIES, counts, strict=True)) for name, counts in _SPLITS.items()},
+    name="judgebench",
+    title="JudgeBench: two responses to a hard question, one of them right",
+    source="arXiv 2410.12784; ScalerLab/JudgeBench, utils/metrics.py",
+    shapes=("judgebench",),
+    fields=("source", "label"),
+    needs=("source", "label"),
+    cells=("two_games", "single_game"),
+    grade=grade_each(_subset, _grade),
+    measures=_measures,
+    required=tuple(_CATEGORIES),
+    splits={name: dict(zip(_CATEGORIES, counts, strict=True)) for name, counts in _SPLITS.items()},
 )

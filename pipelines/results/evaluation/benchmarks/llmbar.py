@@ -7,58 +7,54 @@ average with half a credit for ties, and `both` without. Of a judge that was ask
 import math
 
 from pipelines.results.evaluation.benchmark import (
-    ALL,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     Ungraded,
-    grade_labelled,
+    grade_each,
     integer,
     labelled,
+    subset_in,
 )
 
 
-def _subset(item: Item) -> str:
-    return str(item.fields.get("subset") or ALL)
-
-
-def _grade(item: Item) -> tuple[tuple[float, ...], bool, float]:
+def _grade(item: Item) -> Grade:
     label = integer(item.fields.get("label"))
     if label not in (1, 2):
         raise Ungraded(f"the label {item.fields.get('label')!r} is neither 1 nor 2")
-    games, margin = pair = labelled(item, f"output_{label}", f"output_{3 - label}")
-    credits_of_games = [float(lead > 0) + 0.5 * float(lead == 0) for lead in games]
-    pair_credits = (sum(credits_of_games) / 2, float(min(games) > 0)) if len(games) == 2 else (math.nan, math.nan)
-    return (*pair_credits, credits_of_games[0]), pair.tied, margin
+    pair = labelled(item, f"output_{label}", f"output_{3 - label}")
+    game_credits = [float(lead > 0) + 0.5 * float(lead == 0) for lead in pair.games]
+    both_orders = (math.nan, math.nan)
+    if len(game_credits) == 2:
+        both_orders = (sum(game_credits) / 2, float(min(pair.games) > 0))
+    return Grade((*both_orders, game_credits[0]), pair.tied, [pair.margin])
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    all_subsets = sorted(means.by_subset)
-    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
-    average, strict = "average of both orders: a tie counts half", "right in both orders: a tie is wrong"
     if means.is_lacking(0):  # a judge that was asked in one order
         in_one = "the first order: a tie counts half"
-        by_subset = [
-            Measure(f"{name}, one order", means.by_subset[name][..., 2], means.counts[name], in_one) for name in all_subsets
+        return [
+            means.overall("one order", 2, in_one),
+            *means.each(means.named_subsets, 2, in_one, suffix=", one order"),
         ]
-        return [Measure("one order", pooled[..., 2], n, in_one), *(by_subset if all_subsets != [ALL] else [])]
-    subsets = [Measure(name, means.by_subset[name][..., 0], means.count(name, 0), average) for name in all_subsets]
+    average = "average of both orders: a tie counts half"
     return [
-        Measure("average", pooled[..., 0], n, average),
-        Measure("both", pooled[..., 1], n, strict),
-        *(subsets if all_subsets != [ALL] else []),
+        means.overall("average", 0, average),
+        means.overall("both", 1, "right in both orders: a tie is wrong"),
+        *means.each(means.named_subsets, 0, average),
     ]
 
 
 BENCHMARK = Benchmark(
-    "llmbar",
-    "LLMBar: two outputs to an instruction, one of which follows it",
-    "arXiv 2310.07641; princeton-nlp/LLMBar",
-    ("llmbar",),
-    ("label", "subset"),
-    ("label",),
-    ("average", "both", "one_order"),
-    grade_labelled(_subset, _grade),
-    _measures,
+    name="llmbar",
+    title="LLMBar: two outputs to an instruction, one of which follows it",
+    source="arXiv 2310.07641; princeton-nlp/LLMBar",
+    shapes=("llmbar",),
+    fields=("label", "subset"),
+    needs=("label",),
+    cells=("average", "both", "one_order"),
+    grade=grade_each(subset_in("subset"), _grade),
+    measures=_measures,
 )

@@ -7,63 +7,47 @@ With `--as pairs`, rows with ranks, too: each response against each that is rank
 import itertools
 
 from pipelines.results.evaluation.benchmark import (
-    ALL,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     grade_each,
-    ranked_names,
-    reward,
+    margins_between,
+    ranked_rewards,
     rewards_of,
+    subset_in,
 )
 
 _STRICT, _HALF = "a tie is wrong", "a tie counts half"
 
 
-def _subset(item: Item) -> str:
-    return str(item.fields.get("subset") or ALL)
-
-
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    pairs = _ranked_pairs(item) or list(itertools.product(rewards_of(item, "chosen"), rewards_of(item, "rejected")))
-    wins, ties = (sum(map(test, pairs)) / len(pairs) for test in (_wins, _ties))
-    return (wins, wins + ties / 2), ties > 0
-
-
-def _ranked_pairs(item: Item) -> list[tuple[float, float]]:
-    """Each response of a ranking with each that is ranked below it; empty for other rows."""
-    names = ranked_names(item)
-    return list(itertools.combinations([reward(item, name) for name in names], 2)) if names else []
-
-
-def _wins(pair: tuple[float, float]) -> bool:
-    return pair[0] > pair[1]
-
-
-def _ties(pair: tuple[float, float]) -> bool:
-    return pair[0] == pair[1]
+def _grade(item: Item) -> Grade:
+    ranked = ranked_rewards(item)
+    if ranked:
+        margins = [better - worse for better, worse in itertools.combinations(ranked, 2)]
+    else:
+        margins = margins_between(rewards_of(item, "chosen"), rewards_of(item, "rejected"))
+    wins = sum(margin > 0 for margin in margins) / len(margins)
+    ties = sum(margin == 0 for margin in margins) / len(margins)
+    return Grade((wins, wins + ties / 2), ties > 0, margins)
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    all_subsets = sorted(means.by_subset)
-    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
-    subsets = [
-        Measure(name, means.by_subset[name][..., 0], means.counts[name], _STRICT)
-        for name in all_subsets
-        if all_subsets != [ALL]
+    return [
+        means.overall("accuracy", 0, _STRICT),
+        *means.each(means.named_subsets, 0, _STRICT),
+        means.overall("accuracy (half)", 1, _HALF),
     ]
-    return [Measure("accuracy", pooled[..., 0], n, _STRICT), *subsets, Measure("accuracy (half)", pooled[..., 1], n, _HALF)]
 
 
 BENCHMARK = Benchmark(
-    "pairs",
-    "labelled preferences: chosen against rejected responses",
-    "share of pairs whose rewards are in the labels' order",
-    ("preference", "rm-bench", "nemo-preference", "sharegpt-preference", "alpaca"),
-    ("subset",),
-    (),
-    ("in_order", "half_for_ties"),
-    grade_each(_subset, _grade),
-    _measures,
+    name="pairs",
+    title="labelled preferences: chosen against rejected responses",
+    source="share of pairs whose rewards are in the labels' order",
+    shapes=("preference", "rm-bench", "nemo-preference", "sharegpt-preference", "alpaca"),
+    fields=("subset",),
+    cells=("in_order", "half_for_ties"),
+    grade=grade_each(subset_in("subset"), _grade),
+    measures=_measures,
 )

@@ -11,7 +11,6 @@ Source: arXiv 2412.06559; QwenLM/ProcessBench. The subset is the beginning of a 
 """
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,13 +19,14 @@ from pipelines.results.evaluation.benchmark import (
     ALL,
     Array,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     Ungraded,
     grade_each,
     integer,
-    mean,
+    mean_of_all,
     reward,
 )
 
@@ -34,8 +34,7 @@ _SUBSETS = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
 _RIGHT = -1
 """The label of a solution without a wrong step."""
 _THRESHOLD = 0.5
-_NO_CELL = math.nan
-_F1, _ERRONEOUS, _CORRECT = "F1 of both accuracies", "solutions with a wrong step", "solutions without a wrong step"
+_F1 = "F1 of both accuracies"
 
 
 def _subset(item: Item) -> str:
@@ -43,7 +42,7 @@ def _subset(item: Item) -> str:
     return name or ALL
 
 
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
+def _grade(item: Item) -> Grade:
     reward(item, ONLY_RESPONSE)
     label, steps = integer(item.fields.get("label")), item.steps.get(ONLY_RESPONSE, ())
     if not steps:
@@ -52,28 +51,25 @@ def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
         raise Ungraded(f"the label {item.fields.get('label')!r} is no step of {len(steps)}")
     first_wrong = next((at for at, value in enumerate(steps) if value < _THRESHOLD), _RIGHT)
     hit = float(first_wrong == label)
-    return (hit, _NO_CELL, hit) if label == _RIGHT else (hit, hit, _NO_CELL), False
+    return Grade((hit, math.nan, hit) if label == _RIGHT else (hit, hit, math.nan))
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    subsets = [*(name for name in _SUBSETS if name in means.by_subset), *sorted(means.by_subset.keys() - {*_SUBSETS})]
-    scores = {name: f1(means.by_subset[name][..., 1], means.by_subset[name][..., 2]) for name in subsets}
-    is_complete = scores.keys() >= {*_SUBSETS}  # a mean of other subsets would be another number under the same name
-    accuracies = [
-        Measure(f"{name}, {kind}", means.by_subset[name][..., cell], means.count(name, cell), convention, None)
-        for name in subsets
-        for cell, kind, convention in ((1, "erroneous", _ERRONEOUS), (2, "correct", _CORRECT))
-    ]
+    names = means.subsets(_SUBSETS)
+    scores = {name: f1(means.by_subset[name][..., 1], means.by_subset[name][..., 2]) for name in names}
     return [
-        *([_score(scores, means)] if is_complete else []),
+        *mean_of_all("score", scores, _SUBSETS, means.items(_SUBSETS), f"mean of the subsets' {_F1}", chance=None),
         *(Measure(name, value, means.counts[name], _F1, None) for name, value in scores.items()),
-        *accuracies,
+        *(accuracy for name in names for accuracy in _accuracies(means, name)),
     ]
 
 
-def _score(scores: Mapping[str, Array], means: MeanCells) -> Measure:
-    value = mean([scores[name] for name in _SUBSETS])
-    return Measure("score", value, means.items(_SUBSETS), f"mean of the subsets' {_F1}", None)
+def _accuracies(means: MeanCells, subset: str) -> list[Measure]:
+    """Over the solutions of a subset with a wrong step, and over those without."""
+    return [
+        *means.each([subset], 1, "solutions with a wrong step", None, suffix=", erroneous"),
+        *means.each([subset], 2, "solutions without a wrong step", None, suffix=", correct"),
+    ]
 
 
 def f1(erroneous: Array, correct: Array) -> Array:
@@ -83,16 +79,15 @@ def f1(erroneous: Array, correct: Array) -> Array:
 
 
 BENCHMARK = Benchmark(
-    "processbench",
-    "ProcessBench: the first wrong step of a solution",
-    "arXiv 2412.06559; QwenLM/ProcessBench",
-    ("processbench",),
-    ("id", "label"),
-    (),
-    ("hit", "erroneous", "correct"),
-    grade_each(_subset, _grade),
-    _measures,
-    _SUBSETS,
-    tuple(_SUBSETS),
+    name="processbench",
+    title="ProcessBench: the first wrong step of a solution",
+    source="arXiv 2412.06559; QwenLM/ProcessBench",
+    shapes=("processbench",),
+    fields=("id", "label"),
+    cells=("hit", "erroneous", "correct"),
+    grade=grade_each(_subset, _grade),
+    measures=_measures,
+    expected=_SUBSETS,
+    required=tuple(_SUBSETS),
     prefix="assay_",  # the rows have a field `steps`
 )

@@ -13,19 +13,18 @@ import math
 from collections.abc import Sequence
 
 from pipelines.results.evaluation.benchmark import (
-    ALL,
-    Array,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     Ungraded,
     grade_each,
-    ranked_names,
-    reward,
+    ranked_rewards,
+    subset_in,
 )
 
-_BEST_OF = "the first response alone has the highest reward"
+_TAU_A = "Kendall's tau-a: equal rewards count as neither"
 
 
 def taus(rewards: Sequence[float]) -> tuple[float, float]:
@@ -36,43 +35,31 @@ def taus(rewards: Sequence[float]) -> tuple[float, float]:
     return difference / len(pairs), difference / math.sqrt(len(pairs) * untied) if untied else 0.0
 
 
-def _subset(item: Item) -> str:
-    return str(item.fields.get("subset") or ALL)
-
-
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    names = ranked_names(item)
-    if not names:
+def _grade(item: Item) -> Grade:
+    rewards = ranked_rewards(item)
+    if not rewards:
         raise Ungraded("the row doesn't rank two responses or more")
-    rewards = [reward(item, name) for name in names]
-    is_tied = len(set(rewards)) < len(rewards)
-    return (*taus(rewards), float(rewards[0] > max(rewards[1:]))), is_tied
+    margins = [better - worse for better, worse in itertools.combinations(rewards, 2)]
+    return Grade((*taus(rewards), float(rewards[0] > max(rewards[1:]))), 0 in margins, margins)
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    all_subsets = sorted(means.by_subset)
-    pooled, n = means.pooled(all_subsets), means.items(all_subsets)
-    subsets = [_tau(name, means.by_subset[name], means.counts[name]) for name in all_subsets if all_subsets != [ALL]]
+    subsets = [measure._replace(is_share=False) for measure in means.each(means.named_subsets, 0, _TAU_A, 0.0)]
     return [
-        _tau("tau", pooled, n),
-        Measure("tau-b", pooled[..., 1], n, "Kendall's tau-b: without pairs of equal rewards", 0.0, is_share=False),
-        Measure("best first", pooled[..., 2], n, _BEST_OF, None),
+        means.overall("tau", 0, _TAU_A, 0.0, is_share=False),
+        means.overall("tau-b", 1, "Kendall's tau-b: without pairs of equal rewards", 0.0, is_share=False),
+        means.overall("best first", 2, "the first response alone has the highest reward", None),
         *subsets,
     ]
 
 
-def _tau(name: str, cells: Array, n: int) -> Measure:
-    return Measure(name, cells[..., 0], n, "Kendall's tau-a: equal rewards count as neither", 0.0, is_share=False)
-
-
 BENCHMARK = Benchmark(
-    "ranking",
-    "rows that rank their responses: Kendall's tau",
-    "M. G. Kendall, A new measure of rank correlation, Biometrika 30 (1938)",
-    ("nemo-rl",),
-    ("subset",),
-    (),
-    ("tau", "tau_b", "best_first"),
-    grade_each(_subset, _grade),
-    _measures,
+    name="ranking",
+    title="rows that rank their responses: Kendall's tau",
+    source="M. G. Kendall, A new measure of rank correlation, Biometrika 30 (1938)",
+    shapes=("nemo-rl",),
+    fields=("subset",),
+    cells=("tau", "tau_b", "best_first"),
+    grade=grade_each(subset_in("subset"), _grade),
+    measures=_measures,
 )

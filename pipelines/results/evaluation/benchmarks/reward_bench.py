@@ -12,11 +12,12 @@ import numpy as np
 from pipelines.results.evaluation.benchmark import (
     Array,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     grade_each,
-    mean,
+    mean_of_all,
     only_reward_of,
 )
 
@@ -42,9 +43,9 @@ def _subset(item: Item) -> str:
     return str(item.fields.get("subset"))
 
 
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    chosen, rejected = only_reward_of(item, "chosen"), only_reward_of(item, "rejected")
-    return (float(chosen > rejected), float(chosen > rejected) + 0.5 * float(chosen == rejected)), chosen == rejected
+def _grade(item: Item) -> Grade:
+    margin = only_reward_of(item, "chosen") - only_reward_of(item, "rejected")
+    return Grade((float(margin > 0), float(margin > 0) + 0.5 * float(margin == 0)), margin == 0, [margin])
 
 
 def _measures(means: MeanCells) -> list[Measure]:
@@ -55,18 +56,11 @@ def _measures(means: MeanCells) -> list[Measure]:
         for name, weights in _SECTIONS.items()
         if accuracies.keys() >= weights.keys()
     }
-    all_subsets = list(means.by_subset)
-    is_complete = len(sections) == len(_SECTIONS)  # a mean of fewer sections would be another number under the same name
-    convention_of_score = f"mean of the sections; {convention}"
     return [
-        *(
-            [Measure("score", mean([*sections.values()]), means.items(all_subsets), convention_of_score)]
-            if is_complete
-            else []
-        ),
+        *mean_of_all("score", sections, _SECTIONS, means.items(accuracies), f"mean of the sections; {convention}"),
         *(Measure(name, value, means.items(_SECTIONS[name]), convention) for name, value in sections.items()),
-        Measure("micro", means.pooled(all_subsets)[..., cell], means.items(all_subsets), f"over all items; {convention}"),
-        *(Measure(subset, accuracies[subset], means.counts[subset], convention) for subset in accuracies),
+        means.overall("micro", cell, f"over all items; {convention}"),
+        *means.each(accuracies, cell, convention),
     ]
 
 
@@ -77,15 +71,15 @@ def section_score(accuracies: dict[str, Array], weights: dict[str, int]) -> Arra
 
 
 BENCHMARK = Benchmark(
-    "reward-bench",
-    "RewardBench 1: a chosen and a rejected response, in four sections",
-    "arXiv 2403.13787; allenai/reward-bench, rewardbench/utils.py, calculate_scores_per_section",
-    ("preference",),
-    ("subset",),
-    ("subset", "chosen_model"),
-    ("correct", "half_for_ties"),
-    grade_each(_subset, _grade),
-    _measures,
-    _EXPECTED,
-    tuple(_EXPECTED),
+    name="reward-bench",
+    title="RewardBench 1: a chosen and a rejected response, in four sections",
+    source="arXiv 2403.13787; allenai/reward-bench, rewardbench/utils.py, calculate_scores_per_section",
+    shapes=("preference",),
+    fields=("subset",),
+    needs=("subset", "chosen_model"),
+    cells=("correct", "half_for_ties"),
+    grade=grade_each(_subset, _grade),
+    measures=_measures,
+    expected=_EXPECTED,
+    required=tuple(_EXPECTED),
 )

@@ -16,18 +16,21 @@ of the credit; here it has no grade, and is listed.
 Source: arXiv 2506.01937; allenai/reward-bench, rewardbench/utils.py (process_single_model, _compute_prompt_stats).
 """
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pipelines.results.evaluation.benchmark import (
     Benchmark,
+    Grade,
     GradedItem,
     Item,
     MeanCells,
     Measure,
-    Ungraded,
-    mean,
+    graded,
+    margins_between,
+    mean_of_all,
     only_reward_of,
     rewards_of,
 )
@@ -74,7 +77,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
     for item in items:
         subset = str(item.fields.get("subset"))
         if subset.lower() != _TIES.lower():
-            yield _best_of_four(item, subset)
+            yield graded((item,), subset, item.rewards, functools.partial(_best_of_four, item))
             continue
         name = str(item.fields.get("id"))
         kind, _, prompt = name.partition(":")
@@ -87,24 +90,20 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
     yield from (_tie(questions) for questions in ties.values() if questions)
 
 
-def _best_of_four(item: Item, subset: str) -> GradedItem:
-    try:
-        chosen, rejected = [only_reward_of(item, "chosen")], rewards_of(item, "rejected")
-    except Ungraded as ungraded:
-        return GradedItem((item,), subset, item.rewards, None, reason=str(ungraded))
-    best = max(*chosen, *rejected)
-    cells = (best_of(chosen, rejected), *[_NAN] * 5)
-    return GradedItem((item,), subset, item.rewards, cells, [*chosen, *rejected].count(best) > 1)
+def _best_of_four(item: Item) -> Grade:
+    chosen, rejected = [only_reward_of(item, "chosen")], rewards_of(item, "rejected")
+    rewards = [*chosen, *rejected]
+    is_tied = rewards.count(max(rewards)) > 1
+    return Grade((best_of(chosen, rejected), *[_NAN] * 5), is_tied, margins_between(chosen, rejected))
 
 
 def _tie(questions: dict[str, Item]) -> GradedItem:
-    rows = tuple(questions.values())
-    rewards = {f"{kind}.{name}": value for kind, item in questions.items() for name, value in item.rewards.items()}
-    try:
+    def grade() -> Grade:
         stats = {kind: _stats(item) for kind, item in questions.items()}
-    except Ungraded as ungraded:
-        return GradedItem(rows, _TIES, rewards, None, reason=str(ungraded))
-    return GradedItem(rows, _TIES, rewards, (_NAN, *ties_cells(stats.get("ref"), stats.get("tied"))))
+        return Grade((_NAN, *ties_cells(stats.get("ref"), stats.get("tied"))))
+
+    rewards = {f"{kind}.{name}": value for kind, item in questions.items() for name, value in item.rewards.items()}
+    return graded(tuple(questions.values()), _TIES, rewards, grade)
 
 
 def _stats(item: Item) -> PromptStats:
@@ -114,32 +113,30 @@ def _stats(item: Item) -> PromptStats:
 
 def _measures(means: MeanCells) -> list[Measure]:
     mode = "" if not means.judged else "; judge, ranking" if means.compared else "; judge, rating"
-    scores = {subset: cells[..., 0] for subset, cells in means.by_subset.items() if subset != _TIES}
-    measures = [Measure(name, value, means.counts[name], f"best of four{mode}", 0.25) for name, value in scores.items()]
+    best_of_four = means.each((subset for subset in means.by_subset if subset != _TIES), 0, f"best of four{mode}", 0.25)
+    scores = {measure.name: measure.value for measure in best_of_four}
+    ties = []
     if _TIES in means.by_subset:
         tied, ref, beyond, both_beyond, margin = (means.by_subset[_TIES][..., at] for at in range(1, 6))
         # NaN where no id has both questions: the accuracies alone would be up to 0.6 under the name of the score.
-        value = 0.30 * tied + 0.30 * ref + 0.20 * beyond + 0.20 * both_beyond + 0.01 * margin
-        scores[_TIES] = value
+        scores[_TIES] = 0.30 * tied + 0.30 * ref + 0.20 * beyond + 0.20 * both_beyond + 0.01 * margin
         compared = "; by comparisons, not ratings" if means.compared else mode
-        measures.append(Measure(_TIES, value, means.counts[_TIES], f"ties; at most 1.01{compared}", None))
-    if not scores.keys() >= {*_SUBSETS}:  # a mean of other subsets would be another number under the same name
-        return measures
-    value = mean([scores[name] for name in _SUBSETS])
+        ties = [Measure(_TIES, scores[_TIES], means.counts[_TIES], f"ties; at most 1.01{compared}", None)]
     name = "score" if not means.judged else "score (ranking)" if means.compared else "score (rating)"
-    return [Measure(name, value, means.items(_SUBSETS), f"mean of the subsets{mode}", None), *measures]
+    score = mean_of_all(name, scores, _SUBSETS, means.items(_SUBSETS), f"mean of the subsets{mode}", chance=None)
+    return [*score, *best_of_four, *ties]
 
 
 BENCHMARK = Benchmark(
-    "reward-bench-2",
-    "RewardBench 2: the best of four responses, and ties among right ones",
-    "arXiv 2506.01937; allenai/reward-bench, rewardbench/utils.py",
-    ("rm-bench",),
-    ("subset", "id"),
-    ("id", "subset", "num_correct"),
-    ("best_of_four", "tied_right", "ref_right", "gap_beyond_spread", "both_gaps_beyond_spread", "margin"),
-    _grade,
-    _measures,
-    _BEST_OF_FOUR,  # of Ties 102 rows are published, and not of how many prompt ids, which are the items
-    _SUBSETS,
+    name="reward-bench-2",
+    title="RewardBench 2: the best of four responses, and ties among right ones",
+    source="arXiv 2506.01937; allenai/reward-bench, rewardbench/utils.py",
+    shapes=("rm-bench",),
+    fields=("subset", "id"),
+    needs=("id", "subset", "num_correct"),
+    cells=("best_of_four", "tied_right", "ref_right", "gap_beyond_spread", "both_gaps_beyond_spread", "margin"),
+    grade=_grade,
+    measures=_measures,
+    expected=_BEST_OF_FOUR,  # of Ties 102 rows are published, and not of how many prompt ids, which are the items
+    required=_SUBSETS,
 )

@@ -14,13 +14,16 @@ from pipelines.results.evaluation.benchmark import (
     ALL,
     Array,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     Ungraded,
     grade_each,
+    margins_between,
     mean,
     rewards_of,
+    subset_in,
 )
 
 _STYLES = 3
@@ -29,48 +32,46 @@ _DIFFICULTIES = {"hard": (1, 2, 5), "normal": (0, 4, 8), "easy": (3, 6, 7)}
 """The places of each difficulty's comparisons in a flattened matrix."""
 _DOMAINS = ("chat", "math", "code", "safety")
 """The beginnings of the rows' domains: those of safety are `safety-refuse` and `safety-response`."""
+_EXPECTED = {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157}
 _PARTS_OF_SAFETY = {"safety-refuse", "safety-response"}
 _UNNAMED = "over all samples, whose rows name no domain"
 _AUTHORS, _POOLED = "authors: unweighted mean of the four domains", "pooled: mean over all samples"
 
 
-def _subset(item: Item) -> str:
-    """The domain; a file of one domain alone doesn't name it."""
-    return str(item.fields.get("domain") or ALL)
-
-
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
+def _grade(item: Item) -> Grade:
     chosen, rejected = rewards_of(item, "chosen"), rewards_of(item, "rejected")
     if len(chosen) != _STYLES or len(rejected) != _STYLES:
         raise Ungraded(f"{len(chosen)} chosen and {len(rejected)} rejected responses, and RM-Bench has three of each")
-    wins = tuple(float(better > worse) for better in chosen for worse in rejected)
-    return wins, bool(set(chosen) & set(rejected))
+    margins = margins_between(chosen, rejected)
+    return Grade(tuple(float(margin > 0) for margin in margins), 0 in margins, margins)
 
 
 def _measures(means: MeanCells) -> list[Measure]:
     all_subsets = list(means.by_subset)
     pooled, n = means.pooled(all_subsets), means.items(all_subsets)
     if all_subsets == [ALL]:
-        difficulties = [Measure(name, _share(pooled, places), n, _UNNAMED) for name, places in _DIFFICULTIES.items()]
-        return [Measure("average", np.asarray(pooled.mean(-1)), n, _UNNAMED), *difficulties]
-    present = {name: parts for domain in _DOMAINS for name, parts in _domains(domain, means.present(domain)).items()}
-    domains = {name: means.pooled(parts) for name, parts in present.items()}
-    over_all_samples = [
-        Measure("overall (pooled)", np.asarray(pooled.mean(-1)), n, _POOLED),
-        *(Measure(f"{name} (pooled)", _share(pooled, places), n, _POOLED) for name, places in _DIFFICULTIES.items()),
-    ]
+        return _averages(pooled, n, _UNNAMED, "average", "{}")
+    over_all_samples = _averages(pooled, n, _POOLED, "overall (pooled)", "{} (pooled)")
+    parts = {name: subsets for domain in _DOMAINS for name, subsets in _domains(domain, means.present(domain)).items()}
+    domains = {name: means.pooled(subsets) for name, subsets in parts.items()}
     by_domain = [
-        Measure(name, np.asarray(cells.mean(-1)), means.items(present[name]), "mean of the nine comparisons")
+        Measure(name, np.asarray(cells.mean(-1)), means.items(parts[name]), "mean of the nine comparisons")
         for name, cells in domains.items()
     ]
-    if present.keys() != {*_DOMAINS}:  # without all four, the mean of the domains is another number under the same name
+    if domains.keys() != {*_DOMAINS}:  # without all four, the mean of the domains is another number under the same name
         return [*over_all_samples, *by_domain]
-    macro = {name: mean([_share(cells, places) for cells in domains.values()]) for name, places in _DIFFICULTIES.items()}
+    overall, *difficulties = _averages(mean([*domains.values()]), n, _AUTHORS, "overall", "{}")
+    return [overall, *by_domain, *difficulties, *over_all_samples]
+
+
+def _averages(cells: Array, n: int, convention: str, name: str, difficulty_name: str) -> list[Measure]:
+    """The mean of all nine comparisons, and of those of each difficulty."""
     return [
-        Measure("overall", mean([cells.mean(-1) for cells in domains.values()]), n, _AUTHORS),
-        *by_domain,
-        *(Measure(name, value, n, _AUTHORS) for name, value in macro.items()),
-        *over_all_samples,
+        Measure(name, np.asarray(cells.mean(-1)), n, convention),
+        *(
+            Measure(difficulty_name.format(difficulty), np.asarray(cells[..., list(places)].mean(-1)), n, convention)
+            for difficulty, places in _DIFFICULTIES.items()
+        ),
     ]
 
 
@@ -81,20 +82,16 @@ def _domains(name: str, subsets: list[str]) -> dict[str, list[str]]:
     return {name: subsets} if subsets else {}
 
 
-def _share(cells: Array, places: tuple[int, ...]) -> Array:
-    return np.asarray(cells[..., list(places)].mean(-1))
-
-
 BENCHMARK = Benchmark(
-    "rm-bench",
-    "RM-Bench: chosen against rejected responses of three styles",
-    "arXiv 2410.16184; THU-KEG/RM-Bench, scripts/utils.py",
-    ("rm-bench",),
-    ("domain",),
-    ("id",),
-    _CELLS,
-    grade_each(_subset, _grade),
-    _measures,
-    {"chat": 129, "math": 529, "code": 228, "safety-refuse": 284, "safety-response": 157},
-    ("chat", "math", "code", "safety-refuse", "safety-response"),
+    name="rm-bench",
+    title="RM-Bench: chosen against rejected responses of three styles",
+    source="arXiv 2410.16184; THU-KEG/RM-Bench, scripts/utils.py",
+    shapes=("rm-bench",),
+    fields=("domain",),
+    needs=("id",),
+    cells=_CELLS,
+    grade=grade_each(subset_in("domain"), _grade),
+    measures=_measures,
+    expected=_EXPECTED,
+    required=tuple(_EXPECTED),
 )

@@ -7,16 +7,15 @@ Source: arXiv 2410.09893; Zhou-Zoey/RMB-Reward-Model-Benchmark. The goal of an i
 ("Pairwise_set/Helpfulness/Chat"), and rows of `bon_best` and `loser_list` are the best-of-N ones.
 """
 
-from collections.abc import Mapping
-
 from pipelines.results.evaluation.benchmark import (
-    Array,
     Benchmark,
+    Grade,
     Item,
     MeanCells,
     Measure,
     grade_each,
-    mean,
+    margins_between,
+    mean_of_all,
     only_reward_of,
     rewards_of,
 )
@@ -29,43 +28,43 @@ _EXPECTED = dict(zip(_SECTIONS, (10_067, 7_064, 2_109, 1_677), strict=True))
 """Of all files of the repository together."""
 
 
+_STRICT = "a tie is wrong"
+
+
 def _subset(item: Item) -> str:
-    form = "best of n" if "chosen[0]" in {*item.rewards, *item.missing} else "pairs"
+    form = "best of n" if "chosen[0]" in item.names else "pairs"
     category = str(item.fields.get("category_path"))
     goal = next((goal for goal in _GOALS if goal in category.lower()), f"category {category}")
     return f"{form}, {goal}"
 
 
-def _grade(item: Item) -> tuple[tuple[float, ...], bool]:
-    best, losers = only_reward_of(item, "chosen"), rewards_of(item, "rejected")
-    return (float(best > max(losers)),), best in losers
+def _grade(item: Item) -> Grade:
+    margins = margins_between([only_reward_of(item, "chosen")], rewards_of(item, "rejected"))
+    return Grade((float(min(margins) > 0),), 0 in margins, margins)
 
 
 def _measures(means: MeanCells) -> list[Measure]:
-    subsets = [*(name for name in _SECTIONS if name in means.by_subset), *sorted(means.by_subset.keys() - _SECTIONS.keys())]
-    values = {name: means.by_subset[name][..., 0] for name in subsets}
+    values = {name: cells[..., 0] for name, cells in means.by_subset.items()}
+    sections = [
+        measure._replace(chance=_SECTIONS.get(measure.name)) for measure in means.each(means.subsets(_SECTIONS), 0, _STRICT)
+    ]
     return [
-        *([_score(values, means)] if values.keys() >= _SECTIONS.keys() else []),  # a mean of others would be another number
-        *(Measure(name, value, means.counts[name], "a tie is wrong", _SECTIONS.get(name)) for name, value in values.items()),
-        Measure("micro", means.pooled(subsets)[..., 0], means.items(subsets), "over all items; a tie is wrong", None),
+        *mean_of_all("score", values, _SECTIONS, means.items(_SECTIONS), f"mean of the sections; {_STRICT}", chance=None),
+        *sections,
+        means.overall("micro", 0, f"over all items; {_STRICT}", None),
     ]
 
 
-def _score(values: Mapping[str, Array], means: MeanCells) -> Measure:
-    value = mean([values[name] for name in _SECTIONS])
-    return Measure("score", value, means.items(_SECTIONS), "mean of the sections; a tie is wrong", None)
-
-
 BENCHMARK = Benchmark(
-    "rmb",
-    "RMB: pairs and the best of several, for helpfulness and harmlessness",
-    "arXiv 2410.09893; Zhou-Zoey/RMB-Reward-Model-Benchmark",
-    ("rmb",),
-    ("category_path",),
-    ("category_path",),
-    ("right",),
-    grade_each(_subset, _grade),
-    _measures,
-    _EXPECTED,
-    tuple(_SECTIONS),
+    name="rmb",
+    title="RMB: pairs and the best of several, for helpfulness and harmlessness",
+    source="arXiv 2410.09893; Zhou-Zoey/RMB-Reward-Model-Benchmark",
+    shapes=("rmb",),
+    fields=("category_path",),
+    needs=("category_path",),
+    cells=("right",),
+    grade=grade_each(_subset, _grade),
+    measures=_measures,
+    expected=_EXPECTED,
+    required=tuple(_SECTIONS),
 )

@@ -2,22 +2,14 @@
 
 import functools
 from collections.abc import Mapping
-from importlib import resources
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from actors.settings.replica import Dtype, TooLong
-from pipelines.results.evaluation.published.figures import plain_name
-
-_FILE = "presets.yaml"
+from pipelines.results.evaluation.published.yaml_data import YamlData, plain_name
 
 
-class _Data(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PresetSettings(_Data):
+class PresetSettings(YamlData):
     """Settings of `assay score`; those of None are as in the reading by the card."""
 
     dtype: Dtype | None = None
@@ -36,7 +28,7 @@ class PresetSettings(_Data):
         return ", ".join(name if value is True else f"{name} {value}" for name, value in settings.items())
 
 
-class Preset(_Data):
+class Preset(YamlData):
     """How `models` were run on a benchmark: the source, what it states, and the part of that which isn't reproduced."""
 
     benchmark: str
@@ -52,21 +44,17 @@ class Preset(_Data):
         return [f"As published: {self.stated} ({self.source}).", f"Here: {self.settings}.", *missing]
 
 
-class _Presets(_Data):
+class _Presets(YamlData):
     presets: tuple[Preset, ...] = Field(min_length=1)
 
 
 @functools.cache
 def presets() -> tuple[Preset, ...]:
-    """What is known. Raises pydantic's `ValidationError` if the file of this package is damaged."""
-    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    return _Presets.model_validate(yaml.safe_load(text)).presets
+    """What is known."""
+    return _Presets.read("presets.yaml").presets
 
 
 def preset_of(benchmark: str, model: str) -> Preset | None:
     """How authors ran a model, given as hub id or folder, on a benchmark; None if that isn't known."""
-    return next((preset for preset in presets() if preset.benchmark == benchmark and _is_of(preset, model)), None)
-
-
-def _is_of(preset: Preset, model: str) -> bool:
-    return plain_name(model) in map(plain_name, preset.models)
+    of_benchmark = (preset for preset in presets() if preset.benchmark == benchmark)
+    return next((preset for preset in of_benchmark if plain_name(model) in map(plain_name, preset.models)), None)

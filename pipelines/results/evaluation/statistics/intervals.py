@@ -48,9 +48,7 @@ class _Influence(NamedTuple):
 
 def mean_cells(cells: Mapping[str, Array], judged: bool) -> MeanCells:
     """The mean cells of each subset; a cell that doesn't apply to an item (NaN) isn't averaged."""
-    means = {subset: _nan_means(values, np.ones((1, len(values))))[0] for subset, values in cells.items()}
-    counts = {subset: len(values) for subset, values in cells.items()}
-    return MeanCells(means, counts, judged, cell_counts=_cell_counts(cells))
+    return _with_counts({subset: _item_means(values) for subset, values in cells.items()}, cells, judged)
 
 
 def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed: int = 0) -> dict[str, Interval]:
@@ -77,7 +75,7 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
             )
         # Five of five right resample to five of five: a width of 0, where Wilson's lower bound is 0.57. So draws count only
         # where every subset has items that came out otherwise.
-        if not is_constant and _width(draws()[name]) > _CLOSE:
+        if not is_constant and np.nanmax(draws()[name]) - np.nanmin(draws()[name]) > _CLOSE:
             return Interval(*percentiles(draws()[name]), f"bootstrap of {DRAWS} draws, seed {seed}")
         if not measure.is_share and not influences:
             return Interval(
@@ -88,11 +86,6 @@ def intervals(cells: Mapping[str, Array], judged: bool, measures: Measures, seed
         return Interval(*combined, "Wilson bounds of the subsets, combined (MOVER)")
 
     return {measure.name: interval(measure) for measure in measures(means)}
-
-
-def near_chance(low: float | None, high: float | None, chance: float | None) -> bool:
-    """Whether an interval includes what guessing gets; never without an interval or such a number."""
-    return chance is not None and low is not None and high is not None and low <= chance <= high
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
@@ -111,19 +104,15 @@ def percentiles(draws: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _width(draws: Array) -> float:
-    return float(np.nanmax(draws) - np.nanmin(draws))
-
-
 def resampled_means(cells: Mapping[str, Array], judged: bool, rng: np.random.Generator) -> MeanCells:
     """Mean cells of `DRAWS` resamplings of the items of each subset."""
-    resampled = {subset: _resampled(values, rng) for subset, values in sorted(cells.items())}
+    return _with_counts({subset: _resampled(values, rng) for subset, values in sorted(cells.items())}, cells, judged)
+
+
+def _with_counts(means: Mapping[str, Array], cells: Mapping[str, Array], judged: bool) -> MeanCells:
     counts = {subset: len(values) for subset, values in cells.items()}
-    return MeanCells(resampled, counts, judged, cell_counts=_cell_counts(cells))
-
-
-def _cell_counts(cells: Mapping[str, Array]) -> dict[str, Array]:
-    return {subset: np.count_nonzero(~np.isnan(values), axis=0) for subset, values in cells.items()}
+    cell_counts = {subset: np.count_nonzero(~np.isnan(values), axis=0) for subset, values in cells.items()}
+    return MeanCells(means, counts, judged, cell_counts=cell_counts)
 
 
 def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
@@ -176,7 +165,7 @@ def _influence(values: Array, weights: Array, least: float) -> _Influence:
     """
     used = np.abs(weights) > 1e-6
     values, weights = values[~np.isnan(values[:, used]).all(1)][:, used], weights[used]
-    means = _nan_means(values, np.ones((1, len(values))))[0]
+    means = _item_means(values)
     filled = np.nan_to_num(np.where(np.isnan(values), means, values))
     lowest = np.where((filled < 0).any(0), -1.0, least)  # RewardBench 2 has a margin from -1 to 1 among credits
     ends = np.stack([weights * lowest, weights])
@@ -229,12 +218,16 @@ def _resampled(values: Array, rng: np.random.Generator) -> Array:
 
 def _normal_means(values: Array, rng: np.random.Generator) -> Array:
     """Mean cells from the normal distribution of means over the items that have each cell, of shape (draws, cells)."""
-    means, is_present = _nan_means(values, np.ones((1, len(values))))[0], ~np.isnan(values)
+    means, is_present = _item_means(values), ~np.isnan(values)
     residuals, counts = np.where(is_present, values - means, 0.0), np.maximum(is_present.sum(0), 1)
     # Of means, so over the square of the counts. `svd` below also takes a matrix without an inverse, as of two equal cells.
     covariance = residuals.T @ residuals / np.outer(counts, counts)
     draws = rng.multivariate_normal(np.nan_to_num(means), covariance, DRAWS, method="svd")
     return np.where(np.isnan(means), np.nan, draws)
+
+
+def _item_means(values: Array) -> Array:
+    return _nan_means(values, np.ones((1, len(values))))[0]
 
 
 def _nan_means(values: Array, weights: Array) -> Array:

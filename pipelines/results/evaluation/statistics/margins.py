@@ -7,7 +7,6 @@ The expected calibration error (ECE) is the mean distance, over deciles of |m|, 
 
 import itertools
 import math
-import re
 from array import array
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from pipelines.results.evaluation.benchmark import Array, GradedItem
 from pipelines.results.evaluation.statistics.intervals import wilson
 
 BINS = 10
-_SIDE = re.compile(r"(chosen|rejected)(\[\d+\])?")
 
 
 @dataclass(frozen=True)
@@ -64,11 +62,10 @@ class Margins:
         self._count = 0
 
     def add(self, item: GradedItem) -> None:
-        """Take in the comparisons of a graded item; items of another kind have none."""
-        margins = signed_margins(item)
-        self._margins.extend(margins)
-        self._items.extend([self._count] * len(margins))
-        self._count += bool(margins)
+        """Take in the comparisons of a graded item."""
+        self._margins.extend(item.margins)
+        self._items.extend([self._count] * len(item.margins))
+        self._count += bool(item.margins)
 
     def report(self) -> MarginReport | None:
         """What the margins come to; None without comparisons."""
@@ -86,34 +83,14 @@ class Margins:
         return MarginReport(len(margins), self._count, tuple(bins), sum(distances) / len(margins), noise / len(margins))
 
 
-def signed_margins(item: GradedItem) -> list[float]:
-    """The margin of each comparison of a graded item: above 0 if the right response is ahead.
-
-    Every chosen with every rejected response; or of two responses with other names, the one that the grade says.
-    """
-    if item.margin is not None:
-        return [item.margin]
-    if item.cells is None or math.isnan(item.cells[0]):
-        return []
-    sides: dict[str, list[float]] = {"chosen": [], "rejected": []}
-    for name, reward in item.rewards.items():
-        if (match := _SIDE.fullmatch(name)) is not None:
-            sides[match[1]].append(reward)
-    if sides["chosen"] and sides["rejected"]:
-        return [chosen - rejected for chosen in sides["chosen"] for rejected in sides["rejected"]]
-    if len(item.rewards) != 2:
-        return []
-    # Without chosen and rejected only the grade knows which of two is right: it is 1 where that one is ahead. So the margin
-    # has the distance of the rewards, and the sign of the grade.
-    first, second = item.rewards.values()
-    return [math.copysign(first - second, item.cells[0] - 0.5)]
-
-
 def differences(item: GradedItem) -> list[float]:
-    """How far the rewards are apart that the grade of an item compares: of ranks, any two. Empty if it has no grade."""
+    """How far the rewards are apart that the grade of an item compares; empty if it has no grade.
+
+    Without margins, as of RewardBench 2's Ties, whose grade is of the lowest and the highest rewards, those of any two.
+    """
     if item.cells is None:
         return []
-    margins = signed_margins(item) or [first - second for first, second in itertools.combinations(item.rewards.values(), 2)]
+    margins = item.margins or [first - second for first, second in itertools.combinations(item.rewards.values(), 2)]
     return list(map(abs, margins))
 
 

@@ -12,7 +12,6 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.results.evaluation.benchmark import Array, Benchmark, MeanCells, Measure
-from pipelines.results.evaluation.item_matching import check_fit, unmatched_text, with_keys
+from pipelines.results.evaluation.item_matching import EvaluatedModel, check_fit, unmatched_text, with_keys
 from pipelines.results.evaluation.statistics.intervals import (
     DRAWS,
     mean_cells,
@@ -41,16 +40,6 @@ _SCHEMA = pa.schema(
         ("credits", pa.map_(pa.string(), pa.float64())),
     ]
 )
-
-
-class EvaluatedModel(NamedTuple):
-    """A model's name, which no other one has, its items and data files, and what kind of judge it is."""
-
-    name: str
-    items: pa.Table
-    files: Sequence[Mapping[str, Any]]
-    judged: bool
-    compared: bool
 
 
 @dataclass(frozen=True)
@@ -111,13 +100,13 @@ def compare_models(
 
     Raises `SettingsError` for models of other data.
     """
-    models = [model._replace(items=items) for model, items in zip(models, with_keys(models), strict=True)]
-    pairs = list(itertools.combinations(models, 2))
+    keyed = with_keys(models)
+    pairs = list(itertools.combinations(keyed, 2))
     for first, second in pairs:
         check_fit(f"{first.name} and {second.name} on {benchmark.name}", first, second)
     with connect() as connection:
         comparisons = [_compare(connection, benchmark, first, second, seed) for first, second in pairs]
-        _write_disagreements(connection, benchmark, models, disagreements)
+        _write_disagreements(connection, benchmark, keyed, disagreements)
     return [comparison for comparison in comparisons if comparison is not None]
 
 
@@ -165,17 +154,22 @@ def _common_cells(
 ) -> dict[str, Array]:
     """The cells of items that both have a grade for, by subset: the first model's, then the second's."""
     names = [f'{side}."{cell}"' for side in ("a", "b") for cell in benchmark.cells]
-    columns = ", ".join(f"coalesce({name}, 'nan'::double) as c{at}" for at, name in enumerate(names))
+    columns = ", ".join(f"{name} as c{at}" for at, name in enumerate(names))
     connection.register("first_items", first.items)
     connection.register("second_items", second.items)
-    table = connection.execute(
+    table = connection.sql(
         f"""select a.subset, {columns} from first_items a join second_items b using (key, subset)
         where a.reason is null and b.reason is null order by a.subset, a.row"""
-    ).fetchnumpy()
-    if not len(table["subset"]):
+    ).to_arrow_table()
+    return _cells_by_subset(table, table.column_names[1:])
+
+
+def _cells_by_subset(table: pa.Table, names: Sequence[str]) -> dict[str, Array]:
+    """Columns of a table that is sorted by its subsets, of shape (items, cells); NaN where they are null."""
+    if not len(table):
         return {}
-    values = np.stack([np.asarray(table[f"c{at}"]) for at in range(len(names))], axis=1)
-    subsets, starts = np.unique(np.asarray(table["subset"], str), return_index=True)
+    values = np.stack([table[name].to_numpy(zero_copy_only=False).astype(float) for name in names], axis=1)
+    subsets, starts = np.unique(table["subset"].to_numpy(zero_copy_only=False).astype(str), return_index=True)
     return dict(zip(map(str, subsets), np.split(values, starts[1:]), strict=True))
 
 
@@ -253,11 +247,8 @@ def _write_disagreements(
 def credits_table(benchmark: Benchmark, items: pa.Table, *, judged: bool) -> pa.Table:
     """The row, the subset, the key and the credit of each item that has one. `judged`: as `item_credits`."""
     table = items.filter(pc.is_null(items.column("reason"))).sort_by([("subset", "ascending"), ("row", "ascending")])
-    subsets = table.column("subset").to_numpy(zero_copy_only=False).astype(str)
-    values = np.stack([table.column(cell).to_numpy(zero_copy_only=False) for cell in benchmark.cells], axis=1).astype(float)
-    names, starts = np.unique(subsets, return_index=True)
-    cells = dict(zip(map(str, names), np.split(values, starts[1:]), strict=True)) if len(names) else {}
+    cells = _cells_by_subset(table, benchmark.cells)
     credit = item_credits(benchmark, cells, judged=judged) if cells else {}
-    credits_in_order = np.concatenate([credit[name] for name in cells]) if cells else np.zeros(0)
+    credits_in_order = np.concatenate([np.zeros(0), *credit.values()])
     table = table.select(["row", "subset", "key"]).append_column("credit", pa.array(credits_in_order, pa.float64()))
     return table.filter(pa.array(~np.isnan(credits_in_order)))

@@ -18,6 +18,7 @@ from actors.contracts.judge import Judge
 from actors.contracts.showings import Shows
 from actors.reward_model import families
 from actors.settings.replica import JudgeSettings, ReadSettings
+from actors.text.counted import number_of
 from pipelines.results.evaluation.benchmark import Benchmark, Item
 from pipelines.results.evaluation.statistics.intervals import wilson
 
@@ -54,6 +55,8 @@ class VoteShare:
     low: float
     high: float
     n: int
+    votes: int | None = None
+    """Of the curve, the number of votes that it is the accuracy of."""
 
 
 @dataclass(frozen=True)
@@ -128,24 +131,28 @@ class Votes:
             self._items[name] += 1
 
     def _first_is_right(self, item: Item) -> bool | None:
-        """Whether the benchmark gives an item more credit if its first response is ahead; None if it doesn't matter."""
+        """Whether the first response is the right one by the benchmark; None if it grades no right against a wrong one."""
         first, second = item.rewards
-        ahead, behind = self._credit(item, {first: 1.0, second: 0.0}), self._credit(item, {first: 0.0, second: 1.0})
-        return None if ahead == behind or math.isnan(ahead + behind) else ahead > behind
-
-    def _credit(self, item: Item, rewards: Mapping[str, float]) -> float:
-        """The first cell of an item with other rewards; NaN if the benchmark doesn't grade it alone."""
-        graded = next(iter(self._benchmark.grade([replace(item, rewards=rewards, games=None)])), None)
-        return math.nan if graded is None or graded.cells is None else graded.cells[0]
+        with_first_ahead = replace(item, rewards={first: 1.0, second: 0.0}, games=None)
+        margins = [margin for graded in self._benchmark.grade([with_first_ahead]) for margin in graded.margins]
+        return margins[0] > 0 if margins else None
 
     def report(self) -> VoteReport | None:
         """What the votes come to; None without an item all of whose votes could be read."""
         if not self._items:
             return None
-        shares = [_vote_share(name, self._sums[name], count) for name, count in self._items.items()]
-        curve = tuple(share for share in shares if share.name.startswith("accuracy of "))
-        agreement = tuple(share for share in shares if share not in curve)
+        votes = {_curve_name(count): count for count in counted(self._rules.votes)}
+        shares = []
+        for name, items in self._items.items():
+            value = min(1.0, self._sums[name] / items)
+            shares.append(VoteShare(name, value, *wilson(value, items), items, votes.get(name)))
+        curve = tuple(share for share in shares if share.votes is not None)
+        agreement = tuple(share for share in shares if share.votes is None)
         return VoteReport(self._rules.votes, max(self._items.values()), self._left_out, curve, agreement)
+
+
+def _curve_name(count: int) -> str:
+    return f"accuracy of {number_of(count, 'vote')}"
 
 
 def counted(most: int) -> list[int]:
@@ -198,7 +205,7 @@ def _shares(
             chance = _first_wins(rules, first, second, count)
         except OverflowError:
             continue
-        yield f"accuracy of {count} vote{'s' if count > 1 else ''}", chance if first_is_right else 1 - chance
+        yield _curve_name(count), chance if first_is_right else 1 - chance
     if rules.shows is Shows.ONE:
         if rules.votes > 1:
             yield "two votes rank alike", _alone_agree(first, second)
@@ -267,8 +274,3 @@ def _alone_agree(first: Sequence[int], second: Sequence[int]) -> float:
 
 def _on_grid(votes: Iterable[float]) -> list[int]:
     return [round(vote * _GRID) for vote in votes]
-
-
-def _vote_share(name: str, total: float, items: int) -> VoteShare:
-    value = min(1.0, total / items)
-    return VoteShare(name, value, *wilson(value, items), items)

@@ -1,159 +1,100 @@
 """The figures of an evaluation, benchmark by benchmark, its models side by side."""
 
-import re
 from collections.abc import Mapping, Sequence
-from itertools import groupby, zip_longest
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
-from pipelines.results.evaluation.results import MADE_UP
-from pipelines.results.evaluation.saved_results import SavedEvaluation
+from pipelines.results.evaluation.results import MADE_UP, Evaluation, Results
+from pipelines.results.evaluation.statistics.paired import PairedComparison
 from pipelines.results.html_report.shown_text import show
 
 _CHARACTERS = 200
-_ACCURACY = {"value": "accuracy", "low": "accuracy_low", "high": "accuracy_high"}
 
 
-def evaluation(saved: Sequence[SavedEvaluation], differences: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """For each benchmark its models, and for each measure a figure of every model; None where a model lacks it.
+class _Interval(NamedTuple):
+    """A value as a chart shows it, with its interval if it has one."""
 
-    With them come what is published, accuracy by margin, votes, and the `differences` and the items of each two models, as
-    `read_differences` has them.
-    """
-    ordered = sorted(saved, key=lambda result: result.benchmark)
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    bin: Any = None
+    """Of an accuracy by margin, what else is known of it."""
+
+
+def evaluation(results: Sequence[Results]) -> list[dict[str, Any]]:
+    """For each benchmark of some results its tables, each with a row for each measure and a column for each model."""
+    evaluations = sorted((each for result in results for each in result), key=lambda each: each.benchmark)
+    pairs = [pair for result in results for pair in result.paired]
     return [
-        _benchmark(name, list(group), [pair for pair in differences if pair["benchmark"] == name])
-        for name, group in groupby(ordered, key=lambda result: result.benchmark)
+        _benchmark(name, list(group), [pair for pair in pairs if pair.benchmark == name])
+        for name, group in groupby(evaluations, key=lambda each: each.benchmark)
     ]
 
 
-def _benchmark(
-    name: str, evaluations: Sequence[SavedEvaluation], differences: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    by_model = [{figure["name"]: dict(figure) for figure in result.figures} for result in evaluations]
-    measures = list(dict.fromkeys(measure for figures in by_model for measure in figures))
-    conventions = {measure: figures[measure]["convention"] for figures in by_model for measure in figures}
+def _benchmark(name: str, evaluations: Sequence[Evaluation], pairs: Sequence[PairedComparison]) -> dict[str, Any]:
     return {
         "name": name,
-        "models": [show(result.model, _CHARACTERS) for result in evaluations],
-        "note": MADE_UP if any(result.is_made_up for result in evaluations) else None,
-        "rows": [
-            {
-                "measure": show(measure, _CHARACTERS),
-                "convention": conventions[measure],
-                "figures": [figures.get(measure) for figures in by_model],
-            }
-            for measure in measures
-        ],
-        "published": [table for result in evaluations for table in _published(result)],
+        "note": MADE_UP if any(each.is_made_up for each in evaluations) else None,
+        "figures": _table([(each.label, {figure.name: figure for figure in each.figures}) for each in evaluations]),
+        "conventions": {
+            show(figure.name, _CHARACTERS): figure.convention for each in evaluations for figure in each.figures
+        },
+        "published": [table for each in evaluations for table in _published(each)],
         "margins": _margins(evaluations),
         "votes": _votes(evaluations),
-        "differences": _differences(differences),
-        "splits": _splits(differences),
+        "differences": _table(
+            [(f"{pair.first} less {pair.second}", {row.name: row for row in pair.differences}) for pair in pairs]
+        ),
+        "splits": _table(
+            [(f"{pair.first} or {pair.second}", {split.subset: split for split in pair.splits}) for pair in pairs]
+        ),
     }
 
 
-def _published(result: SavedEvaluation) -> list[dict[str, Any]]:
+def _table(columns: Sequence[tuple[str, Mapping[str, Any]]], rows: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Columns by their headings, with what each has of every row; None without a column. `rows` come first."""
+    if not columns:
+        return None
+    names = dict.fromkeys([*rows, *(name for _, cells in columns for name in cells)])
+    return {
+        "columns": [show(heading, _CHARACTERS) for heading, _ in columns],
+        "rows": [{"name": show(name, _CHARACTERS), "cells": [cells.get(name) for _, cells in columns]} for name in names],
+    }
+
+
+def _published(evaluation: Evaluation) -> list[dict[str, Any]]:
     """The published tables that have a model: their figures beside those here, as shares, and what else differs."""
-    ours = {figure["name"]: figure for figure in result.figures}
-    return [
-        {
-            "model": show(result.model, _CHARACTERS),
-            "models": ["here", "published"],
-            "about": _about(table),
-            "differs": table["differs"],
-            "rows": [
-                {
-                    "measure": show(figure["name"], _CHARACTERS),
-                    "figures": [ours[figure["name"]], {"value": figure["published"] / 100, "low": None, "high": None}],
-                }
-                for figure in table["figures"]
-                if figure["name"] in ours
-            ],
-        }
-        for table in result.published
-    ]
+    ours = {figure.name: figure for figure in evaluation.figures}
+    tables = []
+    for comparison in evaluation.published:
+        theirs = {figure.name: _Interval(figure.published / 100) for figure in comparison.figures}
+        here = {name: ours[name] for name in theirs}
+        about = {"model": show(evaluation.label, _CHARACTERS), "about": comparison.about, "differs": comparison.differs}
+        tables.append({**about, "table": _table([("here", here), ("published", theirs)])})
+    return tables
 
 
-def _about(table: Mapping[str, Any]) -> str:
-    parts = (table["source"], table["date"], f"split {table['split']}", table["averaging"], table["setting"])
-    return ", ".join(part for part in parts if part)
-
-
-def _votes(evaluations: Sequence[SavedEvaluation]) -> dict[str, Any] | None:
-    """Shares by their names, those of the voting curve first, and the points of that; None if no model voted."""
-    voted = [(show(result.model, _CHARACTERS), result.votes) for result in evaluations if result.votes]
-    if not voted:
-        return None
-    by_model = [{share["name"]: share for share in (*votes["curve"], *votes["agreement"])} for _, votes in voted]
-    curves = [
-        {count: share["value"] for share in votes["curve"] if (count := _count(share["name"])) is not None}
-        for _, votes in voted
-    ]
-    counts = sorted({count for curve in curves for count in curve})
-    names = [
-        *(name for count in counts for shares in by_model for name in shares if _count(name) == count),
-        *(share["name"] for _, votes in voted for share in votes["agreement"]),
-    ]
-    return {
-        "models": [model for model, _ in voted],
-        "counts": counts,
-        "curves": [[curve.get(count) for count in counts] for curve in curves],
-        "rows": [
-            {"measure": show(name, _CHARACTERS), "figures": [shares.get(name) for shares in by_model]}
-            for name in dict.fromkeys(names)
-        ],
-        "about": [{name: votes[name] for name in ("votes", "items", "left_out")} for _, votes in voted],
-    }
-
-
-def _count(name: str) -> int | None:
-    """The number of votes of a share's name, such as 4 of "accuracy of 4 votes"; None of another share."""
-    matched = re.fullmatch(r"accuracy of (\d+) votes?", name)
-    return int(matched[1]) if matched else None
-
-
-def _splits(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """By subset the items for which one of each two models has more credit; None if there are no two."""
-    if not pairs:
-        return None
-    by_pair = [{split["subset"]: split for split in pair.get("splits") or ()} for pair in pairs]
-    subsets = list(dict.fromkeys(subset for splits in by_pair for subset in splits))
-    return {
-        "pairs": [{name: show(pair[name], _CHARACTERS) for name in ("first", "second")} for pair in pairs],
-        "rows": [
-            {"subset": show(subset, _CHARACTERS), "splits": [splits.get(subset) for splits in by_pair]} for subset in subsets
-        ],
-    }
-
-
-def _margins(evaluations: Sequence[SavedEvaluation]) -> dict[str, Any] | None:
+def _margins(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
     """Accuracy by the difference of the two rewards: a row for each tenth of the comparisons; None if no model has it."""
-    margins = [(show(result.model, _CHARACTERS), result.margins) for result in evaluations if result.margins]
-    if not margins:
+    columns = []
+    for each in evaluations:
+        if each.margins is not None:
+            bins = [_Interval(entry.accuracy, entry.accuracy_low, entry.accuracy_high, entry) for entry in each.margins.bins]
+            columns.append((each.label, {f"{number}": entry for number, entry in enumerate(bins, start=1)}))
+    table = _table(columns)
+    return table and {**table, "errors": [each.margins.ece for each in evaluations if each.margins is not None]}
+
+
+def _votes(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
+    """Shares by their names, those of the voting curve first, and the points of that; None if no model voted."""
+    reports = [(each.label, each.votes) for each in evaluations if each.votes is not None]
+    curves = [{share.votes: share for share in votes.curve if share.votes is not None} for _, votes in reports]
+    counts = sorted({count for curve in curves for count in curve})
+    by_count = {count: share.name for curve in curves for count, share in curve.items()}
+    shares = [(model, {share.name: share for share in (*votes.curve, *votes.agreement)}) for model, votes in reports]
+    table = _table(shares, [by_count[count] for count in counts])
+    if table is None:
         return None
-    bins = [[_bin(values) for values in of_model["bins"]] for _, of_model in margins]
-    return {
-        "models": [model for model, _ in margins],
-        "rows": [{"figures": list(figures)} for figures in zip_longest(*bins)],
-        "errors": [of_model["ece"] for _, of_model in margins],
-    }
-
-
-def _bin(values: Mapping[str, Any]) -> dict[str, Any]:
-    accuracy = {name: values[key] for name, key in _ACCURACY.items()}
-    return {**accuracy, "from": values["low"], "to": values["high"], "n": values["comparisons"]}
-
-
-def _differences(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Each measure of a model less that of another on the same items, for each two models; None if there are no two."""
-    if not pairs:
-        return None
-    by_pair = [{row["name"]: row for row in pair["differences"]} for pair in pairs]
-    measures = list(dict.fromkeys(measure for rows in by_pair for measure in rows))
-    return {
-        "models": [show(f"{pair['first']} less {pair['second']}", _CHARACTERS) for pair in pairs],
-        "rows": [
-            {"measure": show(measure, _CHARACTERS), "figures": [rows.get(measure) for rows in by_pair]}
-            for measure in measures
-        ],
-    }
+    values = [[curve[count].value if count in curve else None for count in counts] for curve in curves]
+    series = list(zip(table["columns"], values, strict=True))
+    return {**table, "counts": counts, "series": series, "reports": [votes for _, votes in reports]}

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from actors.errors import ExpressionError
-from pipelines.data import storage
 from pipelines.folders.run_folder.columns import PROMPT_TOKENS, RESPONSE, ROW
 from pipelines.folders.scored_corpus.expressions import Condition
 from pipelines.results.html_report.responses import Place, Responses, place_table
@@ -17,9 +16,9 @@ from pipelines.results.html_report.shown_text import show
 
 EXAMPLES = 300
 """Sampled responses that the page holds to show those next to a cut."""
-_OUTPUT_FOLDERS = ("kept/", "kept-2/", "../kept/", "../kept-2/")
-"""What the command may call its result: the first that isn't the folder itself, or around it, or in it."""
 _CUTS, _MOST_OUTPUTS = 400, 20
+_AT_ENDS = 3
+"""So many ranks at each end are always there: as many as the page shows on each side of a cut."""
 _DIGITS = Context(prec=6, rounding=ROUND_FLOOR)
 """Cuts are short numbers, so that the command is one: rounded down, the lowest cut keeps everything that has the output."""
 _NAME_CHARACTERS, _PROMPT_CHARACTERS, _TEXT_CHARACTERS = 100, 200, 500
@@ -41,13 +40,13 @@ def neighbour_places(responses: Responses) -> list[Place]:
 def _spread_ranks(count: int, most: int) -> list[int]:
     """At most so many of the ranks below `count`, denser towards both ends: there lie cuts for the best tenth or hundredth.
 
-    Two neighbours in the middle are pi / 2 times as far apart as even ones would be; at the ends every rank is there.
+    Two neighbours in the middle are pi / 2 times as far apart as even ones would be.
     """
     if count <= most:
         return list(range(count))
-    steps = np.arange((most + 1) // 2)
-    low = np.maximum(steps, np.rint((count - 1) * (1 - np.cos(np.pi * steps / max(1, most - 1))) / 2)).astype(int)
-    return [*low.tolist(), *(count - 1 - low[: most // 2]).tolist()]
+    spread = (count - 1) * (1 - np.cos(np.linspace(0, np.pi, most - 2 * _AT_ENDS))) / 2
+    at_ends = [*range(_AT_ENDS), *range(count - _AT_ENDS, count)]  # beside a cut that keeps the fewest, or nearly all
+    return np.unique([*at_ends, *np.rint(spread).astype(int)]).tolist()
 
 
 def explorer(responses: Responses) -> dict[str, Any]:
@@ -73,8 +72,7 @@ def _numbers(responses: Responses) -> list[tuple[str, str]]:
 def _command(responses: Responses, condition: str) -> tuple[str, str]:
     """The command that keeps what is above a cut: what stands before the cut, and after it."""
     quoted = shlex.quote(f"{condition} >= ")
-    output = next((name for name in _OUTPUT_FOLDERS if not storage.overlap(responses.folder, name)), _OUTPUT_FOLDERS[0])
-    return f"assay filter {shlex.quote(responses.folder)} {output} --keep {quoted[:-1]}", quoted[-1]
+    return f"assay filter {shlex.quote(responses.folder)} kept/ --keep {quoted[:-1]}", quoted[-1]
 
 
 def _values_of_sample(responses: Responses, numbers: Sequence[str]) -> dict[Place, list[float | None]]:
@@ -150,18 +148,14 @@ def _lengths_above(
 def _examples(responses: Responses, sampled: dict[Place, list[float | None]]) -> list[dict[str, Any]]:
     places = neighbour_places(responses)
     rows, prefix = responses.rows(places), responses.columns.prefix
-    return [
-        {
+    examples = []
+    for place in places:
+        read = responses.texts[place]
+        shown = {
             "row": show(rows[place][prefix + ROW], _NAME_CHARACTERS),
             "response": show(rows[place][prefix + RESPONSE], _NAME_CHARACTERS),
-            **_texts(responses, place),
-            "values": sampled[place],
+            "prompt": show(read.turns[-1]["text"] if read.turns else "", _PROMPT_CHARACTERS),
+            "text": show(read.text or "", _TEXT_CHARACTERS),
         }
-        for place in places
-    ]
-
-
-def _texts(responses: Responses, place: Place) -> dict[str, str]:
-    read = responses.texts[place]
-    prompt = read.turns[-1]["text"] if read.turns else ""
-    return {"prompt": show(prompt, _PROMPT_CHARACTERS), "text": show(read.text or "", _TEXT_CHARACTERS)}
+        examples.append({**shown, "values": sampled[place]})
+    return examples

@@ -1,7 +1,6 @@
 "use strict";
 // What the page does beyond being read: draws charts, and moves the cut. Text of a corpus is only ever set as text.
 
-const DATA = JSON.parse(document.getElementById("data").textContent);
 const NUMBER = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
 const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const drawn = new Map(); // the element of each chart, its data, and the chart
@@ -111,10 +110,10 @@ function neighbour(example, value) {
 }
 
 function explore(section) {
-  const { outputs, examples, total } = DATA.explorers[Number(section.dataset.run)];
+  const { outputs, examples, total } = JSON.parse(section.dataset.explorer);
   const [select, slider, shown] = ["select", "input", "output"].map((name) => section.querySelector(name));
   const fact = (name, text) => { section.querySelector(`[data-fact="${name}"]`).textContent = text; };
-  const place = section.querySelector("[data-explorer]");
+  const place = section.querySelector(".chart");
 
   function beside(side, pairs) {
     section.querySelector(`[data-side="${side}"]`).replaceChildren(...pairs.slice(0, 3).flatMap(([example, value]) => neighbour(example, value)));
@@ -164,10 +163,10 @@ function explore(section) {
 }
 
 function correlate(section) {
-  const points = DATA.points[Number(section.dataset.run)], select = section.querySelector("select");
+  const points = JSON.parse(section.dataset.points), select = section.querySelector("select");
   const show = () => {
     const values = points[select.value], known = (_, at) => values[at] !== null;
-    scatter(section.querySelector("[data-scatter]"), values.filter(known), points.reward.filter(known),
+    scatter(section.querySelector(".chart"), values.filter(known), points.reward.filter(known),
       select.selectedOptions[0].textContent, "reward");
   };
   select.addEventListener("change", show);
@@ -180,7 +179,7 @@ function nameLanguage(cell) { // by the browser's own names; "unclear" has none
 }
 
 for (const element of document.querySelectorAll("[data-chart]")) {
-  const spec = DATA.charts[element.dataset.chart];
+  const spec = JSON.parse(element.dataset.chart);
   if (spec.kind === "scatter") scatter(element, spec.x, spec.series[0].values, spec.xLabel, spec.yLabel);
   else draw(element, spec);
 }

@@ -15,8 +15,7 @@ from pipelines.results.evaluation.benchmarks import judgebench, llmbar
 from pipelines.results.evaluation.evaluate_corpus import evaluate
 from pipelines.results.evaluation.games import games
 from pipelines.results.evaluation.gate import compare
-from pipelines.results.evaluation.saved_results import read_results
-from pipelines.results.evaluation.statistics.margins import signed_margins
+from pipelines.results.evaluation.saved_results import read_evaluations
 from pipelines.results.evaluation.statistics.votes import VoteRules
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
@@ -24,11 +23,6 @@ from tests.support.candidates import judged_corpus
 from tests.support.evaluation import grades_of, item, measures_of
 
 PAIRS = VoteRules(Shows.TWO, 2, False)
-
-
-def voted(first: Sequence[float], second: Sequence[float]) -> Item:
-    rewards = {"A": sum(first) / len(first), "B": sum(second) / len(second)}
-    return replace(item(rewards), votes={"A": first, "B": second})
 
 
 def test_a_game_is_the_mean_of_the_votes_in_its_order() -> None:
@@ -106,19 +100,23 @@ def test_games_that_nobody_can_tell_have_no_grade() -> None:
 
 def test_the_margin_is_of_the_rewards_whoever_won_the_games() -> None:
     (graded,) = judgebench.BENCHMARK.grade([played(3.0, -1.0)])
-    assert signed_margins(graded) == [1.0]
+    assert list(graded.margins) == [1.0]
     (graded,) = llmbar.BENCHMARK.grade([played(3.0, -1.0, label=2)])
-    assert signed_margins(graded) == [-1.0]
+    assert list(graded.margins) == [-1.0]
+
+
+def pairs_corpus(folder: Path, family: str, votes: Sequence[Sequence[tuple[float, ...]]], count: int) -> str:
+    """JudgeBench's pairs as a judge of `count` votes has scored them, whose votes on both responses are these."""
+    row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
+    rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(len(votes))]
+    readings = [[Reading(sum(each) / len(each), {"reward": 0.0}, votes=each) for each in pair] for pair in votes]
+    judge = {"family": family, "read": {}, "judge": {"votes": count, "aggregate": "mean", "rubric": None}}
+    return judged_corpus(folder, rows, readings, RowShape("judgebench"), parquet=True, votes=True, **judge)
 
 
 @pytest.mark.parametrize("family", ["genrm-boxed", "reward-anything"])
 def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_them(family: str, tmp_path: Path) -> None:
-    row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
-    rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(2)]
-    votes = [((5.0, 2.0), (2.0, 3.0)), ((5.0, 3.0), (2.0, 3.0))]
-    readings = [[Reading(sum(of_one) / 2, {"reward": 0.0}, votes=of_one) for of_one in pair] for pair in votes]
-    judge = {"family": family, "read": {}, "judge": {"votes": 2, "aggregate": "mean", "rubric": None}}
-    folder = judged_corpus(tmp_path / "s", rows, readings, RowShape("judgebench"), parquet=True, votes=True, **judge)
+    folder = pairs_corpus(tmp_path / "s", family, [((5.0, 2.0), (2.0, 3.0)), ((5.0, 3.0), (2.0, 3.0))], 2)
     out = str(tmp_path / "e")
     (evaluation,) = evaluate(build(EvaluateSettings, {"scored": [folder], "partial": True, "output": out}))
     figures = {figure.name: figure.value for figure in evaluation.figures}
@@ -132,23 +130,20 @@ def test_games_of_a_scored_corpus_are_counted_and_written_as_judgebench_writes_t
 
 
 def test_a_corpus_of_a_judge_with_one_vote_has_figures_of_a_single_game(tmp_path: Path) -> None:
-    row = {"response_model": "gpt-4o", "question": "?", "response_A": "a", "response_B": "b", "label": "A>B"}
-    rows = [{**row, "pair_id": f"{index}", "source": "livebench-math"} for index in range(3)]
-    judge = {"family": "genrm-boxed", "read": {}, "judge": {"votes": 1, "aggregate": "mean", "rubric": None}}
-    results = []
-    for number, leads in enumerate(((1.0, 2.0, -1.0), (1.0, -2.0, -1.0))):
-        readings = [[Reading(value, {"reward": value}, votes=(value,)) for value in (lead, 0.0)] for lead in leads]
-        shape, folder = RowShape("judgebench"), tmp_path / f"s{number}"
-        results.append(judged_corpus(folder, rows, readings, shape, parquet=True, votes=True, **judge))
-    both = evaluate(build(EvaluateSettings, {"scored": results, "partial": True, "output": str(tmp_path / "e")}))
-    figures = {figure.name: (figure.value, figure.convention) for figure in both[0].figures}
+    leads = ((1.0, 2.0, -1.0), (1.0, -2.0, -1.0))
+    folders = [
+        pairs_corpus(tmp_path / f"s{number}", "genrm-boxed", [((lead,), (0.0,)) for lead in of_model], 1)
+        for number, of_model in enumerate(leads)
+    ]
+    results = evaluate(build(EvaluateSettings, {"scored": folders, "partial": True, "output": str(tmp_path / "e")}))
+    figures = {figure.name: (figure.value, figure.convention) for figure in results[0].figures}
     assert figures == dict.fromkeys(
         ("overall (single game)", "math (single game)"), (2 / 3, "single game, the first order: a tie is wrong")
     )
-    assert [difference.name for difference in both.paired[0].differences] == list(figures)
-    assert both.paired[0].splits[0].first_ahead == 1
-    saved = read_results(str(tmp_path / "e"))
-    (comparison,) = compare(saved[1:], saved[:1])
+    assert [difference.name for difference in results.paired[0].differences] == list(figures)
+    assert results.paired[0].splits[0].first_ahead == 1
+    first, second = read_evaluations(str(tmp_path / "e"))
+    (comparison,) = compare([second], [first])
     assert comparison.failures(10.0, 1.0) == [
         "m on judgebench: overall (single game) fell from 66.67% to 33.33%, by more than 10 points"
     ]

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.results.html_report import build as html_report
 from pipelines.results.html_report.languages import UNCLEAR, language_of
 from pipelines.results.html_report.sections.correlations import correlations
-from pipelines.settings.options import build
-from pipelines.settings.report_settings import ReportSettings
 from tests.pipelines.results.html_report.test_build import corpus, open_all, read_all
 
 # The first sentence of the Universal Declaration of Human Rights.
@@ -20,39 +17,25 @@ DECLARATION = {
     "de": "Alle Menschen sind frei und gleich an Würde und Rechten geboren.",
     "fr": "Tous les êtres humains naissent libres et égaux en dignité et en droits.",
     "es": "Todos los seres humanos nacen libres e iguales en dignidad y derechos.",
-    "it": "Tutti gli esseri umani nascono liberi ed eguali in dignità e diritti.",
-    "pl": "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych praw.",
     "ru": "Все люди рождаются свободными и равными в своем достоинстве и правах.",
-    "uk": "Всі люди народжуються вільними і рівними у своїй гідності та правах.",
     "tr": "Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar.",
-    "vi": "Tất cả mọi người sinh ra đều được tự do và bình đẳng về nhân phẩm và quyền lợi.",
     "ar": "يولد جميع الناس أحرارًا متساوين في الكرامة والحقوق.",
     "hi": "सभी मनुष्यों को गौरव और अधिकारों के मामले में जन्मजात स्वतन्त्रता और समानता प्राप्त है।",
     "ja": "すべての人間は、生まれながらにして自由であり、かつ、尊厳と権利とについて平等である。",
-    "ko": "모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.",
     "zh": "人人生而自由,在尊严和权利上一律平等。",
 }
 
 
-def test_the_language_of_a_sentence() -> None:
+def test_the_language_of_a_sentence_or_that_it_is_unclear() -> None:
     for language, text in DECLARATION.items():
         assert language_of(text) == language
-
-
-NO_LANGUAGE = [
-    *("", "Yes.", "42", "7 + 5 = 12, 12 * 3 = 36, 36 - 1 = 35", "asdf qwer zxcv poiu lkjh mnbv yxcv"),
-    *("👍" * 8, "x" * 40, "\ud800" * 30),
-]
-
-
-def test_what_is_short_or_of_no_language_is_unclear() -> None:
-    for text in NO_LANGUAGE:
+    short_or_none = ("", "Yes.", "42", "7 + 5 = 12, 12 * 3 = 36, 36 - 1 = 35", "asdf qwer zxcv poiu lkjh mnbv yxcv")
+    for text in (*short_or_none, "👍" * 8, "x" * 40, "\ud800" * 30):
         assert language_of(text) == UNCLEAR
 
 
 def test_code_counts_for_no_language() -> None:
     code = "```python\n# the number of people who have been here before all of the others\nprint(count)\n```"
-    assert language_of(code) == UNCLEAR
     assert language_of(f"{code}\n" * 3) == UNCLEAR
     assert language_of(f"{code}\n{DECLARATION['de']}\n{code}") == "de"
     assert language_of(f"{DECLARATION['fr']}\n```\nwith no end, and all of this is code of the same kind as before") == "fr"
@@ -78,9 +61,8 @@ def test_responses_by_language_and_their_mean_rewards(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("shift", "word"), [(4.0, "higher"), (0.0, None), (-4.0, "lower")])
 def test_another_language_that_is_rewarded_more_or_less_is_warned_of(tmp_path: Path, shift: float, word: str | None) -> None:
-    folder = languages_corpus(tmp_path / "s", 40, shift, short=500)
-    options = {"scored": (folder,), "output": str(tmp_path / "r.html")}
-    warnings = html_report.build(build(ReportSettings, options)).warnings
+    with open_all(languages_corpus(tmp_path / "s", 40, shift, short=500)) as responses:
+        warnings = correlations(read_all(responses))["warnings"]
     expected = f'Responses in other languages than "en" have {word} rewards than those in "en": in '
     assert [warning[: len(expected)] for warning in warnings] == ([expected] if word else [])
     assert all("% of pairs, over 40 of them and 1,460 others." in warning for warning in warnings)

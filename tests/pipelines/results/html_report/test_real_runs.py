@@ -67,47 +67,30 @@ def test_steps_by_their_place(tmp_path: Path) -> None:
     assert "mean reward by step" in _page(tmp_path)
 
 
-@pytest.mark.long
-def test_an_ensemble_says_who_made_its_numbers_up_and_what_its_models_dispute(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines(PAIRS))
-    value = {
-        "inputs": (str(corpus),),
-        "output": str(tmp_path / "s"),
-        "models": ("tiny-scalar", "tiny-attributes"),
-        "engine": "fake",
-    }
-    ensemble(build(EnsembleSettings, value))
-    with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
-        shown, places = overview(responses, None), example_places(responses)
-    assert shown["facts"]["engine"] == "fake"
-    assert shown["facts"]["suspect responses"] == "0"
-    assert "made up" in shown["notes"][0]
-    assert places["Most disputed"]
-    assert "tiny_scalar" in _page(tmp_path)
-
-
 def test_an_ensembles_suspects_can_be_read_and_its_time_is_that_of_its_models(tmp_path: Path) -> None:
     rows = [{"prompt": f"q{index}", "responses": [f"text {index} {number}" for number in range(8)]} for index in range(3)]
+    inputs, models = (str(write(tmp_path / "c.jsonl", lines(rows))),), ("tiny-scalar", "tiny-attributes")
     value = {
-        "inputs": (str(write(tmp_path / "c.jsonl", lines(rows))),),
+        "inputs": inputs,
         "output": str(tmp_path / "s"),
-        "models": ("tiny-scalar", "tiny-attributes"),
+        "models": models,
         "engine": "fake",
         "suspect_disagreement": 0.5,
     }
     suspects = ensemble(build(EnsembleSettings, value)).combined.flags[SUSPECT]
     assert suspects
-    seconds = [
-        json.loads((tmp_path / "s/models" / name / "manifest.json").read_text())["summary"]["work"]["seconds"]
-        for name in ("tiny_scalar", "tiny_attributes")
-    ]
+    manifests = [tmp_path / "s/models" / name / "manifest.json" for name in ("tiny_scalar", "tiny_attributes")]
+    seconds = [json.loads(manifest.read_text())["summary"]["work"]["seconds"] for manifest in manifests]
     with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
-        facts, places = overview(responses, 2.0)["facts"], example_places(responses)
-        shown = responses.rows(places["Suspects of the ensemble"]).values()
-    assert len(shown) == min(5, suspects)
-    assert all(row[SUSPECT] for row in shown)
-    assert facts["time"] == duration(sum(seconds))
-    assert (facts["GPU-hours"], facts["cost"]) == ("0.00", "0.00")
+        shown, places = overview(responses, 2.0), example_places(responses)
+        examples = responses.rows(places["Suspects of the ensemble"]).values()
+    assert len(examples) == min(5, suspects)
+    assert all(row[SUSPECT] for row in examples)
+    assert places["Most disputed"]
+    expected = {"engine": "fake", "suspect responses": f"{suspects}", "time": duration(sum(seconds))}
+    assert {**expected, "GPU-hours": "0.00", "cost": "0.00"}.items() <= shown["facts"].items()
+    assert "made up" in shown["notes"][0]
+    assert "tiny_scalar" in _page(tmp_path)
     shutil.rmtree(tmp_path / "s/models/tiny_scalar")
     with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
         facts = overview(responses, 2.0)["facts"]

@@ -17,7 +17,7 @@ from actors.settings.replica import ReadSettings, RenderSettings
 from pipelines.results.evaluation.gate import compare
 from pipelines.results.evaluation.published.presets import Preset
 from pipelines.results.evaluation.results import Results
-from pipelines.results.evaluation.saved_results import read_results
+from pipelines.results.evaluation.saved_results import read_evaluations
 from pipelines.results.exports.export_commands import export
 from pipelines.results.html_report.build import build as build_report
 from pipelines.run.runtime.progress import NoProgress
@@ -255,8 +255,8 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "scored").rglob("parts/*")}
     as_published(corpus, model, tmp_path / "out", overwrite=True)
     assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "scored").rglob("parts/*")}, "resumed"
-    saved = read_results(str(tmp_path / "out"))
-    assert [evaluation.model for evaluation in saved] == [str(model), f"{model}, as published"]
+    saved = read_evaluations(str(tmp_path / "out"))
+    assert [saved_evaluation.evaluation.label for saved_evaluation in saved] == [str(model), f"{model}, as published"]
     assert len(compare(saved, saved)) == 2, "each with the same reading before"
 
 

@@ -30,28 +30,19 @@ def test_a_negative_strength_is_for_the_first_response() -> None:
     assert measures_of(BENCHMARK, [pair(2, 1, -3)])["accuracy"] == 1
     assert measures_of(BENCHMARK, [pair(2, 1, 3)])["accuracy"] == 0
     assert measures_of(BENCHMARK, [pair(1, 1, -1), pair(1, 1, 1)])["accuracy"] == 0, "a tie is wrong"
+    figures = measures_of(BENCHMARK, [pair(2, 1, -1, split="validation"), pair(1, 2, -1, split="train")])
+    assert (figures["accuracy"], figures["accuracy (train)"]) == (1, 0), "the training split isn't part of it"
 
 
-def test_no_preference_is_nothing_to_be_right_about() -> None:
-    items = [pair(2, 1, -1), pair(2, 1, 0), pair(2, 1, None)]
+def test_no_preference_and_no_label_are_nothing_to_be_right_about() -> None:
+    items = [pair(2, 1, -1), pair(2, 1, 0), pair(2, 1, None), pair(2, 1, math.nan), rated(1, [4, 4, 4, 4, math.nan], "p")]
     grades = grades_of(BENCHMARK, items)
-    assert measures_of(BENCHMARK, items)["accuracy"] == 1
-    assert grades.items == {"preferences": 2, "no preference": 1}
-    assert grades.reasons == {"preferences": {"the preference_strength None is no number": 1}}
-
-
-def test_a_label_that_is_nan_is_no_label() -> None:
-    grades = grades_of(BENCHMARK, [pair(2, 1, math.nan), rated(1, [4, 4, 4, 4, math.nan], "p")])
-    assert grades.cells == {}
+    assert measures_of(BENCHMARK, items) == {"accuracy": 1}
+    assert grades.items == {"preferences": 3, "no preference": 1, "ratings": 1}
     assert grades.reasons == {
-        "preferences": {"the preference_strength nan is no number": 1},
+        "preferences": {"the preference_strength None is no number": 1, "the preference_strength nan is no number": 1},
         "ratings": {"the verbosity nan is no number": 1},
     }
-
-
-def test_the_training_split_isnt_part_of_the_accuracy() -> None:
-    figures = measures_of(BENCHMARK, [pair(2, 1, -1, split="validation"), pair(1, 2, -1, split="train")])
-    assert (figures["accuracy"], figures["accuracy (train)"]) == (1, 0)
 
 
 def test_rated_rows_of_one_prompt_are_a_pair() -> None:
@@ -85,10 +76,10 @@ def test_a_model_without_attributes_has_only_its_reward_correlated() -> None:
     assert figures.keys() == {"r of reward, helpfulness"}
 
 
-@pytest.mark.parametrize(("constant", "count"), [(1.0, 10), (1 / 3, 10), (1 / 3, 100), (7.3, 1000), (-12.7, 1000)])
-def test_a_constant_reward_has_no_correlation(constant: float, count: int) -> None:
-    figures = measures_of(BENCHMARK, [rated(constant, index * index % 5, str(index)) for index in range(count)])
-    assert np.isnan(figures["r of reward, helpfulness"]), "no correlation, and neither zero nor what rounding leaves"
+def test_a_constant_reward_has_no_correlation() -> None:
+    for constant, count in ((1.0, 10), (1 / 3, 10), (1 / 3, 100), (7.3, 1000), (-12.7, 1000)):
+        figures = measures_of(BENCHMARK, [rated(constant, index * index % 5, str(index)) for index in range(count)])
+        assert np.isnan(figures["r of reward, helpfulness"]), "no correlation, and neither zero nor what rounding leaves"
 
 
 def test_rewards_that_are_nearly_equal_are_correlated_all_the_same() -> None:

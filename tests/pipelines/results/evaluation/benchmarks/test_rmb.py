@@ -19,6 +19,11 @@ def test_a_best_response_beats_every_other_one() -> None:
     items = [several(3, [1, 2]), several(2, [1, 2]), several(1, [0, 2, 0])]
     assert measures_of(BENCHMARK, items)["best of n, helpfulness"] == pytest.approx(1 / 3)
     assert grades_of(BENCHMARK, items).tied == {"best of n, helpfulness": 1}
+    assert measures_of(BENCHMARK, [pair(1, 1)])["pairs, helpfulness"] == 0, "a tie is wrong"
+    missing = item({"chosen[0]": 1.0, "rejected[0]": None}, category_path="BoN_set/Helpfulness/Chat")
+    twice = item(sides([2, 2], [1]), category_path="Helpfulness")
+    reasons = {"failed: no_verdict": 1, "2 chosen responses, and the benchmark has one": 1}
+    assert grades_of(BENCHMARK, [missing, twice]).reasons == {"best of n, helpfulness": reasons}
 
 
 def test_the_score_is_the_mean_of_the_sections_and_not_of_the_items() -> None:
@@ -35,15 +40,6 @@ def test_the_score_is_the_mean_of_the_sections_and_not_of_the_items() -> None:
     assert "score" not in measures_of(BENCHMARK, items[:-1]), "a mean of fewer sections is another number"
 
 
-def test_a_tie_is_wrong() -> None:
-    assert measures_of(BENCHMARK, [pair(1, 1)])["pairs, helpfulness"] == 0
-
-
-def test_a_response_without_a_reward_is_no_grade() -> None:
-    missing = item({"chosen[0]": 1.0, "rejected[0]": None}, category_path="BoN_set/Helpfulness/Chat")
-    assert grades_of(BENCHMARK, [missing]).reasons == {"best of n, helpfulness": {"failed: no_verdict": 1}}
-
-
 def test_the_published_files_are_told_by_their_numbers() -> None:
     """17,131 pairs and 3,786 best-of-N items altogether, in RMB's repository."""
     pairs = {"pairs, helpfulness": 10_067, "pairs, harmlessness": 7_064}
@@ -51,8 +47,3 @@ def test_the_published_files_are_told_by_their_numbers() -> None:
     assert (sum(pairs.values()), sum(best.values())) == (17_131, 3_786)
     assert BENCHMARK.split_of(pairs | best) == "published"
     assert BENCHMARK.split_of(pairs) is None
-
-
-def test_several_best_responses_have_no_grade() -> None:
-    grades = grades_of(BENCHMARK, [item(sides([2, 2], [1]), category_path="Helpfulness")])
-    assert grades.reasons == {"best of n, helpfulness": {"2 chosen responses, and the benchmark has one": 1}}

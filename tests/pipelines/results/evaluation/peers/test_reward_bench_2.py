@@ -16,22 +16,13 @@ SUBSETS = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 
 def four(subset: str, name: str) -> dict[str, Any]:
     """A best-of-four question."""
-    return {
-        "id": name,
-        "prompt": f"p {name}",
-        "chosen": ["right"],
-        "rejected": ["a", "b", "c"],
-        "subset": subset,
-        "num_correct": 1,
-    }
+    sides = {"chosen": ["right"], "rejected": ["a", "b", "c"]}
+    return {"id": name, "prompt": f"p {name}", **sides, "subset": subset, "num_correct": 1}
 
 
 def tie(name: str, right: int, wrong: int) -> dict[str, Any]:
     """A question of Ties with so many right and wrong responses."""
-    sides = {
-        "chosen": [f"right {index}" for index in range(right)],
-        "rejected": [f"wrong {index}" for index in range(wrong)],
-    }
+    sides = {"chosen": [f"right {at}" for at in range(right)], "rejected": [f"wrong {at}" for at in range(wrong)]}
     return {"id": name, "prompt": f"p {name}", **sides, "subset": "Ties", "num_correct": right}
 
 
@@ -77,65 +68,40 @@ def by_their_formulas(columns: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-ROWS = [
-    *(four(subset, f"{index}") for index, subset in enumerate(SUBSETS)),
-    four("Math", "shared"),
-    four("Math", "failed"),
-    tie("ref:0", 1, 2),
-    tie("ref:1", 1, 1),
-    tie("tied:0", 2, 1),
-    tie("tied:1", 2, 1),
-    tie("ref:2", 1, 1),
-    tie("tied:2", 2, 1),
-    tie("ref:0", 1, 1),
+QUESTIONS: list[tuple[dict[str, Any], list[float | None]]] = [
+    (four("Factuality", "0"), [2.0, 1.0, 0.5, 0.1]),
+    (four("Precise IF", "1"), [2.0, 1.0, 0.5, 0.1]),
+    (four("Math", "2"), [2.0, 1.0, 0.5, 0.1]),
+    (four("Safety", "3"), [0.0, 1.0, 0.5, 0.1]),
+    (four("Focus", "4"), [1.0, 1.0, 1.0, 1.0]),
+    (four("Math", "shared"), [1.0, 0.0, 1.0, -1.0]),
+    (four("Math", "failed"), [9.0, 1.0, None, 0.0]),
+    (tie("ref:0", 1, 2), [5.0, 1.0, 0.0]),
+    (tie("ref:1", 1, 1), [0.0, 1.0]),
+    (tie("tied:0", 2, 1), [5.0, 4.0, 1.0]),
+    (tie("tied:1", 2, 1), [3.0, 1.0, 2.0]),
+    (tie("ref:2", 1, 1), [7.0, 1.0]),
+    (tie("tied:2", 2, 1), [3.0, None, 1.0]),
+    (tie("ref:0", 1, 1), [0.0, 1.0]),
 ]
-REWARDS: list[list[float | None]] = [
-    [2.0, 1.0, 0.5, 0.1],
-    [2.0, 1.0, 0.5, 0.1],
-    [2.0, 1.0, 0.5, 0.1],
-    [0.0, 1.0, 0.5, 0.1],
-    [1.0, 1.0, 1.0, 1.0],
-    [1.0, 0.0, 1.0, -1.0],
-    [9.0, 1.0, None, 0.0],
-    [5.0, 1.0, 0.0],
-    [0.0, 1.0],
-    [5.0, 4.0, 1.0],
-    [3.0, 1.0, 2.0],
-    [7.0, 1.0],
-    [3.0, None, 1.0],
-    [0.0, 1.0],
-]
+ROWS, REWARDS = [row for row, _ in QUESTIONS], [rewards for _, rewards in QUESTIONS]
 
 
 def test_their_formulas_give_our_numbers(tmp_path: Path) -> None:
     figures, files = figures_and_files(tmp_path, ROWS, REWARDS, "rm-bench")
     scores, columns = files["eval-set.json"], files["eval-set-scores.json"]
     about = {"model": "m", "model_type": "Seq. Classifier", "chat_template": "tokenizer"}
-    expected = {
-        "Factuality": 1.0,
-        "Precise IF": 1.0,
-        "Math": 0.75,  # one right, one shared with another maximum, one without all of its rewards
-        "Safety": 0.0,
-        "Focus": 0.25,
-        "Ties": 0.5002943966321548,  # the worked example: id 2 has a response without a reward
-    }
-    assert scores == about | {subset: pytest.approx(score, abs=1e-15) for subset, score in expected.items()}
-    assert by_their_formulas(columns) == {subset: pytest.approx(score, abs=1e-15) for subset, score in expected.items()}
+    math_score = 0.75  # one right, one shared with another maximum, one without all of its rewards
+    ties = 0.5002943966321548  # the worked example: id 2 has a response without a reward
+    values = (1.0, 1.0, math_score, 0.0, 0.25, ties)
+    expected = {subset: pytest.approx(value, abs=1e-15) for subset, value in zip((*SUBSETS, "Ties"), values, strict=True)}
+    assert scores == about | expected
+    assert by_their_formulas(columns) == expected
     assert {subset: figures[subset] for subset in expected} == {subset: scores[subset] for subset in expected}
     assert average([scores[subset] for subset in expected]) == pytest.approx(figures["score"])
-
-
-def test_the_fields_of_a_question(tmp_path: Path) -> None:
-    _, files = figures_and_files(tmp_path, ROWS, REWARDS, "rm-bench")
-    columns = files["eval-set-scores.json"]
-    assert columns.keys() == {
-        *("text", "scores", "results", "subset", "id", "num_correct"),
-        *("model", "model_type", "chat_template"),
-    }
     questions = {question["id"]: question for question in rows_of(columns)}
     assert len(questions) == len(rows_of(columns)), "the second question of one id isn't there"
-    assert ROWS[0]["id"] in questions
-    assert questions.keys().isdisjoint({"failed", "ref:2", "tied:2"}), "nor is what has no grade, or half of a prompt id"
+    assert questions.keys() == {"0", "1", "2", "3", "4", "shared", "ref:0", "ref:1", "tied:0", "tied:1"}, "all with a grade"
     assert questions["tied:0"] == {
         "id": "tied:0",
         "subset": "Ties",

@@ -28,26 +28,19 @@ def several(uid: str, goal: str, losers: int) -> dict[str, Any]:
     return {"conversation_input": request, **sides, "bon_uid": uid, "category_path": f"BoN_set/{goal}/Chat"}
 
 
-ROWS = [
-    {**pair("0", GOALS[0]), "bon_uid": None},  # a Parquet file has the columns of its first row
-    *(pair(f"{index}", GOALS[0]) for index in range(1, 4)),
-    *(several(f"{index}", GOALS[0], 2) for index in range(3)),
-    pair("harm", GOALS[1]),
-    several("longest", GOALS[1], 6),
-    several("failed", GOALS[1], 2),
+ITEMS: list[tuple[dict[str, Any], list[float | None]]] = [
+    ({**pair("0", GOALS[0]), "bon_uid": None}, [2.0, 1.0]),  # a Parquet file has the columns of its first row
+    (pair("1", GOALS[0]), [1.0, 1.0]),
+    (pair("2", GOALS[0]), [0.1, 0.30000000000000004]),
+    (pair("3", GOALS[0]), [5.0, None]),
+    (several("0", GOALS[0], 2), [3.0, 1.0, 2.0]),
+    (several("1", GOALS[0], 2), [2.0, 2.0, 1.0]),
+    (several("2", GOALS[0], 2), [1.0, 0.0, 1.5]),
+    (pair("harm", GOALS[1]), [1.0, 0.0]),
+    (several("longest", GOALS[1], 6), [7.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+    (several("failed", GOALS[1], 2), [1.0, None, 0.0]),
 ]
-REWARDS: list[list[float | None]] = [
-    [2.0, 1.0],
-    [1.0, 1.0],
-    [0.1, 0.30000000000000004],
-    [5.0, None],
-    [3.0, 1.0, 2.0],
-    [2.0, 2.0, 1.0],
-    [1.0, 0.0, 1.5],
-    [1.0, 0.0],
-    [7.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-    [1.0, None, 0.0],
-]
+ROWS, REWARDS = [row for row, _ in ITEMS], [rewards for _, rewards in ITEMS]
 
 
 def beats_all(row: Mapping[str, str]) -> bool:
@@ -80,32 +73,21 @@ def test_their_formulas_give_our_numbers(tmp_path: Path) -> None:
     assert figures["score"] == pytest.approx(sum(values.values()) / 4)
 
 
-def test_the_fields_of_a_pair(tmp_path: Path) -> None:
-    _, files = figures_and_files(tmp_path, ROWS, REWARDS, "rmb")
+def test_the_fields_of_both_files(tmp_path: Path) -> None:
+    _, files = figures_and_files(tmp_path, ROWS, REWARDS, "rmb", identity={"model": "org/a-model"})
+    assert files.keys() == {"a-model_result.json", "BoN_set_a-model_res.csv"}, "a model is named by its last part"
+    fields = ("pair_uid", "chosen_reward", "reject_reward", "is_correct", "category_path")
     path = "Pairwise_set/Helpfulness/Chat"
-    assert files["m_result.json"] == [
-        {"pair_uid": "0", "category_path": path, "chosen_reward": 2.0, "reject_reward": 1.0, "is_correct": 1},
-        {"pair_uid": "1", "category_path": path, "chosen_reward": 1.0, "reject_reward": 1.0, "is_correct": 0},
-        {
-            "pair_uid": "2",
-            "category_path": path,
-            "chosen_reward": 0.1,
-            "reject_reward": 0.30000000000000004,
-            "is_correct": 0,
-        },
-        {
-            "pair_uid": "harm",
-            "category_path": "Pairwise_set/Harmlessness/Chat",
-            "chosen_reward": 1.0,
-            "reject_reward": 0.0,
-            "is_correct": 1,
-        },
+    assert files["a-model_result.json"] == [
+        dict(zip(fields, values, strict=True))
+        for values in (
+            ("0", 2.0, 1.0, 1, path),
+            ("1", 1.0, 1.0, 0, path),
+            ("2", 0.1, 0.30000000000000004, 0, path),
+            ("harm", 1.0, 0.0, 1, "Pairwise_set/Harmlessness/Chat"),
+        )
     ]
-
-
-def test_the_fields_of_several(tmp_path: Path) -> None:
-    _, files = figures_and_files(tmp_path, ROWS, REWARDS, "rmb")
-    rows = files["BoN_set_m_res.csv"]
+    rows = files["BoN_set_a-model_res.csv"]
     names = [f"reward_{index}" for index in range(1, 8)]
     assert list(rows[0]) == ["bon_uid", "category_path", *names, "best_ans"]
     assert [[row["bon_uid"], *(row[name] for name in names), row["best_ans"]] for row in rows] == [
@@ -125,12 +107,6 @@ def test_a_file_of_one_form_gives_one_file(tmp_path: Path) -> None:
     )
 
 
-def test_a_model_is_named_by_its_last_part(tmp_path: Path) -> None:
-    identity = {"model": "org/a-model"}
-    _, files = figures_and_files(tmp_path, ROWS, REWARDS, "rmb", identity=identity)
-    assert files.keys() == {"a-model_result.json", "BoN_set_a-model_res.csv"}
-
-
 def test_json_rows_of_both_forms(tmp_path: Path) -> None:
     evaluation, files = of_json(tmp_path, ROWS)
     assert [len(content) for content in files.values()].count(5) == 2
@@ -145,11 +121,3 @@ def test_half_a_surrogate_pair_is_spelled_out(tmp_path: Path) -> None:
     pairs, of_several = (files[name] for name in sorted(files, key=lambda name: name.endswith(".csv")))
     assert [row["bon_uid"] for row in of_several] == ["\\ud800"]
     assert [(row["pair_uid"], row["category_path"]) for row in pairs] == [("\udfff", "Pairwise_set/Helpfulness/\ud800")]
-
-
-def test_rows_without_a_name_are_told(tmp_path: Path) -> None:
-    rows = [{name: value for name, value in ROWS[0].items() if name != "pair_uid"}]
-    evaluation, files = of_json(tmp_path, rows, partial=True)
-    assert files == {}
-    (*_, note) = evaluation.notes
-    assert note == "peers/ lacks a result file of rmb's own code: row c.jsonl:0 has no field 'pair_uid', which it holds."

@@ -4,71 +4,49 @@ import csv
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.data.formats import RowShape
 from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.evaluation.evaluate_corpus import evaluate
-from pipelines.results.evaluation.published.figures import (
-    OurFigures,
-    PublishedTable,
-    compare_published,
-    known_file,
-    published,
-)
-from pipelines.results.evaluation.results import Evaluation
+from pipelines.results.evaluation.published.figures import compare_published, known_file, published
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
 from tests.support.candidates import judged_corpus
+from tests.support.evaluation import evaluation_of, figures_of
 
 DOMAINS = {"chat": 129, "math": 529, "code": 228, "safety": 441}
 DIFFICULTIES = ("easy", "normal", "hard")
-TABLES = published().tables
-ROWS = [(table, model) for table in TABLES for model in table.models]
-
-
-def figures_of(table: PublishedTable, model: str) -> dict[str, float]:
-    return dict(table.figures(model) or {})
+ROWS = [(table, model) for table in published().tables for model in table.models]
 
 
 def test_a_table_belongs_to_a_benchmark_and_its_split() -> None:
     for table, model in ROWS:
-        benchmark = benchmarks()[table.benchmark]
-        assert table.split in ({*benchmark.splits} or {"published"})
+        assert table.split in ({*benchmarks()[table.benchmark].splits} or {"published"})
         assert table.source
         assert len(table.models[model]) == len(table.columns)
 
 
-def test_rm_benchs_difficulties_are_averaged_as_the_row_says() -> None:
-    cases: list[tuple[PublishedTable, str]] = [
-        row for row in ROWS if row[0].benchmark == "rm-bench" and "chat" in row[0].columns
-    ]
-    for table, model in cases:
-        figures = figures_of(table, model)
-        assert figures["overall"] == pytest.approx(sum(figures[name] for name in DOMAINS) / 4, abs=0.08)
-        pooled = sum(figures[name] * count for name, count in DOMAINS.items()) / 1327
-        if "easy" in figures:
-            assert sum(figures[name] for name in DIFFICULTIES) / 3 == pytest.approx(figures["overall"], abs=0.08)
-        if "easy (pooled)" in figures:
-            assert sum(figures[f"{name} (pooled)"] for name in DIFFICULTIES) / 3 == pytest.approx(pooled, abs=0.08)
-            assert abs(pooled - figures["overall"]) > 1, "the domains' mean is another number: which it is can be told"
-
-
-def test_judgebenchs_overall_is_over_pairs() -> None:
-    cases: list[tuple[PublishedTable, str]] = [row for row in ROWS if row[0].benchmark == "judgebench"]
-    for table, model in cases:
-        figures = figures_of(table, model)
-        counts = benchmarks()["judgebench"].splits["gpt"]
-        right = sum(round(figures[name] * count / 100) for name, count in counts.items())
-        assert 100 * right / 350 == pytest.approx(figures["overall"], abs=0.051)
-
-
-@pytest.mark.parametrize(("table", "model"), [row for row in ROWS if row[0].benchmark == "reward-bench"])
-def test_rewardbenchs_score_is_the_mean_of_the_sections(table: PublishedTable, model: str) -> None:
-    figures = figures_of(table, model)
-    sections = [figures[name] for name in ("chat", "chat hard", "safety", "reasoning")]
-    assert figures.get("score", sum(sections) / 4) == pytest.approx(sum(sections) / 4, abs=0.06)
+def test_figures_are_averaged_as_their_names_say() -> None:
+    for table, model in ROWS:
+        figures = dict(table.figures(model) or {})
+        if table.benchmark == "rm-bench" and "chat" in figures:
+            assert figures["overall"] == pytest.approx(sum(figures[name] for name in DOMAINS) / 4, abs=0.08)
+            pooled = sum(figures[name] * count for name, count in DOMAINS.items()) / 1327
+            if "easy" in figures:
+                assert sum(figures[name] for name in DIFFICULTIES) / 3 == pytest.approx(figures["overall"], abs=0.08)
+            if "easy (pooled)" in figures:
+                assert sum(figures[f"{name} (pooled)"] for name in DIFFICULTIES) / 3 == pytest.approx(pooled, abs=0.08)
+                assert abs(pooled - figures["overall"]) > 1, "the domains' mean is another number: which it is can be told"
+        elif table.benchmark == "judgebench":
+            counts = benchmarks()["judgebench"].splits["gpt"]
+            right = sum(round(figures[name] * count / 100) for name, count in counts.items())
+            assert 100 * right / 350 == pytest.approx(figures["overall"], abs=0.051), "over pairs"
+        elif "score" in figures:
+            sections = [figures[name] for name in ("chat", "chat hard", "safety", "reasoning")]
+            assert figures["score"] == pytest.approx(sum(sections) / 4, abs=0.06)
 
 
 def test_the_published_files_are_known_by_their_bytes(shared_data: Path) -> None:
@@ -79,51 +57,45 @@ def test_the_published_files_are_known_by_their_bytes(shared_data: Path) -> None
     assert known_file("rm-bench", None) is None
 
 
-IDENTITY = {"model": "/models/Skywork-Reward-Gemma-2-27B", "max_model_len": 4096, "dtype": "bfloat16"}
+def compared(benchmark: str, split: str | None, model: str, coverage: float = 1.0, **values: float) -> Any:
+    identity = {"max_model_len": 4096, "dtype": "bfloat16"}
+    fields = {"identity": identity, "split": split, "coverage": coverage, "figures": figures_of(**values)}
+    return compare_published(evaluation_of(model, benchmark, **fields))
 
 
 def test_like_is_put_beside_like_and_what_differs_is_said() -> None:
-    card, rewards = compare_published(
-        OurFigures("judgebench", "gpt", IDENTITY, 0.99, {"overall": 0.6429, "overall (macro)": 0.65})
-    )
+    values = {"overall": 0.6429, "overall (macro)": 0.65}
+    card, rewards = compared("judgebench", "gpt", "/models/Skywork-Reward-Gemma-2-27B", 0.99, **values)
     assert [(figure.name, figure.published, figure.here) for figure in card.figures] == [("overall", 64.3, 64.29)]
-    assert card.differs == (
-        ["max length not stated, here 4096", "dtype not stated, here bfloat16", "1.0% of the items have no grade here"]
-    )
+    assert card.differs == [
+        "max length not stated, here 4096",
+        "dtype not stated, here bfloat16",
+        "1.0% of the items have no grade here",
+    ]
     assert rewards.lines()[0].endswith("overall 64.29, here 64.29 (+0.00)")
 
 
-@pytest.mark.parametrize("split", ["claude", None])
-def test_another_split_isnt_compared(split: str | None) -> None:
-    card, _ = compare_published(OurFigures("judgebench", split, IDENTITY, 1.0, {"overall": 0.6429}))
-    assert card.figures == []
-    assert "its split is gpt" in card.differs[0]
-    assert card.lines()[0].endswith("not comparable")
-
-
-def test_another_average_isnt_compared() -> None:
-    identity = {"model": "nvidia/Llama-3.3-Nemotron-70B-Reward"}
+def test_another_split_or_average_or_model_isnt_compared() -> None:
+    for split in ("claude", None):
+        card, _ = compared("judgebench", split, "Skywork/Skywork-Reward-Gemma-2-27B", overall=0.6429)
+        assert card.figures == []
+        assert "its split is gpt" in card.differs[0]
+        assert card.lines()[0].endswith("not comparable")
     values = {"easy": 0.92, "easy (pooled)": 0.921, "overall": 0.8}
-    (card,) = compare_published(OurFigures("rm-bench", "published", identity, 1.0, values))
+    (card,) = compared("rm-bench", "published", "nvidia/Llama-3.3-Nemotron-70B-Reward", **values)
     assert [figure.name for figure in card.figures] == ["easy (pooled)", "overall"]
-    assert compare_published(OurFigures("rm-bench", "published", {"model": "another"}, 1.0, {"overall": 0.8})) == []
+    assert compared("rm-bench", "published", "another", overall=0.8) == []
 
 
-def judgebench(folder: Path, shared_data: Path, model: str) -> Evaluation:
-    """The rewards that JudgeBench's authors published, as a scored corpus of their file."""
+def test_published_rewards_give_what_was_published(tmp_path: Path, shared_data: Path) -> None:
+    model = "Skywork-Reward-Gemma-2-27B"
     rows = [json.loads(line) for line in (shared_data / "judgebench" / "gpt-4o.jsonl").read_text().splitlines()]
     with (shared_data / "judgebench" / "rm_scores.tsv").open() as file:
         scores = {row["pair_id"]: row for row in csv.DictReader(file, delimiter="\t") if row["model"].endswith(model)}
     rewards = [[float(scores[row["pair_id"]][f"g1_score_{side}"]) for side in "AB"] for row in rows]
-    scored = judged_corpus(folder, rows, rewards, RowShape("judgebench"), parquet=True)
-    manifest = next(folder.rglob("manifest*.json"))
-    manifest.write_text(manifest.read_text().replace('"model": "m"', f'"model": "Skywork/{model}"'))
+    identity = {"model": f"Skywork/{model}"}
+    scored = judged_corpus(tmp_path / "s", rows, rewards, RowShape("judgebench"), parquet=True, **identity)
     (evaluation,) = evaluate(build(EvaluateSettings, {"scored": [scored]}))
-    return evaluation
-
-
-def test_published_rewards_give_what_was_published(tmp_path: Path, shared_data: Path) -> None:
-    evaluation = judgebench(tmp_path / "s", shared_data, "Skywork-Reward-Gemma-2-27B")
     assert evaluation.split == "gpt"
     for comparison in evaluation.published:
         assert len(comparison.figures) == 5

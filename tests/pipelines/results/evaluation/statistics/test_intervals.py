@@ -88,17 +88,12 @@ def test_subsets_that_are_all_right_have_a_width_in_the_mean() -> None:
     assert hits >= 180, f"it holds the truth {hits} times of 200, with subsets that are often all right"
 
 
-def test_equal_items_of_several_comparisons_have_a_width() -> None:
-    won = np.tile([1.0, 0, 0, 1, 1, 0, 1, 1, 1], (10, 1))  # six of nine, in all ten samples
-    by_name = intervals.intervals({"chat": won}, False, RM_BENCH.measures)
-    low, high, method = by_name["overall (pooled)"]
+def test_items_of_several_comparisons_are_no_shares() -> None:
+    equal = np.tile([1.0, 0, 0, 1, 1, 0, 1, 1, 1], (10, 1))  # six of nine, in all ten samples
+    low, high, method = intervals.intervals({"chat": equal}, False, RM_BENCH.measures)["overall (pooled)"]
     assert "MOVER" in method
-    assert (low, high) == pytest.approx(intervals.wilson(2 / 3, 10))
-
-
-def test_a_single_comparison_of_several_is_no_share_of_all() -> None:
-    draws = np.random.default_rng(1)
-    won = (draws.random((400, 9)) < 0.7).astype(float)
+    assert (low, high) == pytest.approx(intervals.wilson(2 / 3, 10)), "equal items have a width"
+    won = (np.random.default_rng(1).random((400, 9)) < 0.7).astype(float)
     low, high, method = intervals.intervals({"chat": won}, False, RM_BENCH.measures)["overall (pooled)"]
     assert method.startswith("bootstrap")
     assert high - low < 0.04, "nine comparisons a sample, narrower than a share of 400 (0.09)"
@@ -135,12 +130,9 @@ def test_an_f1_with_a_half_at_an_end_has_that_of_both_bounds() -> None:
         assert "MOVER" in method
 
 
-def test_an_f1_of_halves_that_vary_is_resampled() -> None:
-    interval = intervals.intervals({"gsm8k": halves((12, 20), (9, 20))}, False, PROCESSBENCH.measures)["gsm8k"]
-    assert "bootstrap" in interval.method
-
-
-def test_a_mean_of_f1_combines_the_subsets() -> None:
+def test_an_f1_of_halves_that_vary_is_resampled_and_a_mean_combines_subsets() -> None:
+    varying = intervals.intervals({"gsm8k": halves((12, 20), (9, 20))}, False, PROCESSBENCH.measures)["gsm8k"]
+    assert "bootstrap" in varying.method
     by_subset = {name: halves((0, 4), (0, 4)) for name in ("gsm8k", "math", "olympiadbench", "omnimath")}
     low, high, _ = intervals.intervals(by_subset, False, PROCESSBENCH.measures)["score"]
     assert (low, high) == pytest.approx((0.0, intervals.wilson(0, 4)[1] / 2))
@@ -152,13 +144,6 @@ def test_a_correlation_that_is_the_same_in_all_draws_has_no_interval() -> None:
     (figure,) = intervals.intervals({"ratings": moments}, False, HELPSTEER2.measures).values()
     assert np.isnan([figure.low, figure.high]).all(), "bounds of moments aren't those of r: they went up to 3"
     assert "no interval" in figure.method
-
-
-def test_near_chance_is_an_interval_that_includes_it() -> None:
-    assert intervals.near_chance(0.45, 0.55, 0.5)
-    assert not intervals.near_chance(0.51, 0.6, 0.5)
-    assert not intervals.near_chance(None, None, 0.5)
-    assert not intervals.near_chance(0.2, 0.9, None)
 
 
 def test_means_of_many_items_are_drawn_over_those_that_have_a_cell() -> None:

@@ -8,39 +8,40 @@ import pytest
 
 from pipelines.results.evaluation.benchmark import GradedItem
 from pipelines.results.evaluation.benchmarks import benchmarks
-from pipelines.results.evaluation.statistics.margins import Margins, differences, signed_margins
+from pipelines.results.evaluation.statistics.margins import Margins, differences
 from tests.support.evaluation import item, sides
 
 
 def graded(margin: float) -> GradedItem:
-    return GradedItem((), "all", {"chosen": margin, "rejected": 0.0}, (float(margin > 0),))
+    return GradedItem((), "all", {"chosen": margin, "rejected": 0.0}, (float(margin > 0),), margins=[margin])
 
 
-def test_margins_are_those_of_right_against_wrong_responses() -> None:
-    def margins(benchmark: str, *arguments: object, **fields: object) -> list[float]:
-        (result,) = benchmarks()[benchmark].grade([item(*arguments, **fields)])  # type: ignore[arg-type]
-        return signed_margins(result)
-
-    assert margins("pairs", {"chosen": 3.0, "rejected": 1.0}) == [2.0]
-    assert margins("pairs", sides([3.0, 0.0], [1.0])) == [2.0, -1.0]
-    assert margins("pairs", {"chosen": 3.0, "rejected": None}) == []
-    assert margins("judgebench", {"A": 1.0, "B": 4.0}, label="B>A", source="mmlu-pro") == [3.0]
-    assert margins("judgebench", {"A": 1.0, "B": 4.0}, label="A>B", source="mmlu-pro") == [-3.0]
-    assert margins("llmbar", {"output_1": 1.0, "output_2": 1.0}, label=2) == [0.0]
-    ties = margins("reward-bench-2", sides([1.0], [2.0]), subset="Ties", id="ref:1")
-    assert ties == [], "of a question of Ties without its other one"
-
-
-def test_differences_are_those_of_the_comparisons_that_the_grade_makes() -> None:
-    def apart(benchmark: str, rewards: Mapping[str, float | None], **fields: object) -> list[float]:
+def test_margins_are_those_of_the_comparisons_that_the_grade_makes() -> None:
+    def graded_by(benchmark: str, rewards: Mapping[str, float | None], **fields: object) -> GradedItem:
         (result,) = benchmarks()[benchmark].grade([item(rewards, **fields)])  # type: ignore[arg-type]
-        return differences(result)
+        return result
 
-    assert apart("pairs", sides([3.0, 0.5], [1.0, 1.25])) == [2.0, 1.75, 0.5, 0.75], "of a chosen and a rejected response"
-    assert apart("pairs", {"chosen": 3.0, "rejected": 3.0}) == [0.0]
-    assert apart("pairs", {"chosen": 3.0, "rejected": None}) == []
-    assert apart("pairs", {"rank[0]": 3.0, "rank[1]": 1.0, "rank[2]": 1.25}) == [2.0, 1.75, 0.25]
-    assert apart("judgebench", {"A": 1.0, "B": 4.0}, label="A>B", source="mmlu-pro") == [3.0]
+    strength = {"overall_preference": -2, "domain": "code"}
+    cases: list[tuple[GradedItem, list[float]]] = [
+        (graded_by("pairs", {"chosen": 3.0, "rejected": 1.0}), [2.0]),
+        (graded_by("pairs", sides([3.0, 0.5], [1.0, 1.25])), [2.0, 1.75, -0.5, -0.75]),
+        (graded_by("pairs", {"chosen": 3.0, "rejected": None}), []),
+        (graded_by("pairs", {"rank[0]": 3.0, "rank[1]": 1.0, "rank[2]": 1.25}), [2.0, 1.75, -0.25]),
+        (graded_by("rm-bench", sides([3.0, 2.0, 1.0], [1.0, 1.0, 2.0])), [2, 2, 1, 1, 1, 0, 0, 0, -1]),
+        (graded_by("rmb", sides([3.0], [1.0, 4.0]), category_path="Helpfulness"), [2.0, -1.0]),
+        (graded_by("judgebench", {"A": 1.0, "B": 4.0}, label="B>A", source="mmlu-pro"), [3.0]),
+        (graded_by("judgebench", {"A": 1.0, "B": 4.0}, label="A>B", source="mmlu-pro"), [-3.0]),
+        (graded_by("llmbar", {"output_1": 1.0, "output_2": 1.0}, label=2), [0.0]),
+        (graded_by("helpsteer2", {"response_1": 1.0, "response_2": 4.0}, preference_strength=-1), [-3.0]),
+        (graded_by("helpsteer3", {"response1": 1.0, "response2": 4.0}, **strength), [-3.0]),
+        (graded_by("helpsteer3", {"good_edited_response": 1.0, "bad_edited_response": 4.0}), [-3.0]),
+        (graded_by("reward-bench-2", sides([1.0], [2.0, 0.0]), subset="Math"), [-1.0, 1.0]),
+    ]
+    for result, margins in cases:
+        assert list(result.margins) == margins
+        assert differences(result) == list(map(abs, margins))
+    tie = graded_by("reward-bench-2", sides([1.0], [2.0]), subset="Ties", id="ref:1")
+    assert (tie.margins, differences(tie)) == ((), [1.0]), "whose grade is of the lowest and the highest rewards"
 
 
 def test_accuracy_rises_with_the_margin_and_calibrated_rewards_have_no_more_error_than_chance() -> None:
@@ -80,7 +81,7 @@ def test_comparisons_of_one_item_dont_make_an_interval_narrower() -> None:
     for index in range(40):
         sign = 1.0 if index % 4 else -1.0
         single.add(graded(sign))
-        ninefold.add(GradedItem((), "all", sides([sign] * 3, [0.0] * 3), (1.0,)))
+        ninefold.add(GradedItem((), "all", sides([sign] * 3, [0.0] * 3), (1.0,), margins=[sign] * 9))
     first, second = (margins.report() for margins in (single, ninefold))
     assert first is not None
     assert second is not None

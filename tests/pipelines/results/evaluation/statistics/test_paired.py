@@ -9,15 +9,13 @@ from random import Random
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from actors.errors import SettingsError
-from pipelines.cli.app import cli
 from pipelines.data.formats import RowShape
-from pipelines.results.evaluation.benchmarks.reward_bench import _EXPECTED
+from pipelines.results.evaluation.benchmarks.reward_bench import BENCHMARK
 from pipelines.results.evaluation.gate import compare
 from pipelines.results.evaluation.results import Results
-from pipelines.results.evaluation.saved_results import read_results
+from pipelines.results.evaluation.saved_results import read_evaluations
 from pipelines.results.evaluation.statistics.paired import exact_p
 from tests.pipelines.results.evaluation.test_evaluate_corpus import preferences, run
 from tests.support.candidates import judged_corpus, scored_corpus
@@ -67,17 +65,20 @@ def test_models_are_compared_on_the_items_that_both_graded(tmp_path: Path) -> No
     assert "10 of 40 items differ" in (tmp_path / "e" / "table.md").read_text()
 
 
-def test_models_that_never_differ_may_still_do_so(tmp_path: Path) -> None:
+def test_models_that_never_differ_may_still_do_so_and_one_model_has_no_pair(tmp_path: Path) -> None:
     (comparison,) = compared(tmp_path, [RIGHT] * 20, [RIGHT] * 20).paired
     accuracy = comparison.differences[0]
     assert (accuracy.value, comparison.splits[0].p) == (0.0, 1.0)
     assert accuracy.high == pytest.approx(0.1611, abs=1e-4)
     assert pq.read_table(tmp_path / "e" / "disagreements.parquet").num_rows == 0
+    alone = run(str(tmp_path / "a"), output=str(tmp_path / "one"))
+    assert list(alone.paired) == []
+    assert not (tmp_path / "one" / "disagreements.parquet").exists()
 
 
 def test_a_tie_of_a_judge_is_half_a_credit_in_all_that_is_made_of_credits(tmp_path: Path) -> None:
     row = {"chosen": "good", "rejected": "bad", "chosen_model": "m"}
-    rows = [{**row, "prompt": f"{subset} {at}", "subset": subset} for subset in _EXPECTED for at in range(2)]
+    rows = [{**row, "prompt": f"{subset} {at}", "subset": subset} for subset in BENCHMARK.required for at in range(2)]
     judge = {"judge": {"votes": 1, "aggregate": "mean", "rubric": None}}
     folders = [
         judged_corpus(tmp_path / name, rows, [(reward, 3.0)] * len(rows), RowShape("preference"), parquet=True, **judge)
@@ -89,16 +90,9 @@ def test_a_tie_of_a_judge_is_half_a_credit_in_all_that_is_made_of_credits(tmp_pa
     assert (split.first_ahead, split.second_ahead, split.p) == (len(rows), 0, exact_p(len(rows), 0))
     lines = pq.read_table(tmp_path / "e" / "disagreements.parquet").to_pylist()
     assert [[credit for _, credit in line["credits"]] for line in lines] == [[0.5, 0.0]] * len(rows)
-    level, behind = read_results(str(tmp_path / "e"))
+    level, behind = read_evaluations(str(tmp_path / "e"))
     (comparison,) = compare([behind], [level])
-    assert {(flip["before"], flip["now"]) for flip in comparison.flips} == {(0.5, 0.0)}
-    assert len(comparison.flips) == len(rows)
-
-
-def test_one_model_has_no_pair(tmp_path: Path) -> None:
-    alone = run(preferences(tmp_path / "s", [RIGHT]), output=str(tmp_path / "one"))
-    assert list(alone.paired) == []
-    assert not (tmp_path / "one" / "disagreements.parquet").exists()
+    assert [(flip["before"], flip["now"]) for flip in comparison.flips] == [(0.5, 0.0)] * len(rows)
 
 
 def labelled_pairs(count: int) -> list[dict[str, object]]:
@@ -118,32 +112,29 @@ def shuffled(rows: Sequence[dict[str, object]]) -> list[dict[str, object]]:
 def test_a_shuffled_copy_and_one_of_another_name_have_the_same_items(tmp_path: Path) -> None:
     rows = labelled_pairs(60)
     first = scored_as(tmp_path, "first", rows)
-    copies = [scored_as(tmp_path, "renamed", rows), scored_as(tmp_path / "same", "first", shuffled(rows))]
-    for copy in copies:
+    for copy in (scored_as(tmp_path, "renamed", rows), scored_as(tmp_path / "same", "first", shuffled(rows))):
         (comparison,) = run(first, copy).paired
         (split,) = comparison.splits
         assert (comparison.items, split.items, split.first_ahead, split.second_ahead) == (60, 60, 0, 0), copy
         assert comparison.unmatched == ""
 
 
-def test_an_item_that_is_there_several_times_meets_as_often_as_it_is_in_both(tmp_path: Path) -> None:
+def test_items_of_one_alone_are_counted_and_their_files_named(tmp_path: Path) -> None:
     rows = labelled_pairs(10)
-    (comparison,) = run(
-        scored_as(tmp_path, "thrice", [*rows, *rows, *rows]), scored_as(tmp_path, "twice", shuffled([*rows, *rows]))
-    ).paired
-    assert comparison.items == 20
+    thrice, twice = scored_as(tmp_path, "thrice", rows * 3), scored_as(tmp_path, "twice", shuffled(rows * 2))
+    (comparison,) = run(thrice, twice).paired
+    assert comparison.items == 20, "an item meets as often as it is in both"
     assert comparison.unmatched == "Items of one alone: 10 of tiny-attributes (no. 1), in thrice.jsonl."
-
-
-def test_what_is_in_one_file_only_is_counted_and_the_files_are_named(tmp_path: Path) -> None:
-    rows = labelled_pairs(10)
     folders = scored_as(tmp_path, "old", rows), scored_as(tmp_path, "new", [*rows[3:], {**rows[0], "chosen": "better"}])
-    results = run(*folders, output=str(tmp_path / "e"))
-    (comparison,) = results.paired
+    (comparison,) = run(*folders, output=str(tmp_path / "e")).paired
     assert comparison.items == 7
-    said = "Items of one alone: 3 of tiny-attributes (no. 1), in old.jsonl; 1 of tiny-attributes (no. 2), in new.jsonl."
-    assert said in (tmp_path / "e" / "table.md").read_text()
-    assert said in CliRunner().invoke(cli, ["evaluate", *folders]).output
+    note = "Items of one alone: 3 of tiny-attributes (no. 1), in old.jsonl; 1 of tiny-attributes (no. 2), in new.jsonl."
+    assert note in (tmp_path / "e" / "table.md").read_text()
+    pairs = [{"input": f"i{at}", "output_1": "a", "output_2": "b", "label": 1 + at % 2} for at in range(8)]
+    relabelled = scored_as(tmp_path, "b", [{**pairs[0], "label": 2}, *pairs[1:]])
+    (comparison,) = run(scored_as(tmp_path, "a", pairs), relabelled).paired
+    assert comparison.items == 7, "labels are part of an item"
+    assert "1 of tiny-attributes (no. 1), in a.jsonl; 1 of tiny-attributes (no. 2), in b.jsonl" in comparison.unmatched
 
 
 def test_models_with_other_data_are_not_compared_as_if_it_were_the_same(tmp_path: Path) -> None:
@@ -151,14 +142,6 @@ def test_models_with_other_data_are_not_compared_as_if_it_were_the_same(tmp_path
     here, there = scored_as(tmp_path, "here", rows[:12]), scored_as(tmp_path, "there", rows[10:])
     with pytest.raises(SettingsError, match=r"2 of 12 items of here\.jsonl are among the 20 of there\.jsonl"):
         run(here, there)
-
-
-def test_labels_are_part_of_an_item(tmp_path: Path) -> None:
-    rows = [{"input": f"i{at}", "output_1": "a", "output_2": "b", "label": 1 + at % 2} for at in range(8)]
-    relabelled = [{**rows[0], "label": 2}, *rows[1:]]
-    (comparison,) = run(scored_as(tmp_path, "a", rows), scored_as(tmp_path, "b", relabelled)).paired
-    assert comparison.items == 7
-    assert "1 of tiny-attributes (no. 1), in a.jsonl; 1 of tiny-attributes (no. 2), in b.jsonl" in comparison.unmatched
 
 
 def test_two_readings_of_a_file_meet_by_place_and_texts_are_not_needed_for_it(tmp_path: Path) -> None:
@@ -186,18 +169,14 @@ def test_an_item_of_several_rows_meets_in_any_order(tmp_path: Path) -> None:
 
 def test_disagreements_are_of_the_same_items_wherever_they_stand(tmp_path: Path) -> None:
     rows = [{"prompt": f"p{at}", "chosen": "good", "rejected": "bad"} for at in range(8)]
-    rewards = [RIGHT] * 6 + [WRONG] * 2
-    order = Random(2).sample(range(8), 8)
+    first = dict(enumerate([RIGHT] * 6 + [WRONG] * 2))
+    second = {at: WRONG if at == 7 else RIGHT for at in Random(2).sample(range(8), 8)}
+    shape, texts = RowShape("preference"), ["good", "bad"] * 8
     folders = [
         judged_corpus(
-            tmp_path / name,
-            [rows[at] for at in places],
-            [given[at] for at in places],
-            RowShape("preference"),
-            parquet=True,
-            texts=["good", "bad"] * 8,
+            tmp_path / name, [rows[at] for at in rewards], list(rewards.values()), shape, parquet=True, texts=texts
         )
-        for name, places, given in (("a", range(8), rewards), ("b", order, [RIGHT] * 7 + [WRONG]))
+        for name, rewards in (("a", first), ("b", second))
     ]
     results = run(*folders, output=str(tmp_path / "e"))
     assert (results.paired[0].splits[0].first_ahead, results.paired[0].splits[0].second_ahead) == (0, 1)
