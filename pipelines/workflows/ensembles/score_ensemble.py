@@ -2,7 +2,7 @@
 
 1. Resolve the run of every member before the first one starts, and open the output folder.
 2. Score the corpus with each member in turn (`score_corpus`), into a folder of its own; complete members are skipped.
-3. Align the members' responses (`align`), and compute z-scores among the responses to each prompt (`z_scores`).
+3. Join the members' responses (`align`), and compute z-scores among the responses to each prompt (`z_scores`).
 4. Write the missing parts of the combined corpus (`combine_step`).
 5. Audit and summarise the parts, and complete the manifest.
 
@@ -30,6 +30,7 @@ from pipelines.folders.run_folder.manifest import BrokenManifest, Manifest, prov
 from pipelines.folders.run_folder.member_runs import FOLDER, MEMBERS, folder_of, member_note
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
+from pipelines.folders.scored_corpus.databases import spilling
 from pipelines.folders.scored_corpus.part_files import drop_unreadable
 from pipelines.folders.scored_corpus.scored_folder import audit_parts, read_scored_manifest
 from pipelines.folders.scored_corpus.summary import Summary, summarise
@@ -41,15 +42,8 @@ from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
 from pipelines.workflows.ensembles.align import MemberRun, align_members
 from pipelines.workflows.ensembles.combine_step import CombineStep, write_parts
-from pipelines.workflows.ensembles.members import (
-    KEPT_FREE,
-    Member,
-    check_same_files,
-    check_same_prompts,
-    members,
-    score_fields,
-)
-from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
+from pipelines.workflows.ensembles.members import KEPT_FREE, Member, check_same_prompts, members, score_fields
+from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement, responses_needed
 from pipelines.workflows.observers import observers_of
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
@@ -59,7 +53,8 @@ _GROUP_RESPONSES = 2**17
 """Bounds of a group of parts that one task writes."""
 _WAVE = 16
 """Groups whose numbers are in memory at a time: up to about 200 MB, for two members."""
-
+_MEMORY = "2GB"
+"""Of the database in which the members' rewards are compared; what is over it spills into TMPDIR."""
 _AGREEMENT = "agreement"
 
 
@@ -108,8 +103,6 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
     # All members before the first runs: else an error of the last one would show after days of the others' runs.
     plans = [member.check() for member in all_members]
     check_same_prompts({member.name: plan for member, plan in zip(all_members, plans, strict=True)})
-    if settings.append:
-        check_same_files({member.name: member.files_after(plan) for member, plan in zip(all_members, plans, strict=True)})
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
     manifest = _manifest(
@@ -266,13 +259,10 @@ def _complete(
     step: CombineStep, runs: Sequence[MemberRun], missing: Sequence[tuple[Part, int]], progress: EnsembleProgress
 ) -> EnsembleAgreement:
     """Compute the z-scores of all responses, and write the missing parts (given with their sizes in bytes)."""
-    with baselines(step.members) as base:
+    with spilling("ensemble", _MEMORY, "the rewards can't be compared") as connection:
         # All parts, not the missing ones alone: baselines depend on all responses to a prompt, wherever they are.
-        places, count = dict[Part, int](), 0
-        for part, table in align_members(runs):
-            places[part] = count
-            count += table.num_rows
-            base.add(table)
+        places = align_members(connection, runs)
+        base = Baselines(connection, step.members)
         agreement = base.compute(responses_needed(step.combination.suspect_disagreement))
         groups = list(_groups(missing))
         combined, total = 0, sum(part.counts.responses for part, _ in missing)

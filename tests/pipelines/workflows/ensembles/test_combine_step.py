@@ -41,6 +41,7 @@ from tests.support.object_store import BUCKET
 
 NAMES = ("small", "large", "third")
 AB = ("a", "b")
+ROW: Row = to_prompt("p", (0.0, 1.0))[0]
 
 
 def same(found: Any, wanted: Any) -> None:
@@ -201,7 +202,7 @@ def test_the_summary_counts_what_came_out(tmp_path: Path, monkeypatch: pytest.Mo
     assert summary.scored == sum(row["reward"] is not None for row in result)
     assert summary.flags == {"suspect": sum(row["suspect"] is True for row in result)}
     assert summary.flags["suspect"] > 0
-    monkeypatch.setattr(score_ensemble, "baselines", None)  # nothing is compared again
+    monkeypatch.setattr(score_ensemble, "align_members", None)  # nothing is compared again
     assert combined(tmp_path, AB, suspect_disagreement=1.0) == (summary, agreement)
     assert status(str(tmp_path)).complete
 
@@ -218,41 +219,24 @@ def test_a_corpus_without_a_reward_is_combined_too(tmp_path: Path, rows: list[Ro
 # --- members that don't go together --------------------------------------------------------------------------------
 
 
-def apart(tmp_path: Path, rows: list[Row], files: tuple[int, ...] = ()) -> str:
-    """What is said if the second member holds these rows, and the first ten of its own."""
-    member(tmp_path, "a", to_prompt("p", *((float(index), 0.0) for index in range(10))), 0, part_rows=4)
+@pytest.mark.parametrize(
+    ("change", "files", "message"),
+    [
+        ({5: to_prompt("q", (0.0, 0.0))[0]}, (), r"r\[0\] of f0:5 has the prompt p in a, and q in b"),
+        ({3: [*ROW, *ROW]}, (), r"b has r\[1\] of f0:3, which a doesn't have"),
+        ({9: []}, (), r"a has r\[0\] of f0:9, which b doesn't have"),
+        ({}, (4, 6), "the members weren't made of the same files: b of others than a"),
+    ],
+)
+def test_a_member_with_other_responses_is_refused(
+    tmp_path: Path, change: dict[int, Row], files: tuple[int, ...], message: str
+) -> None:
+    rows = [change.get(index, ROW) for index in range(10)]
+    member(tmp_path, "a", [ROW] * 10, 0, part_rows=4)
     member(tmp_path, "b", rows, 1, part_rows=3, files=files)
-    with pytest.raises(AuditError) as caught:
+    with pytest.raises(AuditError, match=message):
         combined(tmp_path, AB)
     assert Parts(str(tmp_path)).listing() == []
-    return str(caught.value)
-
-
-def test_a_member_with_another_response_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
-    rows[5] = to_prompt("q", (0.0, 0.0))[0]
-    assert "a has r[0] of f0:5 (prompt p), where b has r[0] of f0:5 (prompt q)" in apart(tmp_path, rows)
-
-
-def test_a_member_with_more_or_fewer_responses_to_a_row_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
-    rows[3] = [*rows[3], *rows[3]]
-    assert "a has r[0] of f0:4 (prompt p), where b has r[1] of f0:3 (prompt p)" in apart(tmp_path, rows)
-
-
-def test_a_member_that_lacks_the_last_response_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
-    assert "a has r[0] of f0:9 (prompt p), where b has no more" in apart(tmp_path, [*rows[:9], []])
-
-
-def test_a_member_with_one_more_at_the_end_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
-    assert "b has r[1] of f0:9 (prompt p), and that is more" in apart(tmp_path, [*rows[:9], [*rows[9], *rows[9]]])
-
-
-def test_a_member_of_other_files_is_refused(tmp_path: Path) -> None:
-    rows = to_prompt("p", *((0.0, float(index)) for index in range(10)))
-    assert "weren't made of the same files" in apart(tmp_path, rows, files=(4, 6))
 
 
 def test_a_member_that_isnt_complete_is_refused(tmp_path: Path) -> None:
@@ -374,7 +358,7 @@ def test_every_part_says_what_it_was_made_of(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.workflows.ensembles.z_scores._MEMORY", "1KB")
+    monkeypatch.setattr(score_ensemble, "_MEMORY", "1KB")
     members(tmp_path, some_rows(60, seed=3, members=2), AB)
     with pytest.raises(RunStopped, match=r"the rewards can't be compared in .*assay-ensemble-"):
         combined(tmp_path, AB)
