@@ -188,7 +188,6 @@ class _Block:
     number: int
 
     def evaluate(self, data: pa.Table) -> Iterator[EvaluatedRows]:
-        """See `selection.SourceEvaluator`."""
         yield self.evaluator.evaluate(self.number, 0, conform(data, self.schema), self.evaluator.compile())
 
 

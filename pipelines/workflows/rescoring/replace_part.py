@@ -67,7 +67,6 @@ class Retrying:
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
     ) -> dict[str, Any]:
-        """See `Rescoring`."""
         current = _CurrentPart.read(settings.parts, work.part, settings.preparation.columns)
         if self.session not in sessions(current.table.schema.metadata):
             current = self._replace(settings, current, list(zip(work.requests, outcomes, strict=True)), runner)

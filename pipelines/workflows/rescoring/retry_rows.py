@@ -74,12 +74,10 @@ class RetryRun(Run):
     session: str = ""
 
     def missing(self, state: FolderState) -> list[Unit]:
-        """See `Run`."""
         files = {file.index: file for file in self.manifest.files}
         return [Unit(files[part.file], part.range) for part in self.parts_left(state)]
 
     def untouched_parts(self, state: FolderState) -> list[Part]:
-        """See `Run`."""
         parts_left = set(self.parts_left(state))
         return [part for part in state.parts if part not in parts_left]
 

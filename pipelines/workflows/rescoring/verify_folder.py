@@ -156,7 +156,6 @@ class _Comparisons(ForwardingProgress):
         self.responses: dict[tuple[str, str], dict[str, Any]] = {}
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         for response in json.loads(part["compared"]):
             self.responses[response["row"], response["response"]] = response
 
@@ -205,7 +204,6 @@ class Comparing:
     rows: Mapping[str, tuple[int, ...]]
 
     def select(self, settings: StepSettings, part: Part) -> PartWork:
-        """See `Rescoring`."""
         table = read_table(settings.parts.path(part))
         names, redraws = self._sampled_names(settings, part, table), read_redraws(table)
         requests = prepare_requests(part, table, names, settings.preparation)
@@ -214,7 +212,6 @@ class Comparing:
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
     ) -> dict[str, Any]:
-        """See `Rescoring`."""
         table, prefix = read_table(settings.parts.path(work.part)), settings.preparation.columns.prefix
         names = self._sampled_names(settings, work.part, table)
         now = {

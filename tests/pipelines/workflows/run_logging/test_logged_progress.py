@@ -20,7 +20,7 @@ from pipelines.run.scoring.score_corpus import score
 from pipelines.workflows.observers import observers_of
 from pipelines.workflows.run_logging import log_thread, logged_progress, run_logger
 from pipelines.workflows.run_logging.log_thread import LOGGERS, LogThread
-from pipelines.workflows.run_logging.logged_progress import LoggedProgress, check_loggers, logged
+from pipelines.workflows.run_logging.logged_progress import LoggedProgress, RunLogs, logged
 from pipelines.workflows.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
 from tests.support.corpora import Notes, chat, lines, rows, settings, write
 
@@ -229,13 +229,13 @@ def test_a_logger_that_is_missing_is_refused_before_the_run(
 ) -> None:
     monkeypatch.setattr(run_logger, "find_spec", lambda package: None)
     with pytest.raises(SettingsError) as refused:
-        check_loggers([name], folder)
+        RunLogs([name]).check(folder)
     assert message in str(refused.value)
 
 
 def test_files_beside_results_in_a_store_are_refused() -> None:
     with pytest.raises(SettingsError, match="s3://bucket/out is in a store: leave it out, or give a folder"):
-        check_loggers(["tensorboard"], "s3://bucket/out")
+        RunLogs(["tensorboard"]).check("s3://bucket/out")
 
 
 @pytest.mark.long
