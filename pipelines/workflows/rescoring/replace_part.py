@@ -24,7 +24,6 @@ from pipelines.workflows.rescoring.part_rows import (
     prepare_requests,
     read_redraws,
 )
-from pipelines.workflows.rescoring.rescore_step import report
 
 RETRIES_KEY = "assay_retries"
 """The key in a part's metadata of its retries, a list as JSON: session, reasons, versions, counts before and after."""
@@ -172,4 +171,4 @@ class _CurrentPart:
         """The row of counts for the driver."""
         tokens = pc.sum(self.table.column(self.columns.prefix + PROMPT_TOKENS)).as_py()
         reasons = Counter(reason for reason in self.reasons if reason is not None)
-        return report(self.part, {"tokens": tokens or 0, "reasons": json.dumps(reasons)})
+        return {**self.part.report(), "tokens": tokens or 0, "reasons": json.dumps(reasons)}

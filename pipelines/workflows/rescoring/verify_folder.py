@@ -24,7 +24,7 @@ from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, 
 from pipelines.folders.run_folder.member_runs import is_fake
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
-from pipelines.folders.scored_corpus.part_checks import CheckedPart, CheckedParts, check_parts
+from pipelines.folders.scored_corpus.part_checks import CheckedPart, check_parts
 from pipelines.folders.scored_corpus.scored_folder import read_manifest_with_parts
 from pipelines.run.prepare.score_requests import Outcome
 from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
@@ -34,7 +34,7 @@ from pipelines.run.scoring.score_step import StepSettings
 from pipelines.settings.rescore_settings import VerifySettings
 from pipelines.workflows.rescoring.part_rows import PartWork, Redraws, prepare_requests, read_redraws
 from pipelines.workflows.rescoring.reopen import ReopenedRun, reopen
-from pipelines.workflows.rescoring.rescore_step import report, rescoring_flow
+from pipelines.workflows.rescoring.rescore_step import rescoring_flow
 
 _MOST_NAMED = 5
 
@@ -107,22 +107,18 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
             parts.set_strays_aside(progress.noted)
         checked = check_parts(parts, manifest)
         dropped = _drop(parts, checked.bad) if settings.repair else []
-    summary = _summary(checked, dropped)
+    summary = VerifySummary(
+        parts=len(checked.parts),
+        bytes=sum(part.size for part in checked.parts),
+        bad={part.part.name: part.problem for part in checked.parts if part.problem is not None},
+        strays=checked.strays,
+        gaps=checked.gaps,
+        dropped=dropped,
+    )
     if opened is None or not summary.is_sound:
         return summary
     sample = _compare(opened, [part.part for part in checked.parts], settings, progress)
     return replace(summary, sample=sample)
-
-
-def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
-    return VerifySummary(
-        len(checked.parts),
-        sum(part.size for part in checked.parts),
-        {part.part.name: part.problem for part in checked.parts if part.problem is not None},
-        checked.strays,
-        checked.gaps,
-        dropped,
-    )
 
 
 def _drop(parts: Parts, bad: Sequence[CheckedPart]) -> list[str]:
@@ -224,7 +220,7 @@ class Comparing:
         responses = [response for response in before.to_pylist() if response[ROW] in names]
         compared = [_compare_response(response, now.get((response[ROW], response[RESPONSE]))) for response in responses]
         # No counts: the driver ends a run in which too much fails, and here nothing is written.
-        return report(work.part._replace(counts=Counts()), {"compared": json.dumps(compared)})
+        return {**work.part._replace(counts=Counts()).report(), "compared": json.dumps(compared)}
 
     def _sampled_names(self, settings: StepSettings, part: Part, table: pa.Table) -> dict[str, set[str]]:
         """The names of the responses of each sampled row."""
