@@ -2,7 +2,7 @@
 
 1. Resolve the run of every member before the first one starts, and open the output folder.
 2. Score the corpus with each member in turn (`score_corpus`), into a folder of its own; complete members are skipped.
-3. Join the members' responses (`align`), and compute z-scores among the responses to each prompt (`z_scores`).
+3. Join the members' responses (`align`), and combine their rewards (`z_scores`).
 4. Write the missing parts of the combined corpus (`combine_step`).
 5. Audit and summarise the parts, and complete the manifest.
 
@@ -43,7 +43,7 @@ from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
 from pipelines.workflows.ensembles.align import MemberRun, align_members
 from pipelines.workflows.ensembles.combine_step import CombineStep, write_parts
 from pipelines.workflows.ensembles.members import KEPT_FREE, Member, check_same_prompts, members, score_fields
-from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement, responses_needed
+from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement
 from pipelines.workflows.observers import observers_of
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
@@ -51,7 +51,7 @@ __all__ = ["EnsembleSummary", "combine", "ensemble"]
 _GROUP_BYTES = 64 * 2**20
 _GROUP_RESPONSES = 2**17
 """Bounds of a group of parts that one task writes."""
-_WAVE = 16
+_WAVE = 8
 """Groups whose numbers are in memory at a time: up to about 200 MB, for two members."""
 _MEMORY = "2GB"
 """Of the database in which the members' rewards are compared; what is over it spills into TMPDIR."""
@@ -200,14 +200,14 @@ def combine(
     manifest = _start(folder, runs, combination, versions)
     write_scored_card(folder, "ensemble", manifest)
     metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": versions})}
-    step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, names, combination, metadata)
+    step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, metadata)
     notify = (progress or NoProgress()).noted
     missing = _missing(step.target.repair(manifest.files, notify), runs[0])
     # Parts are re-read only if none is missing: a damaged part is dropped, and written again below.
     if not missing and drop_unreadable(step.target, notify):
         missing = _missing(step.target.state(manifest.files), runs[0])
     if missing or manifest.summary is None:
-        agreement = _complete(step, runs, missing, progress or NoProgress())
+        agreement = _complete(step, runs, combination, missing, progress or NoProgress())
     else:
         agreement = EnsembleAgreement.of_json(manifest.summary[_AGREEMENT])
     counts = step.target.state(manifest.files).audit()
@@ -256,14 +256,18 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
 
 
 def _complete(
-    step: CombineStep, runs: Sequence[MemberRun], missing: Sequence[tuple[Part, int]], progress: EnsembleProgress
+    step: CombineStep,
+    runs: Sequence[MemberRun],
+    combination: CombineSettings,
+    missing: Sequence[tuple[Part, int]],
+    progress: EnsembleProgress,
 ) -> EnsembleAgreement:
     """Compute the z-scores of all responses, and write the missing parts (given with their sizes in bytes)."""
     with spilling("ensemble", _MEMORY, "the rewards can't be compared") as connection:
         # All parts, not the missing ones alone: baselines depend on all responses to a prompt, wherever they are.
         places = align_members(connection, runs)
-        base = Baselines(connection, step.members)
-        agreement = base.compute(responses_needed(step.combination.suspect_disagreement))
+        base = Baselines(connection, tuple(run.name for run in runs))
+        agreement = base.compute(combination, step.columns.outputs)
         groups = list(_groups(missing))
         combined, total = 0, sum(part.counts.responses for part, _ in missing)
         with workers(len(groups)) as pool:

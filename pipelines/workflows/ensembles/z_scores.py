@@ -1,4 +1,4 @@
-"""Baselines for the responses to a prompt: the z-scores of each member of an ensemble, and the members' disagreement.
+"""Combines the members' rewards: z-scores among the responses to a prompt, the members' disagreement, and the reward.
 
 Only responses that every member scored count, so that all members are compared over the same ones. For each prompt:
 
@@ -10,6 +10,8 @@ Standard deviations are of samples (divided by n - 1). The test is that of Adv-R
 responses of a policy to the same prompt. How the paper normalises U isn't known to us; Z of U is our
 reading.
 
+A response is suspect if its mean z and its Z are above thresholds: unusually good for the prompt, and disputed.
+
 Undefined numbers are null: z if the prompt has one response, or the member's rewards of all its responses are equal; U if a
 z is null. Rewards that differ by `SAME_REWARD` at most are equal: else z-scores of equal responses would amplify the
 rounding errors of a batch to the size of real differences.
@@ -19,15 +21,20 @@ DuckDB computes in one thread, as the order of additions decides the last bits o
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
+from actors.records import Reason, Status
 from pipelines.folders.scored_corpus.candidates import SAME_REWARD
+from pipelines.folders.scored_corpus.databases import quoted
+from pipelines.settings.run_settings import CombineSettings
 
+COMBINED = ["reward", "scores", "status", "reason", "tokens", "truncated", "suspect"]
+"""The columns of `numbers`, in the order in which a scored corpus has them."""
 _IS_SCORED = "r0 is not null"  # rewards are null for all members or for none
 
 
@@ -84,8 +91,9 @@ class Baselines:
         self._names = names
         self._members = range(len(names))
 
-    def compute(self, needed: int) -> EnsembleAgreement:
-        """Compute the z-scores. `needed` is how many responses a prompt must have for one to be suspect."""
+    def compute(self, combination: CombineSettings, fields: Sequence[str]) -> EnsembleAgreement:
+        """Compute the combined results; `fields` are the names of the scores (`members.score_fields`)."""
+        needed = responses_needed(combination.suspect_disagreement)
         self._measure()
         prompts, too_few = self._fetch_row(f"select count(*), count(*) filter (n < {needed}) from baseline")
         # same{i}_{j}: whether a response of the prompt is the best, or among the best, for both members i and j.
@@ -96,14 +104,7 @@ class Baselines:
         )
         pairs = tuple(self._agreement(first, second) for first, second in self._pairs())
         (compared,) = self._fetch_row("select count(*) from disagreement")
-        # Left joins: responses without a z-score, or not scored by all members, stay, with nulls.
-        # Ordered by place, so that `numbers` reads a range of row groups instead of the whole table.
-        self._connection.execute(
-            "create table numbers as select responses.* exclude (prompt), "
-            f"{self._for_each_member('z{}')}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
-            "from responses left join measured using (place) "
-            "left join disagreement on responses.prompt = disagreement.prompt order by place"
-        )
+        self._combine(combination, fields)
         self._connection.execute("drop table responses; drop table measured")
         return EnsembleAgreement(prompts, compared, needed, too_few, pairs)
 
@@ -129,8 +130,33 @@ class Baselines:
             f"(select place, prompt, {z} from responses join baseline using (prompt) where {_IS_SCORED})"
         )
 
+    def _combine(self, combination: CombineSettings, fields: Sequence[str]) -> None:
+        """Create the table `numbers`, with the `COMBINED` of each response."""
+        rewards, z = ([f"{letter}{number}" for number in self._members] for letter in "rz")
+        scores = dict(zip(fields, [*rewards, *_statistics(rewards), *z, *_statistics(z), "u", "zu"], strict=True))
+        chosen = scores[combination.combine.value.replace("-", "_")]
+        struct = ", ".join(f"{quoted(name)} := {number}" for name, number in scores.items())
+        # Every member scored it, but there is no z-score: its prompt has no other response, or only equal ones.
+        has_no_baseline = f"{_IS_SCORED} and {chosen} is null"
+        is_suspect = (
+            f"{scores['z_mean']} > {combination.suspect_reward}::double "
+            f"and coalesce(zu > {combination.suspect_disagreement}::double, false)"
+        )
+        # Left joins: responses without a z-score, or not scored by all members, stay, with nulls.
+        # Ordered by place, so that `numbers` reads a range of row groups instead of the whole table.
+        self._connection.execute(
+            f"create table numbers as select place, {chosen} as reward, "
+            f"case when {chosen} is not null then struct_pack({struct}) end as scores, "
+            f"case when {has_no_baseline} then '{Status.REJECTED}' else status end as status, "
+            f"case when {has_no_baseline} then '{Reason.NO_BASELINE}' else reason end as reason, tokens, truncated, "
+            f"case when {scores['z_mean']} is not null then {is_suspect} end as suspect from "
+            f"(select responses.*, {', '.join(z)}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
+            "from responses left join measured using (place) "
+            "left join disagreement on responses.prompt = disagreement.prompt) order by place"
+        )
+
     def numbers(self, first: int, count: int) -> pa.Table:
-        """The rows of `count` responses from index `first` on: added columns, `z0`, `z1` ..., `u`, and `zu`, the Z of U."""
+        """The rows of `count` responses from index `first` on, with the columns `COMBINED`."""
         return self._connection.sql(
             f"from numbers where place >= {first} and place < {first + count} order by place"
         ).to_arrow_table()
@@ -153,3 +179,10 @@ class Baselines:
         row = self._connection.execute(query).fetchone()
         assert row is not None  # an aggregate without groups always has one row
         return tuple(row)
+
+
+def _statistics(columns: Sequence[str]) -> list[str]:
+    """The mean, the least and the spread of columns in SQL; null if one of them is, which `least` alone would leave out."""
+    mean, names = f"({' + '.join(columns)}) / {len(columns)}", ", ".join(columns)
+    is_whole = f"case when {mean} is not null then"
+    return [mean, f"{is_whole} least({names}) end", f"{is_whole} greatest({names}) - least({names}) end"]
