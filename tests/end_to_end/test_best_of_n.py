@@ -11,7 +11,7 @@ import pytest
 
 from bench._answers import read_answers
 from bench.sampling import best, expectation
-from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.support.commands import engines_of, kill, parts_of, running, sets, summary, wait_until
 from tests.support.corpora import lines, scored, write
 from tests.support.local_ray import run_here
 from tiny_models.arithmetic import questions
@@ -19,18 +19,8 @@ from tiny_models.arithmetic import questions
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 PROMPTS = 48
-SAMPLE = (
-    "--policy",
-    "tiny-policy",
-    "--set",
-    "policy.policy_max_tokens=48",
-    "--judge",
-    "tiny-attributes",
-    "-n",
-    16,
-    "--set",
-    "work.part_rows=8",
-)
+OPTIONS = ("--policy", "tiny-policy", "--judge", "tiny-attributes", "-n", 16, *sets("policy.policy_max_tokens=48"))
+SAMPLE = (*OPTIONS, *sets("work.part_rows=8"))
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +70,8 @@ def test_the_best_are_kept_as_conversations(calm: Path) -> None:
 def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: Path, calm: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     # Sixteen parts are worked on at a time, and end together: there must be more, or all are there at once.
-    small = (*SAMPLE[:-1], 1)  # rows in a part
-    with running("sample", corpus, output, *small, "--set", "policy_engine.policy_max_in_flight=32") as driver:
+    small = (*OPTIONS, *sets("work.part_rows=1"))
+    with running("sample", corpus, output, *small, *sets("policy_engine.policy_max_in_flight=32")) as driver:
         engine, _ = engines_of(driver, 2)
         wait_until(lambda: len(parts_of(output)) >= 1, driver)
         kill(engine)
@@ -102,7 +92,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
 
 
 def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
-    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--set", "draw.enough=6.5", run=run_here)["sampling"]
+    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, *sets("draw.enough=6.5"), run=run_here)["sampling"]
     assert counts["drawn"] <= 0.6 * counts["possible"]
     fewer, all_of = (share(list(map(best, read_answers(output)))) for output in (tmp_path / "out", calm))
     assert fewer >= all_of - 0.05
@@ -110,21 +100,10 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
 
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
-    more = (
-        "--set",
-        "policy.policy_max_tokens=48",
-        "--drafts",
-        3,
-        "--set",
-        "refining.feedbacks=2",
-        "--limit",
-        12,
-        "--keep",
-        "best",
-    )
+    few = ("--drafts", 3, "--limit", 12, "--keep", "best", *sets("policy.policy_max_tokens=48", "refining.feedbacks=2"))
     out = tmp_path / "out"
     models = ("--policy", "tiny-policy", "--select", "tiny-attributes")
-    counts = summary("refine", corpus, out, *models, *more, run=run_here)
+    counts = summary("refine", corpus, out, *models, *few, run=run_here)
     rows = scored(out)
     assert counts["refining"]["prompts"] == counts["made"]["kept"]["rows"] == 12
     assert counts["responses"] == len(rows)

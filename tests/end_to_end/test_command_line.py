@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,23 +11,11 @@ from safetensors.torch import load_file, save_file
 
 from pipelines.cli import app
 from tests.conftest import REPOSITORY
-from tests.support.commands import assay
+from tests.support.commands import assay, sets
 from tests.support.corpora import lines, rows, write
 from tests.support.local_ray import run_here
 
 FAKE = ("--model", "tiny-attributes", "--engine", "fake")
-
-
-def test_help_and_models_load_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom click.testing import CliRunner\nfrom pipelines.cli.app import cli\n"
-        "for words in (['--help'], ['score', '--help'], ['filter', '--help'], ['models'],\n"
-        "              ['models', 'explain', 'nvidia/Llama-3.3-Nemotron-70B-Reward']):\n"
-        "    result = CliRunner().invoke(cli, words)\n"
-        "    assert result.exit_code == 0 and len(result.output) > 200, result\n"
-        "assert not {'ray', 'torch', 'vllm', 'transformers', 'pyarrow', 'duckdb'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
 def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
@@ -226,20 +213,11 @@ def test_a_principle_is_taken_as_it_is_written(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"prompt": "a", "response": "b"}\n')
     written = {"a": 'accuracy: no "errors" # none', "b": "Yes", "c": "1 = 1"}
-    told = [word for name, text in written.items() for word in ("--set", f"read.principles.{name}={text}")]
-    done = run_here("score", corpus, tmp_path / "out", "--model", "tiny-principle", "--engine", "fake", *told)
+    principles = sets(*(f"read.principles.{name}={text}" for name, text in written.items()))
+    done = run_here("score", corpus, tmp_path / "out", "--model", "tiny-principle", "--engine", "fake", *principles)
     assert done.returncode == 0, done.stderr
     recipe = yaml.safe_load((tmp_path / "out" / "recipe.yaml").read_text())
     assert recipe["score"]["model"]["read"]["principles"] == written
-    twice = run_here(
-        "score",
-        corpus,
-        tmp_path / "no",
-        "--model",
-        "tiny-principle",
-        "--set",
-        "read.principles.a=x",
-        "--set",
-        "read.principles.a=y",
-    )
+    again = sets("read.principles.a=x", "read.principles.a=y")
+    twice = run_here("score", corpus, tmp_path / "no", "--model", "tiny-principle", *again)
     assert (twice.returncode, "--set read.principles.a is given twice" in twice.stderr) == (2, True)

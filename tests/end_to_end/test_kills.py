@@ -29,6 +29,7 @@ from tests.support.commands import (
     kill,
     parts_of,
     running,
+    sets,
     stamps,
     summary,
     wait_until,
@@ -37,12 +38,8 @@ from tests.support.corpora import lines, rows, scored, write
 from tests.support.local_ray import run_here
 
 ROWS = 1500
-SLOW = (
-    "--set",
-    "engine.engine_args.latency_s=0.05",
-    "--set",
-    "engine.max_in_flight=16",
-)  # made-up scores come too fast to be interrupted
+SLOW = sets("engine.engine_args.latency_s=0.05", "engine.max_in_flight=16")
+"""Made-up scores come too fast to be interrupted."""
 
 
 def score(corpus: Path, output: Path, *more: object, model: str = "tiny-attributes") -> tuple[object, ...]:
@@ -73,7 +70,7 @@ def calm_run(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Calla
         folder = tmp_path_factory.mktemp("calm")
         corpus = corpus_of(folder, name)
         return Calm(
-            corpus, folder / "out", summary(*score(corpus, folder / "out", "--set", "work.part_rows=200"), run=run_here)
+            corpus, folder / "out", summary(*score(corpus, folder / "out", *sets("work.part_rows=200")), run=run_here)
         )
 
     return run
@@ -85,7 +82,7 @@ def killed_until_done(corpus: Path, output: Path, seed: int, kills: int) -> dict
     for attempt in range(kills):
         before = stamps(output)
         goal = len(before) + luck.randint(0, 12)
-        cut = ("--set", f"work.part_rows={luck.randint(15, 60)}", "--set", f"work.unit_bytes={luck.randint(3000, 60000)}")
+        cut = sets(f"work.part_rows={luck.randint(15, 60)}", f"work.unit_bytes={luck.randint(3000, 60000)}")
         with running(*score(corpus, output, *SLOW, *cut)) as driver:
             if attempt == 0:
                 refused_while_held(corpus, output, driver)
@@ -158,7 +155,7 @@ def test_of_two_drivers_that_start_at_once_one_writes_the_folder(tmp_path: Path,
 @pytest.mark.chaos
 def test_a_driver_that_was_stopped_and_goes_on_sees_that_its_folder_is_anothers(tmp_path: Path) -> None:
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(400))), tmp_path / "out"
-    with running(*score(corpus, out, *SLOW, "--set", "work.part_rows=20")) as first:
+    with running(*score(corpus, out, *SLOW, *sets("work.part_rows=20"))) as first:
         wait_until(lambda: len(parts_of(out)) > 1, first)
         first.suspend()
         held = json.loads((out / LEASE).read_bytes())
@@ -177,7 +174,7 @@ def test_a_late_writer_of_another_model_counts_for_nothing(tmp_path: Path) -> No
     """Its driver is stopped, its engine isn't: what that commits lies beside the parts of the run that took over."""
     corpus, out, calm = write(tmp_path / "c.jsonl", lines(rows(400))), tmp_path / "out", tmp_path / "calm"
     summary(*score(corpus, calm, model="tiny-scalar"))
-    with running(*score(corpus, out, *SLOW, "--set", "work.part_rows=20")) as first:
+    with running(*score(corpus, out, *SLOW, *sets("work.part_rows=20"))) as first:
         wait_until(lambda: len(parts_of(out)) > 1, first)
         first.suspend()
         held = json.loads((out / LEASE).read_bytes())

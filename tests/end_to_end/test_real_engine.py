@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.support.commands import engines_of, kill, parts_of, running, sets, summary, wait_until
 from tests.support.corpora import lines, scored, write
 from tests.support.local_ray import run_here
 
@@ -44,17 +44,8 @@ def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Path, shared_data: Path) -> None:
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
-    arguments = (
-        "score",
-        corpus,
-        tmp_path / "out",
-        "--model",
-        "tiny-attributes",
-        "--set",
-        "work.part_rows=6",
-        "--limit",
-        ROWS,
-    )
+    small = (*sets("work.part_rows=6"), "--limit", ROWS)
+    arguments = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", *small)
     with running(*arguments) as driver:
         (engine,) = engines_of(driver)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipelines.folders.run_folder.part import Part
-from tests.support.commands import kill, parts_of, running, summary, wait_until
+from tests.support.commands import kill, parts_of, running, sets, summary, wait_until
 from tests.support.corpora import lines, rows, scored, write
 from tests.support.failures import fail
 from tests.support.local_ray import run_here
@@ -19,15 +19,8 @@ ROWS, PART_ROWS = 1500, 10
 
 def with_failures(folder: Path, count: int) -> list[dict[str, Any]]:
     """A scored folder in whose every part a response has failed; its rows before that."""
-    summary(
-        "score",
-        write(folder / "c.jsonl", lines(rows(count))),
-        folder / "out",
-        *FAKE,
-        "--set",
-        f"work.part_rows={PART_ROWS}",
-        run=run_here,
-    )
+    corpus = write(folder / "c.jsonl", lines(rows(count)))
+    summary("score", corpus, folder / "out", *FAKE, *sets(f"work.part_rows={PART_ROWS}"), run=run_here)
     whole = scored(folder / "out")
     fail(folder / "out", dict.fromkeys(range(3, count, PART_ROWS), "engine_timeout"))
     return whole

@@ -10,7 +10,9 @@ from actors.records import Status
 from pipelines.folders.run_folder.columns import PROMPT_HASH, RESPONSE, ROW, STATUS, TEXT, Columns
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
-from pipelines.workflows.ensembles.z_scores import COMBINED
+
+COMBINED = ["reward", "scores", "status", "reason", "tokens", "truncated", "suspect"]
+"""The combined results of a response, in the order in which a scored corpus has them."""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,6 @@ from pipelines.folders.scored_corpus.candidates import SAME_REWARD
 from pipelines.folders.scored_corpus.databases import quoted
 from pipelines.settings.run_settings import CombineSettings
 
-COMBINED = ["reward", "scores", "status", "reason", "tokens", "truncated", "suspect"]
-"""The columns of `numbers`, in the order in which a scored corpus has them."""
 _IS_SCORED = "r0 is not null"  # rewards are null for all members or for none
 
 
@@ -131,7 +129,7 @@ class Baselines:
         )
 
     def _combine(self, combination: CombineSettings, fields: Sequence[str]) -> None:
-        """Create the table `numbers`, with the `COMBINED` of each response."""
+        """Create the table `numbers`, with the combined results of each response."""
         rewards, z = ([f"{letter}{number}" for number in self._members] for letter in "rz")
         scores = dict(zip(fields, [*rewards, *_statistics(rewards), *z, *_statistics(z), "u", "zu"], strict=True))
         chosen = scores[combination.combine.value.replace("-", "_")]
@@ -156,7 +154,7 @@ class Baselines:
         )
 
     def numbers(self, first: int, count: int) -> pa.Table:
-        """The rows of `count` responses from index `first` on, with the columns `COMBINED`."""
+        """The rows of `count` responses from index `first` on, as `combine_step.COMBINED`."""
         return self._connection.sql(
             f"from numbers where place >= {first} and place < {first + count} order by place"
         ).to_arrow_table()

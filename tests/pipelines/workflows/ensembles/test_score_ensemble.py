@@ -1,7 +1,6 @@
 """Several models on one corpus, on the fake engine: killed and gone on, refused by name, filtered as any scored corpus."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,15 @@ import pytest
 import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.status import status
-from pipelines.data.corpus.corpus_files import FileKind, InputFile
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, MemberSettings
-from pipelines.workflows.ensembles.members import check_same_files, check_same_prompts, members, score_fields
+from pipelines.workflows.ensembles.members import check_same_prompts, members, score_fields
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary, ensemble
-from tests.support.commands import summary
+from tests.support.commands import sets, summary
 from tests.support.corpora import chat, lines, outcome_of, rows, scored, write
 from tests.support.ensembles import z_scores
 from tests.support.local_ray import run_here
@@ -237,15 +235,6 @@ def test_new_files_change_the_baselines_of_the_old_ones(tmp_path: Path) -> None:
         assert (row["reward"], row["scores"]) == (pytest.approx(calm[row["row"]][0]), pytest.approx(calm[row["row"]][1]))
 
 
-def test_members_that_have_taken_in_other_files_are_told_before_any_model_runs() -> None:
-    first, second, third = (
-        InputFile(at, f"{at}.jsonl", f"/in/{at}.jsonl", FileKind.JSONL, 9, f"sha256:{at}", 9) for at in range(3)
-    )
-    check_same_files({"a": [first, second], "b": [second, first]})
-    with pytest.raises(OutputError, match=r"^b has yet to take in what a has: /in/1.jsonl\. Give it with --append, too"):
-        check_same_files({"a": [first, second, third], "b": [first, third]})
-
-
 def test_a_judge_by_the_rows_principles_beside_a_model_without_is_refused_before_any_model_runs(tmp_path: Path) -> None:
     prompt = {"domain": "general", "language": "english", "context": [{"role": "user", "content": "What is 1 + 1?"}]}
     rows = [{**prompt, "response": "2", "principle": name, "fulfilment": "Yes"} for name in ("correctness", "brevity")]
@@ -257,15 +246,6 @@ def test_a_judge_by_the_rows_principles_beside_a_model_without_is_refused_before
     settled = {**judge, "read": {"principles": {"right": "correctness"}}}
     plans = {member.name: member.check() for member in members(settings(corpus, tmp_path, models=("tiny-scalar", settled)))}
     check_same_prompts(plans)
-
-
-@pytest.mark.usefixtures("local_ray")
-def test_a_member_that_never_began_isnt_made_of_what_is_appended_alone(tmp_path: Path) -> None:
-    one, more = write(tmp_path / "a.jsonl", lines(answers(2, 2))), write(tmp_path / "b.jsonl", lines(answers(3, 2)))
-    run(one, tmp_path / "out")
-    shutil.rmtree(tmp_path / "out" / "models" / "tiny_attributes")
-    with pytest.raises(OutputError, match=r"tiny_attributes has yet to take in what tiny_scalar has: .*a\.jsonl"):
-        run(more, tmp_path / "out", append=True)
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -352,16 +332,8 @@ def test_a_member_may_have_settings_of_its_own() -> None:
 @pytest.mark.long
 def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(6, 7)))
-    flags = [
-        "--model",
-        "tiny-scalar",
-        "--model",
-        "tiny-attributes",
-        "--engine",
-        "fake",
-        "--set",
-        "combination.suspect_disagreement=1.2",
-    ]
+    models = ("--model", "tiny-scalar", "--model", "tiny-attributes", "--engine", "fake")
+    flags = (*models, *sets("combination.suspect_disagreement=1.2"))
     done = run_here("ensemble", corpus, tmp_path / "out", *flags)
     assert done.returncode == 0, done.stderr
     assert "tiny_attributes: tiny-attributes, model 2 of 2" in done.stderr
@@ -374,7 +346,6 @@ def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     assert again["members"].keys() == set(NAMES)
     suspects = sum(row["suspect"] for row in scored(tmp_path / "out"))
     assert again["flags"] == {"suspect": suspects}
-    assert (
-        summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=run_here)["kept"] == 42 - suspects
-    )
+    kept = summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=run_here)
+    assert kept["kept"] == 42 - suspects
     assert summary("status", tmp_path / "out", run=run_here)["complete"]
