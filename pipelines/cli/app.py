@@ -138,9 +138,10 @@ class _Commands(CommandGroup):
     }
     ELSEWHERE: ClassVar = {
         **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
+        **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "verify", "retry", "plan", "report", "diff", "submit", "status")
+            for name in ("upload", "evaluate", "plan", "report", "diff", "submit", "status")
         },
         "serve": "deploy.command",
     }

@@ -135,16 +135,11 @@ def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expec
 
 
 @pytest.mark.long
-def test_a_client_that_hangs_up_frees_the_engine(address: str) -> None:
+def test_a_client_that_hangs_up_and_a_deadline_free_the_engine(address: str) -> None:
     deploy(MODEL, engine={"engine_args": {"latency_s": 120.0}})
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{address}/v1/rewards", json=body(1), timeout=3)
     wait(lambda: tokens_under_way() == 0)
-
-
-@pytest.mark.long
-def test_a_deadline_frees_the_engine(address: str) -> None:
-    deploy(MODEL, engine={"engine_args": {"latency_s": 120.0}})
     answer = httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60, headers={"X-Timeout-Seconds": "1"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
     wait(lambda: tokens_under_way() == 0)

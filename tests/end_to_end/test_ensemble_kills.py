@@ -28,7 +28,7 @@ from pipelines.workflows.ensembles import score_ensemble
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
 if "max_in_flight" in (settings := json.loads(sys.argv[1])):
-    score_ensemble._GROUP_BYTES = score_ensemble._WAVE = 1
+    score_ensemble._GROUP_RESPONSES = score_ensemble._WAVE = 1
 score_ensemble.ensemble(build(EnsembleSettings, settings))
 """
 """Where it is killed, parts are combined one by one: there must be something left to do."""
@@ -64,7 +64,7 @@ def test_a_killed_ensemble_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert 10 <= len(paths) < PROMPTS, f"{stage.name} was done before it could be killed"
         kept |= {path: path.stat().st_ino for path in paths}
 
-    for name in ("_GROUP_BYTES", "_WAVE"):
+    for name in ("_GROUP_RESPONSES", "_WAVE"):
         monkeypatch.setattr(score_ensemble, name, 1)
     ensemble(build(EnsembleSettings, json.loads(text)))
     assert rows_of(output) == expected

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import assay, parts_of, refusal_of, running, stamps, wait_until
+from tests.support.commands import assay, parts_of, running, stamps, wait_until
 from tests.support.corpora import lines, write
 
 SLOW = ("--engine", "fake", "--set", "engine.engine_args.latency_s=0.05", "--set", "engine.max_in_flight=8")
@@ -36,11 +36,3 @@ def test_a_killed_evaluation_is_resumed_and_accounts_for_every_item(tmp_path: Pa
         assert sum(counts["reasons"].values()) == 1
         assert result["figures"][0]["n"] == 300
     assert "made up" in (out / "table.md").read_text()
-
-
-def test_what_cant_be_evaluated_is_told_at_once(tmp_path: Path) -> None:
-    message = refusal_of("evaluate", "rmbench=x.jsonl", "--model", "tiny-scalar", "--out", tmp_path / "e")
-    assert "rmbench=x.jsonl: there is no such benchmark; there are helpsteer2, " in message
-    missing = tmp_path / "x.jsonl"
-    assert f"match for {missing}" in refusal_of("evaluate", missing, "--model", "tiny-scalar", "--out", tmp_path / "e")
-    assert "isn't there" in refusal_of("evaluate", tmp_path / "nothing")

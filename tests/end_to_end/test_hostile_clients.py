@@ -232,37 +232,7 @@ def test_a_body_of_100_mb_is_refused_and_not_held(
     assert max(peaks.grown) < 128  # 45 at the most in 20 runs; without limits it was 200 to 1,000
 
 
-def test_a_head_that_never_ends_is_refused(address: str, neighbour: Neighbour, processes: Any) -> None:
-    """By the proxy itself, in time, too: `tests/deploy/ray_serve/test_proxy.py`."""
-    piece = b"a" * 2**16
-    with Peaks(processes) as peaks, raw(address) as item:
-        item.sendall(b"GET /health HTTP/1.1\r\nX: ")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            for _ in range(LONG // len(piece)):
-                item.sendall(piece)
-        with contextlib.suppress(ConnectionResetError):
-            assert item.recv(4096)[:12] in {b"HTTP/1.1 431", b""}
-    assert max(peaks.grown) < 128
-
-
-# Wrong ones.
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"[" * 10_000 + b"]" * 10_000,
-        b'{"conversations": ' * 10_000 + b"1" + b"}" * 10_000,
-        b'{"conversations": [{"messages": [{"role": "user", "content": "\xff"}], "responses": ["7"]}]}',
-        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": NaN}], "responses": ["7"]}]}',
-        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": Infinity}], "responses": ["7"]}]}',
-    ],
-    ids=["deep", "deep objects", "no UTF-8", "NaN", "Infinity"],
-)
-def test_what_is_no_json_is_refused(address: str, neighbour: Neighbour, content: bytes) -> None:
-    headers = {"Content-Type": "application/json", **KEYED}
-    answer = httpx.post(f"{address}/v1/rewards", content=content, headers=headers, timeout=60)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
+# Without a key.
 
 
 def test_without_a_key_nobody_is_listened_to(address: str, neighbour: Neighbour) -> None:

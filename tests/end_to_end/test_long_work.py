@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.data.storage.lease import lease
 from tests.conftest import REPOSITORY
-from tests.support.commands import assay, parts_of, summary, wait_until
+from tests.support.commands import parts_of, summary, wait_until
 from tests.support.corpora import lines, rows, write
 from tests.support.local_ray import run_here
 from tests.support.processes import family
@@ -66,12 +66,6 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     done = run_here("status", tmp_path / "out").stdout
     assert done.startswith("complete: 1 file by tiny-attributes")
     assert f"{ROWS} rows, {ROWS} responses: {ROWS} scored, 0 rejected, 0 failed" in done
-
-
-def test_a_folder_that_holds_no_run_has_no_status(tmp_path: Path) -> None:
-    done = assay("status", tmp_path)
-    assert done.returncode == 2
-    assert "is an empty folder, and `status` reads a scored corpus" in done.stderr
 
 
 @pytest.mark.long

@@ -1,5 +1,6 @@
 """The members of an ensemble: the name, the settings and the resolved run of each model."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -123,7 +124,4 @@ def _suggested_names(model: str) -> Iterable[str]:
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", model.rstrip("/").rsplit("/", 1)[-1]).strip("_") or "model"
     name = plain if not plain[0].isdigit() else f"m_{plain}"
     yield name
-    number = 2
-    while True:
-        yield f"{name}_{number}"
-        number += 1
+    yield from (f"{name}_{number}" for number in itertools.count(2))

@@ -48,10 +48,9 @@ from pipelines.workflows.observers import observers_of
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
 
-_GROUP_BYTES = 64 * 2**20
-_GROUP_RESPONSES = 2**17
-"""Bounds of a group of parts that one task writes."""
-_WAVE = 8
+_GROUP_RESPONSES = 2**15
+"""Responses of the parts that one task writes, at the most; more only if a single part has them."""
+_WAVE = 32
 """Groups whose numbers are in memory at a time: up to about 200 MB, for two members."""
 _MEMORY = "2GB"
 """Of the database in which the members' rewards are compared; what is over it spills into TMPDIR."""
@@ -220,10 +219,10 @@ def combine(
     return summary, agreement
 
 
-def _missing(state: FolderState, first: MemberRun) -> list[tuple[Part, int]]:
-    """The first member's parts that have no combined part yet, each with its size in bytes."""
+def _missing(state: FolderState, first: MemberRun) -> list[Part]:
+    """The first member's parts that have no combined part yet."""
     combined = {part.place for part in state.parts}
-    return [(part, entry.size) for part, entry in first.entries if part.place not in combined]
+    return [part for part, _ in first.entries if part.place not in combined]
 
 
 def _member_run(output: str, name: str) -> MemberRun:
@@ -259,17 +258,17 @@ def _complete(
     step: CombineStep,
     runs: Sequence[MemberRun],
     combination: CombineSettings,
-    missing: Sequence[tuple[Part, int]],
+    missing: Sequence[Part],
     progress: EnsembleProgress,
 ) -> EnsembleAgreement:
-    """Compute the z-scores of all responses, and write the missing parts (given with their sizes in bytes)."""
+    """Compute the z-scores of all responses, and write the missing parts."""
     with spilling("ensemble", _MEMORY, "the rewards can't be compared") as connection:
         # All parts, not the missing ones alone: baselines depend on all responses to a prompt, wherever they are.
         places = align_members(connection, runs)
         base = Baselines(connection, tuple(run.name for run in runs))
         agreement = base.compute(combination, step.columns.outputs)
         groups = list(_groups(missing))
-        combined, total = 0, sum(part.counts.responses for part, _ in missing)
+        combined, total = 0, sum(part.counts.responses for part in missing)
         with workers(len(groups)) as pool:
             for first in range(0, len(groups), _WAVE):
                 wave = [(step, group, _numbers(base, group, places)) for group in groups[first : first + _WAVE]]
@@ -285,15 +284,14 @@ def _numbers(base: Baselines, group: Sequence[Part], places: Mapping[Part, int])
     return pa.concat_tables([base.numbers(places[part], part.counts.responses) for part in group])
 
 
-def _groups(parts: Sequence[tuple[Part, int]]) -> Iterator[list[Part]]:
-    """Groups of neighbouring parts, bounded by size and responses: what one task writes."""
-    group, size, responses = list[Part](), 0, 0
-    for part, part_size in parts:
-        if group and (size + part_size > _GROUP_BYTES or responses + part.counts.responses > _GROUP_RESPONSES):
+def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Groups of neighbouring parts: what one task writes."""
+    group, responses = list[Part](), 0
+    for part in parts:
+        if group and responses + part.counts.responses > _GROUP_RESPONSES:
             yield group
-            group, size, responses = [], 0, 0
+            group, responses = [], 0
         group.append(part)
-        size += part_size
         responses += part.counts.responses
     if group:
         yield group

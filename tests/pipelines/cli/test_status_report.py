@@ -27,11 +27,7 @@ from pipelines.data.storage.lease import Holder, lease
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.output_folder import note_done
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.results.exports import export_commands
-from pipelines.results.filtering.filter_corpus import keep
-from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.rescore_settings import RETRIED
-from pipelines.settings.run_settings import FilterSettings
 from tests.conftest import REPOSITORY
 from tests.support.candidates import judged_corpus
 from tests.support.selections import corpus
@@ -50,16 +46,11 @@ def scored(tmp_path: Path) -> str:
     )
 
 
+OPTIONS = {"filter": ("--keep", "reward >= 2"), "choose": ("--keep", "best"), "export": ("--for", "sft")}
+
+
 def made(command: str, scored: str, output: str) -> None:
-    match command:
-        case "filter":
-            keep(FilterSettings(scored=scored, output=output, keep="reward >= 2"))
-        case "choose":
-            export_commands.choose(ChooseSettings(scored=scored, output=output, keep=Choose.BEST))
-        case "pairs":
-            export_commands.make_pairs(PairSettings(scored=scored, output=output))
-        case "export":
-            export_commands.export(ExportSettings(scored=scored, output=output, trainer="sft"))
+    assert run(command, scored, output, *OPTIONS.get(command, ())).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,12 @@ def endpoint(fault: Callable[[int], int | None] = lambda _: None, **how: Any) ->
         yield f"{address}/v1", app
 
 
-def evaluated(progress: NoProgress | None = None, **options: object) -> Results:
+def evaluated(progress: NoProgress | None = None, **options: Any) -> Results:
     return score_and_evaluate(build(EvaluateSettings, options), progress or NoProgress())
 
 
 def run(corpus: Path, address: str, output: Path, **options: object) -> Results:
-    flat = {"scored": f"pairs={corpus}", "endpoint": address, "model": MODEL, "output": str(output)}
+    flat: dict[str, Any] = {"scored": f"pairs={corpus}", "endpoint": address, "model": MODEL, "output": str(output)}
     return evaluated(**{**flat, **options})
 
 
@@ -195,8 +195,8 @@ def test_prompts_that_are_made_otherwise_are_another_run(tmp_path: Path) -> None
 
 
 def as_published(corpus: Path, model: Path, output: Path, **options: object) -> Results:
-    flat = {"scored": f"judgebench={corpus}", "model": str(model), "output": str(output), "as_published": True}
-    return evaluated(**{**flat, "engine": "fake", **options})
+    flat: dict[str, Any] = {"scored": f"judgebench={corpus}", "model": str(model), "output": str(output), "engine": "fake"}
+    return evaluated(**{**flat, "as_published": True, **options})
 
 
 def judgebench_rows() -> bytes:
@@ -250,7 +250,7 @@ def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
 def test_a_file_alone_is_of_the_benchmark_that_its_rows_are(tmp_path: Path) -> None:
     preferences, hard = write(tmp_path / "p.jsonl", pairs(3)), write(tmp_path / "a=b" / "hard.jsonl", judgebench_rows())
     with endpoint() as (address, _):
-        how = {"endpoint": address, "model": MODEL, "output": str(tmp_path / "out")}
+        how: dict[str, Any] = {"endpoint": address, "model": MODEL, "output": str(tmp_path / "out")}
         both = evaluated(**how, scored=[str(preferences), str(hard)])
         named = {**how, "output": str(tmp_path / "named"), "scored": str(hard), "benchmark": "pairs"}
         (as_named,) = evaluated(**named)
@@ -277,10 +277,10 @@ def test_without_a_folder_what_is_scored_isnt_kept(tmp_path: Path) -> None:
 
 def test_two_files_of_a_benchmark_and_a_model_named_twice_are_refused_with_words(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(3))
-    how = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
+    how: dict[str, Any] = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
     files = [f"pairs={corpus}", f"pairs={tmp_path / 'other.jsonl'}"]
     with pytest.raises(SettingsError, match=r"pairs is given as 2 files .*pairs.jsonl, .*other.jsonl.* a folder with both"):
         evaluated(**how, scored=files)
     with pytest.raises(SettingsError, match=f"--model {MODEL} is given twice"):
-        evaluated(**how, scored=files[:1], model=[MODEL, MODEL])
+        evaluated(**{**how, "scored": files[:1], "model": [MODEL, MODEL]})
     assert not (tmp_path / "out").exists()

@@ -164,10 +164,6 @@ def test_the_fewest_responses_for_a_z_score() -> None:
         assert count == 2 or greatest_z(count - 1) <= z + 1e-12
 
 
-def test_six_responses_are_needed_for_the_default() -> None:
-    assert responses_needed(CombineSettings().suspect_disagreement) == 6
-
-
 # --- agreement -----------------------------------------------------------------------------------------------------
 
 

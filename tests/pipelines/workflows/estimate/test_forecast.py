@@ -74,12 +74,7 @@ def corpus(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "c.jsonl",
-        "c.parquet",
-        *(pytest.param(f"c.{kind}", marks=pytest.mark.long) for kind in ("jsonl.gz", "jsonl.zst", "json")),
-    ],
+    "name", ["c.jsonl", "c.parquet", *(pytest.param(f"c.{kind}", marks=pytest.mark.long) for kind in ("jsonl.gz", "json"))]
 )
 @pytest.mark.parametrize("look", [{"full": True}, pytest.param({"sample_rows": 10_000}, marks=pytest.mark.long)])
 def test_all_of_a_corpus_is_what_a_run_counts(tmp_path: Path, name: str, look: Mapping[str, Any]) -> None:
@@ -173,20 +168,6 @@ def test_the_bounds_hold_the_fact_on_judgebench(tmp_path: Path, shared_data: Pat
         plan = planned(path, sample_rows=120, sample_seed=seed, **options)
         assert plan.looked["rows"] < 200
         assert not plan.totals["tokens"].is_exact
-        missed += [(seed, name) for name, number in fact.items() if not plan.totals[name].holds(number)]
-    assert len({seed for seed, _ in missed}) <= 1, missed
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "longest"), [("chat_filtered.json", 700), ("code_filtered.json", 1500)])
-def test_the_bounds_hold_the_fact_on_rm_bench(shared_data: Path, name: str, longest: int) -> None:
-    path = shared_data / "rm-bench" / name
-    options = {"max_model_len": longest}
-    fact = values(planned(path, sample_rows=100_000, **options))
-    assert fact["rejected"] > 0
-    missed = []
-    for seed in range(4):
-        plan = planned(path, sample_rows=64, sample_seed=seed, **options)
         missed += [(seed, name) for name, number in fact.items() if not plan.totals[name].holds(number)]
     assert len({seed for seed, _ in missed}) <= 1, missed
 
