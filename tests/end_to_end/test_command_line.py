@@ -2,16 +2,12 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from safetensors.torch import load_file, save_file
 
-from pipelines.cli import app
-from tests.conftest import REPOSITORY
-from tests.support.commands import assay, sets
+from tests.support.commands import assay, refusal_of, sets
 from tests.support.corpora import lines, rows, write
 from tests.support.local_ray import run_here
 
@@ -84,82 +80,35 @@ filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is n
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("missing.jsonl", "out", *FAKE), "no file, folder or pattern match for missing.jsonl"),
-        (("c.txt", "out", *FAKE), "a file name extension that Assay doesn't read"),
         (("c.jsonl", "c.jsonl", *FAKE), "is a file"),
-        (("c.jsonl", "used", *FAKE), "holds something else than a scored corpus"),
         (("c.jsonl", "out", "--model", "tiny-nothing"), "there is no built-in model 'tiny-nothing'"),
-        (("c.jsonl", "out", "--model", "./nowhere"), "there is no model folder ./nowhere"),
-        (("c.jsonl", "out", "--model", "./headless"), "has no score.weight"),
-        (("c.jsonl", "out", "--model", "./unbiased"), "has no score.bias"),
-        (("c.jsonl", "out", "--model", "./causal"), "if it is one, say which with --family: first-logit: the logit"),
-        (("c.jsonl", "out", "--model", "./causal", "--family", "scalar"), "which --family scalar can't read"),
-        (
-            ("c.jsonl", "out", *FAKE, "--set", "model.weights.wit=1"),
-            "wit, which attributes doesn't have; it has helpfulness",
-        ),
         (("c.jsonl", "out", *FAKE, "--format", "xml"), "--format xml is no shape that Assay knows"),
-        (
-            ("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed"),
-            "--set takes section.name=value, and 'engine.engine_args.seed' isn't",
-        ),
-        (("c.jsonl", "out", *FAKE, "--set", "engine.engine_args.seed=["), "seed isn't valid YAML"),
-        (("c.jsonl", "out", *FAKE, "--set", "work.part_rows=0"), "--set work.part_rows=0: must be at least 1"),
-        (("c.jsonl", "out", *FAKE, "--set", "render.max_model_len=99999"), "is more than tiny-attributes takes"),
         (("odd.jsonl", "out", *FAKE), "no known shape fits these rows"),
     ],
 )
 def test_a_mistake_is_told_in_words(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: tuple[str, ...],
-    says: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     write(tmp_path / "c.jsonl", lines(rows(3)))
     write(tmp_path / "odd.jsonl", lines([{"a": 1}]))
-    write(tmp_path / "c.txt", b"")
-    write(tmp_path / "used" / "thesis.doc", b"")
-    _models(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["assay", "score", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        app._run()
-    assert ended.value.code == 2
-    assert says in capsys.readouterr().err
-
-
-def _models(folder: Path) -> None:
-    """Folders that look like reward models and are none."""
-    built_in = REPOSITORY / "tiny_models" / "attributes"
-    weights = load_file(built_in / "model.safetensors")
-    config = json.loads((built_in / "config.json").read_text())
-    for name, drop in (("headless", "score.weight"), ("unbiased", "score.bias"), ("causal", "")):
-        (folder / name).mkdir()
-        architecture = "NemotronForCausalLM" if name == "causal" else config["architectures"][0]
-        (folder / name / "config.json").write_text(json.dumps(config | {"architectures": [architecture]}))
-        save_file({key: value for key, value in weights.items() if key != drop}, folder / name / "model.safetensors")
+    assert message in refusal_of("score", *arguments, run=run_here)
 
 
 def test_a_model_is_explained_by_its_id_without_a_network() -> None:
     done = run_here("models", "explain", "nvidia/Llama-3.3-Nemotron-70B-Reward", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["family"] == "first-logit"
-    assert found["read"] == "the raw logit of token id 0 at the last token"
-    assert (found["trained on"], found["order of responses"]) == ("up to 4,096 tokens", "doesn't matter")
-    assert found["licence"].startswith("NVIDIA Open Model License")
+    facts = json.loads(done.stdout)
+    assert facts["family"] == "first-logit"
+    assert facts["read"] == "the raw logit of token id 0 at the last token"
+    assert (facts["trained on"], facts["order of responses"]) == ("up to 4,096 tokens", "doesn't matter")
+    assert facts["licence"].startswith("NVIDIA Open Model License")
     shown = run_here("models", "explain", "tiny-attributes").stdout
     assert "0.3 helpfulness + 0.74 correctness" in shown
     assert "NemotronForSequenceClassification" in shown
-
-
-def test_a_model_that_nobody_knows_isnt_explained() -> None:
-    done = run_here("models", "explain", "./nowhere")
-    assert done.returncode == 2
-    assert "there is no model folder ./nowhere" in done.stderr
 
 
 def test_a_model_whose_numbers_are_others_fails_its_check() -> None:

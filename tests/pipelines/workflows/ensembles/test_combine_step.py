@@ -35,6 +35,7 @@ from tests.support.ensembles import (
     scored,
     some_rows,
     to_prompt,
+    written,
     z_scores,
 )
 from tests.support.object_store import BUCKET
@@ -258,10 +259,6 @@ class StoppedAfter(NoProgress):
             raise KeyboardInterrupt
 
 
-def written(folder: Path) -> dict[str, tuple[int, int]]:
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in (folder / "parts").glob("*.parquet")}
-
-
 def contents(folder: Path) -> dict[str, pa.Table]:
     """The parts by their names without the run."""
     return {path.stem.rpartition("-")[0]: pq.read_table(path) for path in (folder / "parts").glob("*.parquet")}
@@ -278,7 +275,7 @@ def test_a_combination_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         combine(str(tmp_path / "stopped"), AB, CombineSettings(), {}, StoppedAfter(2))
     before = written(tmp_path / "stopped")
-    assert 0 < len(before) < 10
+    assert 0 < len(Parts(str(tmp_path / "stopped")).listing()) < 10
     assert not status(str(tmp_path / "stopped")).complete
     assert combined(tmp_path / "stopped", AB) == calm
     after = written(tmp_path / "stopped")

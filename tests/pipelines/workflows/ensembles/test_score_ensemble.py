@@ -15,12 +15,12 @@ from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, MemberSettings
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
 from pipelines.workflows.ensembles.members import check_same_prompts, members, score_fields
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary, ensemble
 from tests.support.commands import sets, summary
 from tests.support.corpora import chat, lines, outcome_of, rows, scored, write
-from tests.support.ensembles import z_scores
+from tests.support.ensembles import written, z_scores
 from tests.support.local_ray import run_here
 
 MODELS: tuple[Any, ...] = ("tiny-scalar", "tiny-attributes")
@@ -44,14 +44,8 @@ def run(inputs: Path | Sequence[Path], output: Path, progress: Any = None, **opt
     return ensemble(settings(inputs, output, **options), progress)
 
 
-def written(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every part below, with its inode and time: what was written again would differ."""
-    found = folder.rglob("parts/*.parquet")
-    return {str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
-
-
 def of_members(parts: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    return {name: found for name, found in parts.items() if name.startswith("models")}
+    return {name: stamp for name, stamp in parts.items() if name.startswith("models")}
 
 
 class Kill(Exception):
@@ -90,8 +84,8 @@ class KilledInMember(NoProgress):
 @pytest.mark.usefixtures("local_ray")
 def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> None:
     corpus = [write(tmp_path / "in" / name, lines(answers(20, 4))) for name in ("a.jsonl", "b.jsonl.gz")]
-    found = run(corpus, tmp_path / "out", part_rows=7, unit_bytes=3000)
-    assert (found.combined.rows, found.combined.scored) == (160, 160)
+    result = run(corpus, tmp_path / "out", part_rows=7, unit_bytes=3000)
+    assert (result.combined.rows, result.combined.scored) == (160, 160)
     ours = scored(tmp_path / "out")
     own = [scored(tmp_path / "out" / "models" / name) for name in NAMES]
     for row, first, second in zip(ours, *own, strict=True):
@@ -106,7 +100,7 @@ def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> N
     for name, rewards in zip(NAMES, own, strict=True):
         z = z_scores([rewards[at]["reward"] for at in of_prompt])
         assert [ours[at]["scores"][f"z_{name}"] for at in of_prompt] == pytest.approx(z)
-    assert found.members[NAMES[1]].quantiles["reward"] == found.combined.quantiles["scores.tiny_attributes"]
+    assert result.members[NAMES[1]].quantiles["reward"] == result.combined.quantiles["scores.tiny_attributes"]
     assert {row["suspect"] for row in ours} <= {True, False}
 
 
@@ -135,9 +129,9 @@ def test_other_settings_of_the_combination_run_no_model_again(tmp_path: Path) ->
     corpus = write(tmp_path / "c.jsonl", lines(rows(10)))
     assert run(corpus, tmp_path / "out").combined.reasons == {"no_baseline": 10}
     before = of_members(written(tmp_path / "out"))
-    found = run(corpus, tmp_path / "out", combine="mean")
-    assert (found.combined.scored, found.combined.reasons) == (10, {})
-    assert "scores.z_mean" not in found.combined.quantiles
+    by_mean = run(corpus, tmp_path / "out", combine="mean")
+    assert (by_mean.combined.scored, by_mean.combined.reasons) == (10, {})
+    assert "scores.z_mean" not in by_mean.combined.quantiles
     assert of_members(written(tmp_path / "out")) == before
     assert [row["reward"] for row in scored(tmp_path / "out")] == [
         sum(row["scores"][name] for name in NAMES) / 2 for row in scored(tmp_path / "out")
@@ -151,7 +145,7 @@ def test_what_one_member_rejects_or_fails_on_is_not_scored(tmp_path: Path) -> No
     corpus = write(tmp_path / "c.jsonl", lines([*odd, chat("q", "a"), chat("q", "b b")]))
     engine = {"engine": "fake", "engine_args": {"at": {str(_token("\x07")): "nan"}}}
     models = [{"model": "tiny-scalar", "engine": engine}, "tiny-attributes"]
-    found = run(corpus, tmp_path / "out", models=models)
+    result = run(corpus, tmp_path / "out", models=models)
     assert outcome_of(tmp_path / "out") == [
         ("rejected", "control_token"),
         ("failed", "not_finite"),
@@ -161,7 +155,7 @@ def test_what_one_member_rejects_or_fails_on_is_not_scored(tmp_path: Path) -> No
         ("scored", None),
     ]
     assert outcome_of(tmp_path / "out" / "models" / NAMES[0])[0] == ("scored", None)
-    assert (found.combined.scored, found.combined.rejected, found.combined.failed) == (2, 2, 2)
+    assert (result.combined.scored, result.combined.rejected, result.combined.failed) == (2, 2, 2)
     assert [row["reward"] is None for row in scored(tmp_path / "out")] == [True] * 4 + [False] * 2
 
 
@@ -211,9 +205,9 @@ def test_another_ensemble_is_refused_by_name_before_any_model_runs(tmp_path: Pat
     with pytest.raises(OutputError, match="the input isn't what it was"):
         run(corpus, tmp_path / "out")
     assert written(tmp_path / "out") == before
-    found = run(corpus, tmp_path / "out", models=("tiny-scalar", weighed), overwrite=True)
-    assert found.combined.responses == 12
-    assert found.members["tiny_attributes"].quantiles["reward"] == found.combined.quantiles["scores.tiny_attributes"]
+    result = run(corpus, tmp_path / "out", models=("tiny-scalar", weighed), overwrite=True)
+    assert result.combined.responses == 12
+    assert result.members["tiny_attributes"].quantiles["reward"] == result.combined.quantiles["scores.tiny_attributes"]
     assert not set(before.values()) & set(written(tmp_path / "out").values())
 
 
@@ -285,13 +279,9 @@ def test_a_member_is_called_by_the_last_part_of_its_id() -> None:
     assert names("70b", "模型") == ["m_70b", "model"]
     assert names("a/mean", "b/z-mean", "c/x") == ["mean_2", "z_mean_3", "x"]
     assert names("z_x", "x") == ["z_x", "x_2"]
-    assert names({"model": "a/rm", "name": "mine"}, {"model": "a/rm", "name": "yours", "revision": "v2"}) == [
-        "mine",
-        "yours",
-    ]
     assert names("a/rm", {"model": "b", "name": "rm"}) == ["rm_2", "rm"]
-    found = names("a/rm", "b/rm", "spread", "z_rm")
-    assert len({name.lower() for name in score_fields(found)}) == len(score_fields(found))
+    fields = score_fields(names("a/rm", "b/rm", "spread", "z_rm"))
+    assert len({name.lower() for name in fields}) == len(fields)
 
 
 def test_mistakes_in_the_models_are_told() -> None:
@@ -301,10 +291,7 @@ def test_mistakes_in_the_models_are_told() -> None:
         (("a", {"model": "b", "name": "mean"}), "can't be called 'mean'"),
         (("a", {"model": "b", "name": "x-y"}), r"models\[1\]\.name = 'x-y'"),
         (("a", {"modle": "b"}), r"models\[1\]\.modle isn't a setting; did you mean model"),
-        (
-            ("a", {"model": "b", "engine": {"engin": "fake"}}),
-            r"models\[1\]\.engine\.engin isn't a setting; .*did you mean engine",
-        ),
+        (("a", {"model": "b", "engine": {"engin": "fake"}}), r"models\[1\]\.engine\.engin isn't a setting; .*mean engine"),
         ("a", "models"),
     ]
     for models, message in cases:
@@ -313,17 +300,13 @@ def test_mistakes_in_the_models_are_told() -> None:
 
 
 def test_a_member_may_have_settings_of_its_own() -> None:
-    own = {"model": "big", "dtype": "bfloat16", "engine": {"tensor_parallel": 4}, "revision": "v1", "weights": {"x": 1.0}}
-    big, small = members(settings(Path("in"), Path("out"), models=[own, "small"], dtype="float32"))
-    assert (big.settings.model.dtype, big.settings.engine.tensor_parallel, big.settings.engine.engine) == (
-        "bfloat16",
-        4,
-        "vllm",
-    )
-    assert (big.settings.model.revision, big.settings.model.weights) == ("v1", {"x": 1.0})
-    assert (small.settings.model.dtype, small.settings.engine.tensor_parallel) == ("float32", 1)
-    assert small.settings.output.endswith("out/models/small")
-    assert MemberSettings(**own).name is None
+    large = {"model": "big", "dtype": "bfloat16", "engine": {"tensor_parallel": 4}, "revision": "v1", "weights": {"x": 1.0}}
+    both = members(settings(Path("in"), Path("out"), models=[large, "small"], dtype="float32"))
+    big, small = (member.settings for member in both)
+    assert (big.model.dtype, big.engine.tensor_parallel, big.engine.engine) == ("bfloat16", 4, "vllm")
+    assert (big.model.revision, big.model.weights) == ("v1", {"x": 1.0})
+    assert (small.model.dtype, small.engine.tensor_parallel) == ("float32", 1)
+    assert small.output.endswith("out/models/small")
 
 
 # --- the command line ----------------------------------------------------------------------------------------------
