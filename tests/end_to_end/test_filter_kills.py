@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.results.filtering.filter_corpus import KeepSummary, keep
+from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.commands import kill, running, wait_until
 from tests.support.selections import corpus, grades, numbers, prompts_of
@@ -24,7 +24,7 @@ filter_corpus.keep(FilterSettings(**json.loads(sys.argv[1])))
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "selection",
     [
         {"top_k": 1, "per": "prompt"},
         pytest.param({"top_fraction": 0.4}, marks=pytest.mark.chaos),
@@ -33,10 +33,10 @@ filter_corpus.keep(FilterSettings(**json.loads(sys.argv[1])))
     ids=str,
 )
 @pytest.mark.long
-def test_a_killed_filter_goes_on(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_a_killed_filter_goes_on(tmp_path: Path, selection: dict[str, Any]) -> None:
     folder = corpus(tmp_path / "in", grades(ROWS, seed=6), prompts_of(ROWS, seed=7))
-    calm = kept(folder, tmp_path / "calm", asked)
-    settings = {"scored": folder, "output": str(tmp_path / "out"), "rest": str(tmp_path / "rest"), **asked}
+    calm = keep(FilterSettings(scored=folder, output=str(tmp_path / "calm"), **selection))
+    settings = {"scored": folder, "output": str(tmp_path / "out"), "rest": str(tmp_path / "rest"), **selection}
     done = tmp_path / "rest" / "done"
     with running(json.dumps(settings), program=("-c", FILTER)) as driver:
         wait_until(lambda: len(list(done.glob("*.json"))) >= 10, driver)
@@ -57,10 +57,4 @@ def test_a_killed_filter_goes_on(tmp_path: Path, asked: dict[str, Any]) -> None:
     assert all(after[name] == written[name] for name in kept_as_it_was), "what was done is not written again"
     assert not done.exists()
     names = {path.name for path in (tmp_path / "out").iterdir()} - after.keys()
-    assert names == {"README.md", "_responses", "filter.json", "recipe.yaml"}, (
-        "what a killed worker left half written is gone"
-    )
-
-
-def kept(folder: str, output: Path, asked: dict[str, Any]) -> KeepSummary:
-    return keep(FilterSettings(scored=folder, output=str(output), **asked))
+    assert names == {"README.md", "_responses", "filter.json", "recipe.yaml"}, "what a kill left half written is gone"

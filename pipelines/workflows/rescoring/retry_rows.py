@@ -39,7 +39,7 @@ from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.scoring.score_corpus import Pipeline, Run, execute
 from pipelines.settings.rescore_settings import RETRIED, RetrySettings
 from pipelines.workflows.observers import observers_of
-from pipelines.workflows.rescoring.reopen import ReopenedRun, reopen
+from pipelines.workflows.rescoring.reopen import reopen
 from pipelines.workflows.rescoring.replace_part import Retrying, sessions
 from pipelines.workflows.rescoring.rescore_step import rescoring_flow
 
@@ -115,7 +115,8 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     opened = replace(opened, settings=accepting)
     with lease(folder, progress.noted, opened.settings.work.storage_patience_s):
         audit_parts(folder, manifest, partial=False)
-        run = _run(opened, frozenset(settings.reasons or RETRIED), progress)
+        run = opened.run(RetryRun, reasons=frozenset(settings.reasons or RETRIED), session=secrets.token_hex(8))
+        run = replace(run, state=run.parts.repair(manifest.files, progress.noted))
         before = run.state.audit()
         retried = dict(Counter(itertools.chain.from_iterable(run.failed_reasons(run.state).values())).most_common())
         if not retried:
@@ -143,21 +144,6 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
             "failed": after.failed,
         }
         return RetrySummary(retried, now, before, after, summary)
-
-
-def _run(opened: ReopenedRun, reasons: frozenset[str], progress: Progress) -> RetryRun:
-    run = opened.run()
-    return RetryRun(
-        run.settings,
-        run.manifest,
-        run.preparation,
-        run.parts,
-        run.parts.repair(run.manifest.files, progress.noted),
-        run.part_rows,
-        run.block_bytes,
-        reasons=reasons,
-        session=secrets.token_hex(8),
-    )
 
 
 @contextmanager

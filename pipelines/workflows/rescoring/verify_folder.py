@@ -29,7 +29,7 @@ from pipelines.folders.scored_corpus.scored_folder import read_manifest_with_par
 from pipelines.run.prepare.score_requests import Outcome
 from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
 from pipelines.run.runtime.session import ray_session
-from pipelines.run.scoring.score_corpus import consume
+from pipelines.run.scoring.score_corpus import Run, consume
 from pipelines.run.scoring.score_step import StepSettings
 from pipelines.settings.rescore_settings import VerifySettings
 from pipelines.workflows.rescoring.part_rows import PartWork, Redraws, prepare_requests, read_redraws
@@ -159,7 +159,7 @@ class _Comparisons(ForwardingProgress):
 def _compare(opened: ReopenedRun, parts: Sequence[Part], settings: VerifySettings, progress: Progress) -> SampleComparison:
     rows_by_part, comparisons = sample_rows(parts, settings.sample, settings.seed), _Comparisons(progress)
     if rows_by_part:
-        run = opened.run()
+        run = opened.run(Run)
         comparing = Comparing({part.name: rows for part, rows in rows_by_part.items()})
         with (
             ray_session(with_vllm=run.settings.engine.is_vllm),
