@@ -25,7 +25,7 @@ SAMPLE = (*OPTIONS, *sets("work.part_rows=8"))
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [{"messages": one.context, "answer": one.answer} for one in questions(5, PROMPTS, "held-out")]
+    rows = [{"messages": question.context, "answer": question.answer} for question in questions(5, PROMPTS, "held-out")]
     return write(tmp_path_factory.mktemp("questions") / "prompts.jsonl", lines(rows))
 
 
@@ -49,11 +49,11 @@ def share(rights: Sequence[float]) -> float:
 
 def test_the_best_of_more_candidates_is_right_more_often(calm: Path) -> None:
     rows = read_answers(calm)
-    alone, four, sixteen = (share([best(own[:n]) for own in rows]) for n in (1, 4, 16))
+    alone, four, sixteen = (share([best(rights[:n]) for rights in rows]) for n in (1, 4, 16))
     assert 0.3 < alone < 0.7
     assert alone + 0.15 < four < sixteen + 0.05
     assert sixteen >= alone + 0.25
-    expected = share([expectation(own, 4) for own in rows])
+    expected = share([expectation(rights, 4) for rights in rows])
     assert four == pytest.approx(expected, abs=4 * (expected * (1 - expected) / PROMPTS) ** 0.5), "four deviations"
 
 
@@ -86,7 +86,7 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
     assert len({(row["row"], row["response_name"]) for row in rows}) == len(rows) == 16 * PROMPTS
     assert counts["responses"] == len(rows)
     # Another company in the batch moves the last bits of a probability, and so, once in a while, a token.
-    same = share([one == other for one, other in zip(texts(output), texts(calm), strict=True)])
+    same = share([text == other for text, other in zip(texts(output), texts(calm), strict=True)])
     print(f"{same:.1%} of the texts are those of the calm run")
     assert same >= 0.9
 
@@ -110,7 +110,7 @@ def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Pa
     by_name = {(row["row"], row["response_name"]): row for row in rows}
     assert len(by_name) == len(rows)
     drafts = [row for row in rows if row["parent"] is None]
-    assert [row["response_name"] for row in drafts] == [f"draft[{at}]" for at in range(3)] * 12
+    assert [row["response_name"] for row in drafts] == [f"draft[{number}]" for number in range(3)] * 12
     edits = [row for row in rows if row["parent"] is not None]
     good = [row for row in drafts if row["finish_reason"] == "stop"]
     assert len(edits) == 2 * len(good) > 24
@@ -123,11 +123,11 @@ def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Pa
     assert any(row["parent"] for row in judged)
     assert len({row["candidate"] for row in judged}) > 24
 
-    told = [
+    conversations = [
         {"messages": [*json.loads(row["record"])["messages"], {"role": "assistant", "content": row["candidate"]}]}
         for row in judged
     ]
-    again = write(tmp_path / "told.jsonl", lines(told))
+    again = write(tmp_path / "told.jsonl", lines(conversations))
     summary("score", again, tmp_path / "again", "--model", "tiny-attributes", run=run_here)
     rewards = [row["reward"] for row in scored(tmp_path / "again")]
     assert rewards == pytest.approx([row["reward"] for row in judged], abs=1e-4)

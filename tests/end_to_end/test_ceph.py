@@ -107,6 +107,6 @@ def test_an_outage_costs_no_engine_and_no_row(ceph: Ceph, capfd: pytest.CaptureF
         assert engines
         assert {engine.pid for engine in engines} <= {engine.pid for engine in actors_of(driver)}
         assert driver.wait() == 0
-    told = capfd.readouterr().err
-    assert f"{output} doesn't answer since 1" in told
+    errors = capfd.readouterr().err
+    assert f"{output} doesn't answer since 1" in errors
     check_complete(output)

@@ -36,9 +36,9 @@ def cluster(slow: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
     monkeypatch.setenv(SWITCH, share())  # vLLM is imported for the engines' own processes once
     with (
         tempfile.TemporaryDirectory(prefix="grow-", dir="/tmp", ignore_cleanup_errors=True) as folder,  # a short name
-        growing(Path(folder) / "ray", most=2, node={"CPU": 2, "GPU": 1}) as own,
+        growing(Path(folder) / "ray", most=2, node={"CPU": 2, "GPU": 1}) as machines,
     ):
-        yield own
+        yield machines
 
 
 def working() -> set[str]:
@@ -74,7 +74,7 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
         slow.unlink()
         assert run.wait() == 0
     assert {part.name for part in parts.listing()} >= done
-    found = json.loads((out / "manifest.json").read_text())["summary"]
-    assert (found["rows"], found["scored"]) == (ROWS, ROWS)
+    counts = json.loads((out / "manifest.json").read_text())["summary"]
+    assert (counts["rows"], counts["scored"]) == (ROWS, ROWS)
     assert len({row["row"] for row in scored(out)}) == ROWS
     wait(lambda: cluster.workers() == [])  # nodes that idle are given back

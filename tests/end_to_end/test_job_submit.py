@@ -281,8 +281,8 @@ def test_no_wait_and_where_the_address_comes_from(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert job(done.stdout.strip())["entrypoint"] == "python -m pipelines run recipe.yaml"
     elsewhere = trusted(RAY_API_SERVER_ADDRESS="http://127.0.0.1:1", RAY_ADDRESS="127.0.0.1:1")
-    given = submit("--address", ADDRESS, env=elsewhere)
-    assert given.returncode == 0, given.stderr
+    submitted = submit("--address", ADDRESS, env=elsewhere)
+    assert submitted.returncode == 0, submitted.stderr
     nobody = submit(env=elsewhere)
     assert nobody.returncode == 2
     assert "no cluster accepts jobs at http://127.0.0.1:1" in nobody.stderr

@@ -49,7 +49,7 @@ def score(corpus: Path, output: Path, *more: object, model: str = "tiny-attribut
 def corpus_of(folder: Path, name: str) -> Path:
     broken = [b"{broken\n", b"\n", b"\xff\n"]
     good = [json.dumps(row).encode() + b"\n" for row in rows(ROWS)]
-    mixed = [line for at, row in enumerate(good) for line in ([row] if at % 100 else [row, *broken])]
+    mixed = [line for number, row in enumerate(good) for line in ([row] if number % 100 else [row, *broken])]
     return write(folder / name, b"".join(mixed))
 
 

@@ -41,11 +41,11 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 3, driver)
         members = family(driver)
         send(process.pid, way)
-        _, told = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "Traceback" not in told
-    assert "SIGTERM" not in told
-    *_, last = told.splitlines()
+    assert "Traceback" not in errors
+    assert "SIGTERM" not in errors
+    *_, last = errors.splitlines()
     assert last == "  " + shlex.join(["python", "-m", "pipelines", *command[3:-1]]), "--overwrite would start again"
     assert psutil.wait_procs(members, timeout=60)[1] == [], "nothing is left behind"
 

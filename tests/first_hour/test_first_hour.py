@@ -40,8 +40,13 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.usefixture
 def preferences(count: int) -> list[dict[str, Any]]:
     """Labelled pairs in a trainer's form, with columns of their owner."""
     return [
-        {"id": f"p{at}", "prompt": f"What is {at} + 1?", "chosen": f"It is {at + 1}.", "rejected": f"It is {at}."}
-        for at in range(count)
+        {
+            "id": f"p{number}",
+            "prompt": f"What is {number} + 1?",
+            "chosen": f"It is {number + 1}.",
+            "rejected": f"It is {number}.",
+        }
+        for number in range(count)
     ]
 
 
@@ -69,12 +74,14 @@ def test_a_labelled_preference_corpus(tmp_path: Path) -> None:
     counts = summary("pairs", tmp_path / "scored", tmp_path / "pairs", "--for", "trl", *made_up)
     pairs = written(tmp_path / "pairs")
     assert len(pairs) == counts["rows"] == labels["agree"]
-    assert {pair["id"] for pair in pairs} <= {f"p{at}" for at in range(40)}, "columns of the input come along"
+    assert {pair["id"] for pair in pairs} <= {f"p{number}" for number in range(40)}, "columns of the input come along"
 
 
 def test_conversations_of_which_every_turn_is_judged(tmp_path: Path) -> None:
-    turns = [{"role": role, "content": f"{role} {at}"} for at in range(3) for role in ("user", "assistant")]
-    corpus = write(tmp_path / "sft.jsonl", lines([{"id": at, "messages": turns[: 2 + at % 5 // 2 * 2]} for at in range(30)]))
+    turns = [{"role": role, "content": f"{role} {number}"} for number in range(3) for role in ("user", "assistant")]
+    corpus = write(
+        tmp_path / "sft.jsonl", lines([{"id": number, "messages": turns[: 2 + number % 5 // 2 * 2]} for number in range(30)])
+    )
     counts = summary("score", corpus, tmp_path / "scored", *sets("corpus.turns=all"), *FAKE)
     assert counts["rows"] == 30 < counts["responses"]
     kept = summary("filter", tmp_path / "scored", tmp_path / "kept", "--top-fraction", 0.5, "--rows", "responses")
@@ -86,10 +93,10 @@ def test_conversations_of_which_every_turn_is_judged(tmp_path: Path) -> None:
 
 
 def test_nested_files_of_two_schemas_with_broken_ones(tmp_path: Path) -> None:
-    for at in range(30):
-        content = preferences(3) if at % 2 else rows(4)
-        broken = b'{"messages": [\n' if at % 10 == 0 else b""
-        write(tmp_path / "corpus" / f"part{at // 10}" / f"{at:02}.jsonl", lines(content) + broken)
+    for number in range(30):
+        content = preferences(3) if number % 2 else rows(4)
+        broken = b'{"messages": [\n' if number % 10 == 0 else b""
+        write(tmp_path / "corpus" / f"part{number // 10}" / f"{number:02}.jsonl", lines(content) + broken)
     (tmp_path / "corpus" / "notes.txt").write_text("left out, and named")
     message = refusal_of("score", tmp_path / "corpus", tmp_path / "guessed", *FAKE)
     assert "--format mixed" in message
@@ -139,7 +146,9 @@ def unreliable() -> Iterator[tuple[UnreliableEndpoint, str]]:
 
 def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableEndpoint, str], tmp_path: Path) -> None:
     endpoint, address = unreliable
-    prompts = [{"id": at, "prompt": f"What is {at} + 1?"} for at in range(12)] + [{"id": 12, "prompt": "Refuse this."}]
+    prompts = [{"id": number, "prompt": f"What is {number} + 1?"} for number in range(12)] + [
+        {"id": 12, "prompt": "Refuse this."}
+    ]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
     judged = ("--judge", "tiny-attributes", "--engine", "fake", "-n", 8)
     counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--keep", "best")
@@ -183,7 +192,7 @@ def test_a_rubric_with_a_mistake(change: dict[str, Any], said: str, tmp_path: Pa
 
 
 def test_an_ensemble_with_suspects(tmp_path: Path) -> None:
-    answers = [chat(f"What is {at // 16} + 1?", f"It is {at}.", id=at) for at in range(160)]
+    answers = [chat(f"What is {number // 16} + 1?", f"It is {number}.", id=number) for number in range(160)]
     corpus = write(tmp_path / "c.jsonl", lines(answers))
     models = ("--model", "tiny-scalar", "--model", "tiny-first-logit", "--model", "tiny-attributes")
     options = ("--engine", "fake", *sets("combination.suspect_reward=0.5"))
@@ -254,7 +263,7 @@ def test_looking(tmp_path: Path) -> None:
     texts = duckdb.execute(
         f"select id, response_text from '{tmp_path}/scored/parts/*.parquet' where status = 'scored' order by id"
     ).fetchall()
-    assert texts == [(at, f"It is {at + 1}.") for at in range(20)], "no knowledge of the input's shape is needed"
+    assert texts == [(number, f"It is {number + 1}.") for number in range(20)], "no knowledge of the input's shape is needed"
     assert "complete" in run_here("status", tmp_path / "scored").stdout
     program = (
         "import sys; from datasets import load_dataset\n"

@@ -76,7 +76,7 @@ def _sample_report(sample: "SampleComparison") -> Iterator[str]:
 
 
 def _flip_text(flip: Mapping[str, Any]) -> str:
-    before, now = (" ".join(filter(None, (flip[at], flip[f"{at}_reason"]))) for at in ("before", "now"))
+    before, now = (" ".join(filter(None, (flip[moment], flip[f"{moment}_reason"]))) for moment in ("before", "now"))
     return f"{flip['row']} ({flip['response']}): {before} to {now}"
 
 

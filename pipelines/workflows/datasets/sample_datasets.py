@@ -124,9 +124,9 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
     export_job.check_comparable(job, reader.columns)
     reader = export_job.carrying(job, reader, by_column=True)
     export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
-    known = known_schema(scored if of is None else of) or pa.schema([])
+    planned = known_schema(scored if of is None else of) or pa.schema([])
     scored = with_plain_blocks(scored)
-    schema = with_types_of(known, schema_of(scored))
+    schema = with_types_of(planned, schema_of(scored))
     if job.where is not None:
         reader = replace(reader, where=Condition.check(job.where, schema))
     key = reader.columns.prefix + (PROMPT_HASH if job.per == "prompt" else ROW)
@@ -158,8 +158,8 @@ class _Group:
         exported = [row for candidates in self._candidates(rows) for row in self.job.maker(candidates).rows]
         names = dict.fromkeys(name for row in exported for name in row)  # Arrow takes the columns from the first row alone
         # Own fields have the types of their columns: by the values of a group alone, those of two may not go together.
-        columns, own = self.reader.columns.carried, self.reader.carried
-        kinds = {name: columns.field(name).type if name in own else None for name in names}
+        columns, carried = self.reader.columns.carried, self.reader.carried
+        kinds = {name: columns.field(name).type if name in carried else None for name in names}
         return pa.table({name: pa.array([row.get(name) for row in exported], kind) for name, kind in kinds.items()})
 
     def _sort_keys(self, group: pa.Table) -> list[tuple[Any, ...]]:

@@ -81,8 +81,8 @@ class RetryRun(Run):
 
     def untouched_parts(self, state: FolderState) -> list[Part]:
         """All other parts."""
-        left = self.failed_reasons(state)
-        return [part for part in state.parts if part not in left]
+        retried = self.failed_reasons(state)
+        return [part for part in state.parts if part not in retried]
 
     def failed_reasons(self, state: FolderState) -> dict[Part, list[str]]:
         """The parts that are still to be retried, each with the reasons of its responses that are."""

@@ -175,16 +175,16 @@ def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool)
         for response in responses
         for name, difference in response["differences"].items()
     }
-    known = {name: difference for name, difference in differences.items() if difference is not None}
-    rewards = [difference for name, difference in known.items() if name.startswith(f"{REWARD} of ")]
+    measured = {name: difference for name, difference in differences.items() if difference is not None}
+    rewards = [difference for name, difference in measured.items() if name.startswith(f"{REWARD} of ")]
     return SampleComparison(
         rows,
         len(responses),
         len(rewards),
-        max(known.values(), default=0.0),
+        max(measured.values(), default=0.0),
         sum(rewards) / max(len(rewards), 1),
-        max(known, key=known.__getitem__, default=None),
-        [name for name in differences if name not in known],
+        max(measured, key=measured.__getitem__, default=None),
+        [name for name in differences if name not in measured],
         [{name: response[name] for name in _SHOWN} for response in responses if response["before"] != response["now"]],
         is_made_up,
     )
@@ -229,7 +229,7 @@ class Comparing:
         for row, name in zip(*(table.column(prefix + column).to_pylist() for column in (ROW, RESPONSE)), strict=True):
             names.setdefault(row, set()).add(name)
         sampled_rows = set(self.rows[part.name])
-        return {row: responses for at, (row, responses) in enumerate(names.items()) if at in sampled_rows}
+        return {row: responses for index, (row, responses) in enumerate(names.items()) if index in sampled_rows}
 
 
 _COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES, STEPS, VOTES]
@@ -260,6 +260,6 @@ def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[st
 def _numbers(response: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a response that has a reward, by name; what is null or NaN, which differs from nothing, is none."""
     scores = {f"{SCORES}.{name}": value for name, value in response[SCORES].items()}
-    listed = {f"{name}[{at}]": value for name in (STEPS, VOTES) for at, value in enumerate(response.get(name) or ())}
+    listed = {f"{name}[{index}]": value for name in (STEPS, VOTES) for index, value in enumerate(response.get(name) or ())}
     numbers = {REWARD: response[REWARD], **scores, **listed}
     return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}

@@ -30,7 +30,9 @@ NAMES = ("tiny_scalar", "tiny_attributes")
 def answers(prompts: int, each: int) -> list[dict[str, Any]]:
     """Several responses to each prompt, rows apart from each other."""
     return [
-        chat(f"What is {of} + 1?", f"It is {of + at}.", id=of * each + at) for at in range(each) for of in range(prompts)
+        chat(f"What is {of} + 1?", f"It is {of + number}.", id=of * each + number)
+        for number in range(each)
+        for of in range(prompts)
     ]
 
 
@@ -87,19 +89,19 @@ def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> N
     result = run(corpus, tmp_path / "out", part_rows=7, unit_bytes=3000)
     assert (result.combined.rows, result.combined.scored) == (160, 160)
     ours = scored(tmp_path / "out")
-    own = [scored(tmp_path / "out" / "models" / name) for name in NAMES]
-    for row, first, second in zip(ours, *own, strict=True):
+    by_member = [scored(tmp_path / "out" / "models" / name) for name in NAMES]
+    for row, first, second in zip(ours, *by_member, strict=True):
         carried = ("record", "id", "row", "response_name", "prompt_hash")
         assert [row[name] for name in carried] == [first[name] for name in carried] == [second[name] for name in carried]
         assert [row["scores"][name] for name in NAMES] == [first["reward"], second["reward"]]
         assert row["prompt_tokens"] == first["prompt_tokens"] + second["prompt_tokens"]
         assert row["response_text"] == first["response_text"] == json.loads(row["record"])["messages"][-1]["content"]
         assert "response_text" not in second, "one member stores it for all"
-    of_prompt = [at for at, row in enumerate(ours) if row["prompt_hash"] == ours[0]["prompt_hash"]]
+    of_prompt = [place for place, row in enumerate(ours) if row["prompt_hash"] == ours[0]["prompt_hash"]]
     assert len(of_prompt) == 8  # four in each file, in parts of their own
-    for name, rewards in zip(NAMES, own, strict=True):
-        z = z_scores([rewards[at]["reward"] for at in of_prompt])
-        assert [ours[at]["scores"][f"z_{name}"] for at in of_prompt] == pytest.approx(z)
+    for name, rewards in zip(NAMES, by_member, strict=True):
+        z = z_scores([rewards[place]["reward"] for place in of_prompt])
+        assert [ours[place]["scores"][f"z_{name}"] for place in of_prompt] == pytest.approx(z)
     assert result.members[NAMES[1]].quantiles["reward"] == result.combined.quantiles["scores.tiny_attributes"]
     assert {row["suspect"] for row in ours} <= {True, False}
 
