@@ -55,29 +55,23 @@ class Kill(Exception):
 
 
 class KilledAt(NoProgress):
-    """Dies when the member of this number begins."""
+    """Dies when so many parts of the member of this number are done."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def member(self, name: str, model: str, number: int, count: int) -> None:
-        if number == self._number:
-            raise Kill
-
-
-class KilledInMember(NoProgress):
-    """Dies with the third part of the second member."""
-
-    def __init__(self) -> None:
-        self._number = self._parts = 0
+    def __init__(self, number: int, parts: int) -> None:
+        self._number, self._parts, self._is_reached = number, parts, False
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
-        self._number = number
+        self._is_reached = number == self._number
+        self._die_if_done(0)
 
     def part_done(self, part: object) -> None:
-        self._parts += self._number == 2
-        if self._parts == 3:
-            raise Kill
+        self._die_if_done(1)
+
+    def _die_if_done(self, parts: int) -> None:
+        if self._is_reached:
+            self._parts -= parts
+            if self._parts == 0:
+                raise Kill
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------
@@ -108,7 +102,7 @@ def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.long
-@pytest.mark.parametrize("killer", [KilledAt(2), KilledInMember()], ids=["between members", "in a member"])
+@pytest.mark.parametrize("killer", [KilledAt(2, 0), KilledAt(2, 3)], ids=["between members", "in a member"])
 def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: NoProgress) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(30, 4)))
     calm = run(corpus, tmp_path / "calm", part_rows=10, unit_bytes=2000)
