@@ -57,28 +57,6 @@ def test_an_engine_that_cant_start_is_told_without_a_traceback(tmp_path: Path) -
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
-def test_a_recipe_does_both(tmp_path: Path) -> None:
-    write(tmp_path / "c.jsonl", lines(rows(20)))
-    recipe = f"""
-score:
-  corpus: {{inputs: [{tmp_path}/c.jsonl]}}
-  output: {tmp_path}/scored
-  model: {{model: tiny-attributes}}
-  engine: {{engine: fake}}
-filter: {{scored: {tmp_path}/scored, output: {tmp_path}/kept, keep: "reward is not null"}}
-"""
-    (tmp_path / "recipe.yaml").write_text(recipe)
-    done = run_here("run", tmp_path / "recipe.yaml")
-    assert done.returncode == 0, done.stderr
-    assert "Kept 20 of 20 responses" in done.stdout
-    (tmp_path / "recipe.yaml").write_text(recipe.replace("engine: fake", "engin: fake"))
-    wrong = run_here("run", tmp_path / "recipe.yaml")
-    assert wrong.returncode == 2
-    assert "score.engine.engin isn't a setting; did you mean engine" in wrong.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

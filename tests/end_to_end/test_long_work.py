@@ -1,6 +1,5 @@
 """Long work: stopped by a person or a scheduler, looked at from its folder, asked for again from its recipe."""
 
-import json
 import os
 import shlex
 import signal
@@ -53,19 +52,6 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     assert sum(int(part.stem.split("-")[3]) for part in before) < ROWS
     with lease(str(tmp_path / "out")):
         pass  # the next command needn't wait for it
-    if way is signal.SIGTERM:
-        return  # what follows is the same, however it was stopped
-    stopped = json.loads(run_here("status", tmp_path / "out", "--json").stdout)
-    assert not stopped["complete"]
-    assert stopped["parts"] == len(before)
-    assert 0 < stopped["share"] < 1
-    assert stopped["scored"] == stopped["rows"] == sum(int(part.stem.split("-")[3]) for part in before)
-    assert "To resume, run the same command again" in run_here("status", tmp_path / "out").stdout
-    fast = [word.replace("latency_s=0.5", "latency_s=0.0") for word in shlex.split(last)[3:]]
-    summary(*fast, run=run_here)
-    done = run_here("status", tmp_path / "out").stdout
-    assert done.startswith("complete: 1 file by tiny-attributes")
-    assert f"{ROWS} rows, {ROWS} responses: {ROWS} scored, 0 rejected, 0 failed" in done
 
 
 @pytest.mark.long

@@ -63,14 +63,3 @@ def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Pat
     originals = corpus.read_bytes().splitlines()
     for line in (tmp_path / "kept" / "kept-00000.jsonl").read_bytes().splitlines():
         assert any(line.startswith(original[:-1]) for original in originals)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
-def test_rm_bench_is_scored_and_the_best_response_found(tmp_path: Path, shared_data: Path) -> None:
-    files, limit = f"{shared_data}/rm-bench/*_filtered.json", ("--limit", 40)
-    counts = summary("score", files, tmp_path / "out", "--model", "tiny-scalar", *limit, run=run_here)
-    assert (counts["rows"], counts["responses"]) == (40, 240)
-    assert counts["scored"] >= 0.99 * 240
-    kept = summary("filter", tmp_path / "out", "--keep", "response_name in ('chosen[0]', 'rejected[0]')", run=run_here)
-    assert kept["kept"] == 80
