@@ -34,7 +34,7 @@ from tests.support.commands import (
     summary,
     wait_until,
 )
-from tests.support.corpora import lines, rows, scored, write
+from tests.support.corpora import lines, outcome_of, rows, scored, write
 from tests.support.local_ray import run_here
 
 ROWS = 1500
@@ -194,3 +194,27 @@ def test_a_planted_gap_and_a_planted_overlap_are_noticed(calm_run: Callable[[str
 
 def _filter(folder: Path) -> None:
     keep(FilterSettings(scored=str(folder / "out"), output=str(folder / "kept"), keep="true"))
+
+
+LOST_PER_PROCESS = 8
+"""Answers that each process loses on the way, by Ray's fault injection.
+
+An engine's actor calls the ledger about five times at its start, and then at least three times a block.
+"""
+
+FAULTS = {
+    "CoreWorkerService.grpc_client.PushTask": {
+        "num_failures": LOST_PER_PROCESS,
+        "num_lower_bound_resp_failures": LOST_PER_PROCESS,
+    }
+}
+
+
+@pytest.mark.long
+def test_a_lost_answer_neither_ends_a_run_nor_counts_as_a_death(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "corpus.jsonl", lines(rows(8)))
+    command = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", "--engine", "fake")
+    run = assay(*command, RAY_testing_rpc_failure=json.dumps(FAULTS))
+    assert run.returncode == 0, run.stderr
+    assert outcome_of(tmp_path / "out") == [("scored", None)] * 8
+    assert "engines died" not in run.stderr

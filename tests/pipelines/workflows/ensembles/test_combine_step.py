@@ -122,27 +122,21 @@ def test_a_response_that_a_member_didnt_score_is_in_no_baseline(tmp_path: Path) 
 
 # --- suspects ------------------------------------------------------------------------------------------------------
 
-# Both members order the responses alike, but for one, which `a` likes more than any other.
-LIKED = [(index / 10, index / 10) for index in range(11)] + [(1.92, 0.6)]
+ALIKE = [(index / 10, index / 10) for index in range(11)]
+"""Both members order these responses alike."""
 
 
-def test_what_one_model_likes_alone_is_suspect(tmp_path: Path) -> None:
-    rows = to_prompt("p", *LIKED)
+@pytest.mark.parametrize(("odd", "is_suspect"), [((1.92, 0.6), True), ((-0.92, 0.4), False)])
+def test_what_one_model_likes_alone_is_suspect_and_what_it_dislikes_isnt(
+    tmp_path: Path, odd: tuple[float, float], is_suspect: bool
+) -> None:
+    rows = to_prompt("p", *ALIKE, odd)
     members(tmp_path, rows, AB)
     actual_rows = check(tmp_path, rows, AB)
-    assert [row["suspect"] for row in actual_rows] == [False] * 11 + [True]
+    assert [row["suspect"] for row in actual_rows] == [False] * 11 + [is_suspect]
     assert actual_rows[11]["scores"]["z_disagreement"] > 1.96
     assert [row["suspect"] for row in check(tmp_path, rows, AB, suspect_reward=1.5)] == [False] * 12
     assert [row["suspect"] for row in check(tmp_path, rows, AB, suspect_disagreement=3.0)] == [False] * 12
-
-
-def test_what_one_model_dislikes_alone_isnt(tmp_path: Path) -> None:
-    rows = to_prompt("p", *LIKED[:11], (-0.92, 0.4))
-    members(tmp_path, rows, AB)
-    actual_rows = check(tmp_path, rows, AB)
-    assert actual_rows[11]["scores"]["z_disagreement"] > 1.96
-    assert actual_rows[11]["scores"]["z_mean"] < 0
-    assert [row["suspect"] for row in actual_rows] == [False] * 12
 
 
 def test_members_in_perfect_agreement_suspect_nothing(tmp_path: Path) -> None:
