@@ -193,10 +193,7 @@ SLOW = ("--engine", "fake", "--set", "engine.engine_args.latency_s=0.05", "--set
 
 @pytest.mark.long
 def test_a_killed_evaluation_is_resumed_and_accounts_for_every_item(tmp_path: Path) -> None:
-    rows = [
-        {"id": number, "prompt": f"What is {number} + 1?", "chosen": f"It is {number + 1}.", "rejected": f"{number}"}
-        for number in range(300)
-    ]
+    rows = [{"prompt": f"{number} + 1?", "chosen": f"It is {number + 1}.", "rejected": f"{number}"} for number in range(300)]
     corpus = write(tmp_path / "pairs.jsonl", lines([*rows, {"prompt": "?", "chosen": None, "rejected": "x"}]))
     models, out = ("--model", "tiny-scalar", "--model", "tiny-attributes"), tmp_path / "out"
     command = ("evaluate", f"pairs={corpus}", *models, "--out", out, *SLOW)

@@ -39,15 +39,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.usefixture
 
 def preferences(count: int) -> list[dict[str, Any]]:
     """Labelled pairs in a trainer's form, with columns of their owner."""
-    return [
-        {
-            "id": f"p{number}",
-            "prompt": f"What is {number} + 1?",
-            "chosen": f"It is {number + 1}.",
-            "rejected": f"It is {number}.",
-        }
-        for number in range(count)
-    ]
+    pairs = [{"chosen": f"It is {number + 1}.", "rejected": f"It is {number}."} for number in range(count)]
+    return [{"id": f"p{number}", "prompt": f"What is {number} + 1?", **pair} for number, pair in enumerate(pairs)]
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
@@ -79,9 +72,8 @@ def test_a_labelled_preference_corpus(tmp_path: Path) -> None:
 
 def test_conversations_of_which_every_turn_is_judged(tmp_path: Path) -> None:
     turns = [{"role": role, "content": f"{role} {number}"} for number in range(3) for role in ("user", "assistant")]
-    corpus = write(
-        tmp_path / "sft.jsonl", lines([{"id": number, "messages": turns[: 2 + number % 5 // 2 * 2]} for number in range(30)])
-    )
+    conversations = [{"id": number, "messages": turns[: 2 + number % 5 // 2 * 2]} for number in range(30)]
+    corpus = write(tmp_path / "sft.jsonl", lines(conversations))
     counts = summary("score", corpus, tmp_path / "scored", *sets("corpus.turns=all"), *FAKE)
     assert counts["rows"] == 30 < counts["responses"]
     kept = summary("filter", tmp_path / "scored", tmp_path / "kept", "--top-fraction", 0.5, "--rows", "responses")
@@ -146,9 +138,8 @@ def unreliable() -> Iterator[tuple[UnreliableEndpoint, str]]:
 
 def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableEndpoint, str], tmp_path: Path) -> None:
     endpoint, address = unreliable
-    prompts = [{"id": number, "prompt": f"What is {number} + 1?"} for number in range(12)] + [
-        {"id": 12, "prompt": "Refuse this."}
-    ]
+    texts = [*(f"What is {number} + 1?" for number in range(12)), "Refuse this."]
+    prompts = [{"id": number, "prompt": text} for number, text in enumerate(texts)]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
     judged = ("--judge", "tiny-attributes", "--engine", "fake", "-n", 8)
     counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--keep", "best")

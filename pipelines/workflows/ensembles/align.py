@@ -62,6 +62,9 @@ def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> 
     for part, _ in sorted(first.entries):
         places[part] = count
         count += part.counts.responses
+    joined = connection.execute("select count(*) from responses").fetchone()
+    if joined != (count,):  # rows and names are unique; else each pair of equals would be a response
+        raise AuditError(f"the parts of {first.name} should hold {count:,} different responses, and {joined} were joined")
     return places
 
 
