@@ -138,9 +138,10 @@ class _Commands(CommandGroup):
     }
     ELSEWHERE: ClassVar = {
         **dict.fromkeys(("sample", "refine", "choose", "pairs", "export"), "pipelines.cli.commands.sampling"),
+        **dict.fromkeys(("verify", "retry"), "pipelines.cli.commands.rescoring"),
         **{
             name: f"pipelines.cli.commands.{name}"
-            for name in ("upload", "evaluate", "verify", "retry", "plan", "report", "diff", "submit", "schema", "status")
+            for name in ("upload", "evaluate", "plan", "report", "diff", "submit", "schema", "status")
         },
         "serve": "deploy.command",
     }
@@ -162,22 +163,8 @@ class _Commands(CommandGroup):
             self.write_commands(ctx, formatter, job, names)
 
 
-def _print_version(context: click.Context, _: click.Parameter, is_given: bool) -> None:
-    if is_given:
-        from importlib import metadata
-
-        try:
-            version = metadata.version("assay")
-        except metadata.PackageNotFoundError:
-            version = "from a checkout that isn't installed"
-        click.echo(f"assay {version}")
-        context.exit()
-
-
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="print the version, and exit"
-)
+@click.version_option(package_name="assay", message="assay %(version)s", help="print the version, and exit")
 def cli() -> None:
     """Score corpora and online requests with reward models; filter, sample, choose and export by the scores."""
 

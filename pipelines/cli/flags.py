@@ -97,8 +97,10 @@ def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function
         return several(*flags, leaf.name, required=required, help=about)
     about = text if leaf.default in (None, "") else f"{text}  [default: {leaf.default}]"
     value = click.Choice(leaf.choices) if leaf.choices else kind if kind in (int, float) else str
-    one = functools.partial(click.option, cls=OneValue, type=value, shell_complete=complete_value if value is str else None)
-    return one(*flags, leaf.name, required=required, help=about)
+    declared = functools.partial(
+        click.option, cls=OneValue, type=value, shell_complete=complete_value if value is str else None
+    )
+    return declared(*flags, leaf.name, required=required, help=about)
 
 
 def _several(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -107,8 +109,8 @@ def _several(context: click.Context, parameter: click.Parameter, values: tuple[s
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options and settings that were given on the command line; the settings have the defaults of all others."""
-    given = {name: value for name, value in options.items() if value is not None and name != ASSIGNED}
+    options_given = {name: value for name, value in options.items() if value is not None and name != ASSIGNED}
     assigned = options.get(ASSIGNED) or {}
-    if twice := sorted(given.keys() & assigned.keys()):
+    if twice := sorted(options_given.keys() & assigned.keys()):
         raise SettingsError(f"{spell(twice[0])} and --set {twice[0]} are one setting: give either")
-    return given | assigned
+    return options_given | assigned

@@ -63,8 +63,8 @@ class AssignedSettings(click.Option):
     def process_value(self, ctx: click.Context, value: Any) -> dict[str, Any] | None:
         """The settings that are given, by their names. Raises `SettingsError` for what isn't one."""
         flat: dict[str, Any] = {}
-        for leaf, keys, given in read_assignments(super().process_value(ctx, value), self.settings):
-            flat = assign(None, flat, (leaf.name, *keys), given)
+        for leaf, keys, value_given in read_assignments(super().process_value(ctx, value), self.settings):
+            flat = assign(None, flat, (leaf.name, *keys), value_given)
         return flat or None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
@@ -76,8 +76,8 @@ class AssignedSettings(click.Option):
 
     def sections(self) -> list[tuple[str, list[Leaf]]]:
         """The settings that have no option, by their section: what it is called and about, and those in it."""
-        rest = sorted((leaf for leaf in self.settings if not leaf.is_option), key=lambda leaf: not leaf.sections)
-        return [(title, list(group)) for title, group in groupby(rest, _title)]
+        settings = sorted((leaf for leaf in self.settings if not leaf.is_option), key=lambda leaf: not leaf.sections)
+        return [(title, list(group)) for title, group in groupby(settings, _title)]
 
 
 class Command(click.Command):

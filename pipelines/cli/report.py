@@ -121,11 +121,11 @@ def _row_lines(summary: Summary, reasoning: Reasoning) -> Report:
 
 def _judge_lines(summary: Summary) -> Report:
     if pairs := summary.labels.get("pairs"):
-        agree, against, equal, left = (summary.labels[name] for name in ("agree", "disagree", "equal", "left_out"))
+        agree, against, equal, unpaired = (summary.labels[name] for name in ("agree", "disagree", "equal", "left_out"))
         yield (
             f"Labels: of {pairs:,} pairs of chosen and rejected, {agree:,} ({agree / pairs:.1%}) have their rewards in this "
             f"order, {against:,} the other way round, {equal:,} equal ones"
-            + (f"; {left:,} prompts have a reward of no more than one of the two" if left else "")
+            + (f"; {unpaired:,} prompts have a reward of no more than one of the two" if unpaired else "")
         )
     if summary.completion_tokens:
         yield f"The judge generated {summary.completion_tokens:,} tokens"

@@ -1,6 +1,9 @@
 """What the result of `filter`, `choose`, `pairs`, `export` or `evaluate` is, from its folder alone, finished or not."""
 
-from collections.abc import Mapping
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -9,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SourceError
-from pipelines.cli.evaluation_status import EvaluatedRun, evaluated_runs
 from pipelines.cli.status import RunHolder, RunState, read_recipe_path, state_of
+from pipelines.cli.status import status as run_status
 from pipelines.data import storage
-from pipelines.data.corpus.assay_folders import EVALUATED, FILTER, RESULTS, OutputKind
+from pipelines.data.corpus.assay_folders import EVALUATED, FILTER, PUBLISHED_SUFFIX, RESULTS, OutputKind
 from pipelines.data.storage import error_text
 from pipelines.data.storage.lease import read_holding
 from pipelines.folders.run_folder.manifest import read_manifest
@@ -21,6 +24,8 @@ from pipelines.folders.run_folder.parts import Parts
 
 ROWS_OF = {"filter": "responses", "choose": "candidates", "pairs": "pairs", "export": "rows", "evaluate": "items"}
 """What the rows of each result are."""
+_NAMED = re.compile(r"([\w-]+)=.+", re.DOTALL)
+"""`BENCHMARK=FILE`."""
 
 
 class SourceState(StrEnum):
@@ -29,6 +34,26 @@ class SourceState(StrEnum):
     UNCHANGED = "unchanged"
     CHANGED = "changed"
     GONE = "gone"
+
+
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """A model on a benchmark. `state` is None, and `share` 0, where its scoring hasn't begun."""
+
+    model: str
+    benchmark: str
+    """Its name, or the file as it was given where only reading it tells the benchmark."""
+    state: RunState | None
+    share: float = 0.0
+    responses: int | None = None
+
+    def line(self) -> str:
+        """For people."""
+        if self.state is None:
+            return f"{self.model} on {self.benchmark}: not begun"
+        counted = "" if self.responses is None else f", {self.responses:,} responses"
+        done = "" if self.state is RunState.COMPLETE else f", {self.share:.1%} done"
+        return f"{self.model} on {self.benchmark}: {self.state}{done}{counted}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +87,7 @@ def result_status(folder: str) -> ResultStatus | None:
     try:
         holding, recipe = read_holding(folder), read_recipe_path(folder)
         entries = [entry for entry in storage.folder(folder).entries() if kind.is_file(entry.name)]
-        runs = tuple(evaluated_runs(folder, document)) if kind is EVALUATED else ()
+        runs = tuple(_evaluated_runs(folder, document)) if kind is EVALUATED else ()
         rows = _count_rows(folder, kind, document, [entry.name for entry in entries])
     except OSError as error:
         raise SourceError(f"{folder} can't be read: {error_text(error)}") from error
@@ -121,3 +146,53 @@ def _source_state(source: Mapping[str, Any]) -> SourceState:
         return SourceState.GONE
     as_noted = (source.get("fingerprint"), source.get("made_of", parts))
     return SourceState.UNCHANGED if as_noted == (manifest.fingerprint, parts) else SourceState.CHANGED
+
+
+def _evaluated_runs(folder: str, document: Mapping[str, Any]) -> list[EvaluatedRun]:
+    """The models and benchmarks of an evaluation, from its folder and the document in it. Raises `OSError`."""
+    if document.get("summary") is not None:
+        return _finished(folder)
+    settings = document["settings"]
+    models, scored = settings.get("model") or [], settings["scored"]
+    if not models:
+        return [_run(corpus, None, corpus) for corpus in scored]
+    return [run for model in models for run in _of_model(folder, model, scored)]
+
+
+def _finished(folder: str) -> list[EvaluatedRun]:
+    """As the results say; none if they can't be read."""
+    try:
+        evaluations = json.loads(storage.folder(folder).read("results.json"))["evaluations"]
+        return [
+            EvaluatedRun(
+                f"{each['model']}{', as published' if each.get('preset') else ''}", each["benchmark"], RunState.COMPLETE, 1.0
+            )
+            for each in evaluations
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _of_model(folder: str, model: str, files: Sequence[str]) -> Iterator[EvaluatedRun]:
+    """The runs that there are, and then the files that the model hasn't begun."""
+    scored, name, begun = storage.folder(folder).sub("scored"), storage.file_name(model), set[str]()
+    for benchmark in sorted(scored.names()):
+        present = scored.sub(benchmark).names()
+        for run, title in ((name, model), (name + PUBLISHED_SUFFIX, f"{model}, as published")):
+            if run in present:
+                begun.add(benchmark)
+                yield _run(scored.sub(benchmark).sub(run).path, title, benchmark)
+    named = [match[1] for file in files if (match := _NAMED.fullmatch(file))]
+    unnamed = [file for file in files if not _NAMED.fullmatch(file)]
+    # Files are scored in the order given, so of those without a benchmark's name the first ones have begun.
+    unnamed_begun = len(begun - set(named))
+    for benchmark in itertools.chain((name for name in named if name not in begun), unnamed[unnamed_begun:]):
+        yield EvaluatedRun(model, benchmark, None)
+
+
+def _run(scored: str, model: str | None, benchmark: str) -> EvaluatedRun:
+    try:
+        run = run_status(scored)
+    except SourceError:  # its manifest isn't written yet
+        return EvaluatedRun(model or "a model", benchmark, None)
+    return EvaluatedRun(model or run.model, benchmark, run.state, run.share, run.responses)

@@ -222,11 +222,6 @@ class Combine(StrEnum):
     Z_MEAN = "z-mean"
     Z_MIN = "z-min"
 
-    @property
-    def needs_baseline(self) -> bool:
-        """Whether it uses z-scores, which are defined only for a prompt with several different responses."""
-        return self in (Combine.Z_MEAN, Combine.Z_MIN)
-
 
 class CombineSettings(Settings):
     """How the members' rewards are combined. May be changed in a later run without scoring anything again."""

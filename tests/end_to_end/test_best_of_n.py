@@ -11,7 +11,7 @@ import pytest
 
 from bench._answers import read_answers
 from bench.sampling import best, expectation
-from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.support.commands import engines_of, kill, parts_of, running, sets, summary, wait_until
 from tests.support.corpora import lines, scored, write
 from tests.support.local_ray import run_here
 from tiny_models.arithmetic import questions
@@ -19,23 +19,13 @@ from tiny_models.arithmetic import questions
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("local_ray")]
 
 PROMPTS = 48
-SAMPLE = (
-    "--policy",
-    "tiny-policy",
-    "--set",
-    "policy.policy_max_tokens=48",
-    "--judge",
-    "tiny-attributes",
-    "-n",
-    16,
-    "--set",
-    "work.part_rows=8",
-)
+OPTIONS = ("--policy", "tiny-policy", "--judge", "tiny-attributes", "-n", 16, *sets("policy.policy_max_tokens=48"))
+SAMPLE = (*OPTIONS, *sets("work.part_rows=8"))
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [{"messages": one.context, "answer": one.answer} for one in questions(5, PROMPTS, "held-out")]
+    rows = [{"messages": question.context, "answer": question.answer} for question in questions(5, PROMPTS, "held-out")]
     return write(tmp_path_factory.mktemp("questions") / "prompts.jsonl", lines(rows))
 
 
@@ -59,11 +49,11 @@ def share(rights: Sequence[float]) -> float:
 
 def test_the_best_of_more_candidates_is_right_more_often(calm: Path) -> None:
     rows = read_answers(calm)
-    alone, four, sixteen = (share([best(own[:n]) for own in rows]) for n in (1, 4, 16))
+    alone, four, sixteen = (share([best(rights[:n]) for rights in rows]) for n in (1, 4, 16))
     assert 0.3 < alone < 0.7
     assert alone + 0.15 < four < sixteen + 0.05
     assert sixteen >= alone + 0.25
-    expected = share([expectation(own, 4) for own in rows])
+    expected = share([expectation(rights, 4) for rights in rows])
     assert four == pytest.approx(expected, abs=4 * (expected * (1 - expected) / PROMPTS) ** 0.5), "four deviations"
 
 
@@ -80,8 +70,8 @@ def test_the_best_are_kept_as_conversations(calm: Path) -> None:
 def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: Path, calm: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     # Sixteen parts are worked on at a time, and end together: there must be more, or all are there at once.
-    small = (*SAMPLE[:-1], 1)  # rows in a part
-    with running("sample", corpus, output, *small, "--set", "policy_engine.policy_max_in_flight=32") as driver:
+    small = (*OPTIONS, *sets("work.part_rows=1"))
+    with running("sample", corpus, output, *small, *sets("policy_engine.policy_max_in_flight=32")) as driver:
         engine, _ = engines_of(driver, 2)
         wait_until(lambda: len(parts_of(output)) >= 1, driver)
         kill(engine)
@@ -96,13 +86,13 @@ def test_killed_engines_and_a_killed_driver_cost_no_committed_candidate(corpus: 
     assert len({(row["row"], row["response_name"]) for row in rows}) == len(rows) == 16 * PROMPTS
     assert counts["responses"] == len(rows)
     # Another company in the batch moves the last bits of a probability, and so, once in a while, a token.
-    same = share([one == other for one, other in zip(texts(output), texts(calm), strict=True)])
+    same = share([text == other for text, other in zip(texts(output), texts(calm), strict=True)])
     print(f"{same:.1%} of the texts are those of the calm run")
     assert same >= 0.9
 
 
 def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tmp_path: Path) -> None:
-    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, "--set", "draw.enough=6.5", run=run_here)["sampling"]
+    counts = summary("sample", corpus, tmp_path / "out", *SAMPLE, *sets("draw.enough=6.5"), run=run_here)["sampling"]
     assert counts["drawn"] <= 0.6 * counts["possible"]
     fewer, all_of = (share(list(map(best, read_answers(output)))) for output in (tmp_path / "out", calm))
     assert fewer >= all_of - 0.05
@@ -110,28 +100,17 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
 
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
-    more = (
-        "--set",
-        "policy.policy_max_tokens=48",
-        "--drafts",
-        3,
-        "--set",
-        "refining.feedbacks=2",
-        "--limit",
-        12,
-        "--keep",
-        "best",
-    )
+    few = ("--drafts", 3, "--limit", 12, "--keep", "best", *sets("policy.policy_max_tokens=48", "refining.feedbacks=2"))
     out = tmp_path / "out"
     models = ("--policy", "tiny-policy", "--select", "tiny-attributes")
-    counts = summary("refine", corpus, out, *models, *more, run=run_here)
+    counts = summary("refine", corpus, out, *models, *few, run=run_here)
     rows = scored(out)
     assert counts["refining"]["prompts"] == counts["made"]["kept"]["rows"] == 12
     assert counts["responses"] == len(rows)
     by_name = {(row["row"], row["response_name"]): row for row in rows}
     assert len(by_name) == len(rows)
     drafts = [row for row in rows if row["parent"] is None]
-    assert [row["response_name"] for row in drafts] == [f"draft[{at}]" for at in range(3)] * 12
+    assert [row["response_name"] for row in drafts] == [f"draft[{number}]" for number in range(3)] * 12
     edits = [row for row in rows if row["parent"] is not None]
     good = [row for row in drafts if row["finish_reason"] == "stop"]
     assert len(edits) == 2 * len(good) > 24
@@ -144,11 +123,11 @@ def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Pa
     assert any(row["parent"] for row in judged)
     assert len({row["candidate"] for row in judged}) > 24
 
-    told = [
+    conversations = [
         {"messages": [*json.loads(row["record"])["messages"], {"role": "assistant", "content": row["candidate"]}]}
         for row in judged
     ]
-    again = write(tmp_path / "told.jsonl", lines(told))
+    again = write(tmp_path / "told.jsonl", lines(conversations))
     summary("score", again, tmp_path / "again", "--model", "tiny-attributes", run=run_here)
     rewards = [row["reward"] for row in scored(tmp_path / "again")]
     assert rewards == pytest.approx([row["reward"] for row in judged], abs=1e-4)

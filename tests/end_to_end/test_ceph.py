@@ -18,7 +18,7 @@ from s3fs import S3FileSystem
 
 from pipelines.folders.run_folder.parts import Parts
 from tests.support.ceph import Ceph, running_ceph
-from tests.support.commands import actors_of, kill, refusal_of, running, summary, wait_until
+from tests.support.commands import actors_of, kill, refusal_of, running, sets, summary, wait_until
 from tests.support.corpora import lines, rows
 
 pytestmark = pytest.mark.long
@@ -47,7 +47,7 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ceph]:
 
 def score(output: str) -> tuple[object, ...]:
     """A run of about half a minute, in parts of ten rows."""
-    slow = ("--set", "engine.engine_args.latency_s=0.8", "--set", "engine.max_in_flight=16", "--set", "work.part_rows=10")
+    slow = sets("engine.engine_args.latency_s=0.8", "engine.max_in_flight=16", "work.part_rows=10")
     return ("score", CORPUS, output, "--model", "tiny-attributes", "--engine", "fake", *slow)
 
 
@@ -107,6 +107,6 @@ def test_an_outage_costs_no_engine_and_no_row(ceph: Ceph, capfd: pytest.CaptureF
         assert engines
         assert {engine.pid for engine in engines} <= {engine.pid for engine in actors_of(driver)}
         assert driver.wait() == 0
-    told = capfd.readouterr().err
-    assert f"{output} doesn't answer since 1" in told
+    errors = capfd.readouterr().err
+    assert f"{output} doesn't answer since 1" in errors
     check_complete(output)

@@ -11,7 +11,7 @@ from ray._private.state import state
 
 from actors.engine.fork_server import SWITCH, share
 from pipelines.folders.run_folder.parts import Parts
-from tests.support.commands import running, wait_until
+from tests.support.commands import running, sets, wait_until
 from tests.support.corpora import lines, rows, scored, write
 from tests.support.endpoints import wait
 from tests.support.growing import Growing, growing
@@ -36,9 +36,9 @@ def cluster(slow: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Growing]:
     monkeypatch.setenv(SWITCH, share())  # vLLM is imported for the engines' own processes once
     with (
         tempfile.TemporaryDirectory(prefix="grow-", dir="/tmp", ignore_cleanup_errors=True) as folder,  # a short name
-        growing(Path(folder) / "ray", most=2, node={"CPU": 2, "GPU": 1}) as own,
+        growing(Path(folder) / "ray", most=2, node={"CPU": 2, "GPU": 1}) as machines,
     ):
-        yield own
+        yield machines
 
 
 def working() -> set[str]:
@@ -54,19 +54,9 @@ def working() -> set[str]:
 def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Growing, slow: Path, tmp_path: Path) -> None:
     corpus, out = write(tmp_path / "c.jsonl", lines(rows(ROWS))), tmp_path / "out"
     assert cluster.workers() == []
-    small = ("--set", "engine.engine_args.max_num_seqs=4", "--set", "work.part_rows=10")
-    command = (
-        "score",
-        corpus,
-        out,
-        "--model",
-        "tiny-attributes",
-        "--set",
-        "engine.autoscaled=true",
-        "--set",
-        "work.max_replicas=2",
-        *small,
-    )
+    small = sets("engine.engine_args.max_num_seqs=4", "work.part_rows=10")
+    grows = sets("engine.autoscaled=true", "work.max_replicas=2")
+    command = ("score", corpus, out, "--model", "tiny-attributes", *grows, *small)
     parts = Parts(str(out))
     with running(*command, RAY_ADDRESS=cluster.address) as run:
         wait_until(lambda: len(working()) == 1, run, every_s=0.5)
@@ -84,7 +74,7 @@ def test_a_run_grows_over_nodes_that_come_and_outlives_one_that_goes(cluster: Gr
         slow.unlink()
         assert run.wait() == 0
     assert {part.name for part in parts.listing()} >= done
-    found = json.loads((out / "manifest.json").read_text())["summary"]
-    assert (found["rows"], found["scored"]) == (ROWS, ROWS)
+    counts = json.loads((out / "manifest.json").read_text())["summary"]
+    assert (counts["rows"], counts["scored"]) == (ROWS, ROWS)
     assert len({row["row"] for row in scored(out)}) == ROWS
     wait(lambda: cluster.workers() == [])  # nodes that idle are given back

@@ -10,8 +10,9 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -50,43 +51,40 @@ def expected() -> list[float]:
     return actual_rewards
 
 
-class Neighbour:
-    """Somebody with a key, a question, and no patience."""
+@contextmanager
+def repeating(step: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again beside the block."""
+    stop = threading.Event()
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._ask)
-        self.answers: list[httpx.Response] = []
-        self.slowest_s = 0.0
+    def repeat() -> None:
+        while not stop.is_set():
+            step()
 
-    def _ask(self) -> None:
-        with httpx.Client(base_url=self._address, headers=KEYED, timeout=60) as client:
-            while not self._stop.is_set():
-                began = time.monotonic()
-                self.answers.append(client.post("/v1/rewards", json=BODY))
-                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-
-    def __enter__(self) -> "Neighbour":
-        self._thread.start()
-        wait(lambda: self.answers)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 @pytest.fixture
-def neighbour(address: str, expected: list[float]) -> Iterator[Neighbour]:
-    """Asks while the test goes on, and once more after it."""
-    with Neighbour(address) as item:
-        yield item
-        after = len(item.answers) + 1
-        wait(lambda: len(item.answers) > after or not item._thread.is_alive())
-    print(f"the neighbour: {len(item.answers)} answers, the slowest after {item.slowest_s:.2f} s")
-    assert {answer.status_code for answer in item.answers} == {200}
-    assert all(rewards(answer) == expected for answer in item.answers)
+def neighbour(address: str, expected: list[float]) -> Iterator[None]:
+    """Somebody with a key and no patience asks while the test goes on, and once more after it."""
+    answers = list[httpx.Response]()
+    with (
+        httpx.Client(base_url=address, headers=KEYED, timeout=60) as client,
+        repeating(lambda: answers.append(client.post("/v1/rewards", json=BODY))),
+    ):
+        wait(lambda: answers)
+        yield
+        after = len(answers) + 1
+        wait(lambda: len(answers) > after)
+    slowest_s = max(answer.elapsed.total_seconds() for answer in answers)
+    print(f"the neighbour: {len(answers)} answers, the slowest after {slowest_s:.2f} s")
+    assert {answer.status_code for answer in answers} == {200}
+    assert all(rewards(answer) == expected for answer in answers)
 
 
 def status(answer: bytes) -> int:
@@ -123,7 +121,7 @@ def never_done(address: str) -> tuple[int, float]:
 # Slow ones.
 
 
-def test_a_body_that_comes_byte_by_byte_is_read(address: str, neighbour: Neighbour, expected: list[float]) -> None:
+def test_a_body_that_comes_byte_by_byte_is_read(address: str, neighbour: None, expected: list[float]) -> None:
     content = json.dumps(BODY).encode()
     with raw(address) as item:
         item.sendall(head(len(content), **KEYED, Connection="close"))
@@ -134,7 +132,7 @@ def test_a_body_that_comes_byte_by_byte_is_read(address: str, neighbour: Neighbo
     assert [response["reward"] for response in judged["responses"]] == expected
 
 
-def test_bodies_that_never_end_are_given_up(address: str, neighbour: Neighbour) -> None:
+def test_bodies_that_never_end_are_given_up(address: str, neighbour: None) -> None:
     """Beside clients that say nothing at all, or half of what they want."""
     with contextlib.ExitStack() as several, ThreadPoolExecutor(16) as threads:
         for text in (b"", b"POST /v1/rewards HTTP/1.1\r\nHost"):
@@ -166,34 +164,19 @@ def asked(address: str, **headers: str) -> httpx.Response:
 # Large ones.
 
 
-class Peaks:
-    """How much some processes grow, looked at all the time."""
+@contextmanager
+def watched(processes: Sequence[psutil.Process]) -> Iterator[list[float]]:
+    """How much each process grows at the most in the block, in MiB."""
+    before = [process.memory_info().rss for process in processes]
+    growth = [0.0] * len(processes)
 
-    def __init__(self, processes: Sequence[psutil.Process]) -> None:
-        self._processes = processes
-        self._before = [process.memory_info().rss for process in processes]
-        self._peaks = list(self._before)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look)
+    def look() -> None:
+        time.sleep(0.002)
+        for number, process in enumerate(processes):
+            growth[number] = max(growth[number], (process.memory_info().rss - before[number]) / MIB)
 
-    def _look(self) -> None:
-        while not self._stop.wait(0.002):
-            self._peaks = [
-                max(peak, process.memory_info().rss) for peak, process in zip(self._peaks, self._processes, strict=True)
-            ]
-
-    def __enter__(self) -> "Peaks":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    @property
-    def grown(self) -> list[float]:
-        """In MiB."""
-        return [(peak - before) / MIB for peak, before in zip(self._peaks, self._before, strict=True)]
+    with repeating(look):
+        yield growth
 
 
 @pytest.fixture(scope="module")
@@ -222,50 +205,18 @@ def flood(address: str, length: int | None) -> int:
 
 
 @pytest.mark.parametrize("length", [LONG, None], ids=["told", "in chunks"])
-def test_a_body_of_100_mb_is_refused_and_not_held(
-    address: str, neighbour: Neighbour, processes: Any, length: int | None
-) -> None:
-    with Peaks(processes) as peaks, ThreadPoolExecutor(4) as threads:
+def test_a_body_of_100_mb_is_refused_and_not_held(address: str, neighbour: None, processes: Any, length: int | None) -> None:
+    with watched(processes) as growth, ThreadPoolExecutor(4) as threads:
         message = list(threads.map(flood, [address] * 4, [length] * 4))
-    print(f"grown by {peaks.grown} MiB")
+    print(f"grown by {growth} MiB")
     assert message == [413] * 4
-    assert max(peaks.grown) < 128  # 45 at the most in 20 runs; without limits it was 200 to 1,000
+    assert max(growth) < 128  # 45 at the most in 20 runs; without limits it was 200 to 1,000
 
 
-def test_a_head_that_never_ends_is_refused(address: str, neighbour: Neighbour, processes: Any) -> None:
-    """By the proxy itself, in time, too: `tests/deploy/ray_serve/test_proxy.py`."""
-    piece = b"a" * 2**16
-    with Peaks(processes) as peaks, raw(address) as item:
-        item.sendall(b"GET /health HTTP/1.1\r\nX: ")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            for _ in range(LONG // len(piece)):
-                item.sendall(piece)
-        with contextlib.suppress(ConnectionResetError):
-            assert item.recv(4096)[:12] in {b"HTTP/1.1 431", b""}
-    assert max(peaks.grown) < 128
+# Without a key.
 
 
-# Wrong ones.
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"[" * 10_000 + b"]" * 10_000,
-        b'{"conversations": ' * 10_000 + b"1" + b"}" * 10_000,
-        b'{"conversations": [{"messages": [{"role": "user", "content": "\xff"}], "responses": ["7"]}]}',
-        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": NaN}], "responses": ["7"]}]}',
-        b'{"conversations": [{"messages": [{"role": "user", "content": "a", "x": Infinity}], "responses": ["7"]}]}',
-    ],
-    ids=["deep", "deep objects", "no UTF-8", "NaN", "Infinity"],
-)
-def test_what_is_no_json_is_refused(address: str, neighbour: Neighbour, content: bytes) -> None:
-    headers = {"Content-Type": "application/json", **KEYED}
-    answer = httpx.post(f"{address}/v1/rewards", content=content, headers=headers, timeout=60)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
-
-
-def test_without_a_key_nobody_is_listened_to(address: str, neighbour: Neighbour) -> None:
+def test_without_a_key_nobody_is_listened_to(address: str, neighbour: None) -> None:
     for header in ("", "Bearer", f"Bearer {KEY}x", f"Basic {KEY}", "Bearer another-key-that-is-long"):
         answer = asked(address, Authorization=header)
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -273,20 +274,16 @@ def test_rays_command_tells_the_exit_code_and_paths_that_would_be_lost_are_refus
 
 
 @pytest.mark.long
-def test_no_wait_and_the_environments_address(tmp_path: Path) -> None:
+def test_no_wait_and_where_the_address_comes_from(tmp_path: Path) -> None:
     recipe(tmp_path, {"engine": "fake"}, "/nowhere.jsonl")
-    done = command(BIN / "assay", "submit", "recipe.yaml", "--no-wait", cwd=tmp_path)
+    submit = partial(command, BIN / "assay", "submit", "recipe.yaml", "--no-wait", cwd=tmp_path)
+    done = submit()
     assert done.returncode == 0
     assert job(done.stdout.strip())["entrypoint"] == "python -m pipelines run recipe.yaml"
-
-
-@pytest.mark.long
-def test_an_address_that_is_given_counts_more_than_the_environments(tmp_path: Path) -> None:
-    recipe(tmp_path, {"engine": "fake"}, "/nowhere.jsonl")
     elsewhere = trusted(RAY_API_SERVER_ADDRESS="http://127.0.0.1:1", RAY_ADDRESS="127.0.0.1:1")
-    done = command(BIN / "assay", "submit", "recipe.yaml", "--no-wait", "--address", ADDRESS, cwd=tmp_path, env=elsewhere)
-    assert done.returncode == 0, done.stderr
-    nobody = command(BIN / "assay", "submit", "recipe.yaml", "--no-wait", cwd=tmp_path, env=elsewhere)
+    submitted = submit("--address", ADDRESS, env=elsewhere)
+    assert submitted.returncode == 0, submitted.stderr
+    nobody = submit(env=elsewhere)
     assert nobody.returncode == 2
     assert "no cluster accepts jobs at http://127.0.0.1:1" in nobody.stderr
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from actors.engine.fork_server import SWITCH
-from tests.support.commands import actors_of, engines_of, kill, parts_of, running, stamps, summary, wait_until
+from tests.support.commands import actors_of, engines_of, kill, parts_of, running, sets, stamps, summary, wait_until
 from tests.support.corpora import lines, scored, write
 from tests.support.local_ray import run_here
 from tiny_models.dialects import judgements
@@ -17,15 +17,10 @@ PAIRS = ("--prompt-column", "context", "--response-column", "responses")
 
 
 def corpus_of(folder: Path, dialect: str, count: int) -> Path:
-    """Held-out conversations with the responses that a judge is shown, and its principle."""
-    asked = judgements(dialect, 11, count, "held-out")
+    """Held-out conversations with the responses that a judge is shown."""
     rows = [
-        {
-            "context": one.case.context,
-            "responses": [answer.text or "." for answer in one.case.answers],
-            "principle": one.principle,
-        }
-        for one in asked
+        {"context": judged.case.context, "responses": [answer.text or "." for answer in judged.case.answers]}
+        for judged in judgements(dialect, 11, count, "held-out")
     ]
     return write(folder / "pairs.jsonl", lines(rows))
 
@@ -37,20 +32,11 @@ def exported(output: Path) -> list[str]:
 def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
     """With votes that are drawn: which they are follows from the seed, whoever asks and whenever."""
     corpus = corpus_of(tmp_path, "genrm", 120)
-    command = ("--model", "tiny-genrm", "--engine", "fake", "--votes", 4, "--set", "judge.trace=true", *PAIRS)
+    command = ("--model", "tiny-genrm", "--engine", "fake", "--votes", 4, *sets("judge.trace=true"), *PAIRS)
     calm = summary("score", corpus, tmp_path / "calm", *command, run=run_here)
     assert calm["rows"] == 120
     assert calm["scored"] == calm["responses"] > 150
-    slow = (
-        "--set",
-        "engine.engine_args.latency_s=0.02",
-        "--set",
-        "engine.max_in_flight=16",
-        "--set",
-        "work.part_rows=8",
-        "--set",
-        "work.unit_bytes=4000",
-    )
+    slow = sets("engine.engine_args.latency_s=0.02", "engine.max_in_flight=16", "work.part_rows=8", "work.unit_bytes=4000")
     with running("score", corpus, tmp_path / "out", *command, *slow) as driver:
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 3, driver)
         for actor in actors_of(driver):
@@ -67,22 +53,10 @@ def test_killed_rehearsals_end_as_calm_ones(tmp_path: Path) -> None:
 
 def test_a_real_judge_that_is_killed_is_asked_again_only_for_what_is_open(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path, "genrm", 48)
-    command = (
-        "score",
-        corpus,
-        tmp_path / "out",
-        "--model",
-        "tiny-genrm",
-        "--votes",
-        4,
-        "--set",
-        "judge.trace=true",
-        "--set",
-        "work.part_rows=1",
-        *PAIRS,
-    )
+    one_by_one = sets("judge.trace=true", "work.part_rows=1")
+    command = ("score", corpus, tmp_path / "out", "--model", "tiny-genrm", "--votes", 4, *one_by_one, *PAIRS)
     # Slow enough to be interrupted; and vLLM is imported by the command itself, as for a user.
-    with running(*command, "--set", "engine.max_in_flight=2", **{SWITCH: ""}) as driver:
+    with running(*command, *sets("engine.max_in_flight=2"), **{SWITCH: ""}) as driver:
         (engine,) = engines_of(driver)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
         kill(engine)

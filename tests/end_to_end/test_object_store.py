@@ -23,7 +23,7 @@ FAKE = ("--model", "tiny-attributes", "--engine", "fake")
 def fill(s3: Any, folder: Path) -> list[Path]:
     """The same files in the bucket and in a folder: plain, gzip and zstd lines, and an array."""
     some = rows(400)
-    pieces = [lines(some[at : at + 100]) for at in (0, 100, 200)]
+    pieces = [lines(some[start : start + 100]) for start in (0, 100, 200)]
     files = [
         write(folder / "a.jsonl", pieces[0] + b"{broken\n"),
         write(folder / "sub" / "b.jsonl.gz", pieces[1]),
@@ -73,7 +73,7 @@ def test_the_job_in_a_bucket_is_the_job_on_a_disk(s3: Any, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("s3_ray")
 def test_parquet_in_a_bucket(s3: Any, tmp_path: Path) -> None:
-    table = pa.Table.from_pylist([{"id": at, **row} for at, row in enumerate(rows(50))])
+    table = pa.Table.from_pylist([{"id": number, **row} for number, row in enumerate(rows(50))])
     with s3.open(f"{BUCKET}/corpus.parquet", "wb") as stream:
         pq.write_table(table, stream, row_group_size=20)
     summary("score", f"{BUCKET}/corpus.parquet", f"{BUCKET}/scored", *FAKE)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import engines_of, kill, parts_of, running, summary, wait_until
+from tests.support.commands import engines_of, kill, parts_of, running, sets, summary, wait_until
 from tests.support.corpora import lines, scored, write
 from tests.support.local_ray import run_here
 
@@ -44,17 +44,8 @@ def test_held_out_pairs_are_ranked_right(tmp_path: Path, model: str) -> None:
 @pytest.mark.usefixtures("local_ray")
 def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Path, shared_data: Path) -> None:
     corpus = shared_data / "judgebench" / "gpt-4o.jsonl"
-    arguments = (
-        "score",
-        corpus,
-        tmp_path / "out",
-        "--model",
-        "tiny-attributes",
-        "--set",
-        "work.part_rows=6",
-        "--limit",
-        ROWS,
-    )
+    small = (*sets("work.part_rows=6"), "--limit", ROWS)
+    arguments = ("score", corpus, tmp_path / "out", "--model", "tiny-attributes", *small)
     with running(*arguments) as driver:
         (engine,) = engines_of(driver)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 2, driver)
@@ -72,14 +63,3 @@ def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Pat
     originals = corpus.read_bytes().splitlines()
     for line in (tmp_path / "kept" / "kept-00000.jsonl").read_bytes().splitlines():
         assert any(line.startswith(original[:-1]) for original in originals)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
-def test_rm_bench_is_scored_and_the_best_response_found(tmp_path: Path, shared_data: Path) -> None:
-    files, limit = f"{shared_data}/rm-bench/*_filtered.json", ("--limit", 40)
-    counts = summary("score", files, tmp_path / "out", "--model", "tiny-scalar", *limit, run=run_here)
-    assert (counts["rows"], counts["responses"]) == (40, 240)
-    assert counts["scored"] >= 0.99 * 240
-    kept = summary("filter", tmp_path / "out", "--keep", "response_name in ('chosen[0]', 'rejected[0]')", run=run_here)
-    assert kept["kept"] == 80

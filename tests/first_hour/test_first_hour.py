@@ -24,9 +24,9 @@ from fastapi.responses import JSONResponse, Response
 
 from tests.conftest import REPOSITORY
 from tests.support import commands
-from tests.support.commands import parts_of, running, wait_until
+from tests.support.commands import parts_of, running, sets, wait_until
 from tests.support.corpora import chat, lines, rows, scored, write
-from tests.support.endpoints import listening
+from tests.support.endpoints import completion, listening
 from tests.support.local_ray import run_here
 
 summary = partial(commands.summary, run=run_here)
@@ -39,10 +39,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.usefixture
 
 def preferences(count: int) -> list[dict[str, Any]]:
     """Labelled pairs in a trainer's form, with columns of their owner."""
-    return [
-        {"id": f"p{at}", "prompt": f"What is {at} + 1?", "chosen": f"It is {at + 1}.", "rejected": f"It is {at}."}
-        for at in range(count)
-    ]
+    pairs = [{"chosen": f"It is {number + 1}.", "rejected": f"It is {number}."} for number in range(count)]
+    return [{"id": f"p{number}", "prompt": f"What is {number} + 1?", **pair} for number, pair in enumerate(pairs)]
 
 
 def written(folder: Path) -> list[dict[str, Any]]:
@@ -65,18 +63,18 @@ def test_a_labelled_preference_corpus(tmp_path: Path) -> None:
     labels = summary("score", corpus, tmp_path / "scored", *FAKE)["labels"]
     assert labels["pairs"] == 40 == labels["agree"] + labels["disagree"] + labels["equal"]
     assert 0 < labels["agree"] < 40, "made-up rewards agree with some labels"
-    counts = summary(
-        "pairs", tmp_path / "scored", tmp_path / "pairs", "--for", "trl", "--set", "labels=agree", "--set", "fake_ok=true"
-    )
+    made_up = sets("labels=agree", "fake_ok=true")
+    counts = summary("pairs", tmp_path / "scored", tmp_path / "pairs", "--for", "trl", *made_up)
     pairs = written(tmp_path / "pairs")
     assert len(pairs) == counts["rows"] == labels["agree"]
-    assert {pair["id"] for pair in pairs} <= {f"p{at}" for at in range(40)}, "columns of the input come along"
+    assert {pair["id"] for pair in pairs} <= {f"p{number}" for number in range(40)}, "columns of the input come along"
 
 
 def test_conversations_of_which_every_turn_is_judged(tmp_path: Path) -> None:
-    turns = [{"role": role, "content": f"{role} {at}"} for at in range(3) for role in ("user", "assistant")]
-    corpus = write(tmp_path / "sft.jsonl", lines([{"id": at, "messages": turns[: 2 + at % 5 // 2 * 2]} for at in range(30)]))
-    counts = summary("score", corpus, tmp_path / "scored", "--set", "corpus.turns=all", *FAKE)
+    turns = [{"role": role, "content": f"{role} {number}"} for number in range(3) for role in ("user", "assistant")]
+    conversations = [{"id": number, "messages": turns[: 2 + number % 5 // 2 * 2]} for number in range(30)]
+    corpus = write(tmp_path / "sft.jsonl", lines(conversations))
+    counts = summary("score", corpus, tmp_path / "scored", *sets("corpus.turns=all"), *FAKE)
     assert counts["rows"] == 30 < counts["responses"]
     kept = summary("filter", tmp_path / "scored", tmp_path / "kept", "--top-fraction", 0.5, "--rows", "responses")
     responses = written(tmp_path / "kept")
@@ -87,10 +85,10 @@ def test_conversations_of_which_every_turn_is_judged(tmp_path: Path) -> None:
 
 
 def test_nested_files_of_two_schemas_with_broken_ones(tmp_path: Path) -> None:
-    for at in range(30):
-        content = preferences(3) if at % 2 else rows(4)
-        broken = b'{"messages": [\n' if at % 10 == 0 else b""
-        write(tmp_path / "corpus" / f"part{at // 10}" / f"{at:02}.jsonl", lines(content) + broken)
+    for number in range(30):
+        content = preferences(3) if number % 2 else rows(4)
+        broken = b'{"messages": [\n' if number % 10 == 0 else b""
+        write(tmp_path / "corpus" / f"part{number // 10}" / f"{number:02}.jsonl", lines(content) + broken)
     (tmp_path / "corpus" / "notes.txt").write_text("left out, and named")
     message = refusal_of("score", tmp_path / "corpus", tmp_path / "guessed", *FAKE)
     assert "--format mixed" in message
@@ -128,18 +126,7 @@ class UnreliableEndpoint:
             if fault == "garbled":
                 return Response("<html>", media_type="text/html")
             return JSONResponse({"error": {"message": fault}}, {"429": 429, "503": 503, "gone": 500}[fault])
-        message = {"role": "assistant", "content": f"{text} {seed}"}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        answer = {
-            "id": "x",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "policy",
-            "choices": [choice],
-            "usage": usage,
-        }
-        return JSONResponse(answer)
+        return JSONResponse(completion({"content": f"{text} {seed}"}))
 
 
 @pytest.fixture
@@ -151,7 +138,8 @@ def unreliable() -> Iterator[tuple[UnreliableEndpoint, str]]:
 
 def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableEndpoint, str], tmp_path: Path) -> None:
     endpoint, address = unreliable
-    prompts = [{"id": at, "prompt": f"What is {at} + 1?"} for at in range(12)] + [{"id": 12, "prompt": "Refuse this."}]
+    texts = [*(f"What is {number} + 1?" for number in range(12)), "Refuse this."]
+    prompts = [{"id": number, "prompt": text} for number, text in enumerate(texts)]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
     judged = ("--judge", "tiny-attributes", "--engine", "fake", "-n", 8)
     counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--keep", "best")
@@ -167,13 +155,8 @@ def test_a_judge_with_principles(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(12)))
     judge = ("--model", "tiny-genrm-principle", "--engine", "fake")
     assert "--set read.principles.NAME=TEXT" in refusal_of("score", corpus, tmp_path / "none", *judge)
-    principles = (
-        "--set",
-        "read.principles.correctness=whether it is right",
-        "--set",
-        "read.principles.brevity=whether it is brief",
-    )
-    counts = summary("score", corpus, tmp_path / "scored", *judge, *principles, "--set", "judge.trace=true")
+    principles = sets("read.principles.correctness=whether it is right", "read.principles.brevity=whether it is brief")
+    counts = summary("score", corpus, tmp_path / "scored", *judge, *principles, *sets("judge.trace=true"))
     assert counts["scored"] + sum(counts["reasons"].values()) == 12
     assert {"correctness", "brevity"} <= {key for row in scored(tmp_path / "scored") for key in row["scores"] or {}}
 
@@ -200,12 +183,11 @@ def test_a_rubric_with_a_mistake(change: dict[str, Any], said: str, tmp_path: Pa
 
 
 def test_an_ensemble_with_suspects(tmp_path: Path) -> None:
-    answers = [chat(f"What is {at // 16} + 1?", f"It is {at}.", id=at) for at in range(160)]
+    answers = [chat(f"What is {number // 16} + 1?", f"It is {number}.", id=number) for number in range(160)]
     corpus = write(tmp_path / "c.jsonl", lines(answers))
     models = ("--model", "tiny-scalar", "--model", "tiny-first-logit", "--model", "tiny-attributes")
-    counts = summary(
-        "ensemble", corpus, tmp_path / "both", *models, "--engine", "fake", "--set", "combination.suspect_reward=0.5"
-    )
+    options = ("--engine", "fake", *sets("combination.suspect_reward=0.5"))
+    counts = summary("ensemble", corpus, tmp_path / "both", *models, *options)
     suspects = counts["flags"]["suspect"]
     assert suspects > 0
     table = duckdb.execute(f"select count(*) from '{tmp_path}/both/parts/*.parquet' where suspect").fetchall()
@@ -216,15 +198,8 @@ def test_an_ensemble_with_suspects(tmp_path: Path) -> None:
 
 def test_an_interruption(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(600)))
-    command = (
-        "score",
-        corpus,
-        tmp_path / "out",
-        *FAKE,
-        *("--set", "work.part_rows=20"),
-        *("--set", "engine.engine_args.latency_s=0.05"),
-        *("--set", "engine.max_in_flight=16"),
-    )
+    slow = sets("work.part_rows=20", "engine.engine_args.latency_s=0.05", "engine.max_in_flight=16")
+    command = ("score", corpus, tmp_path / "out", *FAKE, *slow)
     with running(*command) as driver:
         wait_until(lambda: len(parts_of(tmp_path / "out")) > 2, driver)
         driver.send_signal(signal.SIGINT)
@@ -279,7 +254,7 @@ def test_looking(tmp_path: Path) -> None:
     texts = duckdb.execute(
         f"select id, response_text from '{tmp_path}/scored/parts/*.parquet' where status = 'scored' order by id"
     ).fetchall()
-    assert texts == [(at, f"It is {at + 1}.") for at in range(20)], "no knowledge of the input's shape is needed"
+    assert texts == [(number, f"It is {number + 1}.") for number in range(20)], "no knowledge of the input's shape is needed"
     assert "complete" in run_here("status", tmp_path / "scored").stdout
     program = (
         "import sys; from datasets import load_dataset\n"

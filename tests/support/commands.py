@@ -39,6 +39,11 @@ def assay(*arguments: object, **environment: str) -> subprocess.CompletedProcess
     )
 
 
+def sets(*assignments: str) -> tuple[str, ...]:
+    """Assignments as a command takes them: `--set` before each."""
+    return tuple(word for assignment in assignments for word in ("--set", assignment))
+
+
 def summary(*arguments: object, run: Run = assay) -> dict[str, Any]:
     """Run a command that must succeed, with --json."""
     done = run(*arguments, "--json")

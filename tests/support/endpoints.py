@@ -281,3 +281,10 @@ def wait(condition: Any) -> None:
     while not condition():
         assert time.monotonic() < end, "it never happened"
         time.sleep(0.02)
+
+
+def completion(message: dict[str, Any], finish: str = "stop", tokens: int = 3) -> dict[str, Any]:
+    """The body of a chat completion with this message of the assistant's."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    usage = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
+    return {"id": "x", "object": "chat.completion", "created": 0, "model": "served", "choices": [choice], "usage": usage}

@@ -83,6 +83,12 @@ def combined(output: str | Path, names: Sequence[str], **options: Any) -> Any:
     return combine(str(output), tuple(names), CombineSettings(**options), {})
 
 
+def written(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every part below, with its inode and time: what was written again would differ."""
+    parts = folder.rglob("parts/*.parquet")
+    return {str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in parts}
+
+
 def some_rows(count: int, seed: int, members: int) -> list[Row]:
     """Rows of up to three responses to few prompts: some are rejected, or fail, with some members; many are equal."""
     luck = random.Random(seed)

@@ -1,7 +1,8 @@
 """Scored folders with responses that have failed, as if an engine had broken, and with other rows."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,3 +41,15 @@ def fail(folder: Path, failures: Mapping[int, str], prefix: str = "") -> None:
             parts.parts_folder.delete(part.name)
             failed_table = pa.Table.from_pylist(responses, table.schema)
             assert parts.commit(part._replace(counts=counts), failed_table, metadata_of(table))
+
+
+def change(folder: Path, number: int, column: str, changed: Callable[[list[Any]], list[Any]]) -> pa.Table:
+    """Put other values into a column of the part of this number; returns what the part was."""
+    parts = Parts(str(folder))
+    part = parts.listing()[number]
+    table = pq.read_table(parts.path(part))
+    index = table.schema.get_field_index(column)
+    field = table.schema.field(index)
+    values = pa.array(changed(table.column(column).to_pylist()), field.type)
+    parts.replace(part, part, table.set_column(index, field, values), metadata_of(table))
+    return table

@@ -9,12 +9,10 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
-
-import pyarrow as pa
+from typing import Any, NamedTuple
 
 from actors.errors import EndpointError, EngineError, RunStopped
-from actors.records import Score, ScoreRequest
+from actors.records import Score
 from actors.scorers.head_scorer import gather
 from actors.settings.replica import AS_ITS_CARD, AS_PUBLISHED
 from pipelines.data import storage
@@ -38,7 +36,7 @@ from pipelines.run.runtime.progress import Progress
 from pipelines.run.sampling.endpoint_faults import display_url
 from pipelines.run.scoring.score_step import Stretch, part_report, scored_table, stretches
 from pipelines.settings.evaluate_settings import EvaluateSettings
-from pipelines.settings.run_settings import CorpusSettings
+from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.benchmarking.chat_judge import ChatJudge
 from pipelines.workflows.benchmarking.endpoint_connection import served_card
 from pipelines.workflows.benchmarking.rewards_client import RewardsClient
@@ -47,28 +45,7 @@ _PART_ROWS = 64  # a killed run loses at most so many rows' rewards
 _UNIT_BYTES = 8 * 2**20
 
 
-class EndpointModel(Protocol):
-    """A model behind an endpoint."""
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What is known of what decides its numbers."""
-
-    @property
-    def takes_principles(self) -> bool:
-        """Whether it judges by the principles of a request."""
-
-    def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
-        """The columns of what it scores."""
-
-    def judged_text(self, text: str) -> str:
-        """A response's text as it is judged: without reasoning, if that is stripped."""
-
-    async def score(self, request: ScoreRequest) -> list[Score]:
-        """A score for each response, in order. Raises `EngineError` if nothing is answered any more."""
-
-    async def close(self) -> None:
-        """End its connections."""
+EndpointModel = RewardsClient | ChatJudge
 
 
 @dataclass(frozen=True)
@@ -92,33 +69,23 @@ class _EndpointRun(NamedTuple):
     max_record_bytes: int
 
 
-class ServedCorpus(NamedTuple):
-    """A model's name at the endpoint, the folder for what it scores, and the prefix of Assay's columns."""
-
-    name: str
-    output: str
-    prefix: str = ""
-
-
-def score_on_endpoint(
-    settings: EvaluateSettings, corpus: CorpusSettings, target: ServedCorpus, progress: Progress
-) -> Summary:
-    """Score a corpus on the endpoint of the settings, or resume an earlier run of it.
+def score_on_endpoint(settings: EvaluateSettings, run: ScoreSettings, progress: Progress) -> Summary:
+    """Score the corpus of a run on the endpoint of the settings, or resume an earlier run of it.
 
     Raises a `UserError` if the run can't start, and `RunStopped` if the endpoint answers nothing any more.
     """
-    name, output, prefix = target
-    served = open_served(settings, name, progress.noted)
+    corpus, output = run.corpus, run.output
+    served = open_served(settings, run.model.model, progress.noted)
     files, _, schemas = find_corpus(corpus.inputs)
     sample = read_sample(files, corpus.max_record_bytes).rows
     preview = preview_of(corpus, sample)
     progress.planned(preview.explain())
     row_shape = preview.row_shape
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
-    columns = served.columns(carried_columns(files, objects, schemas, read=row_shape.fields), row_shape, prefix)
+    columns = served.columns(carried_columns(files, objects, schemas, read=row_shape.fields), row_shape, run.prefix)
     columns.check(field for row in objects for field in row)
     made_with = {"assay": installed("assay"), "endpoint": display_url(str(settings.endpoint))}
-    manifest = Manifest(_identity(served, row_shape, corpus, prefix), tuple(files), columns, made_with)
+    manifest = Manifest(_identity(served, row_shape, corpus, run.prefix), tuple(files), columns, made_with)
     with lease(output, progress.noted, settings.endpoint_patience_s):
         manifest = _opened(manifest, storage.absolute(output), files)
         parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))

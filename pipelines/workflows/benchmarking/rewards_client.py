@@ -77,7 +77,7 @@ class RewardsClient(EndpointConnection):
 
     async def _probe(self) -> None:
         principles = ("helpfulness",) if self.card["needs_principles"] else ()
-        responses = tuple(Response(f"response[{at}]", text) for at, text in enumerate(("Hi.", "Hello.")))
+        responses = tuple(Response(f"response[{number}]", text) for number, text in enumerate(("Hi.", "Hello.")))
         await self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles))
 
 

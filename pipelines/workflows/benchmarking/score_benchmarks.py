@@ -18,7 +18,7 @@ from pipelines.run.scoring import score_corpus
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
-from pipelines.workflows.benchmarking.endpoint_run import ServedCorpus, score_on_endpoint
+from pipelines.workflows.benchmarking.endpoint_run import score_on_endpoint
 
 
 def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
@@ -82,7 +82,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             if settings.endpoint is None:
                 score_corpus.score(run, progress)
             else:
-                score_on_endpoint(settings, run.corpus, ServedCorpus(model, run.output, run.prefix), progress)
+                score_on_endpoint(settings, run, progress)
             corpora.append(ScoredBenchmark(run.output, benchmark))
             if model == settings.model[0]:  # refused after its first run, not after those of all models
                 check_complete(corpora[-1], settings)

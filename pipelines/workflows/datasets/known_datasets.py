@@ -12,21 +12,23 @@ from ray.data import Dataset
 
 from pipelines.folders.scored_corpus.read_back import Reader
 
-_SCHEMAS: "WeakKeyDictionary[Dataset, pa.Schema]" = WeakKeyDictionary()
-_READERS: "WeakKeyDictionary[Dataset, Reader]" = WeakKeyDictionary()
+_KNOWN: "WeakKeyDictionary[Dataset, tuple[pa.Schema, Reader | None]]" = WeakKeyDictionary()
 
 
 def register(dataset: Dataset, schema: pa.Schema, reader: Reader | None) -> Dataset:
     """Register a dataset, and return it."""
-    _SCHEMAS[dataset] = schema
-    if reader is not None:
-        _READERS[dataset] = reader
+    _KNOWN[dataset] = schema, reader
     return dataset
 
 
 def known_schema(dataset: Dataset) -> pa.Schema | None:
     """The registered schema of a dataset, or None."""
-    return _SCHEMAS.get(dataset)
+    return _KNOWN.get(dataset, (None, None))[0]
+
+
+def reader_of(dataset: Dataset) -> Reader | None:
+    """The registered reader for the rows of a scored dataset, or None."""
+    return _KNOWN.get(dataset, (None, None))[1]
 
 
 def schema_of(dataset: Dataset) -> pa.Schema:
@@ -35,8 +37,3 @@ def schema_of(dataset: Dataset) -> pa.Schema:
         return registered
     schema: Any = dataset.schema()
     return pa.schema([]) if schema is None else schema.base_schema.remove_metadata()
-
-
-def reader_of(dataset: Dataset) -> Reader | None:
-    """The registered reader for the rows of a scored dataset, or None."""
-    return _READERS.get(dataset)

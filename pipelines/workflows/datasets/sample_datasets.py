@@ -25,16 +25,15 @@ from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.policy_prompts import PromptPreparation
 from pipelines.run.prepare.preview import check_preview
-from pipelines.run.prepare.score_requests import strips_reasoning
 from pipelines.run.sampling import policies
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import DatasetSampleSettings
 from pipelines.workflows.datasets.blocks import conform, with_plain_blocks, with_types_of
-from pipelines.workflows.datasets.known_datasets import known_schema, reader_of, register, schema_of
+from pipelines.workflows.datasets.known_datasets import known_schema, reader_of, schema_of
 from pipelines.workflows.datasets.repeated_scoring import warn_of_repeats
 from pipelines.workflows.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
-from pipelines.workflows.datasets.score_datasets import check_names, read_first_rows
+from pipelines.workflows.datasets.score_datasets import read_first_rows, register_scored
 
 _NUMBER = re.compile(r"(\d+)")
 _FOLDERS = {"scored": "", "output": ""}
@@ -50,7 +49,6 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check(settings, settings.draw.n)
     dataset = with_plain_blocks(dataset)
     schema, first = read_first_rows(dataset)
-    check_names(schema)
     preview = preview_of(settings.rows, first, unanswered=True)
     model = resolve_model(settings.model, settings.render, tensor_parallel=settings.engine.tensor_parallel)
     policies.check_judge(model, settings.draw)
@@ -74,11 +72,8 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         num_cpus=0.25,
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
-    stripped = strips_reasoning(preparation)
-    columns, is_made_up = preparation.columns, not settings.engine.is_vllm
-    reader = Reader(columns, preparation.row_shape, system, made_up=is_made_up, stripped=stripped)
     warn_of_repeats(sampled, prompt_preparation)
-    return register(sampled, preparation.columns.schema, reader)
+    return register_scored(sampled, preparation, settings.engine, system)
 
 
 def choose(
@@ -129,9 +124,9 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
     export_job.check_comparable(job, reader.columns)
     reader = export_job.carrying(job, reader, by_column=True)
     export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
-    known = known_schema(scored if of is None else of) or pa.schema([])
+    planned = known_schema(scored if of is None else of) or pa.schema([])
     scored = with_plain_blocks(scored)
-    schema = with_types_of(known, schema_of(scored))
+    schema = with_types_of(planned, schema_of(scored))
     if job.where is not None:
         reader = replace(reader, where=Condition.check(job.where, schema))
     key = reader.columns.prefix + (PROMPT_HASH if job.per == "prompt" else ROW)
@@ -163,8 +158,8 @@ class _Group:
         exported = [row for candidates in self._candidates(rows) for row in self.job.maker(candidates).rows]
         names = dict.fromkeys(name for row in exported for name in row)  # Arrow takes the columns from the first row alone
         # Own fields have the types of their columns: by the values of a group alone, those of two may not go together.
-        columns, own = self.reader.columns.carried, self.reader.carried
-        kinds = {name: columns.field(name).type if name in own else None for name in names}
+        columns, carried = self.reader.columns.carried, self.reader.carried
+        kinds = {name: columns.field(name).type if name in carried else None for name in names}
         return pa.table({name: pa.array([row.get(name) for row in exported], kind) for name, kind in kinds.items()})
 
     def _sort_keys(self, group: pa.Table) -> list[tuple[Any, ...]]:

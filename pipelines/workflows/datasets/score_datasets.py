@@ -22,6 +22,7 @@ from ray.data import Dataset
 
 from actors.errors import AssayError, RunStopped, SettingsError, SourceError
 from actors.reward_model import resolve_model
+from actors.settings.replica import EngineSettings
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import PREPARED
 from pipelines.folders.run_folder.columns import PROMPT_HASH, REASON, RESPONSE, REWARD, ROW, STATUS
@@ -34,7 +35,7 @@ from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.identity import open_score_store
 from pipelines.run.prepare.preview import check_preview
-from pipelines.run.prepare.score_requests import strips_reasoning
+from pipelines.run.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
 from pipelines.run.runtime.workers import OnRay
 from pipelines.run.scoring.score_corpus import stop_reason
@@ -61,7 +62,6 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     settings = build(DatasetSettings, {"model": model, **options})
     dataset = with_plain_blocks(dataset)
     schema, sample = read_first_rows(dataset)
-    check_names(schema)
     preview = preview_of(settings.rows, sample)
     resolved = resolve_model(
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
@@ -85,10 +85,17 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
-    stripped = strips_reasoning(preparation)
-    reader = Reader(preparation.columns, preparation.row_shape, made_up=not settings.engine.is_vllm, stripped=stripped)
     warn_of_repeats(scored, preparation)
-    return register(scored, preparation.columns.schema, reader)
+    return register_scored(scored, preparation, settings.engine)
+
+
+def register_scored(
+    dataset: Dataset, preparation: Preparation, engine: EngineSettings, system: str | None = None
+) -> Dataset:
+    """Register a scored dataset, whose rows are read as they were prepared, and return it."""
+    columns, stripped = preparation.columns, strips_reasoning(preparation)
+    reader = Reader(columns, preparation.row_shape, system, made_up=not engine.is_vllm, stripped=stripped)
+    return register(dataset, columns.schema, reader)
 
 
 def keep(dataset: Dataset, condition: str) -> Dataset:
@@ -150,19 +157,21 @@ def read_scored(folder: str, *, partial: bool = False) -> Dataset:
 
 
 def read_first_rows(dataset: Dataset) -> tuple[pa.Schema, list[dict[str, Any]]]:
-    """The columns of a dataset and its first rows. Raises `SourceError` if these don't fit the columns."""
+    """The columns of a dataset and its first rows.
+
+    Raises `SourceError` if these don't fit the columns, or a column has a name that Assay uses internally.
+    """
+    schema, rows = schema_of(dataset), list[dict[str, Any]]()
     try:
         first: Any = dataset.take_batch(_SAMPLE_ROWS, batch_format="pyarrow")
     except ValueError:  # Ray raises it for a dataset without rows
-        return schema_of(dataset), []
-    # Ray takes the schema from the first block or the files, where a column of only nulls has no type: rows may add types.
-    return _unify([schema_of(dataset), first.schema]), python_rows(first)
-
-
-def check_names(schema: pa.Schema) -> None:
-    """Raise `SourceError` if a dataset has a column with a name that Assay uses internally."""
+        first = None
+    if first is not None:
+        # Ray takes the schema from the first block or the files, and a column of only nulls has no type there.
+        schema, rows = _unify([schema, first.schema]), python_rows(first)
     if collisions := {PREPARED, ROW_ID}.intersection(schema.names):
         raise SourceError(f"the dataset has a column {min(collisions)!r}, a name that Assay needs while it works; rename it")
+    return schema, rows
 
 
 def _unify(schemas: Sequence[pa.Schema]) -> pa.Schema:
@@ -188,7 +197,6 @@ class _Block:
     number: int
 
     def evaluate(self, data: pa.Table) -> Iterator[EvaluatedRows]:
-        """See `selection.SourceEvaluator`."""
         yield self.evaluator.evaluate(self.number, 0, conform(data, self.schema), self.evaluator.compile())
 
 

@@ -1,5 +1,6 @@
 """The members of an ensemble: the name, the settings and the resolved run of each model."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +8,8 @@ from dataclasses import dataclass
 from actors.errors import OutputError, SettingsError
 from actors.settings.replica import Dtype, ModelSettings
 from pipelines.data import storage
-from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.folders.run_folder.columns import SUSPECT
 from pipelines.folders.run_folder.earlier_run import earlier_run
-from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.member_runs import folder_of
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
@@ -42,31 +41,6 @@ class Member:
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan
-
-    def files_after(self, plan: resolve_run.ResolvedRun) -> tuple[InputFile, ...]:
-        """The input files of the run after files given by --append are added."""
-        earlier = read_manifest(self.settings.output)
-        if earlier is None:
-            return plan.files
-        return earlier.with_appended(plan.files, plan.preparation.columns.carried.names).files
-
-
-def check_same_files(files: Mapping[str, Sequence[InputFile]]) -> None:
-    """Raise `OutputError` if members will have different files (by member name).
-
-    That happens if an earlier session with --append ended after some of the members.
-    """
-    paths = {
-        name: {(file.name, file.size, file.fingerprint): file.path for file in member_files}
-        for name, member_files in files.items()
-    }
-    for name, member_paths in paths.items():
-        for other, other_paths in paths.items():
-            if new := sorted(path for key, path in other_paths.items() if key not in member_paths):
-                raise OutputError(
-                    f"{name} has yet to take in what {other} has: {', '.join(new[:20])}. Give it with --append, too, as it "
-                    "was given then; or, if it was there from the beginning, go on without --append first"
-                )
 
 
 def check_same_prompts(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
@@ -150,7 +124,4 @@ def _suggested_names(model: str) -> Iterable[str]:
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", model.rstrip("/").rsplit("/", 1)[-1]).strip("_") or "model"
     name = plain if not plain[0].isdigit() else f"m_{plain}"
     yield name
-    number = 2
-    while True:
-        yield f"{name}_{number}"
-        number += 1
+    yield from (f"{name}_{number}" for number in itertools.count(2))

@@ -2,7 +2,7 @@
 
 1. Resolve the run of every member before the first one starts, and open the output folder.
 2. Score the corpus with each member in turn (`score_corpus`), into a folder of its own; complete members are skipped.
-3. Align the members' responses (`align`), and compute z-scores among the responses to each prompt (`z_scores`).
+3. Join the members' responses (`align`), and combine their rewards (`z_scores`).
 4. Write the missing parts of the combined corpus (`combine_step`).
 5. Audit and summarise the parts, and complete the manifest.
 
@@ -30,6 +30,7 @@ from pipelines.folders.run_folder.manifest import BrokenManifest, Manifest, prov
 from pipelines.folders.run_folder.member_runs import FOLDER, MEMBERS, folder_of, member_note
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
+from pipelines.folders.scored_corpus.databases import spilling
 from pipelines.folders.scored_corpus.part_files import drop_unreadable
 from pipelines.folders.scored_corpus.scored_folder import audit_parts, read_scored_manifest
 from pipelines.folders.scored_corpus.summary import Summary, summarise
@@ -41,25 +42,18 @@ from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
 from pipelines.workflows.ensembles.align import MemberRun, align_members
 from pipelines.workflows.ensembles.combine_step import CombineStep, write_parts
-from pipelines.workflows.ensembles.members import (
-    KEPT_FREE,
-    Member,
-    check_same_files,
-    check_same_prompts,
-    members,
-    score_fields,
-)
-from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement, baselines, responses_needed
+from pipelines.workflows.ensembles.members import KEPT_FREE, Member, check_same_prompts, members, score_fields
+from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement
 from pipelines.workflows.observers import observers_of
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
 
-_GROUP_BYTES = 64 * 2**20
-_GROUP_RESPONSES = 2**17
-"""Bounds of a group of parts that one task writes."""
-_WAVE = 16
+_GROUP_RESPONSES = 2**15
+"""Responses of the parts that one task writes, at the most; more only if a single part has them."""
+_WAVE = 32
 """Groups whose numbers are in memory at a time: up to about 200 MB, for two members."""
-
+_MEMORY = "2GB"
+"""Of the database in which the members' rewards are compared; what is over it spills into TMPDIR."""
 _AGREEMENT = "agreement"
 
 
@@ -108,8 +102,6 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
     # All members before the first runs: else an error of the last one would show after days of the others' runs.
     plans = [member.check() for member in all_members]
     check_same_prompts({member.name: plan for member, plan in zip(all_members, plans, strict=True)})
-    if settings.append:
-        check_same_files({member.name: member.files_after(plan) for member, plan in zip(all_members, plans, strict=True)})
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
     manifest = _manifest(
@@ -207,14 +199,14 @@ def combine(
     manifest = _start(folder, runs, combination, versions)
     write_scored_card(folder, "ensemble", manifest)
     metadata = {"assay": json.dumps({"identity": manifest.identity, "made_with": versions})}
-    step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, names, combination, metadata)
+    step = CombineStep(runs[0].parts, Parts(folder, manifest.run), manifest.columns, metadata)
     notify = (progress or NoProgress()).noted
     missing = _missing(step.target.repair(manifest.files, notify), runs[0])
     # Parts are re-read only if none is missing: a damaged part is dropped, and written again below.
     if not missing and drop_unreadable(step.target, notify):
         missing = _missing(step.target.state(manifest.files), runs[0])
     if missing or manifest.summary is None:
-        agreement = _complete(step, runs, missing, progress or NoProgress())
+        agreement = _complete(step, runs, combination, missing, progress or NoProgress())
     else:
         agreement = EnsembleAgreement.of_json(manifest.summary[_AGREEMENT])
     counts = step.target.state(manifest.files).audit()
@@ -227,10 +219,10 @@ def combine(
     return summary, agreement
 
 
-def _missing(state: FolderState, first: MemberRun) -> list[tuple[Part, int]]:
-    """The first member's parts that have no combined part yet, each with its size in bytes."""
+def _missing(state: FolderState, first: MemberRun) -> list[Part]:
+    """The first member's parts that have no combined part yet."""
     combined = {part.place for part in state.parts}
-    return [(part, entry.size) for part, entry in first.entries if part.place not in combined]
+    return [part for part, _ in first.entries if part.place not in combined]
 
 
 def _member_run(output: str, name: str) -> MemberRun:
@@ -263,19 +255,20 @@ def _start(folder: str, runs: Sequence[MemberRun], combination: CombineSettings,
 
 
 def _complete(
-    step: CombineStep, runs: Sequence[MemberRun], missing: Sequence[tuple[Part, int]], progress: EnsembleProgress
+    step: CombineStep,
+    runs: Sequence[MemberRun],
+    combination: CombineSettings,
+    missing: Sequence[Part],
+    progress: EnsembleProgress,
 ) -> EnsembleAgreement:
-    """Compute the z-scores of all responses, and write the missing parts (given with their sizes in bytes)."""
-    with baselines(step.members) as base:
+    """Compute the z-scores of all responses, and write the missing parts."""
+    with spilling("ensemble", _MEMORY, "the rewards can't be compared") as connection:
         # All parts, not the missing ones alone: baselines depend on all responses to a prompt, wherever they are.
-        places, count = dict[Part, int](), 0
-        for part, table in align_members(runs):
-            places[part] = count
-            count += table.num_rows
-            base.add(table)
-        agreement = base.compute(responses_needed(step.combination.suspect_disagreement))
+        places = align_members(connection, runs)
+        base = Baselines(connection, tuple(run.name for run in runs))
+        agreement = base.compute(combination, step.columns.outputs)
         groups = list(_groups(missing))
-        combined, total = 0, sum(part.counts.responses for part, _ in missing)
+        combined, total = 0, sum(part.counts.responses for part in missing)
         with workers(len(groups)) as pool:
             for first in range(0, len(groups), _WAVE):
                 wave = [(step, group, _numbers(base, group, places)) for group in groups[first : first + _WAVE]]
@@ -291,15 +284,14 @@ def _numbers(base: Baselines, group: Sequence[Part], places: Mapping[Part, int])
     return pa.concat_tables([base.numbers(places[part], part.counts.responses) for part in group])
 
 
-def _groups(parts: Sequence[tuple[Part, int]]) -> Iterator[list[Part]]:
-    """Groups of neighbouring parts, bounded by size and responses: what one task writes."""
-    group, size, responses = list[Part](), 0, 0
-    for part, part_size in parts:
-        if group and (size + part_size > _GROUP_BYTES or responses + part.counts.responses > _GROUP_RESPONSES):
+def _groups(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Groups of neighbouring parts: what one task writes."""
+    group, responses = list[Part](), 0
+    for part in parts:
+        if group and responses + part.counts.responses > _GROUP_RESPONSES:
             yield group
-            group, size, responses = [], 0, 0
+            group, responses = [], 0
         group.append(part)
-        size += part_size
         responses += part.counts.responses
     if group:
         yield group

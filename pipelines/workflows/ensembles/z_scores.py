@@ -1,4 +1,4 @@
-"""Baselines for the responses to a prompt: the z-scores of each member of an ensemble, and the members' disagreement.
+"""Combines the members' rewards: z-scores among the responses to a prompt, the members' disagreement, and the reward.
 
 Only responses that every member scored count, so that all members are compared over the same ones. For each prompt:
 
@@ -10,30 +10,30 @@ Standard deviations are of samples (divided by n - 1). The test is that of Adv-R
 responses of a policy to the same prompt. How the paper normalises U isn't known to us; Z of U is our
 reading.
 
+A response is suspect if its mean z and its Z are above thresholds: unusually good for the prompt, and disputed.
+
 Undefined numbers are null: z if the prompt has one response, or the member's rewards of all its responses are equal; U if a
 z is null. Rewards that differ by `SAME_REWARD` at most are equal: else z-scores of equal responses would amplify the
 rounding errors of a batch to the size of real differences.
 
-DuckDB computes on disk, so memory holds neither the responses nor the prompts; and in one thread, as the order of additions
-decides the last bits of a sum: equal input gives equal bits.
+DuckDB computes in one thread, as the order of additions decides the last bits of a sum: equal input gives equal bits.
 """
 
 import itertools
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import pyarrow as pa
+from duckdb import DuckDBPyConnection
 
+from actors.records import Reason, Status
 from pipelines.folders.scored_corpus.candidates import SAME_REWARD
-from pipelines.folders.scored_corpus.databases import spilling
+from pipelines.folders.scored_corpus.databases import quoted
+from pipelines.settings.run_settings import CombineSettings
 
-_MEMORY = "2GB"
-_INSERTED_ROWS = 2**17
-"""Rows per insertion: one row group of DuckDB has 122,880."""
+_IS_SCORED = "r0 is not null"  # rewards are null for all members or for none
 
 
 @dataclass(frozen=True)
@@ -79,46 +79,19 @@ def responses_needed(z: float) -> int:
 
 
 class Baselines:
-    """A table of the rewards of all responses, in the order of the corpus; after `compute`, of their z-scores.
+    """The z-scores of all responses in the table `responses` of a database (`align`), in the order of the corpus.
 
-    First `add` all responses, then `compute` once, then read `numbers`.
+    First `compute` them, then read `numbers`.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, names: tuple[str, ...]) -> None:
+    def __init__(self, connection: DuckDBPyConnection, names: tuple[str, ...]) -> None:
         self._connection = connection
         self._names = names
         self._members = range(len(names))
-        self._uninserted: list[pa.Table] = []
-        self._count = 0
-        self._has_responses = False
 
-    def add(self, table: pa.Table) -> None:
-        """Add the next responses: `prompt`, and the members' rewards as `r0`, `r1` ..., all null unless all scored it.
-
-        Other columns come back with `numbers`, and are the same in every table.
-        """
-        # Tables have no order in SQL: `place` is the index of a response in the corpus.
-        place = pa.array(range(self._count, self._count + table.num_rows), pa.int64())
-        self._count += table.num_rows
-        self._has_responses = True
-        self._uninserted.append(table.append_column("place", place))
-        if sum(table.num_rows for table in self._uninserted) >= _INSERTED_ROWS:
-            self._insert()
-
-    def _insert(self) -> None:
-        if self._uninserted:
-            self._connection.register("uninserted", pa.concat_tables(self._uninserted))
-            # `limit 0` takes the columns from the first table, so the schema isn't stated twice.
-            self._connection.execute("create table if not exists responses as from uninserted limit 0")
-            self._connection.execute("insert into responses from uninserted")
-            self._connection.unregister("uninserted")
-        self._uninserted = []
-
-    def compute(self, needed: int) -> EnsembleAgreement:
-        """Compute the z-scores. `needed` is how many responses a prompt must have for one to be suspect."""
-        self._insert()
-        if not self._has_responses:
-            return EnsembleAgreement(0, 0, needed, 0, ())
+    def compute(self, combination: CombineSettings, fields: Sequence[str]) -> EnsembleAgreement:
+        """Compute the combined results; `fields` are the names of the scores (`members.score_fields`)."""
+        needed = responses_needed(combination.suspect_disagreement)
         self._measure()
         prompts, too_few = self._fetch_row(f"select count(*), count(*) filter (n < {needed}) from baseline")
         # same{i}_{j}: whether a response of the prompt is the best, or among the best, for both members i and j.
@@ -129,14 +102,7 @@ class Baselines:
         )
         pairs = tuple(self._agreement(first, second) for first, second in self._pairs())
         (compared,) = self._fetch_row("select count(*) from disagreement")
-        # Left joins: responses without a z-score, or not scored by all members, stay, with nulls.
-        # Ordered by place, so that `numbers` reads a range of row groups instead of the whole table.
-        self._connection.execute(
-            "create table numbers as select responses.* exclude (prompt), "
-            f"{self._for_each_member('z{}')}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
-            "from responses left join measured using (place) "
-            "left join disagreement on responses.prompt = disagreement.prompt order by place"
-        )
+        self._combine(combination, fields)
         self._connection.execute("drop table responses; drop table measured")
         return EnsembleAgreement(prompts, compared, needed, too_few, pairs)
 
@@ -147,7 +113,7 @@ class Baselines:
             + self._for_each_member(
                 "avg(r{0}) as mean{0}, stddev_samp(r{0}) as deviation{0}, min(r{0}) as low{0}, max(r{0}) as high{0}"
             )
-            + f" from responses where {self._scored_filter} group by prompt"
+            + f" from responses where {_IS_SCORED} group by prompt"
         )
         # The sample variance of z0, z1 ... within a row: SQL's aggregates work down columns only. It is null if a z is.
         mean = f"(({' + '.join(f'z{number}' for number in self._members)}) / {len(self._members)})"
@@ -159,11 +125,36 @@ class Baselines:
         )
         self._connection.execute(
             f"create table measured as select *, sqrt(({squares}) / {len(self._members) - 1}) as u from "
-            f"(select place, prompt, {z} from responses join baseline using (prompt) where {self._scored_filter})"
+            f"(select place, prompt, {z} from responses join baseline using (prompt) where {_IS_SCORED})"
+        )
+
+    def _combine(self, combination: CombineSettings, fields: Sequence[str]) -> None:
+        """Create the table `numbers`, with the combined results of each response."""
+        rewards, z = ([f"{letter}{number}" for number in self._members] for letter in "rz")
+        scores = dict(zip(fields, [*rewards, *_statistics(rewards), *z, *_statistics(z), "u", "zu"], strict=True))
+        chosen = scores[combination.combine.value.replace("-", "_")]
+        struct = ", ".join(f"{quoted(name)} := {number}" for name, number in scores.items())
+        # Every member scored it, but there is no z-score: its prompt has no other response, or only equal ones.
+        has_no_baseline = f"{_IS_SCORED} and {chosen} is null"
+        is_suspect = (
+            f"{scores['z_mean']} > {combination.suspect_reward}::double "
+            f"and coalesce(zu > {combination.suspect_disagreement}::double, false)"
+        )
+        # Left joins: responses without a z-score, or not scored by all members, stay, with nulls.
+        # Ordered by place, so that `numbers` reads a range of row groups instead of the whole table.
+        self._connection.execute(
+            f"create table numbers as select place, {chosen} as reward, "
+            f"case when {chosen} is not null then struct_pack({struct}) end as scores, "
+            f"case when {has_no_baseline} then '{Status.REJECTED}' else status end as status, "
+            f"case when {has_no_baseline} then '{Reason.NO_BASELINE}' else reason end as reason, tokens, truncated, "
+            f"case when {scores['z_mean']} is not null then {is_suspect} end as suspect from "
+            f"(select responses.*, {', '.join(z)}, u, case when width > {SAME_REWARD} then (u - mean) / deviation end as zu "
+            "from responses left join measured using (place) "
+            "left join disagreement on responses.prompt = disagreement.prompt) order by place"
         )
 
     def numbers(self, first: int, count: int) -> pa.Table:
-        """The rows of `count` responses from index `first` on: added columns, `z0`, `z1` ..., `u`, and `zu`, the Z of U."""
+        """The rows of `count` responses from index `first` on, as `combine_step.COMBINED`."""
         return self._connection.sql(
             f"from numbers where place >= {first} and place < {first + count} order by place"
         ).to_arrow_table()
@@ -178,10 +169,6 @@ class Baselines:
     def _pairs(self) -> Iterator[tuple[int, int]]:
         return itertools.combinations(self._members, 2)
 
-    @property
-    def _scored_filter(self) -> str:
-        return "r0 is not null"  # rewards are null for all members or for none
-
     def _for_each_member(self, text: str) -> str:
         """SQL columns for each member: `text` with the member's number in place of each `{}` or `{0}`."""
         return ", ".join(text.format(number) for number in self._members)
@@ -192,11 +179,8 @@ class Baselines:
         return tuple(row)
 
 
-@contextmanager
-def baselines(names: tuple[str, ...]) -> Iterator[Baselines]:
-    """A database for the rewards of these members, in a temporary folder (set TMPDIR to choose where).
-
-    Raises `RunStopped` if DuckDB fails, as when the disk is full.
-    """
-    with spilling("ensemble", _MEMORY, "the rewards can't be compared") as connection:
-        yield Baselines(connection, names)
+def _statistics(columns: Sequence[str]) -> list[str]:
+    """The mean, the least and the spread of columns in SQL; null if one of them is, which `least` alone would leave out."""
+    mean, names = f"({' + '.join(columns)}) / {len(columns)}", ", ".join(columns)
+    is_whole = f"case when {mean} is not null then"
+    return [mean, f"{is_whole} least({names}) end", f"{is_whole} greatest({names}) - least({names}) end"]

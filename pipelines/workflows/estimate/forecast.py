@@ -9,28 +9,25 @@ import functools
 import itertools
 import json
 import math
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import ray
-from ray.data import DataContext
 
 from actors.capacity.layout import Need, Size
 from actors.capacity.sizes import size_of_model
 from actors.errors import SettingsError
 from actors.settings.replica import TooLong
 from pipelines.data.corpus.corpus_files import InputFile, Range
-from pipelines.data.corpus.datasource import CorpusSource
-from pipelines.data.corpus.units import Unit, cut, task_bytes
+from pipelines.data.corpus.readers import read_group
+from pipelines.data.corpus.units import Unit, cut, group, task_bytes
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import ResolvedRun
 from pipelines.run.prepare.score_requests import Preparation, prepare, prepared_rows
-from pipelines.run.runtime.session import check_stopped, ray_session
+from pipelines.run.runtime.workers import workers
 from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.workflows.estimate.block_sampling import BlockSampler, OnProgress, Sample, ignore_end
 from pipelines.workflows.estimate.cost import CostBasis, CostEstimate, estimate_cost
@@ -186,31 +183,27 @@ def _tally_all(plan: ResolvedRun, settings: PlanSettings, on_progress: OnProgres
     for file in plan.files:
         if file.extent != 0:
             units += cut(file, None if file.extent is None else [Range(0, file.extent)], [], max_bytes)
+    groups = list(group(units, max_bytes))
     sample = Sample()
-    if not units:
-        return sample, {"rows": 0, "blocks": 0}
-    with ray_session():
-        context = DataContext.get_current()
-        context.target_max_block_size = plan.block_bytes
-        context.enable_progress_bars = False
-        count = functools.partial(_pickle_tally, preparation=plan.preparation)
-        source = CorpusSource(units, ignore_end, settings.corpus.max_record_bytes, max_bytes, count)
-        counted = ray.data.read_datasource(source, override_num_blocks=source.tasks)
-        # A tally is a few counters and histograms: rows and prompts stay in the workers, whatever the size of the corpus.
-        for row in counted.iter_rows():
-            check_stopped()
-            sample.add([pickle.loads(row["tally"])], 1)
+    with workers(len(groups)) as pool:
+        tasks = ((neighbours, plan.preparation, settings.corpus.max_record_bytes) for neighbours in groups)
+        for tally in pool.map(tally_units, tasks):
+            sample.add([tally], 1)
             on_progress(sample.seen.rows, 0)
-    return sample, {"rows": sample.seen.rows, "blocks": len(units), "bytes": size}
+    return sample, {"rows": sample.seen.rows, "blocks": len(units), **({"bytes": size} if units else {})}
+
+
+def tally_units(units: Sequence[Unit], preparation: Preparation, max_record_bytes: int) -> Tally:
+    """Count the rows of neighbouring units."""
+    tally = Tally()
+    for table in read_group(units, max_record_bytes, ignore_end):
+        tally.join(tally_table(table, preparation))
+    return tally
 
 
 def tally_table(table: pa.Table, preparation: Preparation) -> Tally:
     """Count raw rows, prepared as a run does."""
     return Tally().add(prepared_rows(prepare(table, preparation)), preparation.model)
-
-
-def _pickle_tally(table: pa.Table, preparation: Preparation) -> pa.Table:
-    return pa.table({"tally": pa.array([pickle.dumps(tally_table(table, preparation))], pa.binary())})
 
 
 def _size(model: str) -> Size | None:

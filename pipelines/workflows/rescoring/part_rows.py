@@ -79,7 +79,7 @@ def prepare_requests(
     `names_by_row` has names of responses: a request is taken if any of its responses is among them.
     """
     rows = table.column(preparation.columns.prefix + ROW).to_pylist()
-    first_index = {row: at for at, row in reversed(list(enumerate(rows))) if row in names_by_row}
+    first_index = {row: index for index, row in reversed(list(enumerate(rows))) if row in names_by_row}
     row_ids = sorted(first_index, key=lambda row: first_index[row])
     raw = _raw_rows(
         table.take(pa.array([first_index[row] for row in row_ids], pa.int64())), row_ids, part.file, preparation.columns

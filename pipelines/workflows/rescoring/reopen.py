@@ -1,6 +1,7 @@
 """Opens a scored folder to score some of its rows again: with the model and the settings that its numbers are of."""
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from actors.errors import OutputError, SettingsError
 from actors.reward_model import resolve_model
@@ -19,6 +20,7 @@ from pipelines.settings.recipe import NAME, Recipe
 from pipelines.settings.rescore_settings import RescoreEngineSettings
 from pipelines.settings.run_settings import ScoreSettings, Turns
 
+R = TypeVar("R", bound=Run)
 _PART_ROWS = 4096
 _ROW_BYTES = 4096
 """Of a block that a worker holds. Rows to score again are few, so that it needn't be measured."""
@@ -32,13 +34,13 @@ class ReopenedRun:
     manifest: Manifest
     preparation: Preparation
 
-    def run(self) -> Run:
+    def run(self, kind: type[R], **more: Any) -> R:
         """The run, as the main job has it; its parts are written under the lease that this process holds, if it does."""
         folder = storage.absolute(self.settings.output)
         parts = Parts(folder, self.manifest.run, ticket(folder))
         state = parts.state(self.manifest.files)
         bytes_of_block = block_bytes(_PART_ROWS, _ROW_BYTES)
-        return Run(self.settings, self.manifest, self.preparation, parts, state, _PART_ROWS, bytes_of_block)
+        return kind(self.settings, self.manifest, self.preparation, parts, state, _PART_ROWS, bytes_of_block, **more)
 
 
 def reopen(folder: str, manifest: Manifest, engines: RescoreEngineSettings) -> ReopenedRun:

@@ -24,7 +24,6 @@ from pipelines.workflows.rescoring.part_rows import (
     prepare_requests,
     read_redraws,
 )
-from pipelines.workflows.rescoring.rescore_step import report
 
 RETRIES_KEY = "assay_retries"
 """The key in a part's metadata of its retries, a list as JSON: session, reasons, versions, counts before and after."""
@@ -56,8 +55,8 @@ class Retrying:
         if self.session in sessions(current.table.schema.metadata):
             return PartWork(current.part, ())
         names_by_row: dict[str, set[str]] = {}
-        for (row, name), at in current.places.items():
-            if current.statuses[at] == Status.FAILED and current.reasons[at] in self.reasons:
+        for (row, name), place in current.places.items():
+            if current.statuses[place] == Status.FAILED and current.reasons[place] in self.reasons:
                 names_by_row.setdefault(row, set()).add(name)
         rescored_requests = prepare_requests(current.part, current.table, names_by_row, settings.preparation)
         return PartWork(
@@ -67,7 +66,6 @@ class Retrying:
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
     ) -> dict[str, Any]:
-        """See `Rescoring`."""
         current = _CurrentPart.read(settings.parts, work.part, settings.preparation.columns)
         if self.session not in sessions(current.table.schema.metadata):
             current = self._replace(settings, current, list(zip(work.requests, outcomes, strict=True)), runner)
@@ -112,7 +110,7 @@ class _CurrentPart:
         rows, names, self.statuses, self.reasons = (
             table.column(columns.prefix + name).to_pylist() for name in (ROW, RESPONSE, STATUS, REASON)
         )
-        self.places = {(row, name): at for at, (row, name) in enumerate(zip(rows, names, strict=True))}
+        self.places = {(row, name): place for place, (row, name) in enumerate(zip(rows, names, strict=True))}
         self.redraws = read_redraws(table)
 
     @classmethod
@@ -132,7 +130,7 @@ class _CurrentPart:
     def next_draw(self, rescored: RescoredRequest) -> int:
         """The draw that a request is scored with: that of its outcomes if only the engine failed, else one that is new."""
         earlier = self.redraws.get(rescored.id, Redraws())
-        failures = {self.reasons[at] for at in self._positions_of(rescored) if self.statuses[at] == Status.FAILED}
+        failures = {self.reasons[place] for place in self._positions_of(rescored) if self.statuses[place] == Status.FAILED}
         return earlier.kept if failures <= _SAME_SEEDS else earlier.tried + 1
 
     def redraws_after(self, rescored: RescoredRequest, is_accepted: bool) -> Redraws:
@@ -143,14 +141,14 @@ class _CurrentPart:
 
     def is_better(self, rescored: RescoredRequest, outcomes: Sequence[Outcome]) -> bool:
         """Whether fewer responses of a request have failed than before; or as many, and none had or has a reward."""
-        before = Counter(self.statuses[at] for at in self._positions_of(rescored))
+        before = Counter(self.statuses[place] for place in self._positions_of(rescored))
         now = Counter(outcome.score.status for outcome in outcomes)
         failed = now[Status.FAILED] - before[Status.FAILED]
         return failed < 0 or (failed == 0 and not before[Status.SCORED] and not now[Status.SCORED])
 
     def merged(self, accepted: Sequence[tuple[RescoredRequest, Sequence[Outcome]]]) -> pa.Table:
         """The table with the new outcomes of requests; all other values are those that are there."""
-        places = [at for rescored, _ in accepted for at in self._positions_of(rescored)]
+        places = [place for rescored, _ in accepted for place in self._positions_of(rescored)]
         repeated = self.table.select(self.columns.repeated.names).take(pa.array(places, pa.int64()))
         scored = [(rescored.row, outcome) for rescored, outcomes in accepted for outcome in outcomes]
         new = self.columns.table(
@@ -159,8 +157,8 @@ class _CurrentPart:
             texts=[outcome.text for _, outcome in scored],
         )
         order = list(range(self.table.num_rows))
-        for number, at in enumerate(places):
-            order[at] = self.table.num_rows + number
+        for number, place in enumerate(places):
+            order[place] = self.table.num_rows + number
         old = self.table.replace_schema_metadata(None)
         return pa.concat_tables([old, new.cast(old.schema)]).take(pa.array(order, pa.int64()))
 
@@ -172,4 +170,4 @@ class _CurrentPart:
         """The row of counts for the driver."""
         tokens = pc.sum(self.table.column(self.columns.prefix + PROMPT_TOKENS)).as_py()
         reasons = Counter(reason for reason in self.reasons if reason is not None)
-        return report(self.part, {"tokens": tokens or 0, "reasons": json.dumps(reasons)})
+        return {**self.part.report(), "tokens": tokens or 0, "reasons": json.dumps(reasons)}

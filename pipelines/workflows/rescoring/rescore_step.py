@@ -5,7 +5,7 @@ A part travels as one row, so that Ray Data can't cut it: what becomes of it is 
 
 import functools
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -94,8 +94,3 @@ def _select(block: pa.Table, settings: StepSettings, rescoring: Rescoring) -> pa
     parts = filter(None, map(Part.parse, block.column("part").to_pylist()))
     works = [pickle.dumps(rescoring.select(settings, part)) for part in parts]
     return pa.table({_WORK: pa.array(works, pa.large_binary())})
-
-
-def report(part: Part, figures: Mapping[str, Any]) -> dict[str, Any]:
-    """The row that the driver receives for a part: as that of the main job, and the `figures` beside its counts."""
-    return {**part.report(), **figures}

@@ -11,6 +11,7 @@ before, or as many and none had a reward. A judge's request that had no verdict 
 those of `reask`; everything else is drawn with the same seeds, and gets what the run would have given it.
 """
 
+import itertools
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,18 +28,18 @@ from actors.text.counted import counts_text
 from pipelines.data import storage
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage.lease import lease
-from pipelines.folders.run_folder.columns import REASON, STATUS, Columns
+from pipelines.folders.run_folder.columns import REASON, STATUS
 from pipelines.folders.run_folder.folder_state import FolderState
 from pipelines.folders.run_folder.manifest import provenance
 from pipelines.folders.run_folder.part import Counts, Part
-from pipelines.folders.run_folder.parts import Parts, open_part
+from pipelines.folders.run_folder.parts import open_part
 from pipelines.folders.scored_corpus.scored_folder import audit_parts, read_manifest_with_parts
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.scoring.score_corpus import Pipeline, Run, execute
 from pipelines.settings.rescore_settings import RETRIED, RetrySettings
 from pipelines.workflows.observers import observers_of
-from pipelines.workflows.rescoring.reopen import ReopenedRun, reopen
+from pipelines.workflows.rescoring.reopen import reopen
 from pipelines.workflows.rescoring.replace_part import Retrying, sessions
 from pipelines.workflows.rescoring.rescore_step import rescoring_flow
 
@@ -74,34 +75,30 @@ class RetryRun(Run):
     session: str = ""
 
     def missing(self, state: FolderState) -> list[Unit]:
-        """See `Run`."""
+        """The ranges of the parts that are still to be retried."""
         files = {file.index: file for file in self.manifest.files}
-        return [Unit(files[part.file], part.range) for part in self.parts_left(state)]
+        return [Unit(files[part.file], part.range) for part in self.failed_reasons(state)]
 
     def untouched_parts(self, state: FolderState) -> list[Part]:
-        """See `Run`."""
-        parts_left = set(self.parts_left(state))
-        return [part for part in state.parts if part not in parts_left]
+        """All other parts."""
+        retried = self.failed_reasons(state)
+        return [part for part in state.parts if part not in retried]
 
-    def parts_left(self, state: FolderState) -> list[Part]:
-        """The parts that are still to be retried."""
+    def failed_reasons(self, state: FolderState) -> dict[Part, list[str]]:
+        """The parts that are still to be retried, each with the reasons of its responses that are."""
         candidates = [part for part in state.parts if part.counts.failed]
         with ThreadPoolExecutor(_THREADS) as threads:
-            are_left = threads.map(self._is_left, candidates)
-            return [part for part, is_left in zip(candidates, are_left, strict=True) if is_left]
+            reasons = list(threads.map(self._reasons_of, candidates))
+        return {part: of_part for part, of_part in zip(candidates, reasons, strict=True) if of_part}
 
-    def _is_left(self, part: Part) -> bool:
-        return any(failed_reasons(self.parts, part, self.manifest.columns, self.reasons, self.session))
-
-
-def failed_reasons(parts: Parts, part: Part, columns: Columns, reasons: frozenset[str], session: str = "") -> list[str]:
-    """The reasons of the responses of a part that have failed for one of `reasons`; none if `session` has retried them."""
-    with open_part(parts.path(part)) as parquet:
-        if session in sessions(parquet.schema_arrow.metadata):
-            return []
-        table = parquet.read([columns.prefix + name for name in (STATUS, REASON)])
-    failed = table.filter(pc.equal(table.column(columns.prefix + STATUS), Status.FAILED.value))
-    return [reason for reason in failed.column(columns.prefix + REASON).to_pylist() if reason in reasons]
+    def _reasons_of(self, part: Part) -> list[str]:
+        prefix = self.manifest.columns.prefix
+        with open_part(self.parts.path(part)) as parquet:
+            if self.session in sessions(parquet.schema_arrow.metadata):
+                return []
+            table = parquet.read([prefix + name for name in (STATUS, REASON)])
+        failed = table.filter(pc.equal(table.column(prefix + STATUS), Status.FAILED.value))
+        return [reason for reason in failed.column(prefix + REASON).to_pylist() if reason in self.reasons]
 
 
 def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySummary:
@@ -118,9 +115,10 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
     opened = replace(opened, settings=accepting)
     with lease(folder, progress.noted, opened.settings.work.storage_patience_s):
         audit_parts(folder, manifest, partial=False)
-        run = _run(opened, frozenset(settings.reasons or RETRIED), progress)
+        run = opened.run(RetryRun, reasons=frozenset(settings.reasons or RETRIED), session=secrets.token_hex(8))
+        run = replace(run, state=run.parts.repair(manifest.files, progress.noted))
         before = run.state.audit()
-        retried = _count(run)
+        retried = dict(Counter(itertools.chain.from_iterable(run.failed_reasons(run.state).values())).most_common())
         if not retried:
             return RetrySummary({}, {}, before, before)
         entry = {
@@ -139,39 +137,13 @@ def retry(settings: RetrySettings, progress: Progress | None = None) -> RetrySum
         after = Counts(summary.rows, summary.scored, summary.rejected, summary.failed)
         retries = (*manifest.retries, {**entry, "after": after._asdict()})
         replace(run.manifest, retries=retries, summary=summary.as_json()).write(folder)
-        return RetrySummary(retried, _new_statuses(before, after), before, after, summary)
-
-
-def _run(opened: ReopenedRun, reasons: frozenset[str], progress: Progress) -> RetryRun:
-    run = opened.run()
-    return RetryRun(
-        run.settings,
-        run.manifest,
-        run.preparation,
-        run.parts,
-        run.parts.repair(run.manifest.files, progress.noted),
-        run.part_rows,
-        run.block_bytes,
-        reasons=reasons,
-        session=secrets.token_hex(8),
-    )
-
-
-def _count(run: RetryRun) -> dict[str, int]:
-    """The responses that are to be scored again, by reason, the most frequent first."""
-    by_reason = Counter[str]()
-    for part in run.parts_left(run.state):
-        by_reason.update(failed_reasons(run.parts, part, run.manifest.columns, run.reasons))
-    return dict(by_reason.most_common())
-
-
-def _new_statuses(before: Counts, after: Counts) -> dict[str, int]:
-    """What became of the responses that had failed before, whatever the reason."""
-    return {
-        "scored": after.scored - before.scored,
-        "rejected": after.rejected - before.rejected,
-        "failed": after.failed,
-    }
+        # Of the responses that had failed before, whatever the reason.
+        now = {
+            "scored": after.scored - before.scored,
+            "rejected": after.rejected - before.rejected,
+            "failed": after.failed,
+        }
+        return RetrySummary(retried, now, before, after, summary)
 
 
 @contextmanager

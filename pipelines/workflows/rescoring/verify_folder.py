@@ -24,18 +24,18 @@ from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, 
 from pipelines.folders.run_folder.member_runs import is_fake
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
-from pipelines.folders.scored_corpus.part_checks import CheckedParts, check_parts
+from pipelines.folders.scored_corpus.part_checks import check_parts
 from pipelines.folders.scored_corpus.part_files import CheckedPart
 from pipelines.folders.scored_corpus.scored_folder import read_manifest_with_parts
 from pipelines.run.prepare.score_requests import Outcome
 from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
 from pipelines.run.runtime.session import ray_session
-from pipelines.run.scoring.score_corpus import consume
+from pipelines.run.scoring.score_corpus import Run, consume
 from pipelines.run.scoring.score_step import StepSettings
 from pipelines.settings.rescore_settings import VerifySettings
 from pipelines.workflows.rescoring.part_rows import PartWork, Redraws, prepare_requests, read_redraws
 from pipelines.workflows.rescoring.reopen import ReopenedRun, reopen
-from pipelines.workflows.rescoring.rescore_step import report, rescoring_flow
+from pipelines.workflows.rescoring.rescore_step import rescoring_flow
 
 _MOST_NAMED = 5
 
@@ -108,22 +108,18 @@ def verify(settings: VerifySettings, progress: Progress | None = None) -> Verify
             parts.set_strays_aside(progress.noted)
         checked = check_parts(parts, manifest)
         dropped = _drop(parts, checked.bad) if settings.repair else []
-    summary = _summary(checked, dropped)
+    summary = VerifySummary(
+        parts=len(checked.parts),
+        bytes=sum(part.size for part in checked.parts),
+        bad={part.part.name: part.problem for part in checked.parts if part.problem is not None},
+        strays=checked.strays,
+        gaps=checked.gaps,
+        dropped=dropped,
+    )
     if opened is None or not summary.is_sound:
         return summary
     sample = _compare(opened, [part.part for part in checked.parts], settings, progress)
     return replace(summary, sample=sample)
-
-
-def _summary(checked: CheckedParts, dropped: Sequence[str]) -> VerifySummary:
-    return VerifySummary(
-        len(checked.parts),
-        sum(part.size for part in checked.parts),
-        {part.part.name: part.problem for part in checked.parts if part.problem is not None},
-        checked.strays,
-        checked.gaps,
-        dropped,
-    )
 
 
 def _drop(parts: Parts, bad: Sequence[CheckedPart]) -> list[str]:
@@ -157,7 +153,6 @@ class _Comparisons(ForwardingProgress):
         self.responses: dict[tuple[str, str], dict[str, Any]] = {}
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         for response in json.loads(part["compared"]):
             self.responses[response["row"], response["response"]] = response
 
@@ -165,7 +160,7 @@ class _Comparisons(ForwardingProgress):
 def _compare(opened: ReopenedRun, parts: Sequence[Part], settings: VerifySettings, progress: Progress) -> SampleComparison:
     rows_by_part, comparisons = sample_rows(parts, settings.sample, settings.seed), _Comparisons(progress)
     if rows_by_part:
-        run = opened.run()
+        run = opened.run(Run)
         comparing = Comparing({part.name: rows for part, rows in rows_by_part.items()})
         with (
             ray_session(with_vllm=run.settings.engine.is_vllm),
@@ -181,16 +176,16 @@ def _sample(rows: int, responses: Sequence[Mapping[str, Any]], is_made_up: bool)
         for response in responses
         for name, difference in response["differences"].items()
     }
-    known = {name: difference for name, difference in differences.items() if difference is not None}
-    rewards = [difference for name, difference in known.items() if name.startswith(f"{REWARD} of ")]
+    measured = {name: difference for name, difference in differences.items() if difference is not None}
+    rewards = [difference for name, difference in measured.items() if name.startswith(f"{REWARD} of ")]
     return SampleComparison(
         rows,
         len(responses),
         len(rewards),
-        max(known.values(), default=0.0),
+        max(measured.values(), default=0.0),
         sum(rewards) / max(len(rewards), 1),
-        max(known, key=known.__getitem__, default=None),
-        [name for name in differences if name not in known],
+        max(measured, key=measured.__getitem__, default=None),
+        [name for name in differences if name not in measured],
         [{name: response[name] for name in _SHOWN} for response in responses if response["before"] != response["now"]],
         is_made_up,
     )
@@ -206,7 +201,6 @@ class Comparing:
     rows: Mapping[str, tuple[int, ...]]
 
     def select(self, settings: StepSettings, part: Part) -> PartWork:
-        """See `Rescoring`."""
         table = read_table(settings.parts.path(part))
         names, redraws = self._sampled_names(settings, part, table), read_redraws(table)
         requests = prepare_requests(part, table, names, settings.preparation)
@@ -215,7 +209,6 @@ class Comparing:
     def finish(
         self, settings: StepSettings, work: PartWork, outcomes: Sequence[Sequence[Outcome]], runner: str
     ) -> dict[str, Any]:
-        """See `Rescoring`."""
         table, prefix = read_table(settings.parts.path(work.part)), settings.preparation.columns.prefix
         names = self._sampled_names(settings, work.part, table)
         now = {
@@ -228,7 +221,7 @@ class Comparing:
         responses = [response for response in before.to_pylist() if response[ROW] in names]
         compared = [_compare_response(response, now.get((response[ROW], response[RESPONSE]))) for response in responses]
         # No counts: the driver ends a run in which too much fails, and here nothing is written.
-        return report(work.part._replace(counts=Counts()), {"compared": json.dumps(compared)})
+        return {**work.part._replace(counts=Counts()).report(), "compared": json.dumps(compared)}
 
     def _sampled_names(self, settings: StepSettings, part: Part, table: pa.Table) -> dict[str, set[str]]:
         """The names of the responses of each sampled row."""
@@ -237,7 +230,7 @@ class Comparing:
         for row, name in zip(*(table.column(prefix + column).to_pylist() for column in (ROW, RESPONSE)), strict=True):
             names.setdefault(row, set()).add(name)
         sampled_rows = set(self.rows[part.name])
-        return {row: responses for at, (row, responses) in enumerate(names.items()) if at in sampled_rows}
+        return {row: responses for index, (row, responses) in enumerate(names.items()) if index in sampled_rows}
 
 
 _COMPARED = [ROW, RESPONSE, STATUS, REASON, REWARD, SCORES, STEPS, VOTES]
@@ -268,6 +261,6 @@ def _compare_response(before: Mapping[str, Any], now: Outcome | None) -> dict[st
 def _numbers(response: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a response that has a reward, by name; what is null or NaN, which differs from nothing, is none."""
     scores = {f"{SCORES}.{name}": value for name, value in response[SCORES].items()}
-    listed = {f"{name}[{at}]": value for name in (STEPS, VOTES) for at, value in enumerate(response.get(name) or ())}
+    listed = {f"{name}[{index}]": value for name in (STEPS, VOTES) for index, value in enumerate(response.get(name) or ())}
     numbers = {REWARD: response[REWARD], **scores, **listed}
     return {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}

@@ -25,12 +25,14 @@ class RunLogs(RunObserver):
         self._names = names
 
     def check(self, output: str) -> None:
-        """See `RunObserver`. Raises `SettingsError` as `check_loggers` does."""
-        check_loggers(self._names, output)
+        """Raise `SettingsError` for a logger that there isn't, that isn't installed, or that can't log into this folder."""
+        for name in self._names:
+            if name not in LOGGERS:
+                raise SettingsError(f"--log={name}: there is no such logger; there are {', '.join(LOGGERS)}")
+            LOGGERS[name].check(output)
 
     @contextmanager
     def started(self, run: RunFacts, progress: Progress) -> Iterator[Progress]:
-        """See `RunObserver`."""
         settings, manifest = run.settings.model_dump(mode="json"), run.manifest
         config = {**settings, "identity": manifest.identity, "made_with": manifest.made_with}
         facts = RunToLog(manifest.run, storage.absolute(run.settings.output), config)
@@ -38,17 +40,8 @@ class RunLogs(RunObserver):
             yield self._progress
 
     def finished(self, summary: Summary) -> Summary:
-        """See `RunObserver`."""
         self._progress.summarised(summary.figures())
         return summary
-
-
-def check_loggers(names: Sequence[str], folder: str) -> None:
-    """Raise `SettingsError` for a logger that there isn't, that isn't installed, or that can't log into this folder."""
-    for name in names:
-        if name not in LOGGERS:
-            raise SettingsError(f"--log={name}: there is no such logger; there are {', '.join(LOGGERS)}")
-        LOGGERS[name].check(folder)
 
 
 @contextmanager
@@ -82,7 +75,6 @@ class LoggedProgress(ForwardingProgress):
 
     @contextmanager
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Iterator[Any]:
-        """See `Progress`."""
         if self._threads:
             self._meter = Meter(files, done, time.monotonic())
             self._before = sum(part.counts.responses for part in done)
@@ -92,7 +84,6 @@ class LoggedProgress(ForwardingProgress):
             self._meter.complete()
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         super().part_done(part)
         if self._meter is not None:
             now = time.monotonic()

@@ -17,7 +17,8 @@ from tests.support.corpora import lines, rows, write
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     return write(tmp_path / "c.jsonl", lines(rows(3)))
 
 
@@ -65,37 +66,20 @@ def test_what_can_be_done_is_let_through(corpus: Path, run: str, later: dict[str
     ("run", "later", "error", "message"),
     [
         ("score", {"filter": {"keep": "scores.kindness > 1"}}, ExpressionError, "kindness"),
-        ("score", {"filter": {"keep": "candidate_tokens > 3"}}, ExpressionError, "there is no column candidate_tokens"),
-        ("score", {"filter": {"top_fraction": 0.1, "by": "status"}}, ExpressionError, "must be a number"),
         ("score", {"filter": {"top_fraction": 0.1, "quantile": 0.5}}, SettingsError, "don't go together"),
-        ("score", {"filter": {"keep": "reward > 1", "output": "c.jsonl"}}, OutputError, "is a file"),
         ("score", {"filter": {"keep": "reward > 1", "output": "out/kept"}}, OutputError, "or nested"),
-        ("score", {"pairs": {"where": "now() > timestamp '2026-01-01'"}}, ExpressionError, "another value each time"),
         ("score", {"pairs": {"trainer": "nobody"}}, SettingsError, "--for nobody is no format of pairs"),
-        ("score", {"export": {"trainer": "kto"}}, SettingsError, "give --threshold"),
         ("score", {"choose": {"keep": "majority", "voters": ["kindness"]}}, SettingsError, "needs the scores kindness"),
         ("score", {"choose": {"keep": "best", "scored": "nowhere"}}, SourceError, "nowhere isn't there"),
-        (
-            "score",
-            {"choose": {"keep": "best", "output": "x"}, "pairs": {"output": "x"}},
-            SettingsError,
-            "choose and pairs both",
-        ),
+        ("score", {"choose": {"keep": "best", "output": "x"}, "pairs": {"output": "x"}}, SettingsError, "choose and pairs"),
         ("sample", {"filter": {"keep": "parent is null"}}, ExpressionError, "there is no column parent"),
         ("ensemble", {"export": {"trainer": "steerlm"}}, SettingsError, "which the corpus hasn't"),
-        ("ensemble", {"filter": {"keep": "scores.tiny > 1"}}, ExpressionError, "tiny"),
     ],
     ids=str,
 )
 def test_what_cant_be_done_is_told_before_the_run(
-    corpus: Path,
-    run: str,
-    later: dict[str, Any],
-    error: type[AssayError],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
+    corpus: Path, run: str, later: dict[str, Any], error: type[AssayError], message: str
 ) -> None:
-    monkeypatch.chdir(corpus.parent)
     with pytest.raises(error, match=message):
         checked(steps(corpus, run, **later))
     assert [path.name for path in corpus.parent.iterdir()] == ["c.jsonl"]
@@ -111,10 +95,7 @@ def test_what_cant_be_done_is_told_before_the_run(
     ],
     ids=str,
 )
-def test_made_up_rewards_for_a_trainer_are_refused_before_the_run(
-    corpus: Path, run: str, later: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(corpus.parent)
+def test_made_up_rewards_for_a_trainer_are_refused_before_the_run(corpus: Path, run: str, later: dict[str, Any]) -> None:
     recipe = steps(corpus, run, **later)
     recipe[run]["engine"] = {"engine": "fake"}
     with pytest.raises(SettingsError, match="made up, by --engine fake"):

@@ -1,12 +1,15 @@
-"""No way to resume that is named deletes what is written: what would is to be left out."""
+"""What a command that stopped says of how to resume: no way that is named deletes what is written."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ray.job_submission import JobDetails, JobStatus
 
-from actors.errors import RunStopped
-from pipelines.cli.app import _stop_message
+from actors.errors import OutputError, RunStopped
+from pipelines.cli import app
 from pipelines.cli.commands.submit import _how_it_ended
 from pipelines.settings.recipe import read_recipe
 
@@ -25,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def message(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
     monkeypatch.setattr("sys.argv", ["assay", *words])
-    return _stop_message(RunStopped("why"))[0]
+    return app._stop_message(RunStopped("why"))[0]
 
 
 @pytest.mark.parametrize(
@@ -73,3 +76,26 @@ def test_who_submits_a_recipe_reads_what_it_must_lose(recipe: str, change: str, 
     stopped = JobDetails(type="SUBMISSION", status=JobStatus.STOPPED, entrypoint="")
     text = _how_it_ended("job", stopped, 130, ["assay", "submit", "r.yaml"], read_recipe("r.yaml").change_to_resume)
     assert text == f"assay: the job job was stopped. What is written stays. To resume{change}:\n  assay submit r.yaml"
+
+
+@pytest.mark.parametrize(
+    ("number", "wrapped", "code"),
+    [(errno.ENOSPC, True, 3), (errno.EDQUOT, False, 3), (errno.EACCES, True, 2)],
+    ids=["a full disk", "a used-up share of a disk", "no permission"],
+)
+def test_a_full_disk_is_no_wrong_command(
+    number: int, wrapped: bool, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(**_: Any) -> None:
+        cause = OSError(number, os.strerror(number))
+        if not wrapped:
+            raise cause
+        raise OutputError(f"out can't be written: {cause.strerror}") from cause
+
+    monkeypatch.setattr(app, "cli", write)
+    with pytest.raises(SystemExit) as end:
+        app._run()
+    assert end.value.code == code
+    text = capsys.readouterr().err
+    assert os.strerror(number) in text
+    assert ("to resume" in text) is (code == 3)

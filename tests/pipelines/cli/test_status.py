@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from actors.errors import SourceError
 from pipelines.cli import status as statuses
 from pipelines.cli.plain_console import show
 from pipelines.cli.status import RunState, status
@@ -43,18 +42,8 @@ def test_a_run_with_nothing_done_tells_nothing_of_time(tmp_path: Path) -> None:
     for part in Parts(folder).listing():
         (tmp_path / "parts" / part.name).unlink()
     result = status(folder)
-    assert (result.complete, result.share, result.last_part_ago, result.responses_per_s, result.eta) == (
-        False,
-        0,
-        None,
-        None,
-        None,
-    )
-
-
-def test_a_folder_of_something_else(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is an empty folder, and `status` reads a scored corpus"):
-        status(str(tmp_path))
+    assert (result.complete, result.share) == (False, 0)
+    assert (result.last_part_ago, result.responses_per_s, result.eta) == (None, None, None)
 
 
 def stopped(tmp_path: Path) -> str:
@@ -130,13 +119,7 @@ def test_another_machines_run_whose_clock_is_behind_is_seen_to_be_alive(
 def test_why_rows_have_no_reward_is_counted_the_most_frequent_reason_first(
     tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad = [
-        {"messages": []},
-        chat("q", "<extra_id_1>"),
-        chat("q", "<extra_id_1>"),
-        {"messages": 3},
-        chat("q", "<extra_id_1>"),
-    ]
+    bad = [{"messages": []}, {"messages": 3}, *[chat("q", "<extra_id_1>")] * 3]
     score(settings(write(tmp_path / "c.jsonl", lines([*rows(20), *bad])), tmp_path / "out", part_rows=2))
     folder = str(tmp_path / "out")
     counted = {"control_token": 3, "no_messages": 1, "wrong_type": 1}

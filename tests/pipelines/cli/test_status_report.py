@@ -27,11 +27,7 @@ from pipelines.data.storage.lease import Holder, lease
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.output_folder import note_done
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.results.exports import export_commands
-from pipelines.results.filtering.filter_corpus import keep
-from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.rescore_settings import RETRIED
-from pipelines.settings.run_settings import FilterSettings
 from tests.conftest import REPOSITORY
 from tests.support.candidates import judged_corpus
 from tests.support.selections import corpus
@@ -50,16 +46,11 @@ def scored(tmp_path: Path) -> str:
     )
 
 
+OPTIONS = {"filter": ("--keep", "reward >= 2"), "choose": ("--keep", "best"), "export": ("--for", "sft")}
+
+
 def made(command: str, scored: str, output: str) -> None:
-    match command:
-        case "filter":
-            keep(FilterSettings(scored=scored, output=output, keep="reward >= 2"))
-        case "choose":
-            export_commands.choose(ChooseSettings(scored=scored, output=output, keep=Choose.BEST))
-        case "pairs":
-            export_commands.make_pairs(PairSettings(scored=scored, output=output))
-        case "export":
-            export_commands.export(ExportSettings(scored=scored, output=output, trainer="sft"))
+    assert run(command, scored, output, *OPTIONS.get(command, ())).exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -212,33 +203,24 @@ def test_a_watch_appends_a_line_a_look_and_ends_with_the_run(unfinished: Any, mo
     assert lines[3].startswith("complete: 1 file by m, 4 parts")
 
 
-@pytest.mark.parametrize("how", ["stopped", "dead"])
-def test_a_watch_of_a_run_that_ends_early_tells_how_and_exits_with_3(
-    how: str, unfinished: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("how", "code"), [("stopped", 3), ("dead", 3), ("interrupted", 130)])
+def test_a_watch_that_ends_early_tells_how_by_its_exit_code(
+    how: str, code: int, unfinished: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, *_ = unfinished
-    gone = replace(Holder.this_process(), start=1).content
 
     def end() -> None:
+        if how == "interrupted":
+            raise KeyboardInterrupt
+        gone = replace(Holder.this_process(), start=1).content
         (folder / LEASE).unlink() if how == "stopped" else (folder / LEASE).write_bytes(gone)
 
     with working(folder, [end], monkeypatch):
         watched = run("status", folder, "--watch")
-    assert watched.exit_code == 3
-    assert watched.output.splitlines()[1].startswith(f"{how}, 75.0% done")
-    assert "To resume" in watched.output
-
-
-def test_ctrl_c_ends_a_watch_without_a_word(unfinished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, *_ = unfinished
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    with working(folder, [interrupt], monkeypatch):
-        watched = run("status", folder, "--watch")
-    assert watched.exit_code == 130
-    assert len(watched.output.splitlines()) == 1
+    assert watched.exit_code == code
+    lines = watched.output.splitlines()[1:]
+    assert lines == [] if how == "interrupted" else lines[0].startswith(f"{how}, 75.0% done")
+    assert ("To resume" in watched.output) is (how != "interrupted")
 
 
 def test_json_is_a_line_a_look(unfinished: Any, monkeypatch: pytest.MonkeyPatch) -> None:

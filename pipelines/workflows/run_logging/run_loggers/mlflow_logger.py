@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.workflows.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
+from pipelines.workflows.run_logging.run_logger import LoggerKind, RunToLog
 
 _EXPERIMENT, _TAG = "assay", "assay.run"
 _MOST_PARAMS = 100
@@ -55,8 +55,4 @@ class _MlflowLogger:
         return str(started.info.run_id)
 
 
-def _start(run: RunToLog) -> RunLogger:
-    return _MlflowLogger(run)
-
-
-LOGGER = LoggerKind("mlflow", "mlflow", _start)
+LOGGER = LoggerKind("mlflow", "mlflow", _MlflowLogger)

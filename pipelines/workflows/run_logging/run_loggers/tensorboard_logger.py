@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.workflows.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
+from pipelines.workflows.run_logging.run_logger import LoggerKind, RunToLog
 
 _FOLDER = "tensorboard"
 
@@ -39,8 +39,4 @@ class _TensorboardLogger:
         self._writer.flush()
 
 
-def _start(run: RunToLog) -> RunLogger:
-    return _TensorboardLogger(run)
-
-
-LOGGER = LoggerKind("tensorboard", "tensorboard", _start, in_folder=True)
+LOGGER = LoggerKind("tensorboard", "tensorboard", _TensorboardLogger, in_folder=True)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from pipelines.workflows.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
+from pipelines.workflows.run_logging.run_logger import LoggerKind, RunToLog
 
 _PROJECT = "assay"
 _FAILED = 1
@@ -49,8 +49,4 @@ class _WandbLogger:
         self._run.finish(exit_code=0 if is_complete else _FAILED)
 
 
-def _start(run: RunToLog) -> RunLogger:
-    return _WandbLogger(run)
-
-
-LOGGER = LoggerKind("wandb", "wandb", _start)
+LOGGER = LoggerKind("wandb", "wandb", _WandbLogger)

@@ -31,7 +31,7 @@ from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.workflows.rescoring.retry_rows import retry
 from tests.support.candidates import rows_in
 from tests.support.corpora import Notes, lines, scored, write
-from tests.support.endpoints import listening
+from tests.support.endpoints import completion, listening
 
 RUBRIC = {
     "shows": "two",
@@ -85,9 +85,7 @@ class Chat:
             return JSONResponse({"error": {"message": message}}, 400)
         if shown:
             self.bodies.append(body)
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice], "usage": usage}
+        return completion({"content": text}, finish)
 
 
 @contextmanager
@@ -189,8 +187,7 @@ def test_reasoning_ends_where_the_template_or_the_endpoint_says(
 
     @app.post("/v1/chat/completions")
     async def complete() -> Any:
-        choice = {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}
-        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice]}
+        return completion(message)
 
     corpus = write(tmp_path / "pairs.jsonl", pairs(1))
     unread = contextlib.nullcontext() if reason is None else pytest.raises(NothingScored, match=reason)
@@ -199,28 +196,6 @@ def test_reasoning_ends_where_the_template_or_the_endpoint_says(
     # The same answer in both orders is a tie.
     expected = (0.5, None) if reason is None else (None, reason)
     assert [(row["reward"], row["reason"]) for row in rows_of(tmp_path / "out")] == [expected] * 2
-
-
-def test_transient_errors_are_no_outcome_and_a_run_that_stopped_goes_on(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "pairs.jsonl", pairs(150))
-    stormy = Chat(fault=lambda number: {0: 503, 1: 429, 2: 500}.get(number % 6) if number < 60 else None)
-    notes = Notes()
-    with serving(stormy) as address:
-        (calm,) = run(corpus, address, tmp_path / "calm", notes)
-    assert calm.coverage == 1.0
-    faults = [text for text in notes.all if text.startswith(f"the endpoint {address} answers ")]
-    assert len(faults) == 1, "with Retry-After all three are one kind of fault: an overload"
-    dying = Chat(fault=lambda number: 503 if number > 100 else None)
-    with serving(dying) as address:
-        port = address
-        with pytest.raises(RunStopped, match="endpoint-patience-s"):
-            run(corpus, address, tmp_path / "out", endpoint_patience_s=0.2)
-        dying._fault = lambda _: None
-        count = len(dying.bodies)
-        (evaluation,) = run(corpus, port, tmp_path / "out")
-    assert evaluation.coverage == 1.0
-    assert len(dying.bodies) - count < 150, "what was committed isn't asked for again"
-    assert [row["reward"] for row in rows_of(tmp_path / "out")] == [row["reward"] for row in rows_of(tmp_path / "calm")]
 
 
 def test_a_run_that_stops_says_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -294,9 +269,7 @@ def test_the_text_of_a_response_is_what_was_judged(tmp_path: Path) -> None:
 
     async def complete(request: Request) -> Any:
         shown.extend(message["content"] for message in (await request.json())["messages"][-2:])
-        choice = {"index": 0, "message": {"role": "assistant", "content": boxes}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        return {"id": "x", "object": "chat.completion", "created": 0, "model": "judge", "choices": [choice], "usage": usage}
+        return completion({"content": boxes})
 
     app = FastAPI()
     app.get("/v1/models")(chat.models)
@@ -316,11 +289,7 @@ def test_mistakes_are_told_before_anything_is_asked(tmp_path: Path) -> None:
             ({"rubric": None}, EndpointError, "doesn't say what judge is.*give --rubric FILE"),
             ({"model": "other"}, EndpointError, "serves no other; it serves judge"),
             ({"rubric": None, "family": "scalar"}, SettingsError, "--family scalar: .*asked as a judge that writes"),
-            (
-                {"rubric": None, "family": "genrm-principle"},
-                SettingsError,
-                "read by the log-probabilities of ' Yes' and ' No'",
-            ),
+            ({"rubric": None, "family": "genrm-principle"}, SettingsError, "read by the log-probabilities of ' Yes'"),
             ({"engine": "fake"}, SettingsError, "leave out settings of engine"),
         ):
             with pytest.raises(error, match=words):

@@ -13,22 +13,16 @@ import pytest
 from actors.checkpoint.checkpoint_files import locate
 from actors.errors import EndpointError, OutputError, RunStopped, SettingsError, SourceError
 from actors.records import Message, Role, ScoreRequest
-from actors.settings.replica import ReadSettings, RenderSettings
+from actors.settings.replica import RenderSettings
 from pipelines.results.evaluation.gate import compare
-from pipelines.results.evaluation.published.presets import Preset
 from pipelines.results.evaluation.results import Results
 from pipelines.results.evaluation.saved_results import read_evaluations
-from pipelines.results.exports.export_commands import export
-from pipelines.results.html_report.build import build as build_report
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.evaluate_settings import EvaluateSettings
-from pipelines.settings.export_settings import ExportSettings
 from pipelines.settings.options import build
-from pipelines.settings.report_settings import ReportSettings
 from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
-from tests.support.candidates import rows_in
-from tests.support.corpora import lines, scored, settings, write
+from tests.support.corpora import Notes, lines, scored, settings, write
 from tests.support.endpoints import application, listening, scorer
 
 MODEL = "tiny-attributes"
@@ -70,9 +64,13 @@ def endpoint(fault: Callable[[int], int | None] = lambda _: None, **how: Any) ->
         yield f"{address}/v1", app
 
 
+def evaluated(progress: NoProgress | None = None, **options: Any) -> Results:
+    return score_and_evaluate(build(EvaluateSettings, options), progress or NoProgress())
+
+
 def run(corpus: Path, address: str, output: Path, **options: object) -> Results:
-    flat = {"scored": f"pairs={corpus}", "endpoint": address, "model": MODEL, "output": str(output), **options}
-    return score_and_evaluate(build(EvaluateSettings, flat), NoProgress())
+    flat: dict[str, Any] = {"scored": f"pairs={corpus}", "endpoint": address, "model": MODEL, "output": str(output)}
+    return evaluated(**{**flat, **options})
 
 
 def outcomes(folder: Path) -> list[tuple[Any, ...]]:
@@ -155,18 +153,6 @@ def test_mistakes_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         run(corpus, "http://127.0.0.1:9/v1", tmp_path / "e", engine="fake")
 
 
-def test_what_an_endpoint_scored_is_read_back_as_any_scored_corpus(tmp_path: Path) -> None:
-    corpus, folder = write(tmp_path / "pairs.jsonl", pairs(3)), str(tmp_path / "out" / "scored" / "pairs" / MODEL)
-    with endpoint() as (address, _):
-        run(corpus, address, tmp_path / "out")
-    build_report(build(ReportSettings, {"scored": (folder,), "output": str(tmp_path / "report.html")}))
-    assert "It is 3." in (tmp_path / "report.html").read_text(), "an example's text"
-    flat = {"scored": folder, "output": str(tmp_path / "sft"), "trainer": "sft", "fake_ok": True}
-    export(build(ExportSettings, flat))
-    texts = {row["messages"][-1]["content"] for row in rows_in(tmp_path / "sft")}
-    assert texts == {"It is 1.", "It is 2.", "It is 3.", "0", "1", "2", "x"}
-
-
 def test_principles_are_left_out_for_a_model_that_takes_none(tmp_path: Path) -> None:
     """As in a batch run, whose hashes of prompts are without them, too."""
     row = {"domain": "stem", "context": [{"role": "user", "content": "1 + 1?"}], "response": "2", "fulfilment": "Yes"}
@@ -191,15 +177,6 @@ def test_another_model_under_the_same_name_is_another_run(tmp_path: Path, entry:
         run(corpus, address, tmp_path / "out", overwrite=True)
 
 
-def test_a_model_that_is_read_otherwise_is_another_run(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "pairs.jsonl", pairs(3))
-    with endpoint() as (address, _):
-        run(corpus, address, tmp_path / "out")
-    rounded = application([scorer(MODEL, read=ReadSettings(steerlm_rounding=True))])
-    with listening(rounded) as address, pytest.raises(OutputError, match="steerlm_rounding"):
-        run(corpus, f"{address}/v1", tmp_path / "out", overwrite=True)
-
-
 def test_prompts_that_are_made_otherwise_are_another_run(tmp_path: Path) -> None:
     reasoned = {"prompt": "3 + 4?", "chosen": "<think>Hm, hm.</think>7", "rejected": "9"}
     corpus = write(tmp_path / "pairs.jsonl", lines([reasoned]))
@@ -218,8 +195,8 @@ def test_prompts_that_are_made_otherwise_are_another_run(tmp_path: Path) -> None
 
 
 def as_published(corpus: Path, model: Path, output: Path, **options: object) -> Results:
-    flat = {"scored": f"judgebench={corpus}", "model": str(model), "output": str(output), "as_published": True}
-    return score_and_evaluate(build(EvaluateSettings, {**flat, "engine": "fake", **options}), NoProgress())
+    flat: dict[str, Any] = {"scored": f"judgebench={corpus}", "model": str(model), "output": str(output), "engine": "fake"}
+    return evaluated(**{**flat, "as_published": True, **options})
 
 
 def judgebench_rows() -> bytes:
@@ -260,37 +237,12 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     assert len(compare(saved, saved)) == 2, "each with the same reading before"
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("local_ray")
-def test_a_preset_may_have_a_system_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    preset = Preset.model_validate(
-        {
-            "benchmark": "judgebench",
-            "models": ["somebodys/judged"],
-            "source": "somebody's code",
-            "stated": "a system turn",
-            "settings": {"system": "Be kind."},
-        }
-    )
-    monkeypatch.setattr("pipelines.workflows.benchmarking.score_benchmarks.preset_of", lambda *_: preset)
-    corpus = write(tmp_path / "gpt-4o.jsonl", judgebench_rows())
-    shutil.copytree(locate("tiny-scalar"), tmp_path / "judged")
-    results = as_published(corpus, tmp_path / "judged", tmp_path / "out")
-    assert [evaluation.identity["render"].get("system") for evaluation in results] == [None, "Be kind."]
-    assert "Here: system 'Be kind.'." in results.sections[-2].notes[0]
-    name = str(tmp_path / "judged").strip("/").replace("/", "--")
-    folders = [tmp_path / "out" / "scored" / "judgebench" / f"{name}{suffix}" for suffix in ("", "@as-published")]
-    ours, theirs = ([(row["prompt_hash"], row["prompt_tokens"]) for row in scored(folder)] for folder in folders)
-    assert [prompt for prompt, _ in ours] == [prompt for prompt, _ in theirs]
-    assert all(tokens < more for (_, tokens), (_, more) in zip(ours, theirs, strict=True))
-
-
 def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
     corpus = write(tmp_path / "gpt-4o.jsonl", judgebench_rows())
     with pytest.raises(SettingsError, match=r"nothing is known of these models.*judgebench: Skywork/Skywork-Reward-Gemma"):
         as_published(corpus, tmp_path / "somebodys", tmp_path / "out")
     with pytest.raises(SettingsError, match="need --model, which scores them"):
-        score_and_evaluate(build(EvaluateSettings, {"scored": f"judgebench={corpus}", "as_published": True}), NoProgress())
+        evaluated(scored=f"judgebench={corpus}", as_published=True)
     with pytest.raises(SettingsError, match="leave out --endpoint"):
         as_published(corpus, tmp_path / "m", tmp_path / "out", endpoint="http://127.0.0.1:9/v1", engine="vllm")
 
@@ -298,44 +250,37 @@ def test_a_reading_that_isnt_known_is_refused(tmp_path: Path) -> None:
 def test_a_file_alone_is_of_the_benchmark_that_its_rows_are(tmp_path: Path) -> None:
     preferences, hard = write(tmp_path / "p.jsonl", pairs(3)), write(tmp_path / "a=b" / "hard.jsonl", judgebench_rows())
     with endpoint() as (address, _):
-        how = {"endpoint": address, "model": MODEL, "output": str(tmp_path / "out")}
-        both = score_and_evaluate(build(EvaluateSettings, {**how, "scored": [str(preferences), str(hard)]}), NoProgress())
+        how: dict[str, Any] = {"endpoint": address, "model": MODEL, "output": str(tmp_path / "out")}
+        both = evaluated(**how, scored=[str(preferences), str(hard)])
         named = {**how, "output": str(tmp_path / "named"), "scored": str(hard), "benchmark": "pairs"}
-        (as_named,) = score_and_evaluate(build(EvaluateSettings, named), NoProgress())
+        (as_named,) = evaluated(**named)
         answers = write(tmp_path / "answers.jsonl", lines([{"prompt": "p", "response": "r"}]))
         with pytest.raises(
             SettingsError,
             match=r"answers.jsonl doesn't say which benchmark it is .*give BENCHMARK=FILE or --as, of helpsteer2, ",
         ):
-            score_and_evaluate(build(EvaluateSettings, {**how, "scored": str(answers)}), NoProgress())
+            evaluated(**how, scored=str(answers))
     assert [evaluation.benchmark for evaluation in both] == ["pairs", "judgebench"]
     assert sorted(path.name for path in (tmp_path / "out" / "scored").iterdir()) == ["judgebench", "pairs"]
     assert as_named.benchmark == "pairs"
     with pytest.raises(SettingsError, match=r"rmbench=x.jsonl: there is no such benchmark; there are helpsteer2, "):
-        score_and_evaluate(build(EvaluateSettings, {**how, "scored": "rmbench=x.jsonl"}), NoProgress())
+        evaluated(**how, scored="rmbench=x.jsonl")
 
 
 def test_without_a_folder_what_is_scored_isnt_kept(tmp_path: Path) -> None:
-    notes: list[str] = []
-
-    class Noting(NoProgress):
-        def noted(self, text: str) -> None:
-            notes.append(text)
-
-    corpus = write(tmp_path / "p.jsonl", pairs(3))
+    corpus, notes = write(tmp_path / "p.jsonl", pairs(3)), Notes()
     with endpoint() as (address, _):
-        options = {"endpoint": address, "model": MODEL, "scored": str(corpus)}
-        (evaluation,) = score_and_evaluate(build(EvaluateSettings, options), Noting())
+        (evaluation,) = evaluated(notes, endpoint=address, model=MODEL, scored=str(corpus))
     assert evaluation.figures[0].n == 3
-    assert notes[0] == "without --out, what is scored isn't kept, and a run that is killed begins anew"
+    assert notes.all[0] == "without --out, what is scored isn't kept, and a run that is killed begins anew"
 
 
 def test_two_files_of_a_benchmark_and_a_model_named_twice_are_refused_with_words(tmp_path: Path) -> None:
     corpus = write(tmp_path / "pairs.jsonl", pairs(3))
-    how = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
+    how: dict[str, Any] = {"model": MODEL, "output": str(tmp_path / "out"), "engine": "fake"}
     files = [f"pairs={corpus}", f"pairs={tmp_path / 'other.jsonl'}"]
     with pytest.raises(SettingsError, match=r"pairs is given as 2 files .*pairs.jsonl, .*other.jsonl.* a folder with both"):
-        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files}), NoProgress())
+        evaluated(**how, scored=files)
     with pytest.raises(SettingsError, match=f"--model {MODEL} is given twice"):
-        score_and_evaluate(build(EvaluateSettings, {**how, "scored": files[:1], "model": [MODEL, MODEL]}), NoProgress())
+        evaluated(**{**how, "scored": files[:1], "model": [MODEL, MODEL]})
     assert not (tmp_path / "out").exists()

@@ -86,14 +86,7 @@ def test_rows_are_scored_as_without_the_step(source: Dataset, scored: Dataset, b
 @FORMATS
 def test_scored_rows_are_filtered_as_without_the_step(scored: Dataset, batch_format: str) -> None:
     step = through(scored, batch_format)
-    conditions = (
-        "reward > -100",
-        "reason is not null",
-        "note = 'seen'",
-        "len(tags) = 2",
-        "weight is null",
-        "scores.verbosity > 0",
-    )
+    conditions = ("reward > -100", "reason is not null", "note = 'seen'", "len(tags) = 2", "scores.verbosity > 0")
     counts = [pipelines.keep(scored, condition).count() for condition in conditions]
     assert all(counts)
     assert [pipelines.keep(step, condition).count() for condition in conditions] == counts

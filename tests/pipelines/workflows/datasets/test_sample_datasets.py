@@ -13,20 +13,13 @@ from actors.errors import SettingsError, SourceError
 from pipelines import choose, export, keep, pairs, read_scored, sample, score
 from pipelines.workflows.datasets.known_datasets import reader_of
 from tests.support.candidates import rows_in
-from tests.support.corpora import lines, scored, write
+from tests.support.corpora import lines, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 PROMPTS, N = 20, 4
-MODELS: dict[str, Any] = {
-    "policy": "tiny-genrm",
-    "judge": "tiny-attributes",
-    "engine": "fake",
-    "policy_max_tokens": 64,
-    "n": N,
-}
-
-
+JUDGED: dict[str, Any] = {"policy": "tiny-genrm", "judge": "tiny-attributes", "engine": "fake"}
+MODELS: dict[str, Any] = {**JUDGED, "policy_max_tokens": 64, "n": N}
 FEW: dict[str, Any] = {"partitions": 2}
 """What belongs together is brought together by few tasks."""
 
@@ -70,7 +63,7 @@ def test_every_prompt_has_its_candidates_each_with_a_reward(drawn: Dataset, held
     assert {row["response_name"] for row in held} == {f"candidate[{index}]" for index in range(N)}
     assert all(row["status"] == "scored" and row["candidate"] for row in held)
     assert len({row["candidate"] for row in held}) > PROMPTS
-    assert set(held[0]) == {"messages", "id", *drawn.schema().names} - set()
+    assert set(held[0]) == {"messages", "id", *drawn.schema().names}
 
 
 def test_the_same_dataset_again_draws_the_same(held: list[dict[str, Any]]) -> None:
@@ -225,7 +218,3 @@ def test_what_cant_be_made_is_told_at_once(drawn: Dataset, made: Any, message: s
 def test_what_cant_be_sampled_is_told_at_once(options: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         sample(ray.data.from_items(prompts(2)), **{**MODELS, **options})
-
-
-def test_the_folders_rows_are_scored(folder: Path) -> None:
-    assert len(scored(folder)) == N * PROMPTS

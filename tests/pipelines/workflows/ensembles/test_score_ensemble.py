@@ -1,7 +1,6 @@
 """Several models on one corpus, on the fake engine: killed and gone on, refused by name, filtered as any scored corpus."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,17 @@ import pytest
 import pipelines
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.status import status
-from pipelines.data.corpus.corpus_files import FileKind, InputFile
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.settings.options import build
-from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, MemberSettings
-from pipelines.workflows.ensembles.members import check_same_files, check_same_prompts, members, score_fields
+from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
+from pipelines.workflows.ensembles.members import check_same_prompts, members, score_fields
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary, ensemble
-from tests.support.commands import summary
+from tests.support.commands import sets, summary
 from tests.support.corpora import chat, lines, outcome_of, rows, scored, write
-from tests.support.ensembles import z_scores
+from tests.support.ensembles import written, z_scores
 from tests.support.local_ray import run_here
 
 MODELS: tuple[Any, ...] = ("tiny-scalar", "tiny-attributes")
@@ -32,7 +30,9 @@ NAMES = ("tiny_scalar", "tiny_attributes")
 def answers(prompts: int, each: int) -> list[dict[str, Any]]:
     """Several responses to each prompt, rows apart from each other."""
     return [
-        chat(f"What is {of} + 1?", f"It is {of + at}.", id=of * each + at) for at in range(each) for of in range(prompts)
+        chat(f"What is {of} + 1?", f"It is {of + number}.", id=of * each + number)
+        for number in range(each)
+        for of in range(prompts)
     ]
 
 
@@ -46,14 +46,8 @@ def run(inputs: Path | Sequence[Path], output: Path, progress: Any = None, **opt
     return ensemble(settings(inputs, output, **options), progress)
 
 
-def written(folder: Path) -> dict[str, tuple[int, int]]:
-    """Every part below, with its inode and time: what was written again would differ."""
-    found = folder.rglob("parts/*.parquet")
-    return {str(path.relative_to(folder)): (path.stat().st_ino, path.stat().st_mtime_ns) for path in found}
-
-
 def of_members(parts: dict[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
-    return {name: found for name, found in parts.items() if name.startswith("models")}
+    return {name: stamp for name, stamp in parts.items() if name.startswith("models")}
 
 
 class Kill(Exception):
@@ -61,29 +55,23 @@ class Kill(Exception):
 
 
 class KilledAt(NoProgress):
-    """Dies when the member of this number begins."""
+    """Dies when so many parts of the member of this number are done."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
-
-    def member(self, name: str, model: str, number: int, count: int) -> None:
-        if number == self._number:
-            raise Kill
-
-
-class KilledInMember(NoProgress):
-    """Dies with the third part of the second member."""
-
-    def __init__(self) -> None:
-        self._number = self._parts = 0
+    def __init__(self, number: int, parts: int) -> None:
+        self._number, self._parts, self._is_reached = number, parts, False
 
     def member(self, name: str, model: str, number: int, count: int) -> None:
-        self._number = number
+        self._is_reached = number == self._number
+        self._die_if_done(0)
 
     def part_done(self, part: object) -> None:
-        self._parts += self._number == 2
-        if self._parts == 3:
-            raise Kill
+        self._die_if_done(1)
+
+    def _die_if_done(self, parts: int) -> None:
+        if self._is_reached:
+            self._parts -= parts
+            if self._parts == 0:
+                raise Kill
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------
@@ -92,29 +80,29 @@ class KilledInMember(NoProgress):
 @pytest.mark.usefixtures("local_ray")
 def test_the_same_rows_come_out_with_what_every_member_said(tmp_path: Path) -> None:
     corpus = [write(tmp_path / "in" / name, lines(answers(20, 4))) for name in ("a.jsonl", "b.jsonl.gz")]
-    found = run(corpus, tmp_path / "out", part_rows=7, unit_bytes=3000)
-    assert (found.combined.rows, found.combined.scored) == (160, 160)
+    result = run(corpus, tmp_path / "out", part_rows=7, unit_bytes=3000)
+    assert (result.combined.rows, result.combined.scored) == (160, 160)
     ours = scored(tmp_path / "out")
-    own = [scored(tmp_path / "out" / "models" / name) for name in NAMES]
-    for row, first, second in zip(ours, *own, strict=True):
+    by_member = [scored(tmp_path / "out" / "models" / name) for name in NAMES]
+    for row, first, second in zip(ours, *by_member, strict=True):
         carried = ("record", "id", "row", "response_name", "prompt_hash")
         assert [row[name] for name in carried] == [first[name] for name in carried] == [second[name] for name in carried]
         assert [row["scores"][name] for name in NAMES] == [first["reward"], second["reward"]]
         assert row["prompt_tokens"] == first["prompt_tokens"] + second["prompt_tokens"]
         assert row["response_text"] == first["response_text"] == json.loads(row["record"])["messages"][-1]["content"]
         assert "response_text" not in second, "one member stores it for all"
-    of_prompt = [at for at, row in enumerate(ours) if row["prompt_hash"] == ours[0]["prompt_hash"]]
+    of_prompt = [place for place, row in enumerate(ours) if row["prompt_hash"] == ours[0]["prompt_hash"]]
     assert len(of_prompt) == 8  # four in each file, in parts of their own
-    for name, rewards in zip(NAMES, own, strict=True):
-        z = z_scores([rewards[at]["reward"] for at in of_prompt])
-        assert [ours[at]["scores"][f"z_{name}"] for at in of_prompt] == pytest.approx(z)
-    assert found.members[NAMES[1]].quantiles["reward"] == found.combined.quantiles["scores.tiny_attributes"]
+    for name, rewards in zip(NAMES, by_member, strict=True):
+        z = z_scores([rewards[place]["reward"] for place in of_prompt])
+        assert [ours[place]["scores"][f"z_{name}"] for place in of_prompt] == pytest.approx(z)
+    assert result.members[NAMES[1]].quantiles["reward"] == result.combined.quantiles["scores.tiny_attributes"]
     assert {row["suspect"] for row in ours} <= {True, False}
 
 
 @pytest.mark.usefixtures("local_ray")
 @pytest.mark.long
-@pytest.mark.parametrize("killer", [KilledAt(2), KilledInMember()], ids=["between members", "in a member"])
+@pytest.mark.parametrize("killer", [KilledAt(2, 0), KilledAt(2, 3)], ids=["between members", "in a member"])
 def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: NoProgress) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(30, 4)))
     calm = run(corpus, tmp_path / "calm", part_rows=10, unit_bytes=2000)
@@ -137,9 +125,9 @@ def test_other_settings_of_the_combination_run_no_model_again(tmp_path: Path) ->
     corpus = write(tmp_path / "c.jsonl", lines(rows(10)))
     assert run(corpus, tmp_path / "out").combined.reasons == {"no_baseline": 10}
     before = of_members(written(tmp_path / "out"))
-    found = run(corpus, tmp_path / "out", combine="mean")
-    assert (found.combined.scored, found.combined.reasons) == (10, {})
-    assert "scores.z_mean" not in found.combined.quantiles
+    by_mean = run(corpus, tmp_path / "out", combine="mean")
+    assert (by_mean.combined.scored, by_mean.combined.reasons) == (10, {})
+    assert "scores.z_mean" not in by_mean.combined.quantiles
     assert of_members(written(tmp_path / "out")) == before
     assert [row["reward"] for row in scored(tmp_path / "out")] == [
         sum(row["scores"][name] for name in NAMES) / 2 for row in scored(tmp_path / "out")
@@ -153,7 +141,7 @@ def test_what_one_member_rejects_or_fails_on_is_not_scored(tmp_path: Path) -> No
     corpus = write(tmp_path / "c.jsonl", lines([*odd, chat("q", "a"), chat("q", "b b")]))
     engine = {"engine": "fake", "engine_args": {"at": {str(_token("\x07")): "nan"}}}
     models = [{"model": "tiny-scalar", "engine": engine}, "tiny-attributes"]
-    found = run(corpus, tmp_path / "out", models=models)
+    result = run(corpus, tmp_path / "out", models=models)
     assert outcome_of(tmp_path / "out") == [
         ("rejected", "control_token"),
         ("failed", "not_finite"),
@@ -163,7 +151,7 @@ def test_what_one_member_rejects_or_fails_on_is_not_scored(tmp_path: Path) -> No
         ("scored", None),
     ]
     assert outcome_of(tmp_path / "out" / "models" / NAMES[0])[0] == ("scored", None)
-    assert (found.combined.scored, found.combined.rejected, found.combined.failed) == (2, 2, 2)
+    assert (result.combined.scored, result.combined.rejected, result.combined.failed) == (2, 2, 2)
     assert [row["reward"] is None for row in scored(tmp_path / "out")] == [True] * 4 + [False] * 2
 
 
@@ -213,9 +201,9 @@ def test_another_ensemble_is_refused_by_name_before_any_model_runs(tmp_path: Pat
     with pytest.raises(OutputError, match="the input isn't what it was"):
         run(corpus, tmp_path / "out")
     assert written(tmp_path / "out") == before
-    found = run(corpus, tmp_path / "out", models=("tiny-scalar", weighed), overwrite=True)
-    assert found.combined.responses == 12
-    assert found.members["tiny_attributes"].quantiles["reward"] == found.combined.quantiles["scores.tiny_attributes"]
+    result = run(corpus, tmp_path / "out", models=("tiny-scalar", weighed), overwrite=True)
+    assert result.combined.responses == 12
+    assert result.members["tiny_attributes"].quantiles["reward"] == result.combined.quantiles["scores.tiny_attributes"]
     assert not set(before.values()) & set(written(tmp_path / "out").values())
 
 
@@ -237,15 +225,6 @@ def test_new_files_change_the_baselines_of_the_old_ones(tmp_path: Path) -> None:
         assert (row["reward"], row["scores"]) == (pytest.approx(calm[row["row"]][0]), pytest.approx(calm[row["row"]][1]))
 
 
-def test_members_that_have_taken_in_other_files_are_told_before_any_model_runs() -> None:
-    first, second, third = (
-        InputFile(at, f"{at}.jsonl", f"/in/{at}.jsonl", FileKind.JSONL, 9, f"sha256:{at}", 9) for at in range(3)
-    )
-    check_same_files({"a": [first, second], "b": [second, first]})
-    with pytest.raises(OutputError, match=r"^b has yet to take in what a has: /in/1.jsonl\. Give it with --append, too"):
-        check_same_files({"a": [first, second, third], "b": [first, third]})
-
-
 def test_a_judge_by_the_rows_principles_beside_a_model_without_is_refused_before_any_model_runs(tmp_path: Path) -> None:
     prompt = {"domain": "general", "language": "english", "context": [{"role": "user", "content": "What is 1 + 1?"}]}
     rows = [{**prompt, "response": "2", "principle": name, "fulfilment": "Yes"} for name in ("correctness", "brevity")]
@@ -257,15 +236,6 @@ def test_a_judge_by_the_rows_principles_beside_a_model_without_is_refused_before
     settled = {**judge, "read": {"principles": {"right": "correctness"}}}
     plans = {member.name: member.check() for member in members(settings(corpus, tmp_path, models=("tiny-scalar", settled)))}
     check_same_prompts(plans)
-
-
-@pytest.mark.usefixtures("local_ray")
-def test_a_member_that_never_began_isnt_made_of_what_is_appended_alone(tmp_path: Path) -> None:
-    one, more = write(tmp_path / "a.jsonl", lines(answers(2, 2))), write(tmp_path / "b.jsonl", lines(answers(3, 2)))
-    run(one, tmp_path / "out")
-    shutil.rmtree(tmp_path / "out" / "models" / "tiny_attributes")
-    with pytest.raises(OutputError, match=r"tiny_attributes has yet to take in what tiny_scalar has: .*a\.jsonl"):
-        run(more, tmp_path / "out", append=True)
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -305,13 +275,9 @@ def test_a_member_is_called_by_the_last_part_of_its_id() -> None:
     assert names("70b", "模型") == ["m_70b", "model"]
     assert names("a/mean", "b/z-mean", "c/x") == ["mean_2", "z_mean_3", "x"]
     assert names("z_x", "x") == ["z_x", "x_2"]
-    assert names({"model": "a/rm", "name": "mine"}, {"model": "a/rm", "name": "yours", "revision": "v2"}) == [
-        "mine",
-        "yours",
-    ]
     assert names("a/rm", {"model": "b", "name": "rm"}) == ["rm_2", "rm"]
-    found = names("a/rm", "b/rm", "spread", "z_rm")
-    assert len({name.lower() for name in score_fields(found)}) == len(score_fields(found))
+    fields = score_fields(names("a/rm", "b/rm", "spread", "z_rm"))
+    assert len({name.lower() for name in fields}) == len(fields)
 
 
 def test_mistakes_in_the_models_are_told() -> None:
@@ -321,10 +287,7 @@ def test_mistakes_in_the_models_are_told() -> None:
         (("a", {"model": "b", "name": "mean"}), "can't be called 'mean'"),
         (("a", {"model": "b", "name": "x-y"}), r"models\[1\]\.name = 'x-y'"),
         (("a", {"modle": "b"}), r"models\[1\]\.modle isn't a setting; did you mean model"),
-        (
-            ("a", {"model": "b", "engine": {"engin": "fake"}}),
-            r"models\[1\]\.engine\.engin isn't a setting; .*did you mean engine",
-        ),
+        (("a", {"model": "b", "engine": {"engin": "fake"}}), r"models\[1\]\.engine\.engin isn't a setting; .*mean engine"),
         ("a", "models"),
     ]
     for models, message in cases:
@@ -333,17 +296,13 @@ def test_mistakes_in_the_models_are_told() -> None:
 
 
 def test_a_member_may_have_settings_of_its_own() -> None:
-    own = {"model": "big", "dtype": "bfloat16", "engine": {"tensor_parallel": 4}, "revision": "v1", "weights": {"x": 1.0}}
-    big, small = members(settings(Path("in"), Path("out"), models=[own, "small"], dtype="float32"))
-    assert (big.settings.model.dtype, big.settings.engine.tensor_parallel, big.settings.engine.engine) == (
-        "bfloat16",
-        4,
-        "vllm",
-    )
-    assert (big.settings.model.revision, big.settings.model.weights) == ("v1", {"x": 1.0})
-    assert (small.settings.model.dtype, small.settings.engine.tensor_parallel) == ("float32", 1)
-    assert small.settings.output.endswith("out/models/small")
-    assert MemberSettings(**own).name is None
+    large = {"model": "big", "dtype": "bfloat16", "engine": {"tensor_parallel": 4}, "revision": "v1", "weights": {"x": 1.0}}
+    both = members(settings(Path("in"), Path("out"), models=[large, "small"], dtype="float32"))
+    big, small = (member.settings for member in both)
+    assert (big.model.dtype, big.engine.tensor_parallel, big.engine.engine) == ("bfloat16", 4, "vllm")
+    assert (big.model.revision, big.model.weights) == ("v1", {"x": 1.0})
+    assert (small.model.dtype, small.engine.tensor_parallel) == ("float32", 1)
+    assert small.output.endswith("out/models/small")
 
 
 # --- the command line ----------------------------------------------------------------------------------------------
@@ -352,16 +311,8 @@ def test_a_member_may_have_settings_of_its_own() -> None:
 @pytest.mark.long
 def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(answers(6, 7)))
-    flags = [
-        "--model",
-        "tiny-scalar",
-        "--model",
-        "tiny-attributes",
-        "--engine",
-        "fake",
-        "--set",
-        "combination.suspect_disagreement=1.2",
-    ]
+    models = ("--model", "tiny-scalar", "--model", "tiny-attributes", "--engine", "fake")
+    flags = (*models, *sets("combination.suspect_disagreement=1.2"))
     done = run_here("ensemble", corpus, tmp_path / "out", *flags)
     assert done.returncode == 0, done.stderr
     assert "tiny_attributes: tiny-attributes, model 2 of 2" in done.stderr
@@ -374,7 +325,6 @@ def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     assert again["members"].keys() == set(NAMES)
     suspects = sum(row["suspect"] for row in scored(tmp_path / "out"))
     assert again["flags"] == {"suspect": suspects}
-    assert (
-        summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=run_here)["kept"] == 42 - suspects
-    )
+    kept = summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=run_here)
+    assert kept["kept"] == 42 - suspects
     assert summary("status", tmp_path / "out", run=run_here)["complete"]

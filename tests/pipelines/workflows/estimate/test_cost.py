@@ -156,35 +156,20 @@ def test_a_judge_needs_both_speeds_and_answers_that_fit(judge: RewardModel) -> N
         billed(judge, answer_tokens=500)
 
 
-def earlier(
-    folder: Path,
-    identity: dict[str, Any],
-    work: dict[str, Any] | None,
-    prompt_tokens: int = 50_000,
-    made_with: dict[str, Any] = MADE_WITH,
-) -> str:
+WORK = {"seconds": 120.0, "starting": 20.0, "start": 10.0, "engines": 2, "gpu_hours": 1.0, "why": None}
+
+
+def earlier(folder: Path, identity: dict[str, Any], made_with: dict[str, Any] = MADE_WITH, **summary: Any) -> str:
     """A manifest, as far as it is looked at."""
     folder.mkdir()
-    summary = {"responses": 100, "prompt_tokens": prompt_tokens, "completion_tokens": 700} | (
-        {"work": work} if work is not None else {}
-    )
-    recorded = {"prefix": "", "engine": "vllm", **identity}
-    Manifest(recorded, (), Columns(pa.schema([]), (), ""), made_with, summary, RUN).write(str(folder))
+    numbers = {"responses": 100, "prompt_tokens": 50_000, "completion_tokens": 700, "work": WORK, **summary}
+    recorded = {"prefix": "", "engine": "vllm", **IDENTITY, **identity}
+    Manifest(recorded, (), Columns(pa.schema([]), (), ""), made_with, numbers, RUN).write(str(folder))
     return str(folder)
 
 
-WORK = {
-    "seconds": 120.0,
-    "starting": 20.0,
-    "start": 10.0,
-    "engines": 2,
-    "gpu_hours": 1.0,
-    "why": None,
-}
-
-
 def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel, judge: RewardModel) -> None:
-    folder = earlier(tmp_path / "run", IDENTITY, WORK)
+    folder = earlier(tmp_path / "run", {})
     bill = billed(head, like=folder)
     assert bill.speed is not None
     assert bill.speed.read == 50_000 / 100 / 2
@@ -197,26 +182,28 @@ def test_a_run_of_ones_own_says_how_fast_it_is(tmp_path: Path, head: RewardModel
 
 
 @pytest.mark.parametrize(
-    ("identity", "work", "message"),
+    ("identity", "summary", "message"),
     [
-        ({"weights": "others"}, WORK, "is of another run:\n  weights: 'others' there, 'w' now"),
-        ({"turns": "all"}, WORK, "is of another run:\n  turns: 'all' there, 'final' now"),
-        ({"engine": "fake"}, WORK, "was a rehearsal with --engine fake"),
-        ({}, None, "its engines' working time wasn't recorded"),
-        ({}, WORK | {"seconds": None, "why": "a session was killed"}, "a session was killed; give --tokens-per-s"),
-        ({}, WORK | {"engines": None}, "wasn't recorded"),
-        ({}, WORK | {"starting": None}, "wasn't recorded"),
+        ({"weights": "others"}, {}, "is of another run:\n  weights: 'others' there, 'w' now"),
+        ({"turns": "all"}, {}, "is of another run:\n  turns: 'all' there, 'final' now"),
+        ({"engine": "fake"}, {}, "was a rehearsal with --engine fake"),
+        ({}, {"work": None}, "its engines' working time wasn't recorded"),
+        ({}, {"work": WORK | {"seconds": None, "why": "a session was killed"}}, "a session was killed; give --tokens-per-s"),
+        ({}, {"work": WORK | {"engines": None}}, "wasn't recorded"),
+        ({}, {"work": WORK | {"starting": None}}, "wasn't recorded"),
+        ({}, {"prompt_tokens": 0}, "read no tokens"),
+        ({}, {"flags": {"from_store": 1}}, "1 of its responses came from a store"),
     ],
 )
 def test_a_run_that_doesnt_say_it(
-    tmp_path: Path, head: RewardModel, identity: dict[str, Any], work: dict[str, Any] | None, message: str
+    tmp_path: Path, head: RewardModel, identity: dict[str, Any], summary: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(SettingsError, match=message):
-        billed(head, like=earlier(tmp_path / "run", IDENTITY | identity, work))
+        billed(head, like=earlier(tmp_path / "run", identity, **summary))
 
 
 def test_a_run_whose_engines_were_laid_out_otherwise_doesnt_say_how_fast_it_is(tmp_path: Path, judge: RewardModel) -> None:
-    folder = earlier(tmp_path / "run", IDENTITY, WORK, made_with={"tensor_parallel": 4, "pipeline_parallel": 1})
+    folder = earlier(tmp_path / "run", {}, made_with={"tensor_parallel": 4, "pipeline_parallel": 1})
     message = r"engines of 4 x 1 GPUs, and here one takes 8 x 2: give --tensor-parallel 4 --pipeline-parallel 1"
     with pytest.raises(SettingsError, match=message):
         billed(judge, like=folder)
@@ -224,21 +211,7 @@ def test_a_run_whose_engines_were_laid_out_otherwise_doesnt_say_how_fast_it_is(t
         billed(judge, layout=None, like=folder)
     assert billed(judge, tokens_per_s=10_000, written_per_s=100, like=folder).written == Estimate(3500, 3500, 3500)
     with pytest.raises(SettingsError, match="doesn't tell how many GPUs"):
-        billed(judge, like=earlier(tmp_path / "old", IDENTITY, WORK, made_with={}))
-
-
-def test_a_run_that_read_nothing_doesnt_say_it(tmp_path: Path, head: RewardModel) -> None:
-    with pytest.raises(SettingsError, match="read no tokens"):
-        billed(head, like=earlier(tmp_path / "run", IDENTITY, WORK, prompt_tokens=0))
-
-
-def test_a_run_that_took_scores_from_a_store_doesnt_say_it(tmp_path: Path, head: RewardModel) -> None:
-    folder = Path(earlier(tmp_path / "run", IDENTITY, WORK))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["summary"]["flags"] = {"from_store": 1}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(SettingsError, match="1 of its responses came from a store"):
-        billed(head, like=str(folder))
+        billed(judge, like=earlier(tmp_path / "old", {}, made_with={}))
 
 
 def machine(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
@@ -273,5 +246,5 @@ def test_an_earlier_run_says_what_it_ran_on(
     tmp_path: Path, head: RewardModel, monkeypatch: pytest.MonkeyPatch, gpu_hours: float, cpus: int | None
 ) -> None:
     machine(monkeypatch, gpus=0)
-    folder = earlier(tmp_path / "run", IDENTITY, WORK | {"gpu_hours": gpu_hours})
+    folder = earlier(tmp_path / "run", {}, work=WORK | {"gpu_hours": gpu_hours})
     assert billed(head, like=folder).cpus == cpus

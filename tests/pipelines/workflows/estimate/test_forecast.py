@@ -74,12 +74,7 @@ def corpus(folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "c.jsonl",
-        "c.parquet",
-        *(pytest.param(f"c.{kind}", marks=pytest.mark.long) for kind in ("jsonl.gz", "jsonl.zst", "json")),
-    ],
+    "name", ["c.jsonl", "c.parquet", *(pytest.param(f"c.{kind}", marks=pytest.mark.long) for kind in ("jsonl.gz", "json"))]
 )
 @pytest.mark.parametrize("look", [{"full": True}, pytest.param({"sample_rows": 10_000}, marks=pytest.mark.long)])
 def test_all_of_a_corpus_is_what_a_run_counts(tmp_path: Path, name: str, look: Mapping[str, Any]) -> None:
@@ -125,7 +120,7 @@ def test_the_plan_is_of_the_run_with_these_options(tmp_path: Path, options: dict
 )
 def test_responses_that_are_shown_together_share_their_prompts(tmp_path: Path, options: dict[str, Any]) -> None:
     rows = [
-        {"prompt": f"What is {number} + 1?", "answers": [f"{number + at} is it." for at in range(1 + number % 4)]}
+        {"prompt": f"What is {number} + 1?", "answers": [f"{number + more} is it." for more in range(1 + number % 4)]}
         for number in range(24)
     ]
     path = write(tmp_path / "c.jsonl", lines(rows))
@@ -140,7 +135,7 @@ def test_responses_that_are_shown_together_share_their_prompts(tmp_path: Path, o
 
 
 def test_a_knock_out_asks_one_comparison_less_than_there_are_players(tmp_path: Path) -> None:
-    rows = [{"prompt": "What is 1 + 1?", "answers": [f"{at}" for at in range(5)]}] * 3
+    rows = [{"prompt": "What is 1 + 1?", "answers": [f"{number}" for number in range(5)]}] * 3
     path = write(tmp_path / "c.jsonl", lines(rows))
     columns = {"prompt_column": "prompt", "response_column": "answers"}
     plan = planned(path, model="tiny-genrm", votes=2, pairs="active", **columns)
@@ -177,20 +172,6 @@ def test_the_bounds_hold_the_fact_on_judgebench(tmp_path: Path, shared_data: Pat
     assert len({seed for seed, _ in missed}) <= 1, missed
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "longest"), [("chat_filtered.json", 700), ("code_filtered.json", 1500)])
-def test_the_bounds_hold_the_fact_on_rm_bench(shared_data: Path, name: str, longest: int) -> None:
-    path = shared_data / "rm-bench" / name
-    options = {"max_model_len": longest}
-    fact = values(planned(path, sample_rows=100_000, **options))
-    assert fact["rejected"] > 0
-    missed = []
-    for seed in range(4):
-        plan = planned(path, sample_rows=64, sample_seed=seed, **options)
-        missed += [(seed, name) for name, number in fact.items() if not plan.totals[name].holds(number)]
-    assert len({seed for seed, _ in missed}) <= 1, missed
-
-
 def test_nothing_is_cut_short_unless_that_is_asked_for(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", lines(mixed() * 4))
     plan = planned(path, sample_rows=64, max_model_len=300)
@@ -210,8 +191,8 @@ def test_an_empty_corpus_takes_nothing(tmp_path: Path) -> None:
 def test_quantiles_weigh_what_was_seen() -> None:
     assert quantiles({}) == {}
     assert quantiles({10: 1.0})[0.99] == 10
-    found = quantiles({10: 50.0, 20: 45.0, 500: 5.0})
-    assert (found[0.05], found[0.5], found[0.75], found[0.95], found[0.99]) == (10, 10, 20, 20, 500)
+    tokens = quantiles({10: 50.0, 20: 45.0, 500: 5.0})
+    assert (tokens[0.05], tokens[0.5], tokens[0.75], tokens[0.95], tokens[0.99]) == (10, 10, 20, 20, 500)
 
 
 def test_what_score_refuses_is_refused(tmp_path: Path) -> None:
@@ -231,14 +212,14 @@ def run(*words: object) -> tuple[int, str, str]:
 def test_the_command_tells_a_person_and_a_program(tmp_path: Path) -> None:
     path = write(tmp_path / "c.jsonl", lines(mixed()))
     words = (path, "--model", "tiny-attributes", "--tokens-per-s", 1000, "--gpus", 4, "--gpu-price", 2.5, "--full")
-    _, told, _ = run(*words)
-    assert "Rejected: " in told
-    assert "4 engines on 4 GPUs" in told
-    found = json.loads(run(*words, "--json")[1])
-    seconds = found["tokens"]["value"] / 1000 / 4
-    assert found["work_s"]["value"] == pytest.approx(seconds)
-    assert found["gpu_hours"]["value"] == pytest.approx(seconds * 4 / 3600)
-    assert found["cost"]["value"] == pytest.approx(seconds * 4 / 3600 * 2.5)
+    _, output, _ = run(*words)
+    assert "Rejected: " in output
+    assert "4 engines on 4 GPUs" in output
+    plan = json.loads(run(*words, "--json")[1])
+    seconds = plan["tokens"]["value"] / 1000 / 4
+    assert plan["work_s"]["value"] == pytest.approx(seconds)
+    assert plan["gpu_hours"]["value"] == pytest.approx(seconds * 4 / 3600)
+    assert plan["cost"]["value"] == pytest.approx(seconds * 4 / 3600 * 2.5)
 
 
 def test_the_precision_that_the_model_runs_in_decides_its_layout(tmp_path: Path) -> None:
@@ -260,13 +241,13 @@ def test_a_recipe_is_planned_as_it_would_run(tmp_path: Path) -> None:
         f"score:\n  corpus: {{inputs: [{path}], turns: all}}\n  output: {tmp_path}/out\n"
         "  model: {model: tiny-scalar}\n  render: {max_model_len: 250}\n  work: {part_rows: 70}\n"
     )
-    found = json.loads(run(recipe, "--json", "--tokens-per-s", 500)[1])
+    plan = json.loads(run(recipe, "--json", "--tokens-per-s", 500)[1])
     same = json.loads(
         run(path, "--model", "tiny-scalar", "--set", "corpus.turns=all", "--set", "render.max_model_len=250",
             "--set", "work.part_rows=70", "--tokens-per-s", 500, "--json")[1]
     )  # fmt: skip
-    assert found == same
-    assert found["part_rows"] == 70
+    assert plan == same
+    assert plan["part_rows"] == 70
     assert "says what is scored and how" in run(recipe, "--set", "corpus.turns=final")[2]
     assert "by itself" in run(recipe, path)[2]
     assert "says what is scored and how" in run(recipe, "--replicas", 2)[2]

@@ -15,26 +15,17 @@ SEEN_NOTHING = np.zeros(len(QUANTITIES))
 Random = np.random.Generator
 
 
-def lognormal(random: Random) -> Values:
-    return random.lognormal(6, 1, ROWS)
-
-
-def pareto(random: Random) -> Values:
-    """Without a finite variance to speak of."""
-    return np.asarray(300 * (1 + random.pareto(1.8, ROWS)))
-
-
-def by_length(random: Random) -> Values:
-    return np.sort(lognormal(random))
-
-
-def longest_first(random: Random) -> Values:
-    return np.sort(pareto(random))[::-1]
-
-
-def unlike_files(random: Random) -> Values:
-    """Ten, the last with rows fifty times as long as the first."""
-    return np.concatenate([random.lognormal(mean, 0.5, ROWS // 10) for mean in np.linspace(4, 8, 10)])
+POPULATIONS: dict[str, Callable[[Random], Values]] = {
+    "lognormal": lambda random: random.lognormal(6, 1, ROWS),
+    "without a finite variance": lambda random: 300 * (1 + random.pareto(1.8, ROWS)),
+    "by length": lambda random: np.sort(random.lognormal(6, 1, ROWS)),
+    "longest first": lambda random: np.sort(300 * (1 + random.pareto(1.8, ROWS)))[::-1],
+    # Ten files, the last with rows fifty times as long as the first.
+    "unlike files": lambda random: np.concatenate(
+        [random.lognormal(mean, 0.5, ROWS // 10) for mean in np.linspace(4, 8, 10)]
+    ),
+}
+QUICK = ("without a finite variance", "by length")
 
 
 def blocks_of_bytes(lengths: Values, longest: float) -> tuple[Values, float]:
@@ -88,13 +79,12 @@ def blocks_with(bad: int, good: int, together: bool = False, seed: int = 0) -> V
     "rejected", [pytest.param(0.001, marks=pytest.mark.long), 0.01, pytest.param(0.1, marks=pytest.mark.long)]
 )
 @pytest.mark.parametrize(
-    "population",
-    [pareto, by_length, *(pytest.param(each, marks=pytest.mark.long) for each in (lognormal, longest_first, unlike_files))],
+    "population", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in POPULATIONS]
 )
 def test_the_bounds_hold_the_truth_and_the_estimate_is_unbiased(
-    population: Callable[[Random], Values], rejected: float, cut: Callable[[Values, float], tuple[Values, float]]
+    population: str, rejected: float, cut: Callable[[Values, float], tuple[Values, float]]
 ) -> None:
-    lengths = population(np.random.default_rng(1))
+    lengths = POPULATIONS[population](np.random.default_rng(1))
     blocks, size = cut(lengths, float(np.quantile(lengths, 1 - rejected)))
     random = np.random.default_rng(7)
     estimates = [estimate(draw(blocks, size, random), seed) for seed in range(TRIALS)]
@@ -130,7 +120,7 @@ def test_none_seen_has_an_upper_bound_that_shrinks_with_the_sample() -> None:
 
 
 def test_all_is_exact() -> None:
-    blocks, size = blocks_of_rows(pareto(np.random.default_rng(1)), 900.0)
+    blocks, size = blocks_of_rows(POPULATIONS["without a finite variance"](np.random.default_rng(1)), 900.0)
     part = draw(blocks, size, np.random.default_rng(0), len(blocks))
     for name, sums in zip(QUANTITIES, blocks.sum(axis=0), strict=True):
         assert estimate(part)[name] == pytest.approx(Estimate.exact(sums))

@@ -29,9 +29,9 @@ def test_a_layout_with_its_arithmetic() -> None:
     first, second = run("--model", LARGE).splitlines()
     assert first == "TP 8 x PP 2: 16 GPUs for an engine"
     assert second.startswith("TP 8 x PP 2: 39.7 weights + ")
-    found = json.loads(run("--model", LARGE.lower(), "--set", "card.precision=fp8", "--json"))
-    assert (found["tensor_parallel"], found["pipeline_parallel"], found["gpus"]) == (8, 1, 8)
-    assert "weights" in found["arithmetic"]
+    layout = json.loads(run("--model", LARGE.lower(), "--set", "card.precision=fp8", "--json"))
+    assert (layout["tensor_parallel"], layout["pipeline_parallel"], layout["gpus"]) == (8, 1, 8)
+    assert "weights" in layout["arithmetic"]
 
 
 def test_a_checkpoint_that_is_here() -> None:

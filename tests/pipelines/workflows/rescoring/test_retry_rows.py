@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -27,7 +26,7 @@ from pipelines.settings.rescore_settings import RetrySettings
 from pipelines.workflows.rescoring.part_rows import REDRAWS_KEY
 from pipelines.workflows.rescoring.retry_rows import RetrySummary, retry
 from tests.support.corpora import lines, rows, scored, settings, write
-from tests.support.failures import fail, metadata_of
+from tests.support.failures import change, fail
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -78,12 +77,7 @@ def test_only_rows_of_the_reasons_are_scored_again(folder: Path) -> None:
 
 
 def test_other_rows_of_a_part_keep_their_numbers_even_if_a_model_would_give_others(folder: Path) -> None:
-    parts = Parts(str(folder))
-    part = parts.listing()[0]
-    table = pq.read_table(parts.path(part))
-    index = table.schema.get_field_index("reward")
-    marked = table.set_column(index, table.schema.field(index), pc.add(table.column("reward"), 1000.0))
-    parts.replace(part, part, marked, metadata_of(table))
+    change(folder, 0, "reward", lambda rewards: [reward + 1000.0 for reward in rewards])
     fail(folder, {3: "engine_timeout"})
     again(folder)
     rewards = [row["reward"] for row in scored(folder)][:10]
@@ -175,22 +169,31 @@ def test_parquet_with_several_responses_to_a_prompt_is_retried_from_the_parts(tm
     assert scored(tmp_path / "out") == whole
 
 
-def refused(folder: Path, change: Callable[[Path], object], error: type[Exception], match: str) -> None:
+def other_model(folder: Path) -> None:
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace("model: tiny-attributes", "model: tiny-scalar"))
+
+
+def lost_part(folder: Path) -> None:
+    sorted((folder / "parts").iterdir())[5].unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (other_model, OutputError, "model: 'tiny-attributes' there, 'tiny-scalar' now"),
+        (lost_part, SourceError, "isn't complete"),
+    ],
+)
+def test_another_run_or_half_of_one_is_refused(
+    folder: Path, damage: Callable[[Path], None], error: type[Exception], message: str
+) -> None:
+    fail(folder, {3: "engine_timeout"})
+    damage(folder)
     before = contents(folder)
-    change(folder)
-    with pytest.raises(error, match=match):
+    with pytest.raises(error, match=message):
         again(folder)
     assert contents(folder) == before
-
-
-def test_another_model_or_setting_is_refused(folder: Path) -> None:
-    fail(folder, {3: "engine_timeout"})
-
-    def other_model(folder: Path) -> None:
-        recipe = folder / "recipe.yaml"
-        recipe.write_text(recipe.read_text().replace("model: tiny-attributes", "model: tiny-scalar"))
-
-    refused(folder, other_model, OutputError, "model: 'tiny-attributes' there, 'tiny-scalar' now")
 
 
 def test_a_folder_that_another_run_holds_is_refused(folder: Path) -> None:
@@ -201,16 +204,9 @@ def test_a_folder_that_another_run_holds_is_refused(folder: Path) -> None:
     assert contents(folder) == before
 
 
-def test_an_incomplete_folder_is_refused(folder: Path) -> None:
-    fail(folder, {3: "engine_timeout"})
-    sorted((folder / "parts").iterdir())[5].unlink()
-    refused(folder, lambda folder: None, SourceError, "isn't complete")
-
-
 def test_the_command_says_what_became_of_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        progress, "TerminalProgress", progress.NoProgress
-    )  # Ray pickles it, and the runner's streams can't be
+    # Ray pickles it, and the runner's streams can't be.
+    monkeypatch.setattr(progress, "TerminalProgress", progress.NoProgress)
     fail(folder, {3: "engine_timeout", 4: "no_verdict"})
     ended = CliRunner().invoke(cli, ["retry", str(folder), "--reasons", "engine_timeout,cut_off"], standalone_mode=False)
     assert ended.exception is None

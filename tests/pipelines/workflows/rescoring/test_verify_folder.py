@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
@@ -18,7 +16,6 @@ from pipelines.data.corpus.corpus_files import Range
 from pipelines.data.storage.lease import lease
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.part_content import encode
-from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.options import build
@@ -26,8 +23,9 @@ from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.workflows.rescoring.retry_rows import retry
 from pipelines.workflows.rescoring.verify_folder import VerifySummary, sample_rows, verify
+from tests.support.commands import stamps
 from tests.support.corpora import lines, rows, scored, settings, write
-from tests.support.failures import fail, metadata_of
+from tests.support.failures import change, fail, metadata_of
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -142,10 +140,10 @@ def test_what_was_dropped_is_scored_again(damage: Callable[[Path], None], folder
 
 
 def test_a_sound_folder_is_left_alone(folder: Path) -> None:
-    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("parts/*")}
+    before = stamps(folder)
     summary = check(folder, repair=True)
     assert (summary.parts, summary.bad, summary.gaps) == (5, {}, None)
-    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("parts/*")} == before
+    assert stamps(folder) == before
 
 
 def test_every_byte_counts(folder: Path) -> None:
@@ -225,12 +223,7 @@ def test_a_sample_gives_the_same_numbers(folder: Path) -> None:
 
 
 def test_numbers_that_were_changed_are_told(folder: Path) -> None:
-    parts = Parts(str(folder))
-    part = parts.listing()[2]
-    table = pq.read_table(parts.path(part))
-    index = table.schema.get_field_index("reward")
-    changed = table.set_column(index, table.schema.field(index), pc.add(table.column("reward"), 0.25))
-    parts.replace(part, part, changed, metadata_of(table))
+    change(folder, 2, "reward", lambda rewards: [reward + 0.25 for reward in rewards])
     fail(folder, {7: "engine_timeout"})
     summary = check(folder, sample=50)
     assert summary.sample is not None
@@ -245,24 +238,16 @@ def test_numbers_that_were_changed_are_told(folder: Path) -> None:
 
 
 def test_every_number_of_a_row_counts_for_the_gate(folder: Path) -> None:
-    parts = Parts(str(folder))
-    part = parts.listing()[2]
-    table = pq.read_table(parts.path(part))
-    index = table.schema.get_field_index("scores")
-    scores = table.column("scores").to_pylist()
-    scores[3]["coherence"] += 0.5
-    del scores[4]["verbosity"]
-    parts.replace(
-        part,
-        part,
-        table.set_column(index, table.schema.field(index), pa.array(scores, table.schema.field(index).type)),
-        metadata_of(table),
-    )
+    def changed(scores: list[Any]) -> list[Any]:
+        scores[3]["coherence"] += 0.5
+        del scores[4]["verbosity"]
+        return scores
+
+    rows_of_part = change(folder, 2, "scores", changed).column("row").to_pylist()
     summary = check(folder, sample=50)
     assert summary.sample is not None
     assert summary.sample.mean_difference == 0, "of the rewards"
     assert summary.sample.difference == pytest.approx(0.5)
-    rows_of_part = table.column("row").to_pylist()
     assert summary.gate_failures(0.4) == [
         f"scores.coherence of {rows_of_part[3]} (final) differs by 0.5, more than 0.4",
         f"1 numbers are there once only: scores.verbosity of {rows_of_part[4]} (final)",
@@ -283,8 +268,6 @@ def test_a_gate_does_not_pass_with_nothing_compared(folder: Path) -> None:
 
 
 def test_rows_that_retry_drew_again_are_compared_with_the_same_draw(folder: Path) -> None:
-    from pipelines.workflows.rescoring.retry_rows import retry
-
     fail(folder, {7: "no_verdict"})
     retry(build(RetrySettings, {"scored": str(folder)}))
     sample = check(folder, sample=50).sample
@@ -312,11 +295,6 @@ def test_every_row_may_be_drawn_and_none_twice() -> None:
 
 
 def test_a_number_that_is_no_number_does_not_pass(folder: Path) -> None:
-    parts = Parts(str(folder))
-    part = parts.listing()[2]
-    table = pq.read_table(parts.path(part))
-    index = table.schema.get_field_index("reward")
-    rewards = [math.nan, *table.column("reward").to_pylist()[1:]]
-    parts.replace(part, part, table.set_column(index, table.schema.field(index), pa.array(rewards)), metadata_of(table))
+    table = change(folder, 2, "reward", lambda rewards: [math.nan, *rewards[1:]])
     name = f"reward of {table.column('row')[0]} (final)"
     assert check(folder, sample=50).gate_failures(9.0) == [f"1 numbers are there once only: {name}"]

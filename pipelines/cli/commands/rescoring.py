@@ -1,15 +1,16 @@
-"""The command `verify`."""
+"""The commands `verify` and `retry`."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from actors.errors import AuditError, GateFailed
-from actors.text.counted import first_of, shown_lines
+from actors.text.counted import counts_text, first_of, shown_lines
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.cli.plain_console import tell
-from pipelines.settings.rescore_settings import VerifySettings
+from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 
 if TYPE_CHECKING:
+    from pipelines.workflows.rescoring.retry_rows import RetrySummary
     from pipelines.workflows.rescoring.verify_folder import SampleComparison, VerifySummary
 
 _SHOWN = 20
@@ -32,7 +33,7 @@ def verify(as_json: bool, **options: Any) -> None:
     settings = build_from(VerifySettings, options)
     with silence_ray():
         summary = check(settings, TerminalProgress())
-    tell(as_json, summary, _report(summary))
+    tell(as_json, summary, _verify_report(summary))
     if not summary.is_sound and not summary.dropped:
         raise AuditError(_problem(summary))
     if failures := summary.gate_failures(settings.max_difference):
@@ -47,7 +48,7 @@ def _problem(summary: "VerifySummary") -> str:
     return f"{len(summary.strays):,} files among the parts aren't of this run, but others read them: --repair moves them"
 
 
-def _report(summary: "VerifySummary") -> Iterator[str]:
+def _verify_report(summary: "VerifySummary") -> Iterator[str]:
     bad = [f"{name} {problem}" for name, problem in summary.bad.items()]
     yield f"{summary.parts:,} parts, {summary.bytes:,} bytes: {summary.parts - len(bad):,} good, {len(bad):,} bad"
     yield from shown_lines(bad, _SHOWN)
@@ -75,5 +76,33 @@ def _sample_report(sample: "SampleComparison") -> Iterator[str]:
 
 
 def _flip_text(flip: Mapping[str, Any]) -> str:
-    before, now = (" ".join(filter(None, (flip[at], flip[f"{at}_reason"]))) for at in ("before", "now"))
+    before, now = (" ".join(filter(None, (flip[moment], flip[f"{moment}_reason"]))) for moment in ("before", "now"))
     return f"{flip['row']} ({flip['response']}): {before} to {now}"
+
+
+@command()
+@argument("scored", RetrySettings)
+@settings_options(RetrySettings, "scored")
+@json_option
+def retry(as_json: bool, **options: Any) -> None:
+    """Score again, in place, the responses of the scored corpus SCORED that have failed.
+
+    The model and its settings must be those of the run. All other rows keep their numbers. If it is interrupted, run the
+    same command again.
+    """
+    from pipelines.run.runtime.progress import TerminalProgress
+    from pipelines.workflows.rescoring import retry_rows
+
+    with silence_ray():
+        summary = retry_rows.retry(build_from(RetrySettings, options), TerminalProgress())
+    tell(as_json, summary.as_json(), _retry_report(summary))
+
+
+def _retry_report(summary: "RetrySummary") -> Iterator[str]:
+    if not summary.retried:
+        yield "Nothing is to be scored again: no response has failed for these reasons"
+        return
+    yield f"Scored again: {sum(summary.retried.values()):,} responses ({counts_text(summary.retried)})"
+    before, after = summary.before, summary.after
+    yield f"Failed: {before.failed:,} before, {after.failed:,} now"
+    yield f"Scored: {before.scored:,} before, {after.scored:,} now"
