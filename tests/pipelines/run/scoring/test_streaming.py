@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,7 @@ import pytest
 import yaml
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError
-from pipelines.data.corpus.assay_folders import PAIRS
 from pipelines.results.exports import export_commands, export_job
-from pipelines.results.exports.export_job import ExportJob
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.sampling.sample_prompts import SampleSummary, sample
 from pipelines.run.scoring.score_corpus import score
@@ -168,7 +167,7 @@ def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path,
     }
     assert set(export_commands.export_while_scoring(asked, steps)) == {"export"}
     assert export_commands.export_while_scoring(None, steps) == {}
-    job = ExportJob(PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)  # type: ignore[arg-type]
+    job = replace(export_commands.pairing_job(steps["pairs"]), by_part=True)
     with pytest.raises(SettingsError, match="candidates of one prompt may be in any row"):
         sample(asked, observers=observers_of(asked, [job]))
 
