@@ -24,6 +24,7 @@ from pipelines.settings.run_settings import ChoiceSettings
 REWARD_NAME = "reward"
 _SCORES_PREFIX = "scores."
 _PLACES = [("part_at", pa.int64()), ("row_at", pa.int64()), ("kept", pa.bool_())]
+_FILES = pa.schema([("name", pa.string()), ("mark", pa.string())])
 _OURS = (ROW, RESPONSE, PROMPT_HASH, STATUS, REASON)
 
 
@@ -37,7 +38,7 @@ class Matching(NamedTuple):
 def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSettings) -> Matching:
     """How the responses of two corpora are matched. Raises `SettingsError` if --match can't be done."""
     drawn = first.manifest.columns.drawn or second.manifest.columns.drawn
-    common = {_file(file) for file in first.manifest.files} & {_file(file) for file in second.manifest.files}
+    common = {_mark(file) for file in first.manifest.files} & {_mark(file) for file in second.manifest.files}
     by = settings.match or ("row" if common and not drawn else "content")
     if by == "row" and drawn:
         raise SettingsError(
@@ -49,17 +50,9 @@ def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSetting
     return Matching(by, _text_column(first, second) if by == "content" else TEXT)
 
 
-def _file(file: InputFile) -> str:
+def _mark(file: InputFile) -> str:
+    """What stands for a file in keys: its content, so that it may be renamed."""
     return f"{file.size} {file.fingerprint}"
-
-
-def _marks(*corpora: OpenedCorpus) -> list[dict[str, str]]:
-    """The files of both sides by name, each with a mark that is equal for equal content (and name, where both have it)."""
-    first, second = ({file.name: _file(file) for file in corpus.manifest.files} for corpus in corpora)
-    common = first.items() & second.items()
-    return [
-        {name: f"{file} {name if (name, file) in common else ''}" for name, file in side.items()} for side in (first, second)
-    ]
 
 
 def _text_column(first: OpenedCorpus, second: OpenedCorpus) -> str:
@@ -102,10 +95,10 @@ def load(
     It has the response's place, key, status, numbers (n0, n1 ...), and whether the filter keeps it. Raises `SourceError` if
     a part can't be read.
     """
-    for (table, corpus), marks in zip(corpora.items(), _marks(*corpora.values()), strict=True):
+    for table, corpus in corpora.items():
         schema = _schema(corpus, matching)
-        files = {"name": pa.array(marks, pa.string()), "mark": pa.array(marks.values(), pa.string())}
-        connection.register("files", pa.table(files))
+        files = [{"name": file.name, "mark": _mark(file)} for file in corpus.manifest.files]
+        connection.register("files", pa.Table.from_pylist(files, _FILES))
         connection.register("incoming", pa.RecordBatchReader.from_batches(schema, _batches(corpus, schema, choice)))
         with readable(corpus.responses.parts):
             selected = _select(corpus.manifest.columns.prefix, matching, numbers)

@@ -110,13 +110,9 @@ def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str
 
     Raises a `UserError`.
     """
-    if job.by_part and job.per == "prompt":
-        raise SettingsError(
-            "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
-        )
     reader = check(job, corpus.manifest)
     output_folder.check_free(job.output, job.settings.overwrite, job.kind)
-    document = _document(job, corpus, reader.carried)
+    document = _document(job, corpus)
     notes = output_folder.start(job.output, document, job.kind)
     write_unfinished_card(job.output, job.kind.name)
     summaries = {number: ExportSummary.read(note) for number, note in notes.items()}
@@ -358,11 +354,10 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
     return number, summary
 
 
-def _document(job: ExportJob, corpus: OpenedCorpus, carried: Sequence[str]) -> dict[str, Any]:
+def _document(job: ExportJob, corpus: OpenedCorpus) -> dict[str, Any]:
     # Part by part, a job begins before there are parts: its document says nothing of them.
     source = {name: value for name, value in corpus.source.items() if not (job.by_part and name == "made_of")}
-    fields = {"fields": list(carried)} if carried else {}
-    return {"asked": job.asked, "settings": _document_settings(job), **fields, "source": source}
+    return {"asked": job.asked, "settings": _document_settings(job), "source": source}
 
 
 def _document_settings(job: ExportJob) -> dict[str, Any]:

@@ -246,7 +246,7 @@ def filter_group(step: FilterStep, selection: Selection | None, index: int, grou
     evaluate = step.evaluator.compile()
     summary, held = KeepSummary(), dict[str, list[tuple[Part, KeptInPart]]]({"kept": [], "rest": []})
     with ExitStack() as stack:
-        files = {target.stem: stack.enter_context(writing(target, index)) for target in step.targets}
+        files: dict[str, KeptFile] = {target.stem: stack.enter_context(writing(target, index)) for target in step.targets}
         for numbered in group:
             part_summary, in_part = _filter_part(step, selection, numbered, evaluate, files)
             summary += part_summary

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,16 +159,13 @@ def test_a_scored_corpus_too(tmp_path: Path) -> None:
 
 def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path, tmp_path: Path) -> None:
     asked = told(corpus, tmp_path / "out")
-    steps = {
+    steps: dict[str, Any] = {
         "choose": ChooseSettings(scored=str(tmp_path / "other"), output="x", keep="best", per="row"),
         "pairs": PairSettings(scored=str(tmp_path / "out"), output="y", per="prompt"),
         "export": ExportSettings(scored=str(tmp_path / "out"), output="z", trainer="sft"),
     }
     assert set(export_commands.export_while_scoring(asked, steps)) == {"export"}
     assert export_commands.export_while_scoring(None, steps) == {}
-    job = replace(export_commands.pairing_job(steps["pairs"]), by_part=True)
-    with pytest.raises(SettingsError, match="candidates of one prompt may be in any row"):
-        sample(asked, observers=observers_of(asked, [job]))
 
 
 @pytest.mark.parametrize(
