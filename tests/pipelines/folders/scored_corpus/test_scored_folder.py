@@ -130,7 +130,7 @@ def test_the_notes_of_many_outputs_are_found(
     monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 2)
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
     run(corpus, tmp_path / "first", "reward > -1")
-    assert len(list((tmp_path / "first" / "_responses").iterdir())) == 7
+    assert len(list((tmp_path / "first" / "_responses").iterdir())) > 7
     run(str(tmp_path / "first"), tmp_path / "second", "reward < 1")
     run(corpus, tmp_path / "once", "reward > -1 and reward < 1")
     assert keys(tmp_path / "second") == keys(tmp_path / "once") != []
