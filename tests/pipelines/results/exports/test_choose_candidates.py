@@ -30,16 +30,13 @@ def places(candidates: Sequence[Candidate], **settings: Any) -> list[int]:
 def test_the_best_in_the_order_of_their_rewards_and_of_equals_the_first() -> None:
     assert places(candidates(1.0, 3.0, 3.0), keep="best") == [1]
     assert places(candidates(-0.0, 0.0), keep="best") == [0]
-    five = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
-    assert places(five, keep="top-k", k=2) == [1, 3]
-    assert places(five, keep="top-k", k=9) == [1, 3, 2, 0, 4]
-
-
-def test_all_that_reach_the_floor() -> None:
     three = candidates(1.0, 3.0, 2.0)
     assert places(three, keep="all", floor=2.0) == [1, 2]
     assert places(three, keep="best", floor=3.5) == [], "the best one isn't good enough"
     assert places(three, keep="softmax", k=3, floor=2.0) == [1, 2]
+    five = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
+    assert places(five, keep="top-k", k=2) == [1, 3]
+    assert places(five, keep="top-k", k=9) == [1, 3, 2, 0, 4]
 
 
 @pytest.mark.parametrize(
@@ -95,15 +92,10 @@ def test_ranking_equal_candidates_takes_no_comparison_of_each_with_all() -> None
 def test_a_candidate_stands_among_all_and_not_among_those_that_are_kept() -> None:
     kept = choose(candidates(9.0, 1.0, 5.0, 5.0), ChoiceOfCandidates(keep="all", floor=5.0))
     assert [(item.rank, item.of) for item in kept] == [(1, 4), (2, 4), (2, 4)]
-    assert kept[0].z_score == pytest.approx(4 / math.sqrt(8))
-
-
-def test_a_row_has_the_conversation_and_where_it_stands() -> None:
-    (item,) = choose([candidate(2.0, "good", prompt="q", a=1.5), candidate(1.0)], ChoiceOfCandidates(keep="best"))
-    assert item.as_row() == {
-        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
-        "reward": 2.0, "scores": {"a": 1.5}, "rank": 1, "z_score": 1.0, "of": 2,
-        "prompt_hash": item.candidate.prompt_hash, "row": "c:0", "response_name": "final",
+    assert kept[0].as_row() == {
+        "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "text 0"}],
+        "reward": 9.0, "scores": {}, "rank": 1, "z_score": pytest.approx(4 / math.sqrt(8)), "of": 4,
+        "prompt_hash": kept[0].candidate.prompt_hash, "row": "c:0", "response_name": "candidate[0]",
     }  # fmt: skip
 
 

@@ -164,38 +164,47 @@ def test_a_judge_that_gave_a_prompt_no_score_has_no_vote_there(tmp_path: Path) -
         choose(folder, tmp_path / "other", keep="majority", voters=("z", "nobody"))
 
 
-def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that another version of Assay read otherwise."""
-    row = {"prompt": "q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr"}
-    with monkeypatch.context() as earlier:
-        earlier.setattr(
-            "pipelines.data.formats.shapes.prompt.embedded", lambda prompt: [{"role": "user", "content": prompt}]
-        )
-        folder = drawn_corpus(tmp_path / "in", [{"prompt": "p"}, row], numbered_texts([[1.0, 2.0]] * 2), prompts())
-        assert choose(folder, tmp_path / "earlier", keep="best").rows == 2
-    with pytest.raises(SourceError, match=r"the row c:1 has changed since its candidates were sampled .*sample it again"):
-        choose(folder, tmp_path / "out", keep="best")
-
-
 @pytest.mark.parametrize(
-    ("row", "earlier"),
+    ("row", "place", "earlier", "says"),
     [
-        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_opening_system", lambda system, turns: turns)),
-        ({"q": [user("q"), said("x")], "a": ["a", "b"]}, ("refuse_answered", lambda turns: turns)),
+        (
+            {"prompt": "q\n<extra_id_1>Assistant\na\n<extra_id_1>User\nr"},
+            "shapes.prompt.embedded",
+            lambda prompt: [user(prompt)],
+            "the row c:0 has changed since its candidates were sampled .*sample it again",
+        ),
+        (
+            {"q": "q", "a": ["a", "b"], "system": "s"},
+            "own_columns.with_opening_system",
+            lambda system, turns: turns,
+            r"response\[\d\] of the row c:0 has changed since it was scored .*score it again",
+        ),
+        (
+            {"q": [user("q"), said("x")], "a": ["a", "b"]},
+            "own_columns.refuse_answered",
+            lambda turns: turns,
+            r"response\[\d\] of the row c:0 has changed since it was scored .*score it again",
+        ),
     ],
-    ids=["another prompt", "no response now"],
+    ids=["sampled from another prompt", "scored with another prompt", "no response now"],
 )
-def test_a_response_that_was_scored_as_another_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], earlier: tuple[str, Callable[..., object]]
+def test_a_row_that_another_version_read_otherwise_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    row: dict[str, Any],
+    place: str,
+    earlier: Callable[..., object],
+    says: str,
 ) -> None:
-    """As one whose row another version of Assay read otherwise."""
-    name, read = earlier
-    shape = RowShape("columns", own_columns=OwnColumns("q", "a"))
     with monkeypatch.context() as version:
-        version.setattr(f"pipelines.data.formats.own_columns.{name}", read)
-        folder = judged_corpus(tmp_path / "in", [row], [[1.0, 2.0]], shape)
+        version.setattr(f"pipelines.data.formats.{place}", earlier)
+        if "prompt" in row:
+            folder = drawn_corpus(tmp_path / "in", [row], numbered_texts([[1.0, 2.0]]), prompts())
+        else:
+            shape = RowShape("columns", own_columns=OwnColumns("q", "a"))
+            folder = judged_corpus(tmp_path / "in", [row], [[1.0, 2.0]], shape)
         assert choose(folder, tmp_path / "earlier", keep="best").rows == 1
-    with pytest.raises(SourceError, match=r"response\[\d\] of the row c:0 has changed since it was scored .*score it again"):
+    with pytest.raises(SourceError, match=says):
         choose(folder, tmp_path / "out", keep="best")
 
 
@@ -231,8 +240,3 @@ def test_a_row_is_parsed_once_and_only_if_it_is_needed(tmp_path: Path, monkeypat
     parsed.clear()
     assert choose(folder, tmp_path / "all", keep="top-k", k=8).rows == 8
     assert sorted(parsed) == [f"c:{at}" for at in range(4)]
-
-
-def test_nothing_to_choose_by_is_told_before_anything_is_read(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="there is nothing to choose by"):
-        choose(str(tmp_path / "nowhere"), tmp_path / "out")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from actors.errors import AuditError, OutputError, RunStopped, SourceError
+from actors.errors import AuditError, OutputError, RunStopped
 from pipelines.data.storage import LEASE
 from pipelines.data.storage.lease import Ticket, lease
 from pipelines.folders.run_folder import output_folder
@@ -107,14 +107,6 @@ def test_a_run_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
     assert {name: (out / name).read_text() for name in others} == others
 
 
-def test_an_incomplete_run_is_refused_unless_part_of_it_will_do(tmp_path: Path) -> None:
-    folder = drawn(tmp_path / "in", *SIX)
-    parts_of(folder)[0].unlink()
-    with pytest.raises(SourceError, match="isn't complete"):
-        choose(folder, tmp_path / "out", keep="best")
-    assert choose(folder, tmp_path / "out", keep="best", partial=True).candidates == 1
-
-
 @PER
 def test_parts_that_dont_hold_what_their_names_say(tmp_path: Path, per: str) -> None:
     folder = drawn(tmp_path / "in", *SIX)
@@ -138,18 +130,25 @@ def equal_prompts(tmp_path: Path) -> str:
 
 
 @PER
-def test_what_is_written_doesnt_depend_on_the_pieces(
+def test_what_is_written_depends_neither_on_the_pieces_nor_on_who_makes_them(
     equal_prompts: str, tmp_path: Path, per: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = choose(equal_prompts, tmp_path / "whole", keep="softmax", k=2, per=per)
-    cut_up(monkeypatch, equal_prompts)
-    assert choose(equal_prompts, tmp_path / "pieces", keep="softmax", k=2, per=per) == whole
-    assert len(files_in(tmp_path / "whole")) == 1 < len(files_in(tmp_path / "pieces"))
-    pieces, expected = rows_in(tmp_path / "pieces"), rows_in(tmp_path / "whole")
-    if per == "prompt":
-        assert _by_prompt(pieces) == _by_prompt(expected)
-    else:
-        assert pieces == expected
+    summaries = []
+    for name in ("whole", "here", "elsewhere"):
+        if name == "here":
+            cut_up(monkeypatch, equal_prompts)
+        if name == "elsewhere":
+            monkeypatch.setattr(export_job, "workers", _elsewhere)
+        out = tmp_path / name
+        chosen = choose(equal_prompts, out / "best", keep="softmax", k=2, per=per)
+        summaries.append((chosen, pair(equal_prompts, out / "pairs", per=per), export(equal_prompts, out / "sft", "sft")))
+    assert summaries == [summaries[0]] * 3
+    assert min(summary.rows for summary in summaries[0]) > 0
+    for name in ("pairs", "best", "sft"):
+        assert files_in(tmp_path / "here" / name) == files_in(tmp_path / "elsewhere" / name)
+        assert len(files_in(tmp_path / "here" / name)) > 1 == len(files_in(tmp_path / "whole" / name))
+    whole, pieces = rows_in(tmp_path / "whole" / "best"), rows_in(tmp_path / "here" / "best")
+    assert pieces == whole if per == "row" else _by_prompt(pieces) == _by_prompt(whole)
 
 
 def _by_prompt(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -175,22 +174,6 @@ class Elsewhere:
 @contextmanager
 def _elsewhere(tasks: int) -> Iterator[Elsewhere]:
     yield Elsewhere()
-
-
-@PER
-def test_pieces_are_made_anywhere_in_any_order(
-    equal_prompts: str, tmp_path: Path, per: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut_up(monkeypatch, equal_prompts)
-    for out in (tmp_path / "here", tmp_path / "elsewhere"):
-        if out.name == "elsewhere":
-            monkeypatch.setattr(export_job, "workers", _elsewhere)
-        assert pair(equal_prompts, out / "pairs", per=per).rows > 0
-        assert choose(equal_prompts, out / "best", keep="majority", voters=("reward",), per=per).rows > 0
-        assert export(equal_prompts, out / "sft", "sft").rows == 54
-    for name in ("pairs", "best", "sft"):
-        assert files_in(tmp_path / "here" / name) == files_in(tmp_path / "elsewhere" / name)
-        assert len(files_in(tmp_path / "here" / name)) > 1
 
 
 @PER
@@ -255,19 +238,6 @@ def _dies_after(calls: int, function: Any) -> Any:
         return function(*arguments, **named)
 
     return call_or_die
-
-
-def test_another_choice_starts_anew_in_a_folder_that_was_left(
-    equal_prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    cut_up(monkeypatch, equal_prompts)
-    _kill(monkeypatch, "note_done", 2, equal_prompts, out, keep="all", floor=0.0)
-    assert files_in(out)
-    assert choose(equal_prompts, out, keep="best", floor=4.0).candidates == 54
-    assert {row["reward"] for row in rows_in(out)} == {4.0}
-    choose(equal_prompts, tmp_path / "calm", keep="best", floor=4.0)
-    assert files_in(out) == files_in(tmp_path / "calm")
 
 
 @pytest.mark.parametrize(("spill", "killed_at"), [(None, 1), ("spilled", 3)])
