@@ -21,7 +21,7 @@ from pipelines.results.exports import export_commands
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering import filter_corpus
 from pipelines.results.filtering.filter_corpus import KeepSummary
-from pipelines.results.hub.upload import Upload, run_and_upload, upload_result
+from pipelines.results.hub.upload import Upload, check_hub, upload_made, upload_result
 from pipelines.run.runtime.progress import watched
 from pipelines.run.runtime.session import quiet_implicit_ray
 from pipelines.run.sampling import refine_prompts, sample_prompts
@@ -280,19 +280,28 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
 @_report_errors_as("choose")
 def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> ExportSummary:
     settings = build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options})
-    return run_and_upload(settings, settings.output, lambda: export_commands.choose(settings))[0]
+    check_hub(settings, settings.output)
+    summary = export_commands.choose(settings)
+    upload_made(settings, settings.output)
+    return summary
 
 
 @_report_errors_as("pairs")
 def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary:
     settings = build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
-    return run_and_upload(settings, settings.output, lambda: export_commands.make_pairs(settings))[0]
+    check_hub(settings, settings.output)
+    summary = export_commands.make_pairs(settings)
+    upload_made(settings, settings.output)
+    return summary
 
 
 @_report_errors_as("export")
 def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary:
     settings = build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
-    return run_and_upload(settings, settings.output, lambda: export_commands.export(settings))[0]
+    check_hub(settings, settings.output)
+    summary = export_commands.export(settings)
+    upload_made(settings, settings.output)
+    return summary
 
 
 @_report_errors_as("score")
@@ -306,7 +315,10 @@ def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **opt
 @_report_errors_as("keep")
 def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:
     settings = build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options})
-    return run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))[0]
+    check_hub(settings, settings.output)
+    summary = filter_corpus.keep(settings)
+    upload_made(settings, settings.output)
+    return summary
 
 
 @_report_errors_as("top_k")

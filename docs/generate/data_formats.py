@@ -9,7 +9,7 @@ from docs.generate.markdown import Page, anchored, code, document, heading, tabl
 from pipelines.data.formats import MIXED, PROMPT_SHAPES, SHAPES, Shape, formats
 from pipelines.results.evaluation.benchmark import Benchmark
 from pipelines.results.evaluation.benchmarks import benchmarks
-from pipelines.results.exports.trainer_format import PairFormat, ResponseFormat
+from pipelines.results.exports.trainer_format import ResponseFormat, TrainerFormat
 from pipelines.results.exports.trainer_messages import Refusal
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
@@ -124,7 +124,7 @@ def _formats() -> str:
     )
 
 
-def _format(made: PairFormat | ResponseFormat) -> tuple[str, str, str]:
+def _format(made: TrainerFormat) -> tuple[str, str, str]:
     return code(made.name), text(made.about), text(made.source)
 
 

@@ -333,7 +333,9 @@ def _filter(settings: FilterSettings, as_json: bool) -> None:
     from pipelines.cli.plain_console import tell_made
     from pipelines.cli.report import kept_report
     from pipelines.results.filtering import filter_corpus
-    from pipelines.results.hub.upload import run_and_upload
+    from pipelines.results.hub.upload import check_hub, upload_made
 
-    summary, upload = run_and_upload(settings, settings.output, lambda: filter_corpus.keep(settings))
+    check_hub(settings, settings.output)
+    summary = filter_corpus.keep(settings)
+    upload = upload_made(settings, settings.output)
     tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

@@ -219,7 +219,7 @@ def kept_report(summary: KeepSummary, settings: FilterSettings) -> Report:
         yield "Nothing is kept, so `datasets.load_dataset` finds no file in the folder"
     lines = summary.kept if settings.fields else summary.kept_rows
     # Whole rows come again for each kept response, or once with `fields: false`; both matter only if they hold several.
-    if settings.rows == "rows" and summary.held > (summary.kept_rows if settings.fields else summary.kept):
+    if settings.rows == "rows" and summary.several and summary.kept and (settings.fields or summary.not_kept):
         yield (
             f"{lines:,} rows written: {summary.kept_rows:,} input rows, each whole with all its responses; --rows responses "
             "writes the kept responses alone"

@@ -109,7 +109,9 @@ def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSetting
     from pipelines.cli.report import export_report
     from pipelines.results.exports.export_commands import JOBS
     from pipelines.results.exports.export_job import run_export
-    from pipelines.results.hub.upload import run_and_upload
+    from pipelines.results.hub.upload import check_hub, upload_made
 
-    summary, upload = run_and_upload(settings, settings.output, lambda: run_export(JOBS[step](settings)))
+    check_hub(settings, settings.output)
+    summary = run_export(JOBS[step](settings))
+    upload = upload_made(settings, settings.output)
     tell_made(as_json, summary.as_json(), export_report(settings.output, summary), upload)

@@ -57,7 +57,6 @@ class LeftField(StrEnum):
 
     TAKEN = "the name is reserved"
     NO_JSON = "JSON has no such value"
-    NO_COLUMN = "the value doesn't fit the column"
     DIFFERS = "the rows of a pair differ in it"
 
 

@@ -36,7 +36,7 @@ from pipelines.results.comparison.results import (
     gate_failures,
 )
 from pipelines.results.comparison.shown_responses import with_texts
-from pipelines.results.comparison.sides import Loader, Matching, matching_of, numbers_of
+from pipelines.results.comparison.sides import load, matching_of, numbers_of
 from pipelines.settings.diff_settings import DiffSettings
 
 _COMPARED, MOVES = OutputKind("diff", ("moves",)), "moves.parquet"
@@ -54,17 +54,10 @@ class _Comparison:
     settings: DiffSettings
     first: OpenedCorpus
     second: OpenedCorpus
-    matching: Matching
+    matched_by: str
     numbers: Sequence[str]
-    unit: str | None
-
-    @property
-    def within_row(self) -> bool:
-        return any(corpus.manifest.columns.within_row for corpus in (self.first, self.second))
-
-    @property
-    def same_model(self) -> bool:
-        return _scale(self.first.manifest.identity) == _scale(self.second.manifest.identity)
+    within_row: bool
+    same_model: bool
 
 
 def diff(settings: DiffSettings) -> Differences:
@@ -74,20 +67,15 @@ def diff(settings: DiffSettings) -> Differences:
     """
     _check(settings)
     first, second = (open_scored(folder, "diff", partial=settings.partial) for folder in (settings.first, settings.second))
-    compared = _Comparison(
-        settings,
-        first,
-        second,
-        matching_of(first, second, settings),
-        numbers_of(first, second, settings.numbers),
-        None,
-    )
-    compared = replace(compared, unit=_unit(compared))
+    matching, numbers = matching_of(first, second, settings), numbers_of(first, second, settings.numbers)
+    within_row = first.manifest.columns.within_row or second.manifest.columns.within_row
+    if settings.unit == PERCENTILE and within_row:
+        raise SettingsError(f"--unit percentile: {WITHIN_ROW}")
+    same_model = _scale(first.manifest.identity) == _scale(second.manifest.identity)
+    compared = _Comparison(settings, first, second, matching.by, numbers, within_row, same_model)
     with matched.database() as connection:
-        loader = Loader(connection, compared.matching, compared.numbers, settings.choice)
-        for table, corpus in (("first", first), ("second", second)):
-            loader.load(table, corpus)
-        matched.match(connection, len(compared.numbers))
+        load(connection, {"first": first, "second": second}, matching, numbers, settings.choice)
+        matched.match(connection, len(numbers))
         differences = _differences(connection, compared)
         if settings.output is not None:
             _write(connection, settings.output, differences)
@@ -97,12 +85,8 @@ def diff(settings: DiffSettings) -> Differences:
 def _check(settings: DiffSettings) -> None:
     if settings.gates.max_kept_changes is not None and not is_filter(settings.choice):
         raise SettingsError("--max-kept-changes goes with a filter: give --keep, --top-fraction, --quantile or --top-k")
-    if settings.output is not None:
-        _check_free(settings.output)
-
-
-def _check_free(folder: str) -> None:
-    if not storage.folder(folder).is_empty() and _COMPARED.read(folder) is None:
+    folder = settings.output
+    if folder is not None and not storage.folder(folder).is_empty() and _COMPARED.read(folder) is None:
         raise OutputError(f"{folder} isn't empty, and isn't a result of `assay diff`; give another folder with --out")
 
 
@@ -113,14 +97,6 @@ def _scale(identity: Mapping[str, Any]) -> Any:
     judge = identity.get("judge") or {}
     weights = identity.get("weights") or identity.get("model")
     return [weights, [identity.get(name) for name in _MODEL], [judge.get(name) for name in _JUDGE]]
-
-
-def _unit(compared: _Comparison) -> str | None:
-    unit = compared.settings.unit
-    if unit == PERCENTILE and compared.within_row:
-        raise SettingsError(f"--unit percentile: {WITHIN_ROW}")
-    default = VALUE if compared.same_model else None if compared.within_row else PERCENTILE
-    return unit or default
 
 
 def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> Differences:
@@ -136,36 +112,39 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
         raise SourceError(_nothing_common_text(compared))
     # The last number that is ranked is the first that is wanted: `moves` then holds its moves.
     changes = [_change(connection, compared, at) for at in reversed(range(len(compared.numbers)))][::-1]
-    unit = compared.unit if changes[0].responses else None
+    count, first, second = changes[0].responses, compared.first, compared.second
+    # Ranks of responses that are only comparable within a row say nothing, so moves have no unit then.
+    default = VALUE if compared.same_model else None if compared.within_row else PERCENTILE
+    unit = compared.settings.unit or default if count else None
     differences = Differences(
-        _side(compared.first, totals["first"]),
-        _side(compared.second, totals["second"]),
-        compared.matching.by,
-        totals["matched"],
-        _duplicates(connection),
-        totals["other_prompts"],
-        totals["number_only"],
-        compared.same_model,
-        _differing_entries(compared.first.manifest, compared.second.manifest),
-        _status_changes(connection),
-        changes,
-        unit,
-        _largest_move(connection, unit, changes[0].responses),
-        _moves(connection, compared, unit, changes[0].responses),
-        _count_kept(connection, compared),
-        _examples(connection, compared),
-        is_fake(compared.first.manifest) or is_fake(compared.second.manifest),
+        first=_side(first, totals["first"]),
+        second=_side(second, totals["second"]),
+        matched_by=compared.matched_by,
+        matched=totals["matched"],
+        duplicates=_duplicates(connection),
+        other_prompts=totals["other_prompts"],
+        number_only=totals["number_only"],
+        same_model=compared.same_model,
+        differs=_differing_entries(first.manifest, second.manifest),
+        status_changes=_status_changes(connection),
+        numbers=changes,
+        unit=unit,
+        largest_move=_largest_move(connection, unit, count),
+        moves=_moves(connection, compared, unit, count),
+        kept=_count_kept(connection, compared),
+        examples=_examples(connection, compared),
+        is_made_up=is_fake(first.manifest) or is_fake(second.manifest),
     )
     return replace(differences, failures=gate_failures(differences, compared.settings.gates))
 
 
 def _nothing_common_text(compared: _Comparison) -> str:
-    how = {"row": "input file, place and response name", "content": "prompt and text"}[compared.matching.by]
-    made_of = " and ".join(_source_text(corpus) for corpus in (compared.first, compared.second))
+    how = {"row": "input file, place and response name", "content": "prompt and text"}[compared.matched_by]
+    made_of = " and ".join(_describe_source(corpus) for corpus in (compared.first, compared.second))
     return f"there is nothing to compare: no response is in both folders, by {how}. {made_of}"
 
 
-def _source_text(corpus: OpenedCorpus) -> str:
+def _describe_source(corpus: OpenedCorpus) -> str:
     files = ", ".join(file.name for file in corpus.manifest.files[:_NAMED_FILES])
     return f"{corpus.folder} ({corpus.total:,} responses) was made of {files}"
 
@@ -230,9 +209,9 @@ def _largest_move(connection: duckdb.DuckDBPyConnection, unit: str | None, count
     return float(largest)
 
 
-_NAMES = "a_row, a_name, b_row, b_name, a_part_at, a_row_at, b_part_at, b_row_at"
-_STATES = f"{_NAMES}, a_status, a_reason, b_status, b_reason, a_n0 as a_number, b_n0 as b_number"
 _IN_ORDER = "a_part_at, a_row_at, b_part_at, b_row_at"
+_NAMES = f"a_row, a_name, b_row, b_name, {_IN_ORDER}"
+_STATES = f"{_NAMES}, a_status, a_reason, b_status, b_reason, a_n0 as a_number, b_n0 as b_number"
 
 
 def _moves_sql(unit: str, count: int) -> str:
@@ -283,16 +262,12 @@ def _examples(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -> d
         "kept_in_first_only": f"{matched.IN_BOTH} and a_kept and not b_kept",
         "kept_in_second_only": f"{matched.IN_BOTH} and b_kept and not a_kept",
     }
-    return {
-        name: _add_texts(
-            compared,
-            matched.table(
-                connection,
-                f"select {_STATES} from matched where {condition} order by {_IN_ORDER} limit {compared.settings.show}",
-            ),
-        )
-        for name, condition in conditions.items()
-    }
+    examples = {}
+    for name, condition in conditions.items():
+        selected = f"select {_STATES} from matched where {condition}"
+        rows = matched.table(connection, f"{selected} order by {_IN_ORDER} limit {compared.settings.show}")
+        examples[name] = _add_texts(compared, rows)
+    return examples
 
 
 def _add_texts(compared: _Comparison, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -307,7 +282,7 @@ def _write(connection: duckdb.DuckDBPyConnection, folder: str, differences: Diff
         place.make()
         if differences.unit is not None:
             moves = _moves_sql(differences.unit, differences.numbers[0].responses)
-            query = connection.sql(f"select * exclude ({_PLACES}) from ({moves})")
+            query = connection.sql(f"select * exclude ({_IN_ORDER}) from ({moves})")
             reader: pa.RecordBatchReader = query.to_arrow_reader(_ROW_GROUP)
             with place.writing(MOVES) as stream, pq.ParquetWriter(stream, reader.schema, compression="zstd") as writer:
                 for batch in reader:
@@ -317,6 +292,3 @@ def _write(connection: duckdb.DuckDBPyConnection, folder: str, differences: Diff
         _COMPARED.write(folder, differences.as_json())
     except OSError as error:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
-
-
-_PLACES = "a_part_at, a_row_at, b_part_at, b_row_at"

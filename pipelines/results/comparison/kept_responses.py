@@ -34,38 +34,31 @@ def is_filter(choice: ChoiceSettings) -> bool:
 def marked_rows(corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]) -> Iterator[MarkedRows]:
     """The responses of a corpus in order, with the columns `names`. Raises as `filter` does, before anything is read."""
     if not is_filter(choice):
-        return _rows_without_marks(corpus, names)
+        return _rows(None, corpus, choice, names)
     check(choice)
     columns = corpus.manifest.columns
     evaluator = ResponseEvaluator.of(choice, columns.prefix, columns.ours_first, within_row=columns.within_row)
-    return _rows_with_marks(FilterStep(corpus.responses, columns, evaluator, None, None), corpus, choice, names)
+    return _rows(FilterStep(corpus.responses, columns, evaluator), corpus, choice, names)
 
 
-def _rows_without_marks(corpus: OpenedCorpus, names: list[str]) -> Iterator[MarkedRows]:
-    for number, (part, _) in enumerate(corpus.entries):
-        first = 0
-        for table in corpus.responses.tables(part, names):
-            yield MarkedRows(number, first, table, None)
-            first += table.num_rows
-
-
-def _rows_with_marks(
-    step: FilterStep, corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]
-) -> Iterator[MarkedRows]:
-    groups = list(groups_of(corpus.entries))
-    evaluate = step.evaluator.compile()
+def _rows(step: FilterStep | None, corpus: OpenedCorpus, choice: ChoiceSettings, names: list[str]) -> Iterator[MarkedRows]:
+    groups = groups_of(corpus.entries)
+    reads = list(dict.fromkeys([*names, *(step.reads if step else ())]))
+    evaluate = step.evaluator.compile() if step else None
     # In this process, which reads the parts anyway.
     with ExitStack() as stack, workers(1) as pool:
         chosen = None
-        if step.evaluator.ranking:
+        if step and step.evaluator.ranking:
             chosen = stack.enter_context(choose(pool, choice, [(step, group) for group in groups]))
         for group in groups:
-            selection = chosen.selection(group.parts[0].number, group.parts[-1].number) if chosen else None
-            for number, part in group.parts:
+            selection = chosen.selection(group[0].number, group[-1].number) if chosen else None
+            for number, part in group:
                 first = 0
-                for table in corpus.responses.tables(part, list(dict.fromkeys([*names, *step.reads]))):
-                    rows = step.evaluator.evaluate(number, first, table, evaluate)
-                    yield MarkedRows(number, first, table, _mask(selection, rows))
+                for table in corpus.responses.tables(part, reads):
+                    kept = None
+                    if step and evaluate:
+                        kept = _mask(selection, step.evaluator.evaluate(number, first, table, evaluate))
+                    yield MarkedRows(number, first, table, kept)
                     first += table.num_rows
 
 

@@ -5,16 +5,14 @@ isn't there. `moves` has those with a number in both, with their ranks. DuckDB k
 """
 
 import decimal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from pipelines.folders.scored_corpus.databases import connect
+from pipelines.folders.scored_corpus.databases import spilling
 
 _MEMORY = "400MB"
 _THREADS = 2
@@ -26,17 +24,9 @@ _SIDE = ("part_at", "row_at", "row", "name", "prompt", "status", "reason", "kept
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB on disk, in a temporary folder, with a bound on its memory."""
-    with (
-        tempfile.TemporaryDirectory(prefix="assay-diff-") as place,
-        connect(
-            str(Path(place, "diff.db")),
-            memory_limit=_MEMORY,
-            threads=_THREADS,
-            temp_directory=str(Path(place, "spill")),
-            preserve_insertion_order="false",
-        ) as connection,
-    ):
+    """A DuckDB on disk, in a temporary folder, with a bound on its memory. Raises `RunStopped` if it fails."""
+    with spilling("diff", _MEMORY, "the folders can't be compared") as connection:
+        connection.execute(f"set threads = {_THREADS}; set preserve_insertion_order = false")
         yield connection
 
 

@@ -37,14 +37,12 @@ def _texts(corpus: OpenedCorpus, places: Collection[Place]) -> dict[Place | None
     judged = [columns.prefix + TEXT] if columns.text else []
     names, texts = list(dict.fromkeys([*reader.reads, *judged])), dict[Place | None, dict[str, str | None]]()
     for part_at, group in itertools.groupby(sorted(places), key=lambda place: place[0]):
-        indices, first = [at for _, at in group], 0
-        for table in corpus.responses.tables(corpus.entries[part_at][0], names):
-            in_table = [at for at in indices if first <= at < first + table.num_rows]
-            chosen = table.take(pa.array([at - first for at in in_table], pa.int64()))
-            judged_texts = chosen.column(judged[0]).to_pylist() if judged else [None] * len(in_table)
-            for at, read, text in zip(in_table, reader.responses(chosen), judged_texts, strict=True):
-                texts[part_at, at] = _shown(read, text)
-            first += table.num_rows
+        shown_places = list(group)
+        indices = pa.array([at for _, at in shown_places], pa.int64())
+        table = pa.concat_tables(corpus.responses.tables(corpus.entries[part_at][0], names)).take(indices)
+        judged_texts = table.column(judged[0]).to_pylist() if judged else [None] * len(table)
+        for place, read, text in zip(shown_places, reader.responses(table), judged_texts, strict=True):
+            texts[place] = _shown(read, text)
     return texts
 
 

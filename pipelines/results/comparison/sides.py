@@ -6,7 +6,7 @@ the corpus, so that duplicates are matched one to one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -24,23 +24,21 @@ from pipelines.settings.run_settings import ChoiceSettings
 REWARD_NAME = "reward"
 _SCORES_PREFIX = "scores."
 _PLACES = [("part_at", pa.int64()), ("row_at", pa.int64()), ("kept", pa.bool_())]
+_FILES = pa.schema([("name", pa.string()), ("mark", pa.string())])
 _OURS = (ROW, RESPONSE, PROMPT_HASH, STATUS, REASON)
 
 
-@dataclass(frozen=True)
-class Matching:
-    """How responses are matched: by `row`, with a mark for each input file by its name, or by `content`."""
+class Matching(NamedTuple):
+    """How responses are matched: by `row`, or by `content`, whose text is in the column `text` (without the prefix)."""
 
     by: str
-    files: tuple[Mapping[str, str], Mapping[str, str]]
     text: str = TEXT
-    """The column of the text, without the prefix."""
 
 
 def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSettings) -> Matching:
     """How the responses of two corpora are matched. Raises `SettingsError` if --match can't be done."""
     drawn = first.manifest.columns.drawn or second.manifest.columns.drawn
-    common = {_file(file) for file in first.manifest.files} & {_file(file) for file in second.manifest.files}
+    common = {_mark(file) for file in first.manifest.files} & {_mark(file) for file in second.manifest.files}
     by = settings.match or ("row" if common and not drawn else "content")
     if by == "row" and drawn:
         raise SettingsError(
@@ -49,19 +47,12 @@ def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSetting
         )
     if by == "row" and not common:
         raise SettingsError("--match row: no input file of one folder is one of the other; give --match content")
-    return Matching(by, _marks(first, second), _text_column(first, second) if by == "content" else TEXT)
+    return Matching(by, _text_column(first, second) if by == "content" else TEXT)
 
 
-def _file(file: InputFile) -> str:
+def _mark(file: InputFile) -> str:
+    """What stands for a file in keys: its content, so that it may be renamed."""
     return f"{file.size} {file.fingerprint}"
-
-
-def _marks(first: OpenedCorpus, second: OpenedCorpus) -> tuple[dict[str, str], dict[str, str]]:
-    """The files of both sides by name, each with a mark that is equal for equal content (and name, where both have it)."""
-    files = [{file.name: _file(file) for file in corpus.manifest.files} for corpus in (first, second)]
-    common = files[0].items() & files[1].items()
-    by_name = [{name: f"{file} {name if (name, file) in common else ''}" for name, file in side.items()} for side in files]
-    return by_name[0], by_name[1]
 
 
 def _text_column(first: OpenedCorpus, second: OpenedCorpus) -> str:
@@ -92,48 +83,47 @@ def _names(corpus: OpenedCorpus) -> list[str]:
     return [REWARD_NAME, *(_SCORES_PREFIX + name for name in outputs if len(outputs) > 1)]
 
 
-@dataclass(frozen=True)
-class Loader:
-    """Makes tables of the responses of corpora, matched in one way, with the same numbers, and marked by the same filter."""
+def load(
+    connection: duckdb.DuckDBPyConnection,
+    corpora: Mapping[str, OpenedCorpus],
+    matching: Matching,
+    numbers: Sequence[str],
+    choice: ChoiceSettings,
+) -> None:
+    """Make a table of each corpus, by its name, with a row for each response.
 
-    connection: duckdb.DuckDBPyConnection
-    matching: Matching
-    numbers: Sequence[str]
-    choice: ChoiceSettings
-
-    def load(self, table: str, corpus: OpenedCorpus) -> None:
-        """Make a table: each response's place, key, status, numbers (n0, n1 ...), and whether the filter keeps it.
-
-        Raises `SourceError` if a part can't be read.
-        """
-        schema, files = _schema(corpus, self.matching), self.matching.files[0 if table == "first" else 1]
-        self.connection.register(
-            "files", pa.table({"name": pa.array(files, pa.string()), "mark": pa.array(files.values(), pa.string())})
-        )
-        incoming = pa.RecordBatchReader.from_batches(schema, _batches(corpus, schema, self.choice))
-        self.connection.register("incoming", incoming)
+    It has the response's place, key, status, numbers (n0, n1 ...), and whether the filter keeps it. Raises `SourceError` if
+    a part can't be read.
+    """
+    for table, corpus in corpora.items():
+        schema = _schema(corpus, matching)
+        files = [{"name": file.name, "mark": _mark(file)} for file in corpus.manifest.files]
+        connection.register("files", pa.Table.from_pylist(files, _FILES))
+        connection.register("incoming", pa.RecordBatchReader.from_batches(schema, _batches(corpus, schema, choice)))
         with readable(corpus.responses.parts):
-            self.connection.execute(f"create table {table}_rows as {self._select(corpus.manifest.columns.prefix)}")
-        self.connection.execute(
+            selected = _select(corpus.manifest.columns.prefix, matching, numbers)
+            connection.execute(f"create table {table}_rows as {selected}")
+        connection.execute(
             f"""
             create table {table} as
             select *, row_number() over (partition by key order by part_at, row_at) as nth from {table}_rows
             """
         )
-        self.connection.execute(f"drop table {table}_rows")
+        connection.execute(f"drop table {table}_rows")
 
-    def _select(self, prefix: str) -> str:
-        row, name, prompt, status, reason = (quoted(prefix + column) for column in _OURS)
-        values = ", ".join(f"{_sql(prefix, number)} as n{at}" for at, number in enumerate(self.numbers))
-        key = {
-            "row": f"files.mark || ' ' || regexp_extract({row}, '[^:]*$') || ' ' || {name}",
-            "content": f"{prompt} || ' ' || {quoted(prefix + self.matching.text)}",
-        }[self.matching.by]
-        return f"""
-            select part_at, row_at, kept, md5_number({key}) as key, {row} as row, {name} as name, {prompt} as prompt,
-                {status} as status, {reason} as reason, {values}
-            from incoming left join files on files.name = regexp_replace({row}, ':[^:]*$', '')
-            """
+
+def _select(prefix: str, matching: Matching, numbers: Sequence[str]) -> str:
+    row, name, prompt, status, reason = (quoted(prefix + column) for column in _OURS)
+    values = ", ".join(f"{_sql(prefix, number)} as n{at}" for at, number in enumerate(numbers))
+    key = {
+        "row": f"files.mark || ' ' || regexp_extract({row}, '[^:]*$') || ' ' || {name}",
+        "content": f"{prompt} || ' ' || {quoted(prefix + matching.text)}",
+    }[matching.by]
+    return f"""
+        select part_at, row_at, kept, md5_number({key}) as key, {row} as row, {name} as name, {prompt} as prompt,
+            {status} as status, {reason} as reason, {values}
+        from incoming left join files on files.name = regexp_replace({row}, ':[^:]*$', '')
+        """
 
 
 def _sql(prefix: str, number: str) -> str:

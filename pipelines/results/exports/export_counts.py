@@ -1,9 +1,11 @@
 """What an export made: the rows of a group, the counts of a piece, and those of the whole job."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.folders.scored_corpus.read_back import CandidateOrLeftOut
@@ -22,11 +24,8 @@ class ExportedRows:
     """Counts of the rows without an own field of the input, by its name and the reason (`count_left`)."""
 
 
-class RowMaker(Protocol):
-    """Makes rows of a group of candidates. Small and picklable."""
-
-    def __call__(self, candidates: Sequence[Candidate]) -> ExportedRows:
-        """Make the rows of one group: `candidates` are in the order of the corpus, at least one."""
+RowMaker = Callable[[Sequence[Candidate]], ExportedRows]
+"""Makes the rows of one group: of its candidates in the order of the corpus, at least one. Small and picklable."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,16 @@ class ExportSummary:
     row_types: str = field(default="", compare=False, repr=False)
     """The types of the rows' columns (`row_types`), for the card."""
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> "ExportSummary | None":
+        """The counts in a document or a note; None if another version of Assay wrote it."""
+        try:
+            return TypeAdapter(cls).validate_python(document)
+        except ValidationError:
+            return None
+
     def __add__(self, other: "ExportSummary") -> "ExportSummary":
         return ExportSummary(
             self.groups + other.groups,
@@ -69,15 +78,10 @@ class ExportSummary:
 
     def as_json(self) -> dict[str, Any]:
         """For the document and for `--json`."""
-        optional = {
-            "labels": bool(self.labels.keys() - {LabelAgreement.UNLABELLED}),
-            "made_up": self.made_up,
-            "left_fields": bool(self.left_fields),
-            "mixed": self.mixed,
-            "taken": bool(self.taken),
-        }
-        omitted = ("row_types", *(name for name, is_shown in optional.items() if not is_shown))
-        return {name: value for name, value in asdict(self).items() if name not in omitted}
+        omitted = [name for name in ("made_up", "left_fields", "mixed", "taken") if not getattr(self, name)]
+        if self.labels.keys() <= {LabelAgreement.UNLABELLED}:
+            omitted.append("labels")
+        return {name: value for name, value in asdict(self).items() if name not in ("row_types", *omitted)}
 
 
 class Tally:
@@ -100,12 +104,10 @@ class Tally:
             self._candidates += unmet
             self._left[LeftOut.UNMET.value] += unmet
             self._unscored += group.count(LeftOut.UNSCORED)
-        for reason, count in exported.left.items():
-            self._left[reason] += count
-        for agreement, count in exported.labels.items():
-            self._labels[agreement] += count
-        for name, count in exported.left_fields.items():
-            self._left_fields[name] += count
+        totals = ((self._left, exported.left), (self._labels, exported.labels), (self._left_fields, exported.left_fields))
+        for total, counts in totals:
+            for name, count in counts.items():
+                total[name] += count
 
     def summary(self, types: str) -> ExportSummary:
         """The counts; `types` are those of the rows."""

@@ -14,8 +14,8 @@ as it is committed, and `run_export` at the end, which then has only the check a
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -35,11 +35,12 @@ from pipelines.folders.scored_corpus.candidates import Candidate
 from pipelines.folders.scored_corpus.expressions import Condition
 from pipelines.folders.scored_corpus.prompt_groups import Groups, group_by_prompt, groups_by_row
 from pipelines.folders.scored_corpus.read_back import Reader
-from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, PartEntries, ResponsesOf, open_scored
+from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored
 from pipelines.folders.scored_corpus.shuffle import Shuffle, cut, plan_shuffle
 from pipelines.results.exports import row_types
 from pipelines.results.exports.export_counts import ExportedRows, ExportSummary, RowMaker, Tally
 from pipelines.run.runtime.workers import workers
+from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.recipe import write_recipe
 
 KEPT_FOLDER = "kept"
@@ -53,31 +54,27 @@ _PARTS = 256
 
 @dataclass(frozen=True)
 class ExportJob:
-    """An export of a scored folder into an output folder. `asked` describes it in one line, `settings` in full.
+    """An export of a scored folder into an output folder, by the settings of its command; `asked` describes it in one line.
 
-    `needs` are scores that the corpus must have; `where` is an SQL condition that a response must meet to be a candidate.
-    `reserved` are names under which no field of the input is carried into the rows; None if none is at all.
+    `needs` are scores that the corpus must have. `reserved` are names under which no field of the input is carried into the
+    rows.
     """
 
     kind: OutputKind
-    scored: str
-    output: str
-    per: Literal["conversation", "row", "prompt"]
-    """Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt."""
+    settings: ChooseSettings | PairSettings | ExportSettings
     maker: RowMaker
     asked: str
-    settings: Mapping[str, Any]
+    per: Literal["conversation", "row", "prompt"] = field(kw_only=True)
+    """Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt."""
     needs: Sequence[str] = ()
-    reserved: Sequence[str] | None = None
-    where: str | None = None
-    partial: bool = False
-    overwrite: bool = False
-    spill: str | None = None
-    """The folder for what is shuffled; by default, inside the output."""
-    fake_ok: bool = True
-    """Whether rewards of the fake engine are allowed."""
+    reserved: Sequence[str] = field(kw_only=True)
     by_part: bool = False
     """Write one file per part, which can be done as soon as the part is committed."""
+
+    @property
+    def output(self) -> str:
+        """The output folder."""
+        return self.settings.output
 
     @property
     def name(self) -> str:
@@ -109,26 +106,24 @@ class StartedExport:
 
 
 def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str, ExportSummary]]:
-    """Check a job and open its output folder. Also returns the pieces that an earlier run completed, by number.
+    """Check a job and open its output folder, under its lease. Also returns the pieces that are complete, by number.
 
     Raises a `UserError`.
     """
-    if job.by_part and job.per == "prompt":
-        raise SettingsError(
-            "candidates of one prompt may be in any row, so they are compared when all is scored, not before"
-        )
     reader = check(job, corpus.manifest)
-    document = _document(job, corpus, reader.carried)
+    output_folder.check_free(job.output, job.settings.overwrite, job.kind)
+    document = _document(job, corpus)
     notes = output_folder.start(job.output, document, job.kind)
     write_unfinished_card(job.output, job.kind.name)
-    written = {number: ExportSummary(**note) for number, note in notes.items()}
+    summaries = {number: ExportSummary.read(note) for number, note in notes.items()}
+    written = {number: summary for number, summary in summaries.items() if summary is not None}
     return StartedExport(job, reader, corpus.responses, document, ticket(job.output)), written
 
 
 def check(job: ExportJob, manifest: Manifest) -> Reader:
     """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
-    check_ahead(job, manifest.columns)
-    reader = carrying(job, Reader.of(manifest, job.where))
+    _check_columns(job, manifest.columns)
+    reader = carrying(job, Reader.of(manifest, job.settings.where))
     if reader.made_up:
         refuse_made_up(job)
     return reader
@@ -136,23 +131,26 @@ def check(job: ExportJob, manifest: Manifest) -> Reader:
 
 def carrying(job: ExportJob, reader: Reader, *, by_column: bool = False) -> Reader:
     """The reader whose candidates carry what the job's rows carry of the input."""
-    return reader if job.reserved is None else reader.carrying(job.reserved, by_column=by_column)
+    return reader.carrying(job.reserved, by_column=by_column) if job.settings.fields else reader
 
 
 def check_ahead(job: ExportJob, columns: Columns) -> None:
     """Raise a `UserError` if a job can't be done with a corpus of such columns, which needn't exist yet."""
+    _check_columns(job, columns)
+    output_folder.check_free(job.output, job.settings.overwrite, job.kind)
+
+
+def _check_columns(job: ExportJob, columns: Columns) -> None:
     check_comparable(job, columns)
-    check_scores(columns, job.needs, f"`{job.kind.name}` with {job.asked}")
-    if job.where is not None:
-        Condition.check(job.where, columns.ours_first)
-    output_folder.check_apart([job.scored, job.output] if not _inside(job) else [])
-    output_folder.check_free(job.output, job.overwrite, job.kind)
+    check_scores(job, columns)
+    if job.settings.where is not None:
+        Condition.check(job.settings.where, columns.ours_first)
+    _check_apart(job, job.settings.scored)
 
 
-def check_comparable(job: ExportJob, columns: Columns) -> None:
-    """Raise `SettingsError` if responses of several rows would be compared by rewards that hold within a row only."""
-    if job.per == "prompt" and columns.within_row:
-        raise SettingsError(f"`{job.kind.name}` with --per prompt: {WITHIN_ROW}; give --per row")
+def _check_apart(job: ExportJob, scored: str) -> None:
+    if not _inside(job):
+        output_folder.check_apart([scored, job.output])
 
 
 def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
@@ -163,7 +161,7 @@ def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
     for report in parts.to_pylist():
         for step in steps:
             part = Part.of_report(report, step.source.parts.run or "")
-            _make_piece(step, _OutputFilePlan(_number(part), (part,)))
+            _make_piece(step, _number(part), [part])
     return parts
 
 
@@ -175,7 +173,7 @@ def run_export(job: ExportJob) -> ExportSummary:
     """
     corpus = _open(job)
     check(job, corpus.manifest)
-    output_folder.check_apart([corpus.folder, job.output] if not _inside(job) else [])
+    _check_apart(job, corpus.folder)
     with lease(job.output):
         return _run_pieces(job, corpus)
 
@@ -186,7 +184,7 @@ def complete(job: ExportJob) -> ExportSummary:
 
 
 def _open(job: ExportJob) -> OpenedCorpus:
-    return open_scored(job.scored, job.kind.name, partial=job.partial)
+    return open_scored(job.settings.scored, job.kind.name, partial=job.settings.partial)
 
 
 def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
@@ -203,10 +201,10 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
     # twice or not at all, as by a fault in the buckets, shows here.
     expected = (corpus.counts.scored if corpus.kept is None else summary.candidates, corpus.total)
     if (summary.candidates, summary.candidates + summary.unscored) != expected:
-        raise AuditError(f"{job.scored} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
+        raise AuditError(f"{corpus.folder} holds {corpus.total} responses by its notes, and {summary.as_json()} was seen")
     mixed = summary.row_types == row_types.UNKNOWN
     summary = replace(summary, made_up=step.reader.made_up, mixed=mixed, taken=_taken(job, corpus))
-    write_recipe(job.output, **{job.kind.name: job.settings})
+    write_recipe(job.output, **{job.kind.name: _document_settings(job)})
     _write_card(job, corpus, summary)
     output_folder.finish(job.output, step.document, summary.as_json(), job.kind, made_of=corpus.made_of)
     return summary
@@ -214,9 +212,8 @@ def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
 
 def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) -> None:
     model, files = corpus.manifest.identity.get("model"), f"{job.kind.stems[0]}-*.jsonl"
-    about = (
-        f"{summary.rows:,} rows made of {code(job.scored)}, whose rewards are by {code(str(model))}, with {code(job.asked)}."
-    )
+    source, judge = code(job.settings.scored), code(str(model))
+    about = f"{summary.rows:,} rows made of {source}, whose rewards are by {judge}, with {code(job.asked)}."
     lines = [about, f"Taken: {markdown(summary.taken)}. `{job.kind.document}` has the counts."]
     lines += [MADE_UP] if summary.made_up else []
     write_card(job.output, job.kind.name, files, lines, row_types.schema_of(summary.row_types))
@@ -224,20 +221,21 @@ def _write_card(job: ExportJob, corpus: OpenedCorpus, summary: ExportSummary) ->
 
 def _taken(job: ExportJob, corpus: OpenedCorpus) -> str:
     """Which responses the job read, in words."""
-    kept = f" that `filter` left in {job.scored} ({corpus.kept.about})" if corpus.kept else ""
-    return f"every response with a reward{kept}{f' for which {job.where}' if job.where else ''}"
+    kept = f" that `filter` left in {job.settings.scored} ({corpus.kept.about})" if corpus.kept else ""
+    return f"every response with a reward{kept}{f' for which {job.settings.where}' if job.settings.where else ''}"
 
 
 def read_finished_export(job: ExportJob) -> ExportSummary | None:
     """The counts of a job that is complete for the scored folder as it is now; None if there is something left to do."""
-    if job.overwrite:
+    if job.settings.overwrite:
         return None
     try:
         corpus = _open(job)
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
-    summary = output_folder.read_finished(job.output, job.settings, corpus.manifest.fingerprint, corpus.made_of, job.kind)
-    return None if summary is None else ExportSummary(**summary)
+    source = (corpus.manifest.fingerprint, corpus.made_of)
+    summary = output_folder.read_finished(job.output, _document_settings(job), *source, job.kind)
+    return None if summary is None else ExportSummary.read(summary)
 
 
 def _delete_stale(job: ExportJob, numbers: Collection[str]) -> None:
@@ -251,23 +249,7 @@ def _delete_stale(job: ExportJob, numbers: Collection[str]) -> None:
 
 def _inside(job: ExportJob) -> bool:
     """Whether the output is the folder inside the scored one for the run's own choice."""
-    return storage.absolute(job.output) == storage.folder(storage.absolute(job.scored)).sub(KEPT_FOLDER).path
-
-
-@dataclass(frozen=True, slots=True)
-class _OutputFilePlan:
-    """The work for one output file: the parts to read."""
-
-    number: str
-    parts: tuple[Part, ...]
-
-
-def _pieces(job: ExportJob, entries: PartEntries) -> Iterator[_OutputFilePlan]:
-    if job.by_part:
-        yield from (_OutputFilePlan(_number(part), (part,)) for part, _ in entries)
-        return
-    for number, group in enumerate(cut(entries, _BYTES, _PARTS)):
-        yield _OutputFilePlan(output_folder.result_name(number), tuple(group))
+    return storage.absolute(job.output) == storage.folder(storage.absolute(job.settings.scored)).sub(KEPT_FOLDER).path
 
 
 def _number(part: Part) -> str:
@@ -283,11 +265,15 @@ def _make_pieces(
     step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
 ) -> dict[str, ExportSummary]:
     """Make the pieces that aren't `written` yet. Returns the counts of all, by number and in order."""
-    pieces = list(_pieces(step.job, corpus.entries))
-    unwritten = [(step, piece) for piece in pieces if piece.number not in written]
+    if step.job.by_part:
+        pieces = {_number(part): [part] for part, _ in corpus.entries}
+    else:
+        groups = cut(corpus.entries, _BYTES, _PARTS)
+        pieces = {output_folder.result_name(number): group for number, group in enumerate(groups)}
+    unwritten = [(step, number, parts) for number, parts in pieces.items() if number not in written]
     with workers(len(unwritten)) as pool:
         summaries = {**written, **dict(pool.map(_make_piece, unwritten))}
-    return {piece.number: summaries[piece.number] for piece in pieces}
+    return {number: summaries[number] for number in pieces}
 
 
 def _make_buckets(
@@ -305,7 +291,7 @@ def _make_buckets(
         shuffle.open()
         missing = shuffle.missing()
         with workers(max(len(missing), len(unwritten))) as pool:
-            for _ in pool.map(_write_group, [(shuffle, number, groups[number]) for number in missing]):
+            for _ in pool.map(Shuffle.write, [(shuffle, number, groups[number]) for number in missing]):
                 check_held()
             summaries |= dict(pool.map(_make_bucket, unwritten))
     shuffle.close()
@@ -314,14 +300,11 @@ def _make_buckets(
 
 def _spill_folder(job: ExportJob) -> str:
     """Where the shuffle's files are: a folder for this output alone, which the next try finds again."""
-    if job.spill is None:
+    spill = None if isinstance(job.settings, ExportSettings) else job.settings.spill
+    if spill is None:
         return storage.folder(storage.absolute(job.output)).sub("_shuffle").path
     mark = hashlib.sha256(storage.absolute(job.output).encode()).hexdigest()[:16]
-    return storage.folder(storage.absolute(job.spill)).sub(f"assay-{mark}").path
-
-
-def _write_group(shuffle: Shuffle, number: int, parts: Sequence[Part]) -> None:
-    shuffle.write(number, parts)
+    return storage.folder(storage.absolute(spill)).sub(f"assay-{mark}").path
 
 
 def _make_bucket(step: StartedExport, shuffle: Shuffle, bucket: int, number: str) -> tuple[str, ExportSummary]:
@@ -329,11 +312,11 @@ def _make_bucket(step: StartedExport, shuffle: Shuffle, bucket: int, number: str
     return _write_piece(step, number, group_by_prompt(step.reader.candidates(shuffle.read(bucket))))
 
 
-def _make_piece(step: StartedExport, piece: _OutputFilePlan) -> tuple[str, ExportSummary]:
-    """Write the file of a piece, and note it as done. Returns its number and its counts."""
-    tables = (table for part in piece.parts for table in step.source.tables(part, step.reader.reads))
+def _make_piece(step: StartedExport, number: str, parts: Sequence[Part]) -> tuple[str, ExportSummary]:
+    """Write the file of some parts, and note it as done. Returns its number and its counts."""
+    tables = (table for part in parts for table in step.source.tables(part, step.reader.reads))
     rows = step.reader.candidates(tables)
-    return _write_piece(step, piece.number, iter(rows) if step.job.per == "conversation" else groups_by_row(rows))
+    return _write_piece(step, number, iter(rows) if step.job.per == "conversation" else groups_by_row(rows))
 
 
 def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str, ExportSummary]:
@@ -359,25 +342,36 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
     return number, summary
 
 
-def _document(job: ExportJob, corpus: OpenedCorpus, carried: Sequence[str]) -> dict[str, Any]:
+def _document(job: ExportJob, corpus: OpenedCorpus) -> dict[str, Any]:
     # Part by part, a job begins before there are parts: its document says nothing of them.
     source = {name: value for name, value in corpus.source.items() if not (job.by_part and name == "made_of")}
-    fields = {"fields": list(carried)} if carried else {}
-    return {"asked": job.asked, "settings": job.settings, **fields, "source": source}
+    return {"asked": job.asked, "settings": _document_settings(job), "source": source}
+
+
+def _document_settings(job: ExportJob) -> dict[str, Any]:
+    """The settings that decide what is written."""
+    return job.settings.model_dump(mode="json", exclude={"overwrite", "spill"})
 
 
 def refuse_made_up(job: ExportJob) -> None:
     """Raise `SettingsError` for a job on rewards of the fake engine, unless its settings allow them."""
-    if not job.fake_ok:
+    if not isinstance(job.settings, ChooseSettings) and not job.settings.fake_ok:
         raise SettingsError(
-            f"the rewards of {job.scored or 'this dataset'} are made up, by --engine fake, and `{job.kind.name}` writes for "
-            "trainers: score with a real engine, or give --fake-ok to try a pipeline out"
+            f"the rewards of {job.settings.scored or 'this dataset'} are made up, by --engine fake, and `{job.kind.name}` "
+            "writes for trainers: score with a real engine, or give --fake-ok to try a pipeline out"
         )
 
 
-def check_scores(columns: Columns, needed: Sequence[str], what: str) -> None:
-    """Raise `SettingsError` if a corpus lacks scores that a job needs; `what` names the job in the message."""
-    if missing := [name for name in needed if name not in columns.outputs]:
+def check_comparable(job: ExportJob, columns: Columns) -> None:
+    """Raise `SettingsError` if responses of several rows would be compared by rewards that hold within a row only."""
+    if job.per == "prompt" and columns.within_row:
+        raise SettingsError(f"`{job.kind.name}` with --per prompt: {WITHIN_ROW}; give --per row")
+
+
+def check_scores(job: ExportJob, columns: Columns) -> None:
+    """Raise `SettingsError` if a corpus lacks scores that a job needs."""
+    if missing := [name for name in job.needs if name not in columns.outputs]:
         raise SettingsError(
-            f"{what} needs the scores {', '.join(missing)}, which the corpus hasn't: it has {', '.join(columns.outputs)}"
+            f"`{job.kind.name}` with {job.asked} needs the scores {', '.join(missing)}, which the corpus hasn't: it has "
+            f"{', '.join(columns.outputs)}"
         )

@@ -29,7 +29,7 @@ class FollowingExports(RunObserver):
         with ExitStack() as leases:
             for job in unfinished:
                 leases.enter_context(lease(job.output, progress.noted, run.settings.work.storage_patience_s))
-            steps = [export_job.begin(job, OpenedCorpus(job.scored, run.manifest, []))[0] for job in unfinished]
+            steps = [export_job.begin(job, OpenedCorpus(job.settings.scored, run.manifest, []))[0] for job in unfinished]
             self.follow_parts = functools.partial(export_job.follow, steps=steps) if steps else None
             yield progress
 

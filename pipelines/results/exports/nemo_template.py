@@ -6,10 +6,9 @@ There is always a system turn, if only an empty one. Other speakers are refused,
 tokens, which would be read as further turns.
 """
 
-from collections.abc import Sequence
-
 from actors.records import Message, Role
 from pipelines.data.formats.extra_ids import START, is_template
+from pipelines.folders.scored_corpus.candidates import Candidate
 from pipelines.results.exports.trainer_messages import Refusal, refuse_other_speakers, with_first_system
 
 _NAMES = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
@@ -29,7 +28,7 @@ def render_prompt(context: tuple[Message, ...], system: str) -> str:
     return f"{START}{system if first_system is None else first_system}\n{spoken}<extra_id_1>Assistant\n"
 
 
-def check(context: tuple[Message, ...], texts: Sequence[str]) -> Refusal | None:
-    """Refuse what the template can't express, in the context or in the responses."""
-    contents = (*(turn.content for turn in context), *texts)
-    return refuse_other_speakers(context) or (Refusal.CONTROL_TOKEN if any(map(is_template, contents)) else None)
+def check(candidate: Candidate) -> Refusal | None:
+    """Refuse what the template can't express, in the context or in the response."""
+    contents = (*(turn.content for turn in candidate.context), candidate.text)
+    return refuse_other_speakers(candidate.context) or (Refusal.CONTROL_TOKEN if any(map(is_template, contents)) else None)

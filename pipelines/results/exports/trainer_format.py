@@ -1,7 +1,7 @@
 """A trainer's format: the rows that it makes of a pair, or of the scored responses of a row, and what it refuses."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from actors.errors import SettingsError
@@ -24,43 +24,51 @@ class Labels:
         return candidate.reward >= self.threshold
 
 
-def never(_: object) -> None:
+def never(_: Candidate) -> None:
     """The check of a format that refuses nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class PairFormat:
-    """A format made of pairs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerFormat:
+    """What every format says of itself; `PairFormat` and `ResponseFormat` say how its rows are made. Picklable.
 
-    `check` returns a reason to refuse a pair, or None; `rows` is called only for pairs that aren't refused. The rows of one
-    pair must stay next to each other, in this order: where there are two, the trainer tells the better one by its position
-    in the file. `reserved` are the names of its columns and of all others that the trainer's
-    loader has a use for: no field of the input is carried along under one of these.
+    `source` is the trainer's code that reads such rows, with its commit. `check` gives the reason why the format can't
+    express a response with its context, or None. `reserved` are the names of its columns and of all others that the
+    trainer's loader has a use for: no field of the input is carried along under one of these.
     """
 
     name: str
     about: str
     source: str
+    reserved: tuple[str, ...]
+    check: Callable[[Candidate], str | None] = never
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFormat(TrainerFormat):
+    """A format made of pairs.
+
+    `rows` is called only for pairs that aren't refused. The rows of one pair must stay next to each other, in this order:
+    where there are two, the trainer tells the better one by its position in the file.
+    """
+
     rows: Callable[[PreferencePair], Iterator[Row]]
-    check: Callable[[PreferencePair], str | None] = never
-    reserved: tuple[str, ...] = field(kw_only=True)
+
+    def refuse(self, pair: PreferencePair) -> str | None:
+        """Why one of the sides can't be expressed, or None."""
+        return self.check(pair.chosen) or self.check(pair.rejected)
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseFormat:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseFormat(TrainerFormat):
     """A format made of single responses.
 
     `rows` is called with the candidates of one row of the corpus at a time, in order, without those that `check` refuses.
     `whole` formats hold conversations all of whose assistant turns are trained on. `needs_scores` names the scores that a
-    corpus must have. `reserved` is as in `PairFormat`.
+    corpus must have.
     """
 
-    name: str
-    about: str
-    source: str
     rows: Callable[[Sequence[Candidate], Labels], Iterator[Row]]
-    check: Callable[[Candidate], str | None] = never
     needs_threshold: bool = False
     whole: bool = False
     needs_scores: tuple[str, ...] = ()
-    reserved: tuple[str, ...] = field(kw_only=True)

@@ -85,8 +85,9 @@ def _continues(later: Candidate, earlier: Candidate) -> bool:
     return later.context[: len(conversation)] == conversation
 
 
-def refuse_no_question(context: tuple[Message, ...]) -> Refusal | None:
+def refuse_no_question(candidate: Candidate) -> Refusal | None:
     """Refuse a context that doesn't end with a turn to be answered, of the user or of a tool."""
+    context = candidate.context
     return None if context and context[-1].role in (Role.USER, Role.TOOL) else Refusal.NO_QUESTION
 
 
@@ -98,8 +99,8 @@ def refuse_other_speakers(context: tuple[Message, ...]) -> Refusal | None:
     return Refusal.LATER_SYSTEM_TURN if Role.SYSTEM in roles else None
 
 
-def refuse_not_alternating(context: tuple[Message, ...]) -> Refusal | None:
+def refuse_not_alternating(candidate: Candidate) -> Refusal | None:
     """Refuse all but this order: an optional system turn, then user and assistant alternating, from the user to the user."""
-    turns = with_first_system(context).turns
+    turns = with_first_system(candidate.context).turns
     alternate = all(turn.role is (Role.USER, Role.ASSISTANT)[position % 2] for position, turn in enumerate(turns))
-    return refuse_other_speakers(context) or (None if alternate and len(turns) % 2 else Refusal.NOT_ALTERNATING)
+    return refuse_other_speakers(candidate.context) or (None if alternate and len(turns) % 2 else Refusal.NOT_ALTERNATING)

@@ -2,7 +2,7 @@
 
 1. Check the settings, the scored folder and the output folders.
 2. For a selection over the whole corpus, find its boundary or its winners (`selection`).
-3. Count what will be kept of each group of parts, and combine groups into outputs that make files of a useful size.
+3. Count what will be kept, and cut the parts into outputs that make files of a useful size.
 4. Write the outputs, kept rows and the rest. A filter that was killed resumes with the outputs that aren't done.
 5. Check that every response was either kept or counted with a reason, and commit the counts in `filter.json`.
 
@@ -10,35 +10,34 @@ The output doesn't depend on the number of workers: work is cut by the names and
 """
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from actors.errors import AuditError, SettingsError, UserError
+from actors.errors import AuditError, OutputError, SettingsError, UserError
 from actors.text.visible import code
 from pipelines.data import storage
-from pipelines.data.storage import Entry
-from pipelines.data.storage.lease import check_held, lease
+from pipelines.data.storage.lease import check_held, lease, ticket
 from pipelines.folders.run_folder import output_folder
 from pipelines.folders.run_folder.columns import REWARD, Columns
 from pipelines.folders.run_folder.dataset_card import MADE_UP, write_card, write_unfinished_card
+from pipelines.folders.run_folder.json_lines import has_json
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.run_folder.member_runs import is_fake
 from pipelines.folders.run_folder.part import Part
-from pipelines.folders.run_folder.parts import Parts
-from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, ResponsesOf, open_scored, read_scored_manifest
+from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, PartEntries, open_scored
+from pipelines.folders.scored_corpus.shuffle import cut
 from pipelines.results.filtering.filter_step import (
     FilterStep,
     Group,
     KeepSummary,
     NumberedPart,
-    Output,
     ResponseEvaluator,
-    Selection,
     filter_group,
 )
 from pipelines.results.filtering.response_rows import ResponseRows
@@ -56,6 +55,9 @@ _GROUP_PARTS = 256
 _OUTPUT_BYTES = 64 * 2**20
 """About the size of an output file, measured in bytes of the scored parts, which are compressed."""
 
+_LEAST_SHARE = 1 / 64
+"""Of a smaller share than this, files are smaller: one task shouldn't read more than 4 GiB."""
+
 _SELECTIONS = ("top_fraction", "quantile", "top_k")
 
 
@@ -66,62 +68,82 @@ def keep(settings: FilterSettings) -> KeepSummary:
     lost for good, and `AuditError` if a part doesn't hold what its name says, or a response was neither kept nor counted.
     """
     check(settings)
-    # The settings are checked before the parts are, which takes longer.
-    _check_targets(settings, _step(settings, read_scored_manifest(settings.scored, "filter")))
     corpus = open_scored(settings.scored, "filter", partial=settings.partial)
-    output_folder.check_apart([corpus.folder, *_outputs(settings)])
-    step = replace(_step(settings, corpus.manifest), source=corpus.responses)
-    share = corpus.share
-    sizes = {part: entry.size * share for part, entry in corpus.entries}
-    groups = list(groups_of(corpus.entries))
+    evaluator = _check_columns(settings, corpus.manifest.columns)
+    folders = _folders(settings)
+    output_folder.check_apart([corpus.folder, *folders])
+    groups = groups_of(corpus.entries)
     with ExitStack() as stack, workers(len(groups)) as pool:
-        for target in step.targets:
-            stack.enter_context(lease(target.folder))
-            # Again, under the lease: another filter may have ended since.
-            output_folder.check_free(target.folder, settings.overwrite)
-        step = step.with_tickets()
+        for folder in folders:
+            stack.enter_context(lease(folder))
+            output_folder.check_free(folder, settings.overwrite)
+        step = FilterStep(corpus.responses, corpus.manifest.columns, evaluator)
         chosen, selection = None, None
-        if step.evaluator.ranking:
-            chosen = stack.enter_context(choose(pool, settings, [(step.without_targets(), group) for group in groups]))
+        if evaluator.ranking:
+            chosen = stack.enter_context(choose(pool, settings, [(step, group) for group in groups]))
             selection = {"by": settings.by or step.columns.prefix + REWARD, **chosen.as_json()}
-        work = _SelectionPasses(pool, step, groups, chosen)
         # A single group makes a single output, whatever is kept of it: it needn't be counted before it is written.
-        counts = work.count() if len(groups) > 1 or not step.targets else None
-        summary = sum(counts.values(), KeepSummary()) if counts is not None else None
-        if step.targets:
-            # Groups are sized by what is read of them; outputs by what will be written, so that a filter that keeps 1 %
-            # doesn't leave a hundred times as many tiny files.
-            outputs = _plan_outputs(groups, list(_sizes(step, groups, counts, sizes)), _OUTPUT_BYTES)
-            documents = {target.folder: _document(settings, corpus, target, outputs, selection) for target in step.targets}
-            notes_by_folder = [output_folder.start(folder, document) for folder, document in documents.items()]
-            for folder in documents:
-                write_unfinished_card(folder, "filter")
-            # An output is done if it is noted in all folders (one or two): somebody may have deleted one of them.
-            done_numbers = notes_by_folder[0].keys() & notes_by_folder[-1].keys()
-            written = {
-                output.index: KeepSummary(**notes_by_folder[0][number])
-                for output in outputs
-                if (number := output_folder.result_name(output.index)) in done_numbers
-            }
-            written |= work.write([output for output in outputs if output.index not in written])
-            # Passes read the parts twice: a part that was replaced or damaged in between shows here.
-            if summary not in (None, total := sum(written.values(), KeepSummary())):
-                raise AuditError(f"what was written isn't what was counted before: {total}, {summary}")
-            summary = total
-        assert summary is not None
-        # Each response is kept or counted with a reason, and the parts hold what their names say: three numbers must agree.
-        if not summary.responses == corpus.total == summary.kept + sum(summary.not_kept.values()):
-            raise AuditError(f"{settings.scored} holds {corpus.total} responses by its notes, and the filter saw {summary}")
-        summary = replace(summary, selection=selection, made_up=is_fake(corpus.manifest))
-        if step.targets:
-            # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
-            check_held()
-            for target in step.targets:
-                folder, document = target.folder, documents[target.folder]
-                write_recipe(folder, filter=settings)
-                _write_card(target, corpus, settings, None if summary.mixed else target.written)
-                output_folder.finish(folder, document, summary.as_json(), made_of=corpus.made_of)
+        counted = None
+        if len(groups) != 1 or not folders:
+            counted = sum(_run_pass(pool, step, chosen, dict(enumerate(groups))).values(), KeepSummary())
+            if not folders:
+                return _audit(settings, corpus, counted, selection)
+        targets = _targets(settings, corpus.manifest)
+        outputs = _plan_outputs(settings, corpus, counted)
+        documents = {target.folder: _document(settings, corpus, target, outputs, selection) for target in targets}
+        written = _write_outputs(pool, replace(step, targets=targets), chosen, outputs, documents)
+        # Passes read the parts twice: a part that was replaced or damaged in between shows here.
+        if counted not in (None, written):
+            raise AuditError(f"what was written isn't what was counted before: {written}, {counted}")
+        summary = _audit(settings, corpus, written, selection)
+        # `finish` commits a folder: until then it is unfinished, and a filter of the same settings resumes it.
+        check_held()
+        for target in targets:
+            write_recipe(target.folder, filter=settings)
+            _write_card(target, corpus, settings, None if summary.mixed else target.written)
+            output_folder.finish(target.folder, documents[target.folder], summary.as_json(), made_of=corpus.made_of)
     return summary
+
+
+def _audit(
+    settings: FilterSettings, corpus: OpenedCorpus, summary: KeepSummary, selection: Mapping[str, Any] | None
+) -> KeepSummary:
+    """The summary with what is of the whole run. Raises `AuditError` unless each response is kept or counted."""
+    # The counts, the names of the parts and the reasons: three numbers must agree.
+    if not summary.responses == corpus.total == summary.kept + sum(summary.not_kept.values()):
+        raise AuditError(f"{settings.scored} holds {corpus.total} responses by its notes, and the filter saw {summary}")
+    manifest, counts = corpus.manifest, corpus.counts
+    several = not manifest.columns.drawn and counts.responses > counts.rows
+    return replace(summary, selection=selection, made_up=is_fake(manifest), several=several)
+
+
+def _run_pass(pool: Workers, step: FilterStep, chosen: Chosen | None, groups: Mapping[int, Group]) -> dict[int, KeepSummary]:
+    """Count what is kept of groups, or write it, too, if the step has targets. Returns the counts of each, by its number."""
+    # Made as the tasks start, since the winners of all groups may be too many for this process.
+    arguments = (
+        (step, chosen.selection(group[0].number, group[-1].number) if chosen else None, number, group)
+        for number, group in groups.items()
+    )
+    return dict(pool.map(filter_group, arguments))
+
+
+def _write_outputs(
+    pool: Workers, step: FilterStep, chosen: Chosen | None, outputs: Sequence[Group], documents: Mapping[str, Any]
+) -> KeepSummary:
+    """Write the outputs that aren't noted as done yet. Returns the counts of all."""
+    notes_by_folder = [output_folder.start(folder, document) for folder, document in documents.items()]
+    for folder in documents:
+        write_unfinished_card(folder, "filter")
+    written = dict[int, KeepSummary]()
+    for number in range(len(outputs)):
+        # An output is done if it is noted in all folders (one or two): somebody may have deleted one of them.
+        notes = [notes.get(output_folder.result_name(number)) for notes in notes_by_folder]
+        counts = None if None in notes else KeepSummary.read(notes[0] or {})
+        if counts is not None:
+            written[number] = counts
+    missing = {number: group for number, group in enumerate(outputs) if number not in written}
+    written |= _run_pass(pool, step, chosen, missing)
+    return sum(written.values(), KeepSummary())
 
 
 def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings, schema: pa.Schema | None) -> None:
@@ -145,80 +167,30 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
     except UserError:  # the scored folder doesn't exist yet, or isn't complete
         return None
     document, source = settings.model_dump(mode="json"), (corpus.manifest.fingerprint, corpus.made_of)
-    summaries = [output_folder.read_finished(folder, document, *source) for folder in _outputs(settings)]
-    return None if None in summaries or summaries[0] is None else KeepSummary(**summaries[0])
+    summaries = [output_folder.read_finished(folder, document, *source) for folder in _folders(settings)]
+    return None if None in summaries else KeepSummary.read(summaries[0] or {})
 
 
-@dataclass(frozen=True)
-class _SelectionPasses:
-    """The passes of a filter over its groups, with what was `chosen` of the whole corpus."""
-
-    pool: Workers
-    step: FilterStep
-    groups: Sequence[Group]
-    chosen: Chosen | None
-
-    def count(self) -> dict[int, KeepSummary]:
-        """Count what is kept of each group, by its index."""
-        outputs = [Output(index, (group,)) for index, group in enumerate(self.groups)]
-        return self._filter(self.step.without_targets(), outputs)
-
-    def write(self, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
-        """Write outputs; returns the counts of each, by its number."""
-        return self._filter(self.step, outputs)
-
-    def _filter(self, step: FilterStep, outputs: Sequence[Output]) -> dict[int, KeepSummary]:
-        # Made as the tasks start, since the winners of all outputs may be too many for this process.
-        arguments = ((step, self._selection(output), output) for output in outputs)
-        return dict(self.pool.map(_filter_output, arguments))
-
-    def _selection(self, output: Output) -> Selection | None:
-        first, last = output.groups[0].parts[0], output.groups[-1].parts[-1]
-        return self.chosen.selection(first.number, last.number) if self.chosen else None
+def groups_of(entries: PartEntries) -> list[Group]:
+    """Groups of neighbouring parts, bounded by size and number: what one task of a pass reads."""
+    return _number(cut(entries, _GROUP_BYTES, _GROUP_PARTS))
 
 
-def _filter_output(step: FilterStep, selection: Selection | None, output: Output) -> tuple[int, KeepSummary]:
-    return output.index, filter_group(step, selection, output)
+def _plan_outputs(settings: FilterSettings, corpus: OpenedCorpus, counted: KeepSummary | None) -> list[Group]:
+    """The parts of each output. They are cut by what will be written of them to the fuller of the folders, about.
+
+    So a filter that keeps 1 % doesn't leave a hundred times as many tiny files. Without counts, all of it is written.
+    """
+    share = corpus.share
+    if counted is not None and counted.responses:
+        kept = counted.kept / counted.responses
+        share *= max(kept if settings.output else 0.0, 1 - kept if settings.rest else 0.0)
+    return _number(cut(corpus.entries, int(_OUTPUT_BYTES / max(share, _LEAST_SHARE)), len(corpus.entries)))
 
 
-def groups_of(parts: Iterable[tuple[Part, Entry]]) -> Iterator[Group]:
-    """Groups of neighbouring parts, bounded by size and number: what one task reads."""
-    size, group = 0, list[NumberedPart]()
-    for number, (part, entry) in enumerate(parts):
-        if group and (size + entry.size > _GROUP_BYTES or len(group) == _GROUP_PARTS):
-            yield Group(tuple(group))
-            size, group = 0, []
-        size += entry.size
-        group.append(NumberedPart(number, part))
-    if group:
-        yield Group(tuple(group))
-
-
-def _plan_outputs(groups: Sequence[Group], sizes: Sequence[float], target: float) -> list[Output]:
-    """Combine neighbouring groups into outputs; `sizes` are the bytes that each will write, and `target` those of a file."""
-    outputs: list[Output] = []
-    neighbours, size = list[Group](), 0.0
-    for group, group_size in zip(groups, sizes, strict=True):
-        # A group that is larger than the target by itself is an output by itself: groups are never split.
-        if neighbours and size + group_size > target:
-            outputs.append(Output(len(outputs), tuple(neighbours)))
-            neighbours, size = [], 0.0
-        neighbours.append(group)
-        size += group_size
-    return [*outputs, Output(len(outputs), tuple(neighbours))] if neighbours else outputs
-
-
-def _sizes(
-    step: FilterStep, groups: Sequence[Group], counts: Mapping[int, KeepSummary] | None, sizes: Mapping[Part, float]
-) -> Iterator[float]:
-    """About how many bytes each group will write to the fuller of the folders, in bytes of the scored parts."""
-    for index, group in enumerate(groups):
-        scored_bytes = sum(sizes[numbered.part] for numbered in group.parts)
-        if counts is None or not counts[index].responses:
-            yield scored_bytes
-            continue
-        share = counts[index].kept / counts[index].responses
-        yield scored_bytes * max(share if step.kept else 0.0, 1 - share if step.rest else 0.0)
+def _number(groups: Iterable[Sequence[Part]]) -> list[Group]:
+    numbers = itertools.count()
+    return [tuple(NumberedPart(next(numbers), part) for part in group) for group in groups]
 
 
 def check(settings: ChoiceSettings) -> None:
@@ -235,47 +207,58 @@ def check(settings: ChoiceSettings) -> None:
         raise SettingsError(f"--{'per' if settings.per else 'min-gap'} goes with --top-k")
 
 
-def _outputs(settings: FilterSettings) -> list[str]:
-    return [folder for folder in (settings.output, settings.rest) if folder is not None]
+def _folders(settings: FilterSettings) -> list[str]:
+    return [storage.absolute(folder) for folder in (settings.output, settings.rest) if folder is not None]
 
 
 def check_ahead(settings: FilterSettings, columns: Columns) -> None:
     """Raise a `UserError` if a filter can't be done with a corpus of such columns, which needn't exist yet."""
     check(settings)
-    _check_targets(settings, _step_of(settings, columns, {}, run=""))
+    _check_columns(settings, columns)
+    for folder in _folders(settings):
+        output_folder.check_free(folder, settings.overwrite)
 
 
-def _check_targets(settings: FilterSettings, step: FilterStep) -> None:
-    output_folder.check_apart([settings.scored, *(target.folder for target in step.targets)])
-    for target in step.targets:
-        if settings.rows == "rows" or target is not step.kept:  # rows of single responses hold only what JSON can
-            target.check()
-        output_folder.check_free(target.folder, settings.overwrite)
+def _check_columns(settings: FilterSettings, columns: Columns) -> ResponseEvaluator:
+    """Raise a `UserError` if a filter can't be done with such columns. Returns the evaluator of its expressions."""
+    output_folder.check_apart([settings.scored, *_folders(settings)])
+    file_format = _format(settings, columns)
+    if settings.rows == "responses" and file_format == "parquet" and columns.is_json:
+        raise SettingsError(
+            "--rows responses --format parquet is for Parquet input: fields of JSON rows may have values of any type, which "
+            "a column can't hold; leave out --format, or --rows"
+        )
+    whole_rows = [folder for folder in (settings.output if settings.rows == "rows" else None, settings.rest) if folder]
+    bad = [field for field in columns.carried if not has_json(field.type)]
+    if whole_rows and bad and file_format == "jsonl" and not columns.is_json:
+        raise OutputError(
+            f"JSONL can't hold the column {bad[0].name!r}, which is {bad[0].type}; leave the format at parquet"
+        )
+    return ResponseEvaluator.of(settings, columns.prefix, columns.ours_first, within_row=columns.within_row)
 
 
-def _step(settings: FilterSettings, manifest: Manifest) -> FilterStep:
-    step = _step_of(settings, manifest.columns, manifest.identity, manifest.run)
-    if settings.rows == "rows" or step.kept is None:
-        return step
-    return replace(step, kept=replace(step.kept, responses=ResponseRows.of(manifest, settings.fields)))
+def _format(settings: FilterSettings, columns: Columns) -> Any:
+    return settings.format or ("jsonl" if columns.is_json else "parquet")
 
 
-def _step_of(settings: FilterSettings, columns: Columns, identity: Mapping[str, Any], run: str) -> FilterStep:
-    file_format = settings.format or ("jsonl" if columns.is_json else "parquet")
-    metadata = {"assay": json.dumps({"identity": identity, "filter": _describe(settings)})}
-    # The reason is one more column beside ours, so the rest is written with our columns whatever `fields` says.
-    names = {name.lower() for name in columns.schema.names}
-    why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in names)
-    kept_folder, rest_folder = (path and storage.absolute(path) for path in (settings.output, settings.rest))
-    kept_target = kept_folder and Target(kept_folder, "kept", file_format, columns, settings.fields, None, metadata)
-    rest_target = rest_folder and Target(rest_folder, "rest", file_format, columns, True, why, metadata)
-    return FilterStep(
-        ResponsesOf(Parts(storage.absolute(settings.scored), run)),
-        columns,
-        ResponseEvaluator.of(settings, columns.prefix, columns.ours_first, within_row=columns.within_row),
-        kept_target or None,
-        rest_target or None,
-    )
+def _targets(settings: FilterSettings, manifest: Manifest) -> tuple[Target, ...]:
+    """The sides to write, under the leases of their folders."""
+    columns = manifest.columns
+    file_format = _format(settings, columns)
+    metadata = {"assay": json.dumps({"identity": manifest.identity, "filter": _describe(settings)})}
+    targets = list[Target]()
+    if settings.output is not None:
+        folder = storage.absolute(settings.output)
+        responses = ResponseRows.of(manifest, settings.fields) if settings.rows == "responses" else None
+        fields = settings.fields
+        targets.append(Target(folder, "kept", file_format, columns, fields, None, metadata, responses, ticket(folder)))
+    if settings.rest is not None:
+        folder = storage.absolute(settings.rest)
+        # The reason is one more column beside ours, so the rest is written with our columns whatever `fields` says.
+        names = {name.lower() for name in columns.schema.names}
+        why = next(name for name in (f"{columns.prefix}why", "assay_why") if name.lower() not in names)
+        targets.append(Target(folder, "rest", file_format, columns, True, why, metadata, None, ticket(folder)))
+    return tuple(targets)
 
 
 def _describe(settings: FilterSettings) -> str:
@@ -288,10 +271,10 @@ def _document(
     settings: FilterSettings,
     corpus: OpenedCorpus,
     target: Target,
-    outputs: Sequence[Output],
+    outputs: Sequence[Group],
     selection: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    parts = [[numbered.part.name for group in output.groups for numbered in group.parts] for output in outputs]
+    parts = [[numbered.part.name for numbered in group] for group in outputs]
     return {
         "holds": target.stem,
         "asked": _describe(settings),
@@ -300,7 +283,7 @@ def _document(
         "format": target.format,
         "why": target.why,
         # Rows that only Parquet's readers take: `score` needs the fields, which are inside the records.
-        "raw_records": target.format == "parquet" and target.columns.is_json and target.responses is None,
+        "raw_records": target.format == "parquet" and target.columns.is_json,
         "firsts": [names[0] for names in parts],
         "source": {**corpus.source, "parts": f"sha256:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"},
     }

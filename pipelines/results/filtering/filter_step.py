@@ -6,19 +6,19 @@ chooses among candidates; without a selection, all responses that are met are ke
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from actors.errors import SettingsError
 from actors.records import Status
-from pipelines.data.storage.lease import ticket
 from pipelines.folders.run_folder import output_folder
 from pipelines.folders.run_folder.columns import (
     PROMPT_HASH,
@@ -37,7 +37,7 @@ from pipelines.folders.scored_corpus.databases import quoted
 from pipelines.folders.scored_corpus.expressions import Condition, Evaluator, Ranking
 from pipelines.folders.scored_corpus.kept_responses import KeptInPart, write_note
 from pipelines.folders.scored_corpus.scored_folder import ResponsesOf
-from pipelines.results.filtering.writers import Target
+from pipelines.results.filtering.writers import KeptFile, Target, writing
 from pipelines.settings.run_settings import ChoiceSettings
 
 CONDITION, NO_VALUE = "condition", "no_value"
@@ -57,12 +57,10 @@ Mask = NDArray[np.bool_]
 class KeepSummary:
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
-    `held` are the responses that these rows hold themselves, kept or not: none, if a policy wrote them. `left_fields` are
-    counts of the rows of single responses without a field of the input (`count_left`); `mixed`: fields of theirs have
-    values of types that don't go together.
-
-    Every response is counted once: `responses == kept + sum(not_kept.values())`. `selection` describes a selection over
-    the whole corpus and its boundary. `made_up`: the rewards are the fake engine's.
+    Every response is counted once: `responses == kept + sum(not_kept.values())`. `left_fields` are counts of the rows of
+    single responses without a field of the input (`count_left`); `mixed`: fields of theirs have values of types that don't
+    go together. What follows is of the whole run: `selection` describes a selection and its boundary; `made_up`: the
+    rewards are the fake engine's; `several`: input rows hold several responses.
     """
 
     rows: int = 0
@@ -70,28 +68,36 @@ class KeepSummary:
     kept: int = 0
     kept_rows: int = 0
     not_kept: Mapping[str, int] = field(default_factory=dict)
-    selection: Mapping[str, Any] | None = None
-    made_up: bool = False
-    held: int = 0
     left_fields: Mapping[str, int] = field(default_factory=dict, compare=False)  # a pass that only counts has none
     mixed: bool = field(default=False, compare=False)
+    selection: Mapping[str, Any] | None = None
+    made_up: bool = False
+    several: bool = False
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> "KeepSummary | None":
+        """What `as_json` gave; None if another version of Assay wrote it."""
+        try:
+            return TypeAdapter(cls).validate_python(document)
+        except ValidationError:
+            return None
 
     def __add__(self, other: "KeepSummary") -> "KeepSummary":
-        # `selection` and `made_up` are of the whole run, not of a group: they are set once all groups are added.
         return KeepSummary(
             self.rows + other.rows,
             self.responses + other.responses,
             self.kept + other.kept,
             self.kept_rows + other.kept_rows,
             dict(sorted((Counter(self.not_kept) + Counter(other.not_kept)).items(), key=lambda pair: (-pair[1], pair[0]))),
-            held=self.held + other.held,
-            left_fields=dict(Counter(self.left_fields) + Counter(other.left_fields)),
-            mixed=self.mixed or other.mixed,
+            dict(Counter(self.left_fields) + Counter(other.left_fields)),
+            self.mixed or other.mixed,
         )
 
     def as_json(self) -> dict[str, Any]:
         """For `filter.json` and for `--json`."""
-        omitted = [name for name in ("made_up", "left_fields", "mixed") if not getattr(self, name)]
+        omitted = [name for name in ("made_up", "left_fields", "mixed", "several") if not getattr(self, name)]
         return {name: value for name, value in asdict(self).items() if name not in omitted}
 
 
@@ -102,11 +108,8 @@ class NumberedPart(NamedTuple):
     part: Part
 
 
-@dataclass(frozen=True)
-class Group:
-    """Neighbouring parts that one task reads."""
-
-    parts: tuple[NumberedPart, ...]
+Group = tuple[NumberedPart, ...]
+"""Neighbouring parts that one task reads."""
 
 
 @dataclass(frozen=True)
@@ -208,18 +211,12 @@ class ResponseEvaluator:
 
 @dataclass(frozen=True)
 class FilterStep:
-    """The settings of a filter that a worker needs. Small and picklable."""
+    """What a worker of a filter needs. Small and picklable. Without targets it counts."""
 
     source: ResponsesOf
     columns: Columns
     evaluator: ResponseEvaluator
-    kept: Target | None
-    rest: Target | None
-
-    @property
-    def targets(self) -> list[Target]:
-        """The outputs: none, kept rows, the rest, or both."""
-        return [target for target in (self.kept, self.rest) if target]
+    targets: tuple[Target, ...] = ()
 
     @property
     def reads(self) -> list[str]:
@@ -227,19 +224,10 @@ class FilterStep:
         needed = self.evaluator.columns.union(*(target.reads for target in self.targets))
         return [name for name in self.columns.schema.names if name in needed]
 
-    def without_targets(self) -> "FilterStep":
-        """The step of a pass that counts and writes nothing."""
-        return replace(self, kept=None, rest=None)
-
-    def with_tickets(self) -> "FilterStep":
-        """The step for workers of this process, with the tickets of its leases on the output folders."""
-        kept, rest = (target and replace(target, ticket=ticket(target.folder)) for target in (self.kept, self.rest))
-        return replace(self, kept=kept, rest=rest)
-
     def evaluate(self, data: Group) -> Iterator[EvaluatedRows]:
         """Evaluate the parts of a group, table by table (see `selection.SourceEvaluator`)."""
         evaluate = self.evaluator.compile()
-        for numbered in data.parts:
+        for numbered in data:
             yield from self.evaluate_part(numbered, evaluate)
 
     def evaluate_part(self, numbered: NumberedPart, evaluate: Evaluator) -> Iterator[EvaluatedRows]:
@@ -250,122 +238,65 @@ class FilterStep:
             first += table.num_rows
 
 
-@dataclass(frozen=True)
-class Split:
-    """Rows of a part, split into kept ones and the rest with the reasons (`why`).
+def filter_group(step: FilterStep, selection: Selection | None, index: int, group: Group) -> tuple[int, KeepSummary]:
+    """Filter a group of parts; write its files of number `index` if the step has targets, and note them as done.
 
-    `ids` are the input rows of all responses, `kept_ids` those of the kept ones. `first` marks the kept responses that are
-    the first kept of their row. `mask` is true where a response is kept.
-    """
-
-    ids: Sequence[str]
-    kept_ids: Sequence[str]
-    kept: pa.Table
-    first: pa.Array
-    rest: pa.Table
-    why: pa.Array
-    mask: Mask
-
-    @property
-    def summary(self) -> KeepSummary:
-        """The counts, without the input rows: these are taken from the part's name."""
-        reasons = {pair["values"]: pair["counts"] for pair in pc.value_counts(self.why).to_pylist()}
-        kept, rest = self.kept.num_rows, self.rest.num_rows
-        return KeepSummary(0, kept + rest, kept, self.first.true_count, reasons)
-
-
-@dataclass(frozen=True)
-class Output:
-    """The groups whose rows one task writes into the files of number `index`."""
-
-    index: int
-    groups: tuple[Group, ...]
-
-
-def filter_group(step: FilterStep, selection: Selection | None, output: Output) -> KeepSummary:
-    """Filter the groups of an output; write its files if the step has targets, and note the output as done.
-
-    Idempotent: a retry writes the same.
+    Returns the number, too, as tasks end in any order. Idempotent: a retry writes the same.
     """
     evaluate = step.evaluator.compile()
-    summary, note = KeepSummary(), _HeldResponses(step)
-    with ExitStack() as files:
-        kept = step.kept and files.enter_context(step.kept.open(output.index))
-        rest = step.rest and files.enter_context(step.rest.open(output.index))
-        for numbered in (numbered for group in output.groups for numbered in group.parts):
-            part_summary, masks = KeepSummary(rows=step.source.counts(numbered.part)[0]), [np.zeros(0, np.bool_)]
-            responses, kept_responses = Counter[str](), Counter[str]()
-            for split in _splits(step, selection, numbered, evaluate):
-                part_summary += split.summary
-                masks.append(split.mask)
-                responses.update(split.ids)
-                kept_responses.update(split.kept_ids)
-                if kept:
-                    kept.write(_kept_rows(kept.target, split))
-                if rest:
-                    rest.write(split.rest.append_column(rest.target.why, split.why))
-            note.add(numbered.part, np.concatenate(masks), responses, kept_responses)
-            row_responses = 0 if step.columns.drawn else _count_held(step, numbered.part, responses, kept_responses)
-            summary += replace(part_summary, held=row_responses)
-        if kept:
-            summary = replace(summary, left_fields=dict(kept.own_fields.left), mixed=kept.own_fields.mixed)
+    summary, held = KeepSummary(), dict[str, list[tuple[Part, KeptInPart]]]({"kept": [], "rest": []})
+    with ExitStack() as stack:
+        files: dict[str, KeptFile] = {target.stem: stack.enter_context(writing(target, index)) for target in step.targets}
+        for numbered in group:
+            part_summary, in_part = _filter_part(step, selection, numbered, evaluate, files)
+            summary += part_summary
+            for side, kept_in_part in in_part.items():
+                held[side].append((numbered.part, kept_in_part))
+        for file in files.values():
+            summary += KeepSummary(left_fields=file.left, mixed=file.mixed)
     for target in step.targets:
-        note.write(target, output.index)
-        output_folder.note_done(target.folder, output_folder.result_name(output.index), summary.as_json())
-    return summary
+        write_note(target.folder, index, held[target.stem])
+        output_folder.note_done(target.folder, output_folder.result_name(index), summary.as_json())
+    return index, summary
 
 
-def _count_held(step: FilterStep, part: Part, responses: Mapping[str, int], kept: Mapping[str, int]) -> int:
-    """The number of responses in the input rows of those that are kept; all of them, whatever was filtered before."""
-    if step.source.kept is not None:
-        row = step.columns.prefix + ROW
-        tables = step.source.all_tables(part, [row])
-        responses = Counter(row_id for table in tables for row_id in table.column(row).to_pylist())
-    return sum(responses[row_id] for row_id in kept)
-
-
-def _kept_rows(target: Target, split: Split) -> pa.Table:
-    # Without our fields a kept row is its input row: once, however many of its responses are kept.
-    return split.kept if target.fields or target.responses else split.kept.filter(split.first)
-
-
-class _HeldResponses:
-    """The responses that each side of an output holds, for commands that read the result (`kept_responses`)."""
-
-    def __init__(self, step: FilterStep) -> None:
-        self._step = step
-        self._sides: dict[str, list[tuple[Part, KeptInPart]]] = {"kept": [], "rest": []}
-
-    def add(self, part: Part, mask: Mask, responses: Mapping[str, int], kept: Mapping[str, int]) -> None:
-        """Add the responses of a part: `mask` tells which are kept, the others how many are read and kept of each row."""
-        if not self._step.targets:
-            return
-        earlier = self._step.source.kept
-        # Indices are those in the part, also of what is filtered again: then only some responses of the part are read.
-        indices = np.arange(mask.size) if earlier is None else earlier.of_part(part).at
-        rest_rows = sum(count > kept.get(row_id, 0) for row_id, count in responses.items())
-        self._sides["kept"].append((part, KeptInPart(indices[mask], len(kept))))
-        self._sides["rest"].append((part, KeptInPart(indices[~mask], rest_rows)))
-
-    def write(self, target: Target, number: int) -> None:
-        """Write the note of one side."""
-        write_note(target.folder, number, self._sides[target.stem])
-
-
-def _splits(step: FilterStep, selection: Selection | None, numbered: NumberedPart, evaluate: Evaluator) -> Iterator[Split]:
-    row = step.columns.prefix + ROW
-    last_row = None
+def _filter_part(
+    step: FilterStep,
+    selection: Selection | None,
+    numbered: NumberedPart,
+    evaluate: Evaluator,
+    files: Mapping[str, KeptFile],
+) -> tuple[KeepSummary, dict[str, KeptInPart]]:
+    """The counts of a part, and which of its responses are on each side; writes them to the `files`."""
+    row_column = step.columns.prefix + ROW
+    masks = {side: [np.zeros(0, np.bool_)] for side in ("kept", "rest")}
+    last_rows, row_counts, reasons = dict[str, str](), Counter[str](), Counter[str]()
     for rows in step.evaluate_part(numbered, evaluate):
         why = _reasons(step, selection, rows)
-        mask = pc.is_null(why)
-        kept, rest = rows.table.filter(mask), rows.table.filter(pc.invert(mask))
-        # The responses of a row are neighbours, so a row is new where its id differs from the one before. They may lie in
-        # two tables of the part: `last_row` is carried over.
-        ids, kept_ids = rows.table.column(row).to_pylist(), kept.column(row).to_pylist()
-        first = [row_id != previous for row_id, previous in zip(kept_ids, [last_row, *kept_ids], strict=False)]
-        last_row = kept_ids[-1] if kept_ids else last_row
-        is_kept = mask.to_numpy(zero_copy_only=False)
-        yield Split(ids, kept_ids, kept, pa.array(first, pa.bool_()), rest, pc.drop_null(why), is_kept)
+        why_not_kept = pc.drop_null(why)
+        reasons.update(why_not_kept.to_pylist())
+        for side, mask in (("kept", pc.is_null(why)), ("rest", pc.is_valid(why))):
+            masks[side].append(mask.to_numpy(zero_copy_only=False))
+            table = rows.table.filter(mask)
+            # The responses of a row are neighbours, so a row is new where its id differs from the one before. They may lie
+            # in two tables of the part: the last row is carried over.
+            ids = table.column(row_column).to_pylist()
+            is_first = [row != before for row, before in zip(ids, [last_rows.get(side), *ids], strict=False)]
+            row_counts[side] += sum(is_first)
+            if ids:
+                last_rows[side] = ids[-1]
+            if side in files:
+                files[side].write(table, pa.array(is_first, pa.bool_()), why_not_kept)
+    # Indices are those in the part, also of what is filtered again: then only some responses of the part are read.
+    earlier = step.source.kept
+    is_kept, is_rest = (np.concatenate(masks[side]) for side in ("kept", "rest"))
+    indices = np.arange(is_kept.size) if earlier is None else earlier.of_part(numbered.part).at
+    in_part = {
+        "kept": KeptInPart(indices[is_kept], row_counts["kept"]),
+        "rest": KeptInPart(indices[is_rest], row_counts["rest"]),
+    }
+    rows_read, _ = step.source.counts(numbered.part)
+    return KeepSummary(rows_read, is_kept.size, int(is_kept.sum()), row_counts["kept"], reasons), in_part
 
 
 def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,6 @@ from actors.records import Message
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
 from pipelines.folders.run_folder.manifest import Manifest
-from pipelines.folders.scored_corpus.candidates import LeftField, count_left
 from pipelines.folders.scored_corpus.read_back import Reader, ReadResponse
 
 PROMPT, TEXT = "prompt", "response"
@@ -22,7 +21,7 @@ _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]
 class ResponseRows:
     """Makes such rows: the input's own fields, `prompt` (messages), `response` (text), and, with `fields`, ours.
 
-    An own field called `prompt` or `response` is left out. What is left out is counted (`count_left`).
+    An own field called `prompt` or `response` is left out; `ReadResponse.left` says so.
     """
 
     reader: Reader
@@ -36,57 +35,44 @@ class ResponseRows:
     @property
     def schema(self) -> pa.Schema:
         """The columns of the rows."""
-        input_fields = [self.reader.columns.carried.field(name) for name in self.reader.carried]
-        return pa.schema([*input_fields, (PROMPT, _MESSAGES), (TEXT, pa.string()), *self._ours])
+        columns = self.reader.columns
+        ours = [columns.ours.field(name) for name in self._our_names]
+        input_fields = [columns.carried.field(name) for name in self.reader.carried]
+        return pa.schema([*input_fields, (PROMPT, _MESSAGES), (TEXT, pa.string()), *ours])
 
     @property
     def reads(self) -> set[str]:
         """The columns to read from the parts."""
         return {*self.reader.reads, *self.reader.carried, *self._our_names}
 
-    def rows(self, kept: pa.Table, counts: "OwnFieldCounts") -> list[dict[str, Any]]:
-        """The rows of kept responses. Raises `SourceError` for a row that has changed since it was scored."""
-        responses, ours = list(self.reader.responses(kept)), python_rows(kept.select(self._our_names), None)
-        counts.left.update(count_left(read.left for read in responses))
-        counts.mixed |= bool(self._unfit(responses, kept))
+    def read(self, kept: pa.Table) -> list[ReadResponse]:
+        """What the rows are made of. Raises `SourceError` for a row that has changed since it was scored."""
+        return list(self.reader.responses(kept))
+
+    def rows(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> list[dict[str, Any]]:
+        """The rows, whose own fields have the values of the records."""
+        ours = python_rows(kept.select(self._our_names), None) if self.fields else [{}] * len(responses)
         return [
             {**read.fields, PROMPT: _messages(read.context), TEXT: read.text, **fields}
-            for read, fields in zip(responses, ours or [{}] * len(responses), strict=True)
+            for read, fields in zip(responses, ours, strict=True)
         ]
 
-    def table(self, kept: pa.Table, counts: "OwnFieldCounts") -> pa.Table:
-        """The rows as columns, in which an own value that doesn't fit the column of its name is null. Raises as `rows`."""
-        responses = list(self.reader.responses(kept))
-        unfit = [{name: LeftField.NO_COLUMN} for name in self._unfit(responses, kept).elements()]
-        counts.left.update(count_left([*unfit, *(read.left for read in responses)]))
-        columns = {name: kept.column(name) for name in (*self.reader.carried, *self._our_names)}
-        columns[PROMPT] = pa.array([_messages(read.context) for read in responses], _MESSAGES)
-        columns[TEXT] = pa.array([read.text for read in responses], pa.string())
-        return pa.table([columns[name] for name in self.schema.names], self.schema)
-
-    def _unfit(self, responses: Sequence[ReadResponse], kept: pa.Table) -> Counter[str]:
-        """How many own values don't fit the column of their name, or have none, by name: those that only the record has."""
-        values = Counter(name for read in responses for name, value in read.fields.items() if value is not None)
-        fitting = {name: len(kept) - kept.column(name).null_count for name in self.reader.carried}
-        return values - Counter(fitting)
-
-    @property
-    def _ours(self) -> list[pa.Field]:
-        columns = self.reader.columns
-        names = (ROW, RESPONSE, REWARD, SCORES, STATUS, REASON) if self.fields else ()
-        return [columns.ours.field(columns.prefix + name) for name in names]
+    def table(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> pa.Table:
+        """The rows of a Parquet corpus, whose own fields are its columns."""
+        prompts = pa.array([_messages(read.context) for read in responses], _MESSAGES)
+        made = {PROMPT: prompts, TEXT: pa.array([read.text for read in responses], pa.string())}
+        return pa.table([made[name] if name in made else kept.column(name) for name in self.schema.names], self.schema)
 
     @property
     def _our_names(self) -> list[str]:
-        return [field.name for field in self._ours]
+        names = (ROW, RESPONSE, REWARD, SCORES, STATUS, REASON) if self.fields else ()
+        return [self.reader.columns.prefix + name for name in names]
 
-
-@dataclass
-class OwnFieldCounts:
-    """What became of own values in a file: `left` as by `count_left`; `mixed`: some in it don't fit their columns."""
-
-    left: Counter[str] = field(default_factory=Counter)
-    mixed: bool = False
+    def is_mixed(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> bool:
+        """Whether an own value has another type than the column of its name, or none: only the record has it then."""
+        values = Counter(name for read in responses for name, value in read.fields.items() if value is not None)
+        fitting = Counter({name: len(kept) - kept.column(name).null_count for name in self.reader.carried})
+        return bool(values - fitting)
 
 
 def _messages(context: Sequence[Message] | None) -> list[dict[str, str]] | None:

@@ -43,16 +43,6 @@ class SourceEvaluator(Protocol):
         """The evaluated responses of a source."""
 
 
-class Chosen(Protocol):
-    """What was chosen of a whole corpus."""
-
-    def selection(self, first: int, last: int) -> Selection:
-        """The selection for the parts from number `first` to number `last`. Small and picklable."""
-
-    def as_json(self) -> dict[str, Any]:
-        """For the summary."""
-
-
 @dataclass(frozen=True)
 class Boundary:
     """Chooses the candidates at or above a key: `kept` of all `candidates`.
@@ -70,7 +60,7 @@ class Boundary:
     equal_kept: int | None = None
 
     def selection(self, first: int, last: int) -> Selection:
-        """See `Chosen`."""
+        """The selection for the parts from number `first` to number `last`. Small and picklable."""
         return self
 
     def reasons(self, rows: EvaluatedRows) -> pa.Array:
@@ -79,7 +69,7 @@ class Boundary:
         return pc.if_else(pa.array(is_chosen), pa.scalar(None, pa.string()), self.reason)
 
     def as_json(self) -> dict[str, Any]:
-        """See `Chosen`."""
+        """For the summary."""
         counts = {"candidates": self.candidates, "kept": self.kept}
         boundary = {"boundary": self.value} if self.candidates else {}
         ties = {} if self.equal is None else {"equal": self.equal, "equal_kept": self.equal_kept}
@@ -113,13 +103,17 @@ class Winners:
     choice: ChoiceSettings
 
     def selection(self, first: int, last: int) -> Selection:
-        """See `Chosen`."""
+        """The selection for the parts from number `first` to number `last`. Small and picklable."""
         query = f"from winners where {_PART} between {first} and {last}"
         return WinnerSelection(self.database.sql(query).to_arrow_table())
 
     def as_json(self) -> dict[str, Any]:
-        """See `Chosen`."""
+        """For the summary."""
         return {"top_k": self.choice.top_k, "per": self.choice.per or "prompt", "min_gap": self.choice.min_gap}
+
+
+Chosen = Boundary | Winners
+"""What was chosen of a whole corpus."""
 
 
 @contextmanager

@@ -1,25 +1,27 @@
 """The output files of a filter, JSONL or Parquet: one per output number and side, committed whole or not at all."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from types import TracebackType
-from typing import IO, Literal, Protocol, Self
+from typing import IO, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from actors.errors import OutputError, RunStopped
+from actors.errors import OutputError
 from actors.records import Reason
 from pipelines.data import storage
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.storage.lease import Ticket
 from pipelines.folders.run_folder.columns import REASON, ROW, Columns
-from pipelines.folders.run_folder.json_lines import encode, has_json, written_type
+from pipelines.folders.run_folder.json_lines import encode, written_type
+from pipelines.folders.run_folder.output_folder import result_name
+from pipelines.folders.scored_corpus.candidates import count_left
 from pipelines.results.filtering.json_splice import one_line, splice, wrap
-from pipelines.results.filtering.response_rows import OwnFieldCounts, ResponseRows
+from pipelines.results.filtering.response_rows import ResponseRows
 
 _ROW_GROUP_BYTES = 32 * 2**20
 _NO_OBJECT = frozenset(
@@ -42,19 +44,10 @@ class Target:
     fields: bool
     why: str | None
     metadata: Mapping[str, str]
-    ticket: Ticket | None = None
-    """The ticket of the folder's lease, to check before a file is committed."""
     responses: ResponseRows | None = None
     """What makes rows of the responses alone; None where whole rows are written."""
-
-    def check(self) -> None:
-        """Raise `OutputError`, naming the column, if the format can't represent the corpus."""
-        if self.format == "parquet" or self.columns.is_json or self.responses is not None:
-            return
-        if bad := [field for field in self.columns.carried if not has_json(field.type)]:
-            raise OutputError(
-                f"JSONL can't hold the column {bad[0].name!r}, which is {bad[0].type}; leave the format at parquet"
-            )
+    ticket: Ticket | None = None
+    """The ticket of the folder's lease, to check before a file is committed."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -82,84 +75,91 @@ class Target:
         names = set(self.schema.names) - {self.why}
         return names | {RECORD, self.columns.prefix + REASON} if self.columns.is_json else names
 
-    def open(self, index: int) -> "KeptFile":
-        """The file of output number `index`."""
-        return KeptFile(self, f"{self.stem}-{index:05d}.{self.format}")
+
+@contextmanager
+def writing(target: Target, index: int) -> Iterator["KeptFile"]:
+    """The file of output number `index`. It gets its name when the block ends; if no row was written there is no file.
+
+    Raises `OutputError` if it can't be written, and `RunStopped` if the run has lost the folder.
+    """
+    folder, name = storage.folder(target.folder), f"{target.stem}-{result_name(index)}.{target.format}"
+    try:
+        with folder.writing(name) as stream:
+            file = KeptFile(target, stream)
+            try:
+                yield file
+            except BaseException:
+                # A Parquet writer that isn't closed closes itself later, and fails where nobody sees it.
+                with suppress(OSError, pa.ArrowException):
+                    file.close()
+                raise
+            file.close()
+            # Checked last, before the commit: a run that lost the lease must not replace a file of its successor.
+            if target.ticket is not None:
+                target.ticket.check()
+        if not file.rows:
+            folder.delete(name)
+    except OSError as error:
+        raise OutputError(f"{folder.file(name)} can't be written: {error.strerror or error}") from error
 
 
 class KeptFile:
-    """A file being written. It gets its name when it is complete; if no row was written there is no file."""
+    """A file being written.
 
-    def __init__(self, target: Target, name: str) -> None:
-        self.target = target
-        self._name = name
-        self._folder = storage.folder(target.folder)
-        self._stack = ExitStack()
-        self._writer: _Writer | None = None
-        self.own_fields = OwnFieldCounts()
+    Of rows of single responses, `left` counts own fields that aren't written (`count_left`), and `mixed` says whether some
+    have another type than their column.
+    """
 
-    def __enter__(self) -> Self:
-        return self
+    def __init__(self, target: Target, stream: IO[bytes]) -> None:
+        self.rows, self.left, self.mixed = 0, Counter[str](), False
+        self._target, self._stream = target, stream
+        self._row_groups: RowGroups | None = None
+        if target.format == "parquet":
+            self._row_groups = RowGroups(stream, target.schema.with_metadata(dict(target.metadata)))
 
-    def write(self, table: pa.Table) -> None:
-        """Add rows. Raises `OutputError`."""
-        if not table.num_rows:
+    def write(self, table: pa.Table, is_first: pa.Array, why: pa.Array) -> None:
+        """Write responses: `is_first` marks the first one of each row, and `why` says why it isn't kept."""
+        target = self._target
+        if target.why:
+            table = table.append_column(target.why, why)
+        # Without our fields a kept row is its input row: once, however many of its responses are kept.
+        if not target.fields and target.responses is None:
+            table = table.filter(is_first)
+        self.rows += table.num_rows
+        if target.responses is not None:
+            self._write_responses(target.responses, table)
+        elif self._row_groups is not None:
+            self._row_groups.add(table)
+        else:
+            self._stream.writelines(line + b"\n" for line in _lines(target, table))
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._row_groups is not None:
+            self._row_groups.close()
+
+    def _write_responses(self, maker: ResponseRows, table: pa.Table) -> None:
+        responses = maker.read(table)
+        self.left.update(count_left(read.left for read in responses))
+        if self._row_groups is not None:
+            self._row_groups.add(maker.table(table, responses))
             return
-        try:
-            # Opened at the first row: an output without rows, as of a group of which all is kept, leaves no empty file.
-            if self._writer is None:
-                kind = _ParquetWriter if self.target.format == "parquet" else _JsonlWriter
-                stream = self._stack.enter_context(self._folder.writing(self._name))
-                self._writer = kind(self.target, stream, self.own_fields)
-            self._writer.write(table)
-        except OSError as error:
-            raise self._output_error(error) from error
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        try:
-            if self._writer is not None:
-                with nullcontext() if kind is None else suppress(OSError, pa.ArrowException):
-                    self._writer.close()  # after an error, too: else the Parquet writer closes itself later, and fails
-            # Checked last, before the commit: a run that lost the lease must not replace a file of its successor.
-            if kind is None and self.target.ticket is not None:
-                self.target.ticket.check()
-            self._stack.__exit__(kind, error, traceback)
-        # The context of `_folder.writing` discards the file if it is left with an error: it must get those raised here, too.
-        except OSError as refused:
-            self._stack.__exit__(type(refused), refused, refused.__traceback__)
-            raise self._output_error(refused) from refused
-        except RunStopped as lost:
-            self._stack.__exit__(type(lost), lost, lost.__traceback__)
-            raise
-
-    def _output_error(self, error: OSError) -> OutputError:
-        return OutputError(f"{self._folder.file(self._name)} can't be written: {error.strerror or error}")
+        self.mixed = self.mixed or maker.is_mixed(table, responses)
+        self._stream.writelines(encode(row) + b"\n" for row in maker.rows(table, responses))
 
 
-class _Writer(Protocol):
-    def __init__(self, target: Target, stream: IO[bytes], own_fields: OwnFieldCounts) -> None: ...
-
-    def write(self, table: pa.Table) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _ParquetWriter:
+class RowGroups:
     """Collects rows into row groups of about 32 MiB, uncompressed."""
 
-    def __init__(self, target: Target, stream: IO[bytes], own_fields: OwnFieldCounts) -> None:
-        self._responses, self._own_fields = target.responses, own_fields
-        self._schema = target.schema.with_metadata(dict(target.metadata))
-        self._writer = pq.ParquetWriter(stream, self._schema, compression="zstd", write_page_checksum=True)
+    def __init__(self, stream: IO[bytes], schema: pa.Schema) -> None:
+        self._schema = schema
+        self._writer = pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True)
         # Tables come part by part, filtered: often a few rows each, which as row groups would be more headers than data.
         self._tables: list[pa.Table] = []
         self._bytes = 0
 
-    def write(self, table: pa.Table) -> None:
-        if self._responses is not None:
-            table = self._responses.table(table, self._own_fields)
+    def add(self, table: pa.Table) -> None:
+        """Add rows, which may have more columns than the schema."""
         self._tables.append(table.select(self._schema.names).cast(self._schema))
         # Added up, and not summed anew for each table: 4,000 tables of a few rows would be 8 million times `nbytes`.
         self._bytes += self._tables[-1].nbytes
@@ -167,6 +167,7 @@ class _ParquetWriter:
             self._flush()
 
     def close(self) -> None:
+        """Write the last group."""
         self._flush()
         self._writer.close()
 
@@ -176,45 +177,29 @@ class _ParquetWriter:
         self._tables, self._bytes = [], 0
 
 
-class _JsonlWriter:
-    """Writes one line per row."""
+def _lines(target: Target, table: pa.Table) -> Iterator[bytes]:
+    """The lines of whole rows."""
+    columns = target.columns
+    rows = python_rows(table.select(target.schema.names), unconvertible=None)
+    if not columns.is_json:
+        yield from map(encode, rows)
+        return
+    records = table.column(RECORD).to_pylist()
+    reasons = table.column(columns.prefix + REASON).to_pylist()
+    for record, reason, fields in zip(records, reasons, rows, strict=True):
+        # None: the record was too large to be read.
+        if record is None:
+            yield wrap(None, fields)
+        elif not target.fields:
+            yield one_line(record) or wrap(record, fields)  # a record of white space alone would be an empty line
+        # Whole, in a field of its own: fields can't be added to what is no object, nor twice under one name.
+        elif reason in _NO_OBJECT or _has_field(record, target.why):
+            yield wrap(record, fields)
+        else:
+            yield splice(record, fields)
 
-    def __init__(self, target: Target, stream: IO[bytes], own_fields: OwnFieldCounts) -> None:
-        self._target, self._own_fields = target, own_fields
-        self._names = target.schema.names
-        self._stream = stream
 
-    def write(self, table: pa.Table) -> None:
-        self._stream.writelines(line + b"\n" for line in self._lines(table))
-
-    def close(self) -> None:
-        self._stream.flush()
-
-    def _lines(self, table: pa.Table) -> Iterator[bytes]:
-        columns = self._target.columns
-        if self._target.responses is not None:
-            yield from map(encode, self._target.responses.rows(table, self._own_fields))
-            return
-        rows = python_rows(table.select(self._names), unconvertible=None)
-        if not columns.is_json:
-            yield from map(encode, rows)
-            return
-        records = table.column(RECORD).to_pylist()
-        reasons = table.column(columns.prefix + REASON).to_pylist()
-        for record, reason, fields in zip(records, reasons, rows, strict=True):
-            # None: the record was too large to be read.
-            if record is None:
-                yield wrap(None, fields)
-            elif not self._target.fields:
-                yield one_line(record) or wrap(record, fields)  # a record of white space alone would be an empty line
-            # Whole, in a field of its own: fields can't be added to what is no object, nor twice under one name.
-            elif reason in _NO_OBJECT or self._has_why(record):
-                yield wrap(record, fields)
-            else:
-                yield splice(record, fields)
-
-    def _has_why(self, record: bytes) -> bool:
-        """Whether the object has a field `why` itself: scoring rejects collisions with other names, not with this."""
-        why = self._target.why
-        # Parse only if the name occurs as text, or may occur escaped.
-        return why is not None and (why.encode() in record or b"\\u" in record) and why in json.loads(record)
+def _has_field(record: bytes, name: str | None) -> bool:
+    """Whether the object has the field `why` itself: scoring rejects collisions with other names, not with this."""
+    # Parse only if the name occurs as text, or may occur escaped.
+    return name is not None and (name.encode() in record or b"\\u" in record) and name in json.loads(record)

@@ -16,7 +16,7 @@ from actors.text.visible import code, markdown, markdown_table
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import CARD, CHOSEN, EXPORTED, FILTER, PAIRS, OutputKind, describe
 from pipelines.folders.run_folder.dataset_card import MADE_UP
-from pipelines.folders.run_folder.manifest import Manifest, installed, read_manifest
+from pipelines.folders.run_folder.manifest import installed, read_manifest
 from pipelines.folders.run_folder.member_runs import MEMBERS
 from pipelines.folders.scored_corpus.summary import QUANTILES
 
@@ -56,6 +56,7 @@ def hub_card(result: Result, repository: str) -> str:
     """The card of a result for a dataset ORG/NAME, in Markdown with its front matter."""
     source = result.document["source"]
     judges = _judges(source["identity"])
+    made_with = [f"{name} {source['made_with'][name]}" for name in ("vllm", "ray") if source["made_with"].get(name)]
     blocks = [
         f"# {repository.partition('/')[2]}",
         f"Made by `assay {result.kind.name}` ({markdown(result.document['asked'])}) of responses scored by "
@@ -63,9 +64,9 @@ def hub_card(result: Result, repository: str) -> str:
         MADE_UP if any(judge.get("engine") == _FAKE for judge in judges.values()) else "",
         *(_table(f"Scored by {markdown(name)}", _judge_rows(judge)) for name, judge in judges.items()),
         _table("Counts", _counts(result.document["summary"])),
-        _quantiles(_scored_manifest(source)),
+        _quantiles(source),
         f'To read it: `datasets.load_dataset("{repository}", split="train")`.',
-        _versions(source["made_with"]),
+        f"Written by Assay {installed('assay') or ''}; scored with {', '.join(made_with)}." if made_with else "",
     ]
     front = yaml.safe_dump(_front(result), sort_keys=False)
     return f"---\n{front}---\n\n" + "\n\n".join(block for block in blocks if block) + "\n"
@@ -80,7 +81,7 @@ def _front(result: Result) -> dict[str, Any]:
     except FileNotFoundError:
         return files
     beside = yaml.safe_load(card.split("---\n")[1]) if card.startswith("---\n") else {}
-    return {**files, **{name: value for name, value in beside.items() if name == "dataset_info"}}
+    return files | ({"dataset_info": beside["dataset_info"]} if "dataset_info" in beside else {})
 
 
 def _judges(identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
@@ -96,13 +97,12 @@ def _shown_name(model: str) -> str:
 
 def _judge_rows(judge: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     family = families().get(str(judge.get("family")))
-    published = family and family.knows(str(judge.get("model")))
     if family is not None:
         yield "family", f"{family.name}: {family.summary}"
     for name in _OF_JUDGE:
         if (value := judge.get(name)) is not None:
             yield name.replace("_", " "), _shown_name(value) if name == "adapter" else value
-    if published:
+    if family is not None and (published := family.knows(str(judge.get("model")))):
         yield "licence of the model", published.licence
 
 
@@ -114,30 +114,16 @@ def _counts(summary: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name.replace('_', ' ')}: {reason}", f"{count:,}") for reason, count in value.items())
 
 
-def _scored_manifest(source: Mapping[str, Any]) -> Manifest | None:
-    """The manifest of the scored corpus, if it is there and still that of the result."""
+def _quantiles(source: Mapping[str, Any]) -> str:
+    """The quantiles of the whole scored corpus, if it is there and still that of the result."""
     try:
         manifest = read_manifest(source["folder"])
     except OSError:
-        return None
-    return manifest if manifest is not None and manifest.fingerprint == source["fingerprint"] else None
-
-
-def _quantiles(manifest: Manifest | None) -> str:
-    """The quantiles of the whole scored corpus, from which the rows were taken."""
-    if manifest is None or not manifest.summary:
+        return ""
+    if manifest is None or manifest.fingerprint != source["fingerprint"] or not manifest.summary:
         return ""
     rows = ((name, *(f"{value:.4g}" for value in values)) for name, values in manifest.summary["quantiles"].items())
     return _table("Quantiles of the scored corpus", rows, ["output", *(f"{share:.0%}" for share in QUANTILES)])
-
-
-def _versions(made_with: Mapping[str, Any]) -> str:
-    versions = [f"{name} {made_with[name]}" for name in ("vllm", "ray") if made_with.get(name)]
-    return (
-        f"Written by Assay {installed('assay') or ''}; scored with {', '.join(versions)}."
-        if versions
-        else "Written by Assay."
-    )
 
 
 def _table(title: str, rows: Iterable[tuple[Any, ...]], heading: Iterable[str] = ("", "")) -> str:

@@ -8,26 +8,25 @@ Only rows and the card leave this machine: no document, manifest or recipe, whic
 as always (HF_TOKEN, or `hf auth login`).
 """
 
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any, TypeVar
 
 from actors.errors import RunStopped, SettingsError
 from pipelines.data import storage
 from pipelines.data.storage import open_read
-from pipelines.results.hub.hub_card import DATA, Result, hub_card, read_result
+from pipelines.results.hub.hub_card import DATA, hub_card, read_result
 from pipelines.settings.hub_settings import HubSettings
 
 _KIND = "dataset"
 _CARD = "README.md"
 _WAITS_S = (1.0, 2.0, 4.0, 8.0)
 """Between the attempts at a request that failed for a reason that passes: a lost connection, a busy Hub."""
-_CHUNK = 2**20
 
 _Answer = TypeVar("_Answer")
 
@@ -42,21 +41,22 @@ class Upload:
     public: bool
 
 
-def run_and_upload(settings: HubSettings, output: str | None, run: Callable[[], _Answer]) -> tuple[_Answer, Upload | None]:
-    """Run a command that writes `output`, and upload that if `settings` say so.
-
-    Raises what `run` raises; before it `SettingsError` if the Hub wouldn't take the result, and after it what
-    `upload_result` raises: the result is there then, and `assay upload` uploads it.
-    """
+def check_hub(settings: HubSettings, output: str | None) -> None:
+    """Raise `SettingsError`, before a command works, if the Hub wouldn't take what it will write to `output`."""
     if settings.hub is None:
         if settings.public:
             raise SettingsError("--public goes with --hub ORG/NAME")
-        return run(), None
+        return
     if output is None:
         raise SettingsError("--hub: there is nothing to upload without an output folder")
     _check_access(settings.hub, settings.public)
-    summary = run()
-    return summary, upload_result(output, settings.hub, settings.public)
+
+
+def upload_made(settings: HubSettings, output: str | None) -> Upload | None:
+    """Upload what a command wrote, if its settings say so. Raises as `upload_result`: the result is there all the same."""
+    if settings.hub is None or output is None:
+        return None
+    return upload_result(output, settings.hub, settings.public)
 
 
 def upload_result(folder: str, repository: str, public: bool = False) -> Upload:
@@ -65,57 +65,48 @@ def upload_result(folder: str, repository: str, public: bool = False) -> Upload:
     Raises `SettingsError` if the folder isn't such a result, or the Hub wouldn't take it (no token that may write there,
     or another visibility), and `RunStopped` if the Hub can't be reached or goes on refusing.
     """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
     result = read_result(folder)
     _check_access(repository, public)
-    return _upload(result, repository, public)
+    api = _api()
+    with _translating_errors(repository, folder), tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
+        _retrying(lambda: api.create_repo(repository, repo_type=_KIND, private=not public, exist_ok=True))
+        contents: dict[str, str | bytes] = {f"{DATA}/{name}": _local_path(folder, name, place) for name in result.names}
+        contents[_CARD] = hub_card(result, repository).encode()
+        present = _retrying(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
+        stale = [name for name in present if name.startswith(f"{DATA}/") and name not in contents]
+
+        def commit() -> Any:
+            # Not `upload_folder`, which makes several commits of many files. Made anew for each attempt: an operation
+            # remembers that its file was uploaded.
+            additions = [CommitOperationAdd(name, content) for name, content in contents.items()]
+            deletions = [CommitOperationDelete(name) for name in stale]
+            message = f"{len(result.names):,} files of rows by `assay {result.kind.name}`"
+            return api.create_commit(repository, [*additions, *deletions], commit_message=message, repo_type=_KIND)
+
+        made = _retrying(commit)
+    return Upload(f"{api.endpoint}/datasets/{repository}", made.oid, len(result.names), public)
 
 
 def _check_access(repository: str, public: bool) -> None:
-    """Raise `SettingsError` if the dataset can't be written, or has another visibility than was asked for."""
-    is_private = _visibility(repository)
-    if is_private is False and not public:
-        raise SettingsError(f"--hub {repository} is public: anybody could read the rows. Give --public if that is meant")
-    if is_private and public:
-        raise SettingsError(
-            f"--hub {repository} is private, and --public is given; change it on its page first, or leave that out"
-        )
-
-
-def _visibility(repository: str) -> bool | None:
-    """Whether a dataset is private; None if it doesn't exist. Raises `SettingsError` if the token can't write."""
+    """Raise `SettingsError` if the token can't write the dataset, or it has another visibility than was asked for."""
     from huggingface_hub.errors import RepositoryNotFoundError
 
     api = _api()
     with _translating_errors(repository):
         try:
-            info = _retrying(lambda: api.repo_info(repository, repo_type=_KIND))
+            is_private = _retrying(lambda: api.repo_info(repository, repo_type=_KIND)).private
         except RepositoryNotFoundError:
             _retrying(api.whoami)
-            return None
+            return
         _retrying(lambda: api.auth_check(repository, repo_type=_KIND, write=True))
-        return bool(info.private)
-
-
-def _upload(result: Result, repository: str, public: bool) -> Upload:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-    api = _api()
-    with _translating_errors(repository, result.folder), tempfile.TemporaryDirectory(prefix="assay-hub-") as place:
-        _retrying(lambda: api.create_repo(repository, repo_type=_KIND, private=not public, exist_ok=True))
-        paths = {f"{DATA}/{name}": _local_path(result.folder, name, Path(place)) for name in result.names}
-        present = _retrying(lambda: list(api.list_repo_files(repository, repo_type=_KIND)))
-        stale = [name for name in present if name.startswith(f"{DATA}/") and name not in paths]
-        card = hub_card(result, repository).encode()
-
-        def commit() -> Any:
-            # Made anew for each attempt: an operation remembers that its file was uploaded.
-            additions = [CommitOperationAdd(name, path) for name, path in (paths | {_CARD: card}).items()]
-            deletions = [CommitOperationDelete(name) for name in stale]
-            message = f"{len(paths):,} files of rows by `assay {result.kind.name}`"
-            return api.create_commit(repository, [*additions, *deletions], commit_message=message, repo_type=_KIND)
-
-        commit_info = _retrying(commit)
-    return Upload(f"{api.endpoint}/datasets/{repository}", commit_info.oid, len(paths), public)
+    if not is_private and not public:
+        raise SettingsError(f"--hub {repository} is public: anybody could read the rows. Give --public if that is meant")
+    if is_private and public:
+        raise SettingsError(
+            f"--hub {repository} is private, and --public is given; change it on its page first, or leave that out"
+        )
 
 
 def _api() -> Any:
@@ -124,16 +115,15 @@ def _api() -> Any:
     return HfApi(library_name="assay")
 
 
-def _local_path(folder: str, name: str, place: Path) -> str:
+def _local_path(folder: str, name: str, place: str) -> str:
     """The path of a file on this machine; one in a store is copied to `place`, as the client reads files twice."""
     path = storage.folder(folder).file(name)
     if "://" not in path:
         return path
-    copy = place / name
-    with open_read(path) as stream, copy.open("wb") as target:
-        while chunk := stream.read(_CHUNK):
-            target.write(chunk)
-    return str(copy)
+    copy = f"{place}/{name}"
+    with open_read(path) as stream, open(copy, "wb") as target:
+        shutil.copyfileobj(stream, target)
+    return copy
 
 
 def _retrying(request: Callable[[], _Answer]) -> _Answer:
@@ -173,16 +163,13 @@ def _translating_errors(repository: str, folder: str | None = None) -> Iterator[
     except OfflineModeIsEnabled as error:
         raise SettingsError(f"--hub {repository}: HF_HUB_OFFLINE is set, so the Hub can't be reached{way_out}") from error
     except LocalTokenNotFoundError as error:
-        raise SettingsError(
-            f"--hub {repository}: there is no token; set HF_TOKEN, or log in with `hf auth login`{way_out}"
-        ) from error
+        text = "there is no token; set HF_TOKEN, or log in with `hf auth login`"
+        raise SettingsError(f"--hub {repository}: {text}{way_out}") from error
     except HfHubHTTPError as error:
         status = error.response.status_code
-        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-            raise SettingsError(
-                f"--hub {repository}: the Hub refuses it ({status}); the token of HF_TOKEN or `hf auth login` must be one "
-                f"that may write there{way_out}"
-            ) from error
-        raise RunStopped(f"--hub {repository}: the Hub answered {status}{way_out}") from error
+        if status not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            raise RunStopped(f"--hub {repository}: the Hub answered {status}{way_out}") from error
+        text = "the token of HF_TOKEN or `hf auth login` must be one that may write there"
+        raise SettingsError(f"--hub {repository}: the Hub refuses it ({status}); {text}{way_out}") from error
     except HTTPError as error:
         raise RunStopped(f"--hub {repository}: the Hub can't be reached ({error}){way_out}") from error

@@ -123,12 +123,12 @@ def _export_rows(scored: Dataset, job: ExportJob, of: Dataset | None, partitions
         export_job.refuse_made_up(job)
     export_job.check_comparable(job, reader.columns)
     reader = export_job.carrying(job, reader, by_column=True)
-    export_job.check_scores(reader.columns, job.needs, f"`{job.kind.name}` with {job.asked}")
+    export_job.check_scores(job, reader.columns)
     planned = known_schema(scored if of is None else of) or pa.schema([])
     scored = with_plain_blocks(scored)
     schema = with_types_of(planned, schema_of(scored))
-    if job.where is not None:
-        reader = replace(reader, where=Condition.check(job.where, schema))
+    if job.settings.where is not None:
+        reader = replace(reader, where=Condition.check(job.settings.where, schema))
     key = reader.columns.prefix + (PROMPT_HASH if job.per == "prompt" else ROW)
     make_rows: Any = _make_rows
     exported: Dataset = scored.groupby(key, num_partitions=partitions).map_groups(

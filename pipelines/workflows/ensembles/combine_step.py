@@ -4,10 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from actors.records import Status
-from pipelines.folders.run_folder.columns import PROMPT_HASH, RESPONSE, ROW, STATUS, TEXT, Columns
+from pipelines.folders.run_folder.columns import PROMPT_HASH, RESPONSE, ROW, TEXT, Columns
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
 

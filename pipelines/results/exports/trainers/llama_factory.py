@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from actors.records import Message, Role
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.results.exports.trainer_messages import Refusal, refuse_not_alternating
+from pipelines.results.exports.trainer_messages import refuse_not_alternating
 
 _SPEAKERS = {Role.SYSTEM: "system", Role.USER: "human", Role.ASSISTANT: "gpt"}
 _SOURCE = "hiyouga/LLaMA-Factory@ff6d4d12, data/README.md"
@@ -42,31 +42,21 @@ def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
         yield {"conversations": turns, "kto_tag": labels.desirable(candidate)}
 
 
-def _check(candidate: Candidate) -> Refusal | None:
-    return refuse_not_alternating(candidate.context)
-
-
-def _check_pair(pair: PreferencePair) -> Refusal | None:
-    return _check(pair.chosen)
-
-
-PAIRS = (
+FORMATS = (
     PairFormat(
-        "llama-factory",
-        "LLaMA-Factory's ranking rows in ShareGPT's form: DPO, reward models, ORPO, SimPO",
-        _SOURCE,
-        _ranking,
-        _check_pair,
+        name="llama-factory",
+        about="LLaMA-Factory's ranking rows in ShareGPT's form: DPO, reward models, ORPO, SimPO",
+        source=_SOURCE,
+        rows=_ranking,
+        check=refuse_not_alternating,
         reserved=_RESERVED,
     ),
-)
-RESPONSES = (
     ResponseFormat(
-        "llama-factory-kto",
-        "LLaMA-Factory's KTO rows in ShareGPT's form",
-        _SOURCE,
-        _kto,
-        _check,
+        name="llama-factory-kto",
+        about="LLaMA-Factory's KTO rows in ShareGPT's form",
+        source=_SOURCE,
+        rows=_kto,
+        check=refuse_not_alternating,
         needs_threshold=True,
         reserved=_RESERVED,
     ),

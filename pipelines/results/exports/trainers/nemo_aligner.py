@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.nemo_template import END, check, render_prompt
 from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
-from pipelines.results.exports.trainer_messages import Refusal, answer, messages
+from pipelines.results.exports.trainer_messages import answer, messages
 
 _SOURCE = "NVIDIA/NeMo-Aligner@af2b3bd9, nemo_aligner/data/nlp/datasets.py"
 
@@ -31,16 +31,13 @@ _RESERVED = (
 )
 
 
-def _dpo(pair: PreferencePair) -> Iterator[Row]:
-    yield _sides(pair)
-
-
 def _rpo(pair: PreferencePair) -> Iterator[Row]:
-    yield {**_sides(pair), "chosen_reward": pair.chosen.reward, "rejected_reward": pair.rejected.reward}
+    for row in _dpo(pair):
+        yield {**row, "chosen_reward": pair.chosen.reward, "rejected_reward": pair.rejected.reward}
 
 
-def _sides(pair: PreferencePair) -> Row:
-    return {
+def _dpo(pair: PreferencePair) -> Iterator[Row]:
+    yield {
         "prompt": messages(pair.chosen.context),
         "chosen_response": answer(pair.chosen),
         "rejected_response": answer(pair.rejected),
@@ -59,47 +56,37 @@ def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
         yield {"prompt": render_prompt(candidate.context, system=""), "response": candidate.text + END, "preference": side}
 
 
-def _check(candidate: Candidate) -> Refusal | None:
-    return check(candidate.context, [candidate.text])
-
-
-def _check_pair(pair: PreferencePair) -> Refusal | None:
-    return check(pair.chosen.context, [pair.chosen.text, pair.rejected.text])
-
-
-PAIRS = (
+FORMATS = (
     PairFormat(
-        "nemo-aligner-dpo",
-        "NeMo-Aligner's DPO: messages",
-        f"{_SOURCE}, DPOModelDataset",
-        _dpo,
-        _check_pair,
+        name="nemo-aligner-dpo",
+        about="NeMo-Aligner's DPO: messages",
+        source=f"{_SOURCE}, DPOModelDataset",
+        rows=_dpo,
+        check=check,
         reserved=_RESERVED,
     ),
     PairFormat(
-        "nemo-aligner-rpo",
-        "NeMo-Aligner's RPO: messages, and the two rewards that its target is made of",
-        f"{_SOURCE}, DPOModelDataset",
-        _rpo,
-        _check_pair,
+        name="nemo-aligner-rpo",
+        about="NeMo-Aligner's RPO: messages, and the two rewards that its target is made of",
+        source=f"{_SOURCE}, DPOModelDataset",
+        rows=_rpo,
+        check=check,
         reserved=_RESERVED,
     ),
     PairFormat(
-        "nemo-aligner-rm",
-        "NeMo-Aligner's Bradley-Terry reward model: two lines a pair in NeMo's template, the chosen one first",
-        f"{_SOURCE}, RewardModelDataset",
-        _reward,
-        _check_pair,
+        name="nemo-aligner-rm",
+        about="NeMo-Aligner's Bradley-Terry reward model: two lines a pair in NeMo's template, the chosen one first",
+        source=f"{_SOURCE}, RewardModelDataset",
+        rows=_reward,
+        check=check,
         reserved=_RESERVED,
     ),
-)
-RESPONSES = (
     ResponseFormat(
-        "nemo-aligner-kto",
-        "NeMo-Aligner's KTO: responses that are desirable or not, in NeMo's template",
-        f"{_SOURCE}, KTOModelDataset",
-        _kto,
-        _check,
+        name="nemo-aligner-kto",
+        about="NeMo-Aligner's KTO: responses that are desirable or not, in NeMo's template",
+        source=f"{_SOURCE}, KTOModelDataset",
+        rows=_kto,
+        check=check,
         needs_threshold=True,
         reserved=_RESERVED,
     ),

@@ -28,6 +28,7 @@ ORDER = (*UNTRAINED, *ATTRIBUTES)
 MISSING = -100.0
 """training_rm.yaml, model.regression.loss_mask_val."""
 
+_SOURCE = "NVIDIA/NeMo-Aligner@af2b3bd9, examples/nlp/data/steerlm"
 _RESERVED = ("conversations", "system", "mask", "type", "text", "label", "messages", "tools", "metadata")
 
 
@@ -65,25 +66,25 @@ def _check(candidate: Candidate) -> Refusal | None:
     if any(attribute not in candidate.scores for attribute in ATTRIBUTES):
         return Refusal.MISSING_SCORE
     has_user_turn = any(turn.role is Role.USER for turn in candidate.context)
-    return check(candidate.context, [candidate.text]) or (None if has_user_turn else Refusal.NO_USER_TURN)
+    return check(candidate) or (None if has_user_turn else Refusal.NO_USER_TURN)
 
 
-RESPONSES = (
+FORMATS = (
     ResponseFormat(
-        "steerlm",
-        "NeMo-Aligner's SteerLM: conversations whose judged turns have a label",
-        "NVIDIA/NeMo-Aligner@af2b3bd9, examples/nlp/data/steerlm/preprocess_helpsteer2_data.py, attribute_annotate.py",
-        _steerlm,
-        _check,
+        name="steerlm",
+        about="NeMo-Aligner's SteerLM: conversations whose judged turns have a label",
+        source=f"{_SOURCE}/preprocess_helpsteer2_data.py, attribute_annotate.py",
+        rows=_steerlm,
+        check=_check,
         needs_scores=ATTRIBUTES,
         reserved=_RESERVED,
     ),
     ResponseFormat(
-        "steerlm-regression",
-        "NeMo-Aligner's regression reward model: a judged turn and nine numbers, in NeMo's template",
-        "NVIDIA/NeMo-Aligner@af2b3bd9, examples/nlp/data/steerlm/process_to_regression_format.py",
-        _regression,
-        _check,
+        name="steerlm-regression",
+        about="NeMo-Aligner's regression reward model: a judged turn and nine numbers, in NeMo's template",
+        source=f"{_SOURCE}/process_to_regression_format.py",
+        rows=_regression,
+        check=_check,
         needs_scores=ATTRIBUTES,
         reserved=_RESERVED,
     ),

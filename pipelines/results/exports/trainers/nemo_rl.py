@@ -19,12 +19,12 @@ def _ranked_completions(pair: PreferencePair) -> Iterator[Row]:
     yield {"context": messages(pair.chosen.context), "completions": completions}
 
 
-PAIRS = (
+FORMATS = (
     PairFormat(
-        "nemo-rl",
-        "NeMo-RL's PreferenceDataset: ranked completions, for DPO and reward models",
-        "NVIDIA-NeMo/RL@7ea279ab, nemo_rl/data/datasets/preference_datasets/preference_dataset.py",
-        _ranked_completions,
+        name="nemo-rl",
+        about="NeMo-RL's PreferenceDataset: ranked completions, for DPO and reward models",
+        source="NVIDIA-NeMo/RL@7ea279ab, nemo_rl/data/datasets/preference_datasets/preference_dataset.py",
+        rows=_ranked_completions,
         reserved=("context", "completions", "task_name"),
     ),
 )

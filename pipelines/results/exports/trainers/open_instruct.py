@@ -29,12 +29,12 @@ def _conversations(pair: PreferencePair) -> Iterator[Row]:
     }
 
 
-PAIRS = (
+FORMATS = (
     PairFormat(
-        "open-instruct",
-        "open-instruct's DPO and reward modelling: whole conversations",
-        "allenai/open-instruct@e6c3044a, open_instruct/rejection_sampling/rejection_sampling.py",
-        _conversations,
+        name="open-instruct",
+        about="open-instruct's DPO and reward modelling: whole conversations",
+        source="allenai/open-instruct@e6c3044a, open_instruct/rejection_sampling/rejection_sampling.py",
+        rows=_conversations,
         reserved=_RESERVED,
     ),
 )

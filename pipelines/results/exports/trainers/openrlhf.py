@@ -13,7 +13,7 @@ Source: OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py; openrlhf/utils/p
 from collections.abc import Iterator
 
 from actors.records import Role
-from pipelines.folders.scored_corpus.candidates import PreferencePair
+from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.trainer_format import PairFormat, Row
 from pipelines.results.exports.trainer_messages import Refusal, answer, messages
 
@@ -40,24 +40,24 @@ def _strings(pair: PreferencePair) -> Iterator[Row]:
     }
 
 
-def _one_question(pair: PreferencePair) -> Refusal | None:
-    return None if [turn.role for turn in pair.chosen.context] == [Role.USER] else Refusal.NOT_ONE_TURN
+def _one_question(candidate: Candidate) -> Refusal | None:
+    return None if [turn.role for turn in candidate.context] == [Role.USER] else Refusal.NOT_ONE_TURN
 
 
-PAIRS = (
+FORMATS = (
     PairFormat(
-        "openrlhf",
-        "OpenRLHF's pairs of messages: --data.prompt_key prompt --data.apply_chat_template",
-        "OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py",
-        _messages,
+        name="openrlhf",
+        about="OpenRLHF's pairs of messages: --data.prompt_key prompt --data.apply_chat_template",
+        source="OpenRLHF@3c3be623, openrlhf/datasets/reward_dataset.py",
+        rows=_messages,
         reserved=_RESERVED,
     ),
     PairFormat(
-        "openrlhf-iter-dpo",
-        "OpenRLHF's iterative DPO: strings, for --data.prompt_key prompt --data.input_template",
-        "OpenRLHF before 6a981c8c, openrlhf/utils/processor.py, iterative_dpo_processor",
-        _strings,
-        _one_question,
+        name="openrlhf-iter-dpo",
+        about="OpenRLHF's iterative DPO: strings, for --data.prompt_key prompt --data.input_template",
+        source="OpenRLHF before 6a981c8c, openrlhf/utils/processor.py, iterative_dpo_processor",
+        rows=_strings,
+        check=_one_question,
         reserved=_RESERVED,
     ),
 )

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat, Row
 from pipelines.results.exports.trainer_messages import (
-    Refusal,
     answer,
     messages,
     refuse_no_question,
@@ -74,58 +73,54 @@ def _sft_turns(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
         yield {"prompt": messages(candidate.context), "completion": [answer(candidate)]}
 
 
-def _check(candidate: Candidate) -> Refusal | None:
-    """Refuse a prompt without a question: TRL would continue the last turn if it is the assistant's, and fail otherwise."""
-    return refuse_no_question(candidate.context)
-
-
-def _check_pair(pair: PreferencePair) -> Refusal | None:
-    return _check(pair.chosen)
-
-
-PAIRS = (
+# A prompt without a question is refused: TRL would continue the last turn if it is the assistant's, and fail otherwise.
+FORMATS = (
     PairFormat(
-        "trl",
-        "TRL's preference rows with an explicit prompt: DPOTrainer (RewardTrainer would use `margin` in its loss)",
-        _SOURCE,
-        _explicit,
-        _check_pair,
+        name="trl",
+        about="TRL's preference rows with an explicit prompt: DPOTrainer (RewardTrainer would use `margin` in its loss)",
+        source=_SOURCE,
+        rows=_explicit,
+        check=refuse_no_question,
         reserved=_RESERVED,
     ),
     PairFormat(
-        "trl-implicit",
-        "TRL's preference rows of whole conversations: DPOTrainer (RewardTrainer would use `margin` in its loss)",
-        _SOURCE,
-        _implicit,
-        _check_pair,
+        name="trl-implicit",
+        about="TRL's preference rows of whole conversations: DPOTrainer (RewardTrainer would use `margin` in its loss)",
+        source=_SOURCE,
+        rows=_implicit,
+        check=refuse_no_question,
         reserved=_RESERVED,
     ),
-    PairFormat("trl-reward", "TRL's RewardTrainer, whose loss then has a margin", _SOURCE, _reward, reserved=_RESERVED),
-)
-RESPONSES = (
+    PairFormat(
+        name="trl-reward",
+        about="TRL's RewardTrainer, whose loss then has a margin",
+        source=_SOURCE,
+        rows=_reward,
+        reserved=_RESERVED,
+    ),
     ResponseFormat(
-        "kto",
-        "TRL's KTOTrainer: responses that are desirable or not",
-        _SOURCE,
-        _kto,
-        _check,
+        name="kto",
+        about="TRL's KTOTrainer: responses that are desirable or not",
+        source=_SOURCE,
+        rows=_kto,
+        check=refuse_no_question,
         needs_threshold=True,
         reserved=_RESERVED,
     ),
     ResponseFormat(
-        "sft",
-        "conversations as OpenAI's messages: TRL's SFTTrainer, open-instruct, NeMo-RL",
-        f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
-        _sft,
+        name="sft",
+        about="conversations as OpenAI's messages: TRL's SFTTrainer, open-instruct, NeMo-RL",
+        source=f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
+        rows=_sft,
         whole=True,
         reserved=SFT_RESERVED,
     ),
     ResponseFormat(
-        "sft-turns",
-        "TRL's SFTTrainer, whose loss is on the kept turn alone: a row for each, with the turns before it as the prompt",
-        _SOURCE,
-        _sft_turns,
-        _check,
+        name="sft-turns",
+        about="TRL's SFTTrainer, whose loss is on the kept turn alone: a row for each, whose prompt is the turns before it",
+        source=_SOURCE,
+        rows=_sft_turns,
+        check=refuse_no_question,
         reserved=_RESERVED,
     ),
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.folders.run_folder.manifest import read_manifest
 from tests.pipelines.results.comparison.test_diff_folders import corpus, other_model
-from tests.support.commands import assay, refusal_of, summary
+from tests.support.commands import assay, summary
 
 
 def test_a_person_reads_what_changed(tmp_path: Path) -> None:
@@ -55,9 +55,3 @@ def test_a_gate_ends_with_5_after_the_figures(tmp_path: Path) -> None:
     failed = assay("diff", first, second, "--max-move", "0.4", "--json")
     assert failed.returncode == 5
     assert json.loads(failed.stdout)["failures"] == [failed.stderr.strip().removeprefix("assay: ")]
-
-
-def test_another_folder_is_no_scored_corpus(tmp_path: Path) -> None:
-    text = refusal_of("diff", corpus(tmp_path / "a", [1.0]), tmp_path)
-    assert "isn't one itself" in text
-    assert "`diff` reads a scored corpus" in text

@@ -21,56 +21,22 @@ from tests.support.examples import examples
 REWARDS = st.lists(st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6), max_size=8)
 
 
-def chosen(own: Sequence[Candidate], **asked: Any) -> list[str]:
-    """The names of those that are kept."""
-    return [item.candidate.name for item in choose(own, ChoiceOfCandidates(**asked))]
+def places(candidates: Sequence[Candidate], **settings: Any) -> list[int]:
+    """The places of those that are kept."""
+    kept = choose(candidates, ChoiceOfCandidates(**settings))
+    return [int(ranked.candidate.name.removeprefix("candidate[").removesuffix("]")) for ranked in kept]
 
 
-def places(own: Sequence[Candidate], **asked: Any) -> list[int]:
-    return [int(name.removeprefix("candidate[").removesuffix("]")) for name in chosen(own, **asked)]
-
-
-class Counted(float):
-    """A reward that counts how often rewards are compared."""
-
-    comparisons = 0
-
-    def __lt__(self, other: float) -> bool:
-        Counted.comparisons += 1
-        return float(self) < float(other)
-
-    def __gt__(self, other: float) -> bool:
-        Counted.comparisons += 1
-        return float(self) > float(other)
-
-
-def test_ranking_equal_candidates_takes_no_comparison_of_each_with_all() -> None:
-    """With the largest and the smallest looked up for each, 100,000 equal candidates took four minutes."""
-    Counted.comparisons = 0
-    ranked = rank_candidates(candidates(*[Counted(1.0)] * 2000))
-    assert {(each.rank, each.z_score) for each in ranked} == {(1, None)}
-    assert 0 < Counted.comparisons < 50 * 2000
-
-
-def test_the_best_one_and_of_equals_the_first() -> None:
-    assert places(candidates(1.0, 3.0, 2.0), keep="best") == [1]
+def test_the_best_in_the_order_of_their_rewards_and_of_equals_the_first() -> None:
     assert places(candidates(1.0, 3.0, 3.0), keep="best") == [1]
     assert places(candidates(-0.0, 0.0), keep="best") == [0]
-
-
-def test_the_best_k_in_the_order_of_their_rewards() -> None:
-    item = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
-    assert places(item, keep="top-k", k=2) == [1, 3]
-    assert places(item, keep="top-k", k=4) == [1, 3, 2, 0]
-    assert places(item, keep="top-k", k=9) == [1, 3, 2, 0, 4]
-
-
-def test_all_that_reach_the_floor() -> None:
-    item = candidates(1.0, 3.0, 2.0)
-    assert places(item, keep="all", floor=2.0) == [1, 2]
-    assert places(item, keep="all", floor=3.5) == []
-    assert places(item, keep="best", floor=3.5) == [], "the best one isn't good enough"
-    assert places(item, keep="softmax", k=3, floor=2.0) == [1, 2]
+    three = candidates(1.0, 3.0, 2.0)
+    assert places(three, keep="all", floor=2.0) == [1, 2]
+    assert places(three, keep="best", floor=3.5) == [], "the best one isn't good enough"
+    assert places(three, keep="softmax", k=3, floor=2.0) == [1, 2]
+    five = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
+    assert places(five, keep="top-k", k=2) == [1, 3]
+    assert places(five, keep="top-k", k=9) == [1, 3, 2, 0, 4]
 
 
 @pytest.mark.parametrize(
@@ -99,97 +65,60 @@ def test_the_best_k_are_those_of_a_sort(rewards: list[float], k: int) -> None:
 
 
 def test_ranks_and_z_scores_by_hand() -> None:
-    ranked_candidates = rank_candidates(
-        candidates(2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0)
-    )  # their mean is 5, their deviation 2
-    assert [ranked_candidate.rank for ranked_candidate in ranked_candidates] == [8, 5, 5, 5, 3, 3, 2, 1]
-    assert [ranked_candidate.z_score for ranked_candidate in ranked_candidates] == [
-        -1.5,
-        -0.5,
-        -0.5,
-        -0.5,
-        0.0,
-        0.0,
-        1.0,
-        2.0,
-    ]
-    assert {ranked_candidate.of for ranked_candidate in ranked_candidates} == {8}
-    assert [ranked_candidate.candidate.reward for ranked_candidate in ranked_candidates] == [
-        2.0,
-        4.0,
-        4.0,
-        4.0,
-        5.0,
-        5.0,
-        7.0,
-        9.0,
-    ]
+    ranked = rank_candidates(candidates(2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0))  # their mean is 5, their deviation 2
+    assert [each.rank for each in ranked] == [8, 5, 5, 5, 3, 3, 2, 1]
+    assert [each.z_score for each in ranked] == [-1.5, -0.5, -0.5, -0.5, 0.0, 0.0, 1.0, 2.0]
+    assert {each.of for each in ranked} == {8}
+    for rewards in ((1.0,), (0.1, 0.1, 0.1), (0.0, -0.0), (2.5, 2.5 + 1e-7, 2.5 - 1e-7)):
+        assert {(each.rank, each.z_score) for each in rank_candidates(candidates(*rewards))} == {(1, None)}
 
 
-@pytest.mark.parametrize("rewards", [(1.0,), (0.1, 0.1, 0.1), (0.0, -0.0), (2.5, 2.5 + 1e-7, 2.5 - 1e-7)])
-def test_equals_have_no_z_score(rewards: tuple[float, ...]) -> None:
-    assert [
-        (ranked_candidate.rank, ranked_candidate.z_score) for ranked_candidate in rank_candidates(candidates(*rewards))
-    ] == [(1, None)] * len(rewards)
+class Counted(float):
+    """A reward that counts how often rewards are compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other: float) -> bool:
+        Counted.comparisons += 1
+        return float(self) < float(other)
 
 
-@given(st.lists(st.integers(-100, 100).map(float), min_size=1, max_size=8))
-def test_z_scores_have_mean_0_and_deviation_1(rewards: list[float]) -> None:
-    scores = [
-        ranked_candidate.z_score
-        for ranked_candidate in rank_candidates(candidates(*rewards))
-        if ranked_candidate.z_score is not None
-    ]
-    if len(set(rewards)) > 1:
-        assert math.isclose(sum(scores), 0.0, abs_tol=1e-9)
-        assert math.isclose(sum(score * score for score in scores), len(rewards))
-    else:
-        assert scores == []
+def test_ranking_equal_candidates_takes_no_comparison_of_each_with_all() -> None:
+    """With the largest and the smallest looked up for each, 100,000 equal candidates took four minutes."""
+    rank_candidates(candidates(*[Counted(1.0)] * 2000))
+    assert 0 < Counted.comparisons < 50 * 2000
 
 
 def test_a_candidate_stands_among_all_and_not_among_those_that_are_kept() -> None:
     kept = choose(candidates(9.0, 1.0, 5.0, 5.0), ChoiceOfCandidates(keep="all", floor=5.0))
     assert [(item.rank, item.of) for item in kept] == [(1, 4), (2, 4), (2, 4)]
-    assert kept[0].z_score == pytest.approx(4 / math.sqrt(8))
-
-
-def test_a_row_has_the_conversation_and_where_it_stands() -> None:
-    (item,) = choose([candidate(2.0, "good", prompt="q", a=1.5), candidate(1.0)], ChoiceOfCandidates(keep="best"))
-    assert item.as_row() == {
-        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "good"}],
-        "reward": 2.0, "scores": {"a": 1.5}, "rank": 1, "z_score": 1.0, "of": 2,
-        "prompt_hash": item.candidate.prompt_hash, "row": "c:0", "response_name": "final",
+    assert kept[0].as_row() == {
+        "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "text 0"}],
+        "reward": 9.0, "scores": {}, "rank": 1, "z_score": pytest.approx(4 / math.sqrt(8)), "of": 4,
+        "prompt_hash": kept[0].candidate.prompt_hash, "row": "c:0", "response_name": "candidate[0]",
     }  # fmt: skip
 
 
 # --- alike -----------------------------------------------------------------------------------------------------------
 
 
-def texts(*told: tuple[float, str]) -> list[Candidate]:
-    return [candidate(reward, text, name=f"candidate[{index}]") for index, (reward, text) in enumerate(told)]
-
-
-def test_of_equal_texts_only_the_best_is_kept() -> None:
-    candidates = texts((1.0, "same"), (3.0, " same\n"), (2.0, "other"), (3.0, "same"))
-    assert places(candidates, keep="all", distinct=1.0) == [1, 2]
-    assert places(candidates, keep="top-k", k=2, distinct=1.0) == [1, 2]
-    assert places(candidates, keep="all", floor=2.5, distinct=1.0) == [1], (
-        "what is alike is out even where the best is kept alone"
-    )
+def worded(*responses: tuple[float, str]) -> list[Candidate]:
+    return [candidate(reward, text, name=f"candidate[{index}]") for index, (reward, text) in enumerate(responses)]
 
 
 def test_of_texts_that_are_nearly_alike_only_the_best_is_kept() -> None:
     # One character of ten replaced: 2 of 20 must be deleted or inserted, so they are 0.9 alike; of two replaced, 0.8.
-    candidates = texts((1.0, "0123456789"), (3.0, "012345678x"), (2.0, "01234567xx"))
+    candidates = worded((1.0, "0123456789"), (3.0, "012345678x"), (2.0, "01234567xx"))
     assert places(candidates, keep="all", distinct=0.9) == [1]
     assert places(candidates, keep="all", distinct=0.95) == [1, 2, 0]
-    candidates = texts((3.0, "0123456789"), (2.0, "012345678x"), (1.0, "01234567xx"))
+    candidates = worded((3.0, "0123456789"), (2.0, "012345678x"), (1.0, "01234567xx"))
     assert places(candidates, keep="all", distinct=0.9) == [0, 2], "the last is like one that isn't kept itself"
     assert places(candidates, keep="all", distinct=0.75) == [0]
+    assert places(worded((1.0, "same"), (3.0, " same\n")), keep="all", distinct=1.0) == [1]
 
 
 def test_texts_that_are_just_as_alike_as_that_are_alike() -> None:
-    alike = {same / 10: texts((1.0, "a" * 10), (0.0, "a" * same + "x" * (10 - same))) for same in range(1, 10)}
+    alike = {same / 10: worded((1.0, "a" * 10), (0.0, "a" * same + "x" * (10 - same))) for same in range(1, 10)}
     assert {share: places(item, keep="all", distinct=share) for share, item in alike.items()} == {
         share: [0] for share in alike
     }
@@ -197,7 +126,7 @@ def test_texts_that_are_just_as_alike_as_that_are_alike() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3).map(float), st.text("ab", min_size=1, max_size=4)), max_size=8))
 def test_no_two_that_are_kept_are_equal_and_each_text_has_its_best(told: list[tuple[float, str]]) -> None:
-    kept = choose(texts(*told), ChoiceOfCandidates(keep="all", distinct=1.0))
+    kept = choose(worded(*told), ChoiceOfCandidates(keep="all", distinct=1.0))
     rewards = {item.candidate.text: item.candidate.reward for item in kept}
     assert len(rewards) == len(kept)
     assert rewards == {text: max(reward for reward, same in told if same == text) for _, text in told}
@@ -208,10 +137,9 @@ def test_no_two_that_are_kept_are_equal_and_each_text_has_its_best(told: list[tu
 FOUR = (0.0, 1.0, 2.0, 1.0)
 
 
-def prompt(at: int, rewards: Sequence[float] = FOUR) -> list[Candidate]:
+def prompt(at: int) -> list[Candidate]:
     return [
-        candidate(reward, f"text {place}", prompt=f"p{at}", name=f"candidate[{place}]")
-        for place, reward in enumerate(rewards)
+        candidate(reward, f"text {place}", prompt=f"p{at}", name=f"candidate[{place}]") for place, reward in enumerate(FOUR)
     ]
 
 
@@ -255,37 +183,22 @@ def test_two_are_drawn_one_after_the_other() -> None:
     assert chi_squared < 20.52, "of five degrees of freedom, one in a thousand"
 
 
-def test_a_low_temperature_keeps_the_best() -> None:
-    assert {places(prompt(index), keep="softmax", softmax_temperature=0.01)[0] for index in range(100)} == {2}
-
-
 # --- elected ---------------------------------------------------------------------------------------------------------
 
 
-def votes(*told: tuple[float, dict[str, float]]) -> list[Candidate]:
-    candidates = (candidate(reward, f"text {index}", name=f"candidate[{index}]") for index, (reward, _) in enumerate(told))
-    return [candidate._replace(scores=scores) for candidate, (_, scores) in zip(candidates, told, strict=True)]
-
-
 def test_the_one_that_most_judges_put_first() -> None:
-    candidates = votes(
-        (9.0, {"a": 1.0, "b": 0.0, "c": 5.0}),
-        (1.0, {"a": 2.0, "b": 0.5, "c": 4.0}),
-        (5.0, {"a": 0.0, "b": 0.0, "c": 0.0}),
-    )
-    assert places(candidates, keep="majority", voters=("a", "b", "c")) == [1]
-    assert places(candidates, keep="majority", voters=("a", "c")) == [0], "one vote each: the higher reward"
-    assert places(candidates, keep="majority", voters=("c",)) == [0]
-
-
-def test_a_vote_among_equals_goes_to_the_higher_reward() -> None:
-    candidates = votes((1.0, {"a": 3.0 + 1e-7}), (2.0, {"a": 3.0}), (2.0, {"a": 3.0}), (3.0, {"a": 1.0}))
-    assert places(candidates, keep="majority", voters=("a",)) == [1]
-
-
-def test_a_candidate_without_a_judges_score_has_no_vote_of_that_judge() -> None:
-    candidates = votes((2.0, {}), (1.0, {"a": -5.0}), (0.0, {"a": -7.0}))
-    assert places(candidates, keep="majority", voters=("a",)) == [1]
+    three = [
+        each._replace(scores=scores)
+        for each, scores in zip(
+            candidates(9.0, 1.0, 5.0),
+            ({"a": 1.0, "b": 0.0, "c": 5.0}, {"a": 2.0, "b": 0.5, "c": 4.0}, {"a": 2.0 + 1e-7, "b": 0.0}),
+            strict=True,
+        )
+    ]
+    assert places(three, keep="majority", voters=("b", "b", "c")) == [1]
+    assert places(three, keep="majority", voters=("b", "c")) == [0], "one vote each: the higher reward"
+    assert places(three, keep="majority", voters=("a",)) == [2], "of scores that are equal the one with the higher reward"
+    assert places(three[1:], keep="majority", voters=("c",)) == [1], "who has no score gets no vote"
 
 
 # --- what doesn't go together ----------------------------------------------------------------------------------------
@@ -304,25 +217,6 @@ def test_what_doesnt_go_together_is_told() -> None:
     for request, says in cases:
         with pytest.raises(SettingsError, match=says):
             check(ChoiceOfCandidates(**request))
-
-
-def test_what_goes_together_passes() -> None:
-    all_asked: list[dict[str, Any]] = [
-        {"keep": "best", "floor": 1.0, "distinct": 0.9},
-        {"keep": "all", "floor": 0.0},
-        {"keep": "all", "distinct": 1.0},
-        {"keep": "top-k", "k": 2},
-        {"keep": "softmax", "k": 2, "softmax_temperature": 0.5},
-        {"keep": "majority", "voters": ("a", "b")},
-    ]
-    for request in all_asked:
-        check(ChoiceOfCandidates(**request))
-
-
-@pytest.mark.parametrize("asked", [{"k": 0}, {"softmax_temperature": 0.0}, {"distinct": 0.0}, {"distinct": 1.5}])
-def test_numbers_that_make_no_sense_are_refused(asked: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"greater than|less than"):
-        ChoiceOfCandidates(keep="best", **asked)
 
 
 def test_ranks_are_those_of_a_count_over_all() -> None:

@@ -3,8 +3,6 @@
 import datetime
 import json
 import math
-import tempfile
-from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,36 +15,19 @@ from pipelines.cli.plain_console import show
 from pipelines.cli.report import export_report
 from pipelines.data.formats import OwnColumns, RowShape
 from pipelines.folders.run_folder.carried_columns import scalar_column
-from pipelines.results.exports import export_commands
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
-from pipelines.settings.export_settings import Choose, ChooseSettings, ExportSettings, PairSettings
-from pipelines.settings.options import build
-from pipelines.settings.run_settings import SampleSettings
-from tests.support.candidates import Given, drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
+from tests.support import exports
+from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import lines, settings, write
+from tests.support.exports import export, pair
 
 ANSWERED, SIDES = RowShape("prompt-response"), RowShape("preference")
 OURS = ["messages", "reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"]
 
 
-def judged(folder: Path, rows: Sequence[Mapping[str, Any]], rewards: Sequence[Sequence[Given]], shape: RowShape) -> str:
-    return judged_corpus(folder, rows, rewards, shape, parquet=True)
-
-
 def choose(folder: str, output: Path, **options: Any) -> ExportSummary:
-    flat = {"keep": Choose.BEST, "per": "row", **options}
-    return export_commands.choose(ChooseSettings(scored=folder, output=str(output), **flat))
-
-
-def pair(folder: str, output: Path, trainer: str = "trl", **options: Any) -> ExportSummary:
-    flat = {"fake_ok": True, **options}
-    return export_commands.make_pairs(PairSettings(scored=folder, output=str(output), trainer=trainer, **flat))
-
-
-def export(folder: str, output: Path, trainer: str, **options: Any) -> ExportSummary:
-    flat = {"fake_ok": True, **options}
-    return export_commands.export(ExportSettings(scored=folder, output=str(output), trainer=trainer, **flat))
+    return exports.choose(folder, output, **{"keep": "best", "per": "row", **options})
 
 
 def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
@@ -60,7 +41,6 @@ def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:
     assert [list(row) for row in actual_rows] == [[*OURS, "id", "answer", "when"]] * 3
     assert [(row["id"], row["answer"]) for row in actual_rows] == [(index, f"x{index}") for index in range(3)]
     assert summary.left_fields == {}
-    assert json.loads((tmp_path / "best" / "choose.json").read_text())["fields"] == ["id", "answer"]
 
 
 def test_candidates_of_a_policy_have_those_of_their_prompt(tmp_path: Path) -> None:
@@ -76,7 +56,7 @@ def test_candidates_of_a_policy_have_those_of_their_prompt(tmp_path: Path) -> No
 def test_fields_with_prompt_and_response_dont_come_again_nor_do_bytes(tmp_path: Path) -> None:
     shape = RowShape("columns", own_columns=OwnColumns("q", "r.text"))
     row = {"q": "p", "r": {"text": "a"}, "system": "s", "tags": ["t"], "raw": b"x", "n": 1, "day": datetime.date(2026, 1, 2)}
-    choose(judged(tmp_path / "in", [row], [[1.0]], shape), tmp_path / "best")
+    choose(judged_corpus(tmp_path / "in", [row], [[1.0]], shape, parquet=True), tmp_path / "best")
     (actual_row,) = rows_in(tmp_path / "best")
     assert {name: actual_row[name] for name in actual_row if name not in OURS} == {
         "tags": ["t"],
@@ -85,30 +65,17 @@ def test_fields_with_prompt_and_response_dont_come_again_nor_do_bytes(tmp_path: 
     }
 
 
-def test_pairs_have_them_in_each_format(tmp_path: Path) -> None:
-    for trainer in PAIR_FORMATS:
-        folder = Path(tempfile.mkdtemp(dir=tmp_path))
-        row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
-        pair(judged(folder / "in", [row], [[2.0, 1.0]], SIDES), folder / "pairs", trainer)
-        assert {row["id"] for row in rows_in(folder / "pairs")} == {7}
-
-
-@pytest.mark.parametrize("trainer", RESPONSE_FORMATS)
-def test_exports_have_them_in_each_format(tmp_path: Path, trainer: str) -> None:
-    row = {"prompt": "p", "response": "a"}
+def test_rows_have_them_in_each_format(tmp_path: Path) -> None:
     scores = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", "verbosity"], 1.0)
-    outputs = ("reward", *scores)
-    folder = judged_corpus(
-        tmp_path / "in",
-        [{**row, "id": index} for index in range(3)],
-        [[{"reward": 1.0, **scores}]] * 3,
-        ANSWERED,
-        parquet=True,
-        outputs=outputs,
-    )
-    threshold = {"threshold": 0.5} if RESPONSE_FORMATS[trainer].needs_threshold else {}
-    export(folder, tmp_path / "out", trainer, **threshold)
-    assert [row["id"] for row in rows_in(tmp_path / "out")] == [0, 1, 2]
+    row = {"prompt": "p", "chosen": "a", "rejected": "b", "id": 7}
+    rewards = [[{"reward": 2.0, **scores}, {"reward": 1.0, **scores}]]
+    folder = judged_corpus(tmp_path / "in", [row], rewards, SIDES, parquet=True, outputs=("reward", *scores))
+    for trainer in PAIR_FORMATS:
+        pair(folder, tmp_path / trainer, trainer=trainer)
+        assert {row["id"] for row in rows_in(tmp_path / trainer)} == {7}
+    for trainer, form in RESPONSE_FORMATS.items():
+        export(folder, tmp_path / trainer, trainer, threshold=0.5 if form.needs_threshold else None)
+        assert {row["id"] for row in rows_in(tmp_path / trainer)} == {7}
 
 
 @pytest.mark.parametrize(
@@ -136,71 +103,43 @@ def test_a_field_is_the_same_whether_prompts_were_brought_together_or_not(
     assert summary.left_fields == ({} if shown else {"field: JSON has no such value": 1})
 
 
-def test_a_pair_of_two_rows_has_what_is_equal_in_both(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "response": text, "id": index, "source": "s"} for index, text in enumerate("ab")]
-    folder = judged(tmp_path / "in", rows, [[1.0], [2.0]], ANSWERED)
-    pair(folder, tmp_path / "pairs", per="prompt")
-    (row,) = rows_in(tmp_path / "pairs")
-    assert row["source"] == "s"
-    assert "id" not in row
-
-
 # --- names that are taken ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("trainer", "left"), [("trl", ["margin", "text"]), ("nemo-rl", ["task_name"])])
-def test_a_trainers_column_wins_and_the_summary_says_so(
-    tmp_path: Path, trainer: str, left: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trainers_column_wins_and_the_summary_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"prompt": "p", "chosen": "a", "rejected": "b", "margin": 99.0, "text": "mine", "task_name": "t", "id": 1}
-    summary = pair(judged(tmp_path / "in", [row], [[2.0, 1.0]], SIDES), tmp_path / "pairs", trainer)
-    (actual_row,) = rows_in(tmp_path / "pairs")
-    assert summary.left_fields == {f"{name}: the name is reserved": 1 for name in left}
-    assert actual_row.keys() & {"margin", "text", "task_name", "id"} == {"margin", "text", "task_name", "id"} - {*left} | (
-        {"margin"} & PAIR_ROWS[trainer]
-    )
-    assert actual_row.get("margin") == {"trl": 1.0, "nemo-rl": 99.0}[trainer]
+    folder = judged_corpus(tmp_path / "in", [row], [[2.0, 1.0]], SIDES, parquet=True)
+    summary = pair(folder, tmp_path / "trl")
+    assert summary.left_fields == {f"{name}: the name is reserved": 1 for name in ("margin", "text")}
+    (trl_row,) = rows_in(tmp_path / "trl")
+    assert (trl_row["margin"], trl_row["task_name"], trl_row["id"], "text" in trl_row) == (1.0, "t", 1, False)
+    assert pair(folder, tmp_path / "nemo", trainer="nemo-rl").left_fields == {"task_name: the name is reserved": 1}
     show(export_report("pairs", summary))
-    counts = "; ".join(f"1 without {name}: the name is reserved" for name in left)
-    assert f"Rows without a field of the input: {counts}" in capsys.readouterr().out
-
-
-PAIR_ROWS = {"trl": {"margin"}, "nemo-rl": set[str]()}
+    says = "1 without margin: the name is reserved; 1 without text: the name is reserved"
+    assert f"Rows without a field of the input: {says}" in capsys.readouterr().out
 
 
 def test_names_differ_in_more_than_case(tmp_path: Path) -> None:
     row = {"prompt": "p", "response": "a", "Rank": "mine", "Messages": "mine"}
-    summary = choose(judged(tmp_path / "in", [row], [[1.0]], ANSWERED), tmp_path / "best")
+    summary = choose(judged_corpus(tmp_path / "in", [row], [[1.0]], ANSWERED, parquet=True), tmp_path / "best")
     assert [*summary.left_fields] == ["Rank: the name is reserved", "Messages: the name is reserved"]
     assert list(rows_in(tmp_path / "best")[0]) == OURS
 
 
 def test_no_fields_leaves_all_out(tmp_path: Path) -> None:
-    folder = judged(tmp_path / "in", [{"prompt": "p", "response": "a", "id": 1, "rank": 5}], [[1.0]], ANSWERED)
+    row = {"prompt": "p", "response": "a", "id": 1, "rank": 5}
+    folder = judged_corpus(tmp_path / "in", [row], [[1.0]], ANSWERED)
     summary = choose(folder, tmp_path / "best", fields=False)
     assert list(rows_in(tmp_path / "best")[0]) == OURS
     assert summary.left_fields == {}
     assert json.loads((tmp_path / "best" / "choose.json").read_text())["asked"] == "keep: best, fields: False"
 
 
-def test_a_run_with_keep_has_them_unless_it_says_no(tmp_path: Path) -> None:
-    flat = {"inputs": ["p.jsonl"], "output": str(tmp_path), "policy": "tiny-policy", "model": "tiny-attributes"}
-    (job,) = export_commands.jobs_of_run(build(SampleSettings, {**flat, "keep": "best"}))
-    (bare,) = export_commands.jobs_of_run(build(SampleSettings, {**flat, "keep": "best", "fields": False}))
-    assert job.reserved is not None
-    assert "messages" in job.reserved
-    assert bare.reserved is None
-
-
 def test_a_report_says_what_was_taken_and_that_there_are_no_rows() -> None:
     none = "There are no rows, so `datasets.load_dataset` finds no file in the folder"
     for rows in (0, 1):
-        report = list(export_report("best", ExportSummary(rows=rows, taken="every response")))
+        report = list(export_report("best", ExportSummary(rows=rows, taken="every response", row_types="AAAA")))
         assert ("Taken: every response" in report, none in report) == (True, rows == 0)
-
-
-def test_a_summary_shows_no_encoded_types() -> None:
-    assert "AAAA" not in repr(ExportSummary(row_types="AAAA"))
 
 
 # --- values that the first rows don't show -------------------------------------------------------------------------
@@ -209,45 +148,36 @@ NUMBERS = ("12345678901234567890123", "0.12345678901234567890123", "1E400", "-0.
 LATE = (5, 1.5, True, "text", ["a", 1], {"b": [None]}, 2**53 + 1)
 
 
-def exported(folder: Path, what: str, scored: str) -> tuple[ExportSummary, list[dict[str, Any]]]:
-    if what == "choose":
+def write_rows(scored: str, folder: Path, kind: str) -> tuple[ExportSummary, list[dict[str, Any]]]:
+    if kind == "choose":
         return choose(scored, folder), rows_in(folder)
-    if what == "pairs":
+    if kind == "pairs":
         return pair(scored, folder, per="row"), rows_in(folder)
-    return export(scored, folder, what, **({"threshold": 0.0} if what == "kto" else {})), rows_in(folder)
+    return export(scored, folder, kind), rows_in(folder)
 
 
-def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path) -> None:
-    firsts: list[object] = [1, "x", 0.5, True]
-    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
-        for first in firsts:
-            folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            answers = [first] * 60 + [*LATE]
-            rows = [
-                {"prompt": f"p{index}", "response": ["a", "b"], "answer": answer} for index, answer in enumerate(answers)
-            ]
-            shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
-            column = scalar_column(answers, pa.array([first]).type)
-            scored = judged_corpus(
-                folder / "in", rows, [[1.0, 2.0]] * len(rows), shape, own={"answer": column}, part_rows=50
-            )
-            summary, written = exported(folder / "out", what, scored)
-            each = len(written) // len(answers)
-            assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
-            assert (summary.left_fields, summary.mixed) == ({}, True)
+@pytest.mark.parametrize("first", [1, "x"])
+def test_a_value_is_that_of_its_record_whatever_the_first_rows_have(tmp_path: Path, first: object) -> None:
+    answers = [first] * 60 + [*LATE]
+    rows = [{"prompt": f"p{index}", "response": ["a", "b"], "answer": answer} for index, answer in enumerate(answers)]
+    shape = RowShape("columns", own_columns=OwnColumns("prompt", "response"))
+    column = {"answer": scalar_column(answers, pa.array([first]).type)}
+    folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0]] * len(rows), shape, own=column, part_rows=50)
+    for kind in ("choose", "pairs", "sft-turns"):
+        summary, written = write_rows(folder, tmp_path / kind, kind)
+        each = len(written) // len(answers)
+        assert [json.dumps(row["answer"]) for row in written[::each]] == [*map(json.dumps, answers)]
+        assert (summary.left_fields, summary.mixed) == ({}, True)
 
 
 def test_a_null_is_a_value(tmp_path: Path) -> None:
-    all_others: list[list[object]] = [[], [{"a": 1}]]
-    for what in ("choose", "pairs", "sft", "sft-turns", "kto"):
-        for others in all_others:
-            folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, *others)]
-            scored_corpus(settings(write(folder / "c.jsonl", lines(rows)), folder / "scored"))
-            summary, result = exported(folder / "out", what, str(folder / "scored"))
-            assert result[0]["flag"] is None
-            assert all("flag" in row for row in result)
-            assert summary.left_fields == {}
+    rows = [{"prompt": "p", "chosen": "good", "rejected": "bad", "flag": flag} for flag in (None, {"a": 1})]
+    folder = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
+    for kind in ("choose", "pairs", "sft-turns"):
+        summary, written = write_rows(folder, tmp_path / kind, kind)
+        assert written[0]["flag"] is None
+        assert all("flag" in row for row in written)
+        assert summary.left_fields == {}
 
 
 def test_numbers_keep_their_digits(tmp_path: Path) -> None:
@@ -259,13 +189,13 @@ def test_numbers_keep_their_digits(tmp_path: Path) -> None:
     assert [(row["n"], row["l"]) for row in written] == [(Decimal(n), [Decimal(n)]) for n in NUMBERS]
 
 
-@pytest.mark.parametrize("value", ["\ud800", ["\udfff"], {"\ud800": 1}, math.inf, [-math.inf]])
-def test_what_json_has_no_value_for_is_null_and_counted(tmp_path: Path, value: object) -> None:
-    rows = [{"prompt": "p", "response": "a", "answer": answer} for answer in ("x", value, value)]
+def test_what_json_has_no_value_for_is_null_and_counted(tmp_path: Path) -> None:
+    values = ["\ud800", ["\udfff"], {"\ud800": 1}, math.inf, [-math.inf]]
+    rows = [{"prompt": "p", "response": "a", "answer": answer} for answer in ("x", *values)]
     scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "scored"))
     summary = choose(str(tmp_path / "scored"), tmp_path / "best")
-    assert [row.get("answer") for row in rows_in(tmp_path / "best")] == ["x", None, None]
-    assert summary.left_fields == {"answer: JSON has no such value": 2}
+    assert [row.get("answer") for row in rows_in(tmp_path / "best")] == ["x", *[None] * len(values)]
+    assert summary.left_fields == {"answer: JSON has no such value": len(values)}
 
 
 def test_a_reserved_name_that_only_later_rows_have_is_counted(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import json
 import math
 import os
 import pickle
-import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SourceError
-from actors.records import Reading, Reason, Score, Status
+from actors.errors import ExpressionError, OutputError, RunStopped, SettingsError, SourceError
+from actors.records import Reading, Reason, Score
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.storage import LEASE
@@ -30,12 +30,12 @@ from pipelines.folders.run_folder.json_lines import encode
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.folders.scored_corpus.scored_folder import read_scored_manifest
+from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.filtering import filter_corpus
 from pipelines.results.filtering.filter_corpus import KeepSummary, keep
-from pipelines.results.filtering.filter_step import Output, filter_group
+from pipelines.results.filtering.filter_step import FilterStep, ResponseEvaluator, filter_group
 from pipelines.results.filtering.json_splice import one_line, splice, wrap
-from pipelines.results.filtering.writers import Target
+from pipelines.results.filtering.writers import Target, writing
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.corpora import RUN
 from tests.support.deletions import die_in_start
@@ -132,7 +132,7 @@ def four(tmp_path: Path) -> str:
 
 def test_without_an_output_it_counts(four: str) -> None:
     summary = run(four, "reward > 0 and scores.correctness > 2.5")
-    assert summary == KeepSummary(4, 4, 1, 1, {"condition": 1, "failed: engine_killer": 1, "rejected: too_long": 1}, held=1)
+    assert summary == KeepSummary(4, 4, 1, 1, {"condition": 1, "failed: engine_killer": 1, "rejected: too_long": 1})
     assert json.loads(json.dumps(summary.as_json()))["not_kept"]["condition"] == 1
     assert sorted(os.listdir(four)) == ["ends", "manifest.json", "parts"]
 
@@ -156,8 +156,13 @@ def test_a_kept_row_is_its_record_with_our_fields(four: str, tmp_path: Path) -> 
     }
 
 
-def test_the_rest_says_why(four: str, tmp_path: Path) -> None:
-    run(four, "reward > 0", tmp_path / "kept", rest=str(tmp_path / "rest"))
+def test_both_sides_are_written_with_what_was_done(four: str, tmp_path: Path) -> None:
+    summary = run(four, "reward > 0", tmp_path / "kept", rest=str(tmp_path / "rest"))
+    document = json.loads((tmp_path / "kept" / "filter.json").read_text())
+    assert (document["asked"], document["settings"]["scored"]) == ("keep: reward > 0", four)
+    assert document["source"]["identity"]["model"] == "m"
+    assert document["source"]["fingerprint"].startswith("sha256:")
+    assert document["summary"] == summary.as_json()
     rows = objects(tmp_path / "rest")
     assert [(row["id"], row["why"]) for row in rows] == [
         (1, "condition"),
@@ -168,39 +173,19 @@ def test_the_rest_says_why(four: str, tmp_path: Path) -> None:
     assert rows[1]["scores"] is None
     assert [row["id"] for row in objects(tmp_path / "kept")] == [0]
     assert "why" not in objects(tmp_path / "kept")[0]
+    assert run(four, "reward > 100", tmp_path / "none").kept == 0
+    assert set(os.listdir(tmp_path / "none")) == NOTES
 
 
-def test_the_rest_alone_can_be_asked_for(four: str, tmp_path: Path) -> None:
-    assert run(four, "reward > 0", rest=str(tmp_path / "rest")).kept == 1
-    assert len(objects(tmp_path / "rest")) == 3
-
-
-def test_what_was_done_is_beside_the_rows(four: str, tmp_path: Path) -> None:
-    summary = run(four, "reward > 0", tmp_path / "kept")
-    document = json.loads((tmp_path / "kept" / "filter.json").read_text())
-    assert document["asked"] == "keep: reward > 0"
-    assert document["settings"]["scored"] == four
-    assert document["source"]["identity"]["model"] == "m"
-    assert document["source"]["fingerprint"].startswith("sha256:")
-    assert document["summary"] == summary.as_json()
-
-
-def test_nothing_kept_is_a_folder_without_a_file_of_rows(four: str, tmp_path: Path) -> None:
-    assert run(four, "reward > 100", tmp_path / "kept").kept == 0
-    assert set(os.listdir(tmp_path / "kept")) == NOTES
-
-
-def test_an_empty_corpus(tmp_path: Path) -> None:
-    folder = Corpus(tmp_path / "scored", JSON).close()
-    assert run(folder, "reward > 0", tmp_path / "kept") == KeepSummary()
-
-
-def test_several_responses_of_a_row(tmp_path: Path) -> None:
-    row: Row = (b'{"p": 1}', [("chosen", scored(2.0)), ("rejected[0]", scored(1.0)), ("rejected[1]", scored(-1.0))])
-    folder = json_corpus(tmp_path / "scored", [row, one(b'{"p": 2}', scored(-1.0)), row])
-    summary = run(folder, "reward > 0", tmp_path / "kept")
-    assert (summary.rows, summary.responses, summary.kept, summary.kept_rows) == (3, 7, 4, 2)
-    assert [row["response_name"] for row in objects(tmp_path / "kept")] == ["chosen", "rejected[0]"] * 2
+def test_several_responses_of_a_row_and_names_with_a_prefix(tmp_path: Path) -> None:
+    row: Row = (b'{"reward": 5}', [("chosen", scored(2.0)), ("rejected[0]", scored(1.0)), ("rejected[1]", scored(-1.0))])
+    folder = json_corpus(tmp_path / "scored", [row, one(b'{"p": 2}', scored(-1.0)), row], "judge_")
+    summary = run(folder, "judge_reward > 0", tmp_path / "kept", rest=str(tmp_path / "rest"))
+    assert (summary.rows, summary.responses, summary.kept, summary.kept_rows, summary.several) == (3, 7, 4, 2, True)
+    rows = objects(tmp_path / "kept")
+    assert [row["judge_response_name"] for row in rows] == ["chosen", "rejected[0]"] * 2
+    assert (rows[0]["reward"], rows[0]["judge_reward"], rows[0]["judge_status"]) == (5, 2.0, "scored")
+    assert [row["judge_why"] for row in objects(tmp_path / "rest")] == ["condition"] * 3
 
 
 def test_original_bytes_once_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,12 +237,6 @@ def test_records_of_all_kinds_come_back(tmp_path: Path) -> None:
     assert rows[3]["record"] is None
     assert rows[6]["s"] == "\ud800"
     assert [row["why"] for row in rows] == [f"rejected: {score.reason}" for _, ((_, score),) in ODD[3:]]
-
-
-def test_records_of_all_kinds_can_be_kept(tmp_path: Path) -> None:
-    folder = json_corpus(tmp_path / "scored", ODD)
-    assert run(folder, "status = 'rejected'", tmp_path / "kept").kept == 7
-    assert objects(tmp_path / "kept")[0]["record"] == '{"broken": '
     assert run(folder, "status = 'rejected'", tmp_path / "plain", fields=False).kept_rows == 7
     assert read_lines(tmp_path / "plain") == [
         b'{"broken":',
@@ -277,22 +256,11 @@ def test_a_record_with_a_field_why_of_its_own(tmp_path: Path) -> None:
     rows = objects(tmp_path / "rest")
     assert [row["why"] for row in rows] == ["condition"] * 3
     assert [row.get("record") for row in rows] == ['{"why": 1}', '{"\\u0077hy": 1}', None]
-
-
-def test_a_corpus_with_a_column_why_of_its_own(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "scored", pa.schema([("record", pa.large_binary()), ("why", pa.string())]))
+    corpus = Corpus(tmp_path / "columns", pa.schema([("record", pa.large_binary()), ("why", pa.string())]))
     corpus.part([({"record": b'{"why": "x"}', "why": "x"}, [("final", scored(0.0))])])
-    run(corpus.close(), "reward > 0", rest=str(tmp_path / "rest"))
-    (row,) = objects(tmp_path / "rest")
+    run(corpus.close(), "reward > 0", rest=str(tmp_path / "other"))
+    (row,) = objects(tmp_path / "other")
     assert (row["why"], row["assay_why"]) == ("x", "condition")
-
-
-def test_our_fields_have_their_prefix(tmp_path: Path) -> None:
-    folder = json_corpus(tmp_path / "scored", [one(b'{"reward": 5}', scored(1.0)), one(b"{}", scored(0.0))], "judge_")
-    run(folder, "judge_reward > 0.5", tmp_path / "kept", rest=str(tmp_path / "rest"))
-    (row,) = objects(tmp_path / "kept")
-    assert (row["reward"], row["judge_reward"], row["judge_status"]) == (5, 1.0, "scored")
-    assert objects(tmp_path / "rest")[0]["judge_why"] == "condition"
 
 
 def test_json_to_parquet(four: str, tmp_path: Path) -> None:
@@ -357,102 +325,61 @@ def test_parquet_to_jsonl(table_corpus: str, tmp_path: Path) -> None:
     assert [list(row) for row in objects(tmp_path / "plain")] == [TABLE.names]
 
 
-@pytest.mark.parametrize("kind", [pa.binary(), pa.list_(pa.struct([("x", pa.large_binary())])), pa.duration("s")])
-def test_what_jsonl_cannot_hold_is_named(kind: pa.DataType, tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "scored", pa.schema([("image", kind)]))
-    corpus.part([({"image": None}, [("final", scored(1.0))])])
-    folder = corpus.close()
-    with pytest.raises(OutputError, match="'image'"):
-        run(folder, "true", tmp_path / "kept", format="jsonl")
-    assert run(folder, "true", tmp_path / "kept").kept == 1
-
-
-def test_a_condition_is_checked_before_any_work(four: str, tmp_path: Path) -> None:
+def test_what_a_format_cannot_hold_is_named(four: str, tmp_path: Path) -> None:
+    for number, kind in enumerate((pa.binary(), pa.list_(pa.struct([("x", pa.large_binary())])), pa.duration("s"))):
+        corpus = Corpus(tmp_path / f"{number}", pa.schema([("image", kind)]))
+        corpus.part([({"image": None}, [("final", scored(1.0))])])
+        folder = corpus.close()
+        with pytest.raises(OutputError, match="'image'"):
+            run(folder, "true", tmp_path / "kept", format="jsonl")
+        assert run(folder, "true", tmp_path / f"kept-{number}").kept == 1
+    with pytest.raises(SettingsError, match="--rows responses --format parquet is for Parquet input"):
+        run(four, "true", tmp_path / "kept", format="parquet", rows="responses")
     with pytest.raises(ExpressionError, match="there is no column nope"):
         run(four, "nope > 1", tmp_path / "kept")
-    assert not (tmp_path / "kept").exists()
-
-
-def test_a_value_that_cannot_be_computed_with_leaves_a_folder_that_can_be_used_again(four: str, tmp_path: Path) -> None:
+    assert not (tmp_path / "kept").exists(), "it is told before any work"
     with pytest.raises(ExpressionError, match="can't be evaluated"):
         run(four, "cast(reason as double) > 0", tmp_path / "kept")
     assert set(os.listdir(tmp_path / "kept")) == {"README.md", "filter.json"}
     assert run(four, "reward > 0", tmp_path / "kept").kept == 1
 
 
-def test_a_folder_that_was_never_scored(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="isn't there"):
-        run(str(tmp_path / "nowhere"), "true")
-    with pytest.raises(SourceError, match="is an empty folder"):
-        run(str(tmp_path), "true")
-
-
 def test_an_incomplete_run_is_refused_unless_part_of_it_will_do(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "scored", JSON, rows_in_file=10)
     corpus.part(FOUR[:2])
-    corpus.part(FOUR[2:], start=6)
+    damaged = corpus.part(FOUR[2:], start=6)
     folder = corpus.close()
     with pytest.raises(SourceError) as caught:
         run(folder, "reward > 0")
     assert all(text in str(caught.value) for text in ("2 to 6 is missing", "8 to 10 is missing", "--partial"))
     assert run(folder, "reward > 0", partial=True).responses == 4
+    (Path(folder, "parts") / damaged.name).write_bytes(b"PAR1 no more")
+    with pytest.raises(SourceError, match=damaged.name):
+        run(folder, "reward > 0", partial=True)
 
 
-def test_part_of_a_parquet_corpus(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "scored", pa.schema([("prompt", pa.string())]), rows_in_file=10)
-    corpus.part([("p", [("chosen", scored(1.0)), ("rejected", scored(0.0))])], start=4)
-    folder = corpus.close()
-    with pytest.raises(SourceError, match="0 to 4 is missing"):
-        run(folder, "reward > 0")
-    assert run(folder, "reward > 0", partial=True) == KeepSummary(1, 2, 1, 1, {"condition": 1}, held=2)
-
-
-def test_a_folder_copied_without_its_empty_folders_is_complete_and_one_without_parts_is_not(four: str) -> None:
-    os.rmdir(Path(four) / "ends")
-    assert run(four, "reward > 0").kept == 1
-    shutil.rmtree(Path(four) / "parts")
-    with pytest.raises(SourceError, match="corpus: 0 to 4 is missing"):
-        run(four, "reward > 0")
-
-
-def test_what_is_there_twice_is_refused_always(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "scored", JSON, rows_in_file=10)
-    corpus.part(FOUR)
-    corpus.part(FOUR, start=3)
-    folder = corpus.close()
-    for partial in (False, True):
-        with pytest.raises(AuditError, match="3 to 4 is there twice"):
-            run(folder, "reward > 0", partial=partial)
-
-
-def test_a_part_that_is_not_what_its_name_says(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "scored", JSON)
-    part = corpus.part(FOUR)
-    renamed = part._replace(counts=part.counts._replace(scored=3))
-    (Path(corpus.parts.folder, "parts") / part.name).rename(Path(corpus.parts.folder, "parts") / renamed.name)
-    with pytest.raises(SourceError, match="holds 4 responses"):
-        run(corpus.close(), "reward > 0")
-
-
-def test_a_part_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "scored", JSON)
-    part = corpus.part(FOUR)
-    (Path(corpus.parts.folder, "parts") / part.name).write_bytes(b"PAR1 no more")
-    with pytest.raises(SourceError, match=part.name):
-        run(corpus.close(), "reward > 0")
-
-
-def test_an_earlier_result_is_replaced_only_on_request(four: str, tmp_path: Path) -> None:
+def test_output_folders_are_apart_free_and_of_a_filter(four: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
+    (tmp_path / "link").symlink_to(four)
+    for output in ("scored", "scored/kept", ".", "link"):
+        with pytest.raises(OutputError, match="separate folders"):
+            run(four, "reward > 0", tmp_path / output, overwrite=True)
+    with pytest.raises(OutputError, match="separate folders"):
+        run(four, "reward > 0", kept, rest=str(kept / "rest"))
     run(four, "reward > -10", kept)
     (kept / "mine.txt").touch()
     with pytest.raises(OutputError, match="--overwrite"):
         run(four, "reward > 0", kept)
     assert len(read_lines(kept)) == 2
-    run(four, "reward > 0", kept, overwrite=True)
-    assert len(read_lines(kept)) == 1
     run(four, "reward > 0", kept, overwrite=True, format="parquet")
     assert set(os.listdir(kept)) == {*NOTES, "kept-00000.parquet", "mine.txt"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(OutputError, match="something else"):
+        run(four, "reward > 0", tmp_path / "mine", overwrite=True)
+    with pytest.raises(OutputError, match="is a file"):
+        run(four, "reward > 0", tmp_path / "mine" / "thesis.tex")
+    assert os.listdir(tmp_path / "mine") == ["thesis.tex"]
 
 
 @pytest.mark.parametrize("condition", [pytest.param("reward > 0", marks=pytest.mark.long), "reward > 100"])
@@ -487,31 +414,6 @@ def _dies(*_: Any, **__: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_folder_of_something_else_is_left_alone(four: str, tmp_path: Path) -> None:
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "thesis.tex").touch()
-    for overwrite in (False, True):
-        with pytest.raises(OutputError, match="something else"):
-            run(four, "reward > 0", tmp_path / "kept", overwrite=overwrite)
-    with pytest.raises(OutputError, match="is a file"):
-        run(four, "reward > 0", tmp_path / "kept" / "thesis.tex")
-    with pytest.raises(OutputError, match="is a file"):
-        run(four, "reward > 0", tmp_path / "kept" / "thesis.tex" / "kept")
-
-
-@pytest.mark.parametrize("output", ["scored", "scored/kept", ".", "link"])
-def test_the_scored_folder_is_never_written_into(four: str, tmp_path: Path, output: str) -> None:
-    (tmp_path / "link").symlink_to(four)
-    with pytest.raises(OutputError, match="separate folders"):
-        run(four, "reward > 0", tmp_path / output, overwrite=True)
-
-
-def test_kept_and_rest_are_two_folders(four: str, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="separate folders"):
-        run(four, "reward > 0", tmp_path / "out", rest=str(tmp_path / "out" / "rest"))
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.fixture
 def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Ten parts in four groups."""
@@ -524,59 +426,35 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_groups_are_filtered_on_ray_in_order(many: str, tmp_path: Path, local_ray: None) -> None:
     summary = run(many, "reward <> 4 and reward < 9", tmp_path / "kept")
-    assert summary == KeepSummary(50, 50, 40, 40, {"condition": 10}, held=40)
+    assert summary == KeepSummary(50, 50, 40, 40, {"condition": 10})
     assert [row["id"] for row in objects(tmp_path / "kept")] == [*range(20), *range(25, 45)]
     assert set(os.listdir(tmp_path / "kept")) == {*NOTES, "kept-00000.jsonl"}, "little enough for one file"
 
 
-def test_an_error_in_a_task_is_the_error_itself(many: str, tmp_path: Path, local_ray: None) -> None:
-    with pytest.raises(ExpressionError, match="can't be evaluated"):
-        run(many, "cast(row as double) > 0", tmp_path / "kept")
-
-
-def test_a_task_that_fails_otherwise_stops_the_run(
+def test_an_error_of_ours_in_a_task_is_itself_and_any_other_stops_the_run(
     many: str, tmp_path: Path, local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filter_corpus, "_filter_output", lambda step, selection, output: {}[output.index])
+    with pytest.raises(ExpressionError, match="can't be evaluated"):
+        run(many, "cast(row as double) > 0", tmp_path / "kept")
+    monkeypatch.setattr(filter_corpus, "filter_group", lambda step, selection, number, group: {}[number])
     with pytest.raises(RunStopped, match="a task failed"):
         run(many, "reward > 0", tmp_path / "kept")
 
 
-def test_groups_depend_on_names_and_sizes_alone(many: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts(many)
-    groups = list(filter_corpus.groups_of(sorted(parts.entries())))
-    assert [len(group.parts) for group in groups] == [3, 3, 3, 1]
-    assert [numbered.part for group in groups for numbered in group.parts] == parts.listing()
-    assert [numbered.number for group in groups for numbered in group.parts] == list(range(10))
-    size = (Path(parts.folder, "parts") / parts.listing()[0].name).stat().st_size
-    monkeypatch.setattr(filter_corpus, "_GROUP_BYTES", 2 * size + size // 2)
-    assert [len(group.parts) for group in filter_corpus.groups_of(sorted(parts.entries()))] == [2] * 5
-    monkeypatch.setattr(filter_corpus, "_GROUP_BYTES", 1)
-    assert [len(group.parts) for group in filter_corpus.groups_of(sorted(parts.entries()))] == [1] * 10
-
-
 def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
+    """By a step that was sent to a worker, which reads no other column than it needs."""
     run(four, "reward > 0", tmp_path / "kept")
     before = read_lines(tmp_path / "kept")
-    manifest = read_scored_manifest(four, "filter")
     settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
-    step = pickle.loads(pickle.dumps(filter_corpus._step(settings, manifest)))
-    filter_group(step, None, Output(0, tuple(filter_corpus.groups_of(sorted(Parts(four).entries())))))
+    corpus = open_scored(four, "filter")
+    manifest = corpus.manifest
+    evaluator = ResponseEvaluator.of(settings, "", manifest.columns.ours_first)
+    step = FilterStep(corpus.responses, manifest.columns, evaluator, filter_corpus._targets(settings, manifest))
+    (group,) = filter_corpus.groups_of(corpus.entries)
+    filter_group(pickle.loads(pickle.dumps(step)), None, 0, group)
     assert read_lines(tmp_path / "kept") == before
     assert step.reads == [name for name in manifest.columns.schema.names if name != "topic"]
-
-
-def test_counting_reads_only_what_it_needs(four: str) -> None:
-    manifest = read_scored_manifest(four, "filter")
-    step = filter_corpus._step(FilterSettings(scored=four, keep="reward > 0"), manifest)
-    assert step.reads == ["row", "reward", "status", "reason"]
-
-
-def test_every_way_not_to_be_kept_is_counted(tmp_path: Path) -> None:
-    rows = [one(b"{}", Score(Status.REJECTED, reason)) for reason in Reason] + [one(b"{}", scored(0.0))] * 2
-    summary = run(json_corpus(tmp_path / "scored", rows), "reward > 0")
-    assert summary.not_kept == {"condition": 2} | {f"rejected: {reason}": 1 for reason in sorted(Reason)}
-    assert next(iter(summary.not_kept)) == "condition"
+    assert replace(step, targets=()).reads == ["row", "reward", "status", "reason"]
 
 
 JSON_VALUES = st.recursive(
@@ -621,15 +499,6 @@ def test_a_wrapped_record_comes_back_whole(record: bytes) -> None:
     assert b"\n" not in one_line(record)
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_floats_read_back_exactly(number: float) -> None:
-    assert json.loads(encode({"x": number}))["x"] == number
-
-
-def test_numbers_that_json_has_not_are_null() -> None:
-    assert encode({"a": math.nan, "b": [{"c": math.inf}], "d": 1.5}) == b'{"a":null,"b":[{"c":null}],"d":1.5}'
-
-
 def test_what_json_has_no_kind_for_is_written_without_loss() -> None:
     moment = datetime.datetime(2026, 11, 26, 21, 5, tzinfo=datetime.UTC)
     columns = {
@@ -641,6 +510,7 @@ def test_what_json_has_no_kind_for_is_written_without_loss() -> None:
         "largest": pa.array([2**64 - 1], pa.uint64()),
         "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())),
     }
+    assert encode({"a": math.nan, "b": [{"c": math.inf}], "d": 1.5}) == b'{"a":null,"b":[{"c":null}],"d":1.5}'
     assert json.loads(encode(pa.table(columns).to_pylist()[0])) == {
         "nanoseconds": "2025-11-26T21:05:00.123456789",
         "zoned": "2026-11-26T21:05:00+00:00",
@@ -658,31 +528,26 @@ def test_what_json_has_no_kind_for_is_written_without_loss() -> None:
 def test_a_folder_that_another_filter_writes_is_refused(four: str, tmp_path: Path) -> None:
     with lease(str(tmp_path / "kept")), pytest.raises(OutputError, match=r"being written by another run: process \d+ on"):
         run(four, "reward > 1", tmp_path / "kept")
-    assert list((tmp_path / "kept").iterdir()) == []
-
-
-def test_what_a_killed_filter_left_half_written_goes(four: str, tmp_path: Path) -> None:
-    remaining = tmp_path / "kept" / f"{'0a' * 16}.tmp"
-    remaining.parent.mkdir()
-    remaining.write_bytes(b"half a row")
+    (tmp_path / "kept" / f"{'0a' * 16}.tmp").write_bytes(b"half a row, left by a filter that was killed")
     run(four, "reward > 1", tmp_path / "kept")
-    assert not list(remaining.parent.glob("*.tmp"))
+    assert set(os.listdir(tmp_path / "kept")) == NOTES
 
 
 def test_a_worker_of_a_filter_that_lost_its_folder_writes_no_file(tmp_path: Path) -> None:
     columns = Columns(pa.schema([(RECORD, pa.large_binary())]), ("score",), "")
-    target = Target(str(tmp_path), "kept", "jsonl", columns, False, None, {}, Ticket(str(tmp_path), "of the lost lease"))
+    lost = Ticket(str(tmp_path), "of the lost lease")
+    target = Target(str(tmp_path), "kept", "jsonl", columns, False, None, {}, ticket=lost)
     table = pa.table({RECORD: pa.array([b"{}"], pa.large_binary()), "row": ["a:0"], "reason": pa.nulls(1, pa.string())})
     with lease(str(tmp_path)):
-        with pytest.raises(RunStopped, match="isn't held by this run any more"), target.open(0) as file:
-            file.write(table)
+        with pytest.raises(RunStopped, match="isn't held by this run any more"), writing(target, 0) as file:
+            file.write(table, pa.array([True]), pa.nulls(0, pa.string()))
         assert [path.name for path in tmp_path.iterdir()] == [LEASE]
 
 
 def test_a_filter_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
     four: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, write, others = tmp_path / "kept", filter_corpus._SelectionPasses.write, ("filter.json", "recipe.yaml", "half.tmp")
+    out, write, others = tmp_path / "kept", filter_corpus._write_outputs, ("filter.json", "recipe.yaml", "half.tmp")
 
     def suspended(*arguments: Any) -> Any:
         written = write(*arguments)
@@ -691,7 +556,17 @@ def test_a_filter_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
             (out / name).write_text("the other's")
         return written
 
-    monkeypatch.setattr(filter_corpus._SelectionPasses, "write", suspended)
+    monkeypatch.setattr(filter_corpus, "_write_outputs", suspended)
     with pytest.raises(RunStopped, match="another run has taken"):
         run(four, "reward > 1", out)
     assert {(out / name).read_text() for name in others} == {"the other's"}
+
+
+def test_what_another_version_noted_is_written_again(four: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(output_folder, "finish", _dies)
+        with pytest.raises(KeyboardInterrupt):
+            run(four, "reward > 0", tmp_path / "kept")
+    (note,) = (tmp_path / "kept" / "done").iterdir()
+    note.write_text(json.dumps({"rows": 4, "held": 3}))
+    assert run(four, "reward > 0", tmp_path / "kept").kept == 1

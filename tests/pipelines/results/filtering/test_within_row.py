@@ -1,7 +1,6 @@
 """Rewards that compare the responses of one row are never compared with those of another."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,14 @@ from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.member_runs import folder_of
 from pipelines.results.exports import export_commands, export_job
-from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering import filter_corpus
-from pipelines.results.filtering.filter_step import ResponseEvaluator
 from pipelines.run.prepare import resolve_run
-from pipelines.settings.export_settings import ChooseSettings, PairSettings
-from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, FilterSettings
+from pipelines.settings.export_settings import PairSettings
+from pipelines.settings.run_settings import DatasetSettings, FilterSettings
 from tests.support.candidates import drawn_corpus, prompts
 from tests.support.corpora import scored
 from tests.support.ensembles import combined, members, to_prompt
+from tests.support.exports import choose, pair
 from tests.support.judges import judge_folder
 
 OUTSIDE = "those of different rows can't be compared"
@@ -40,34 +38,24 @@ def compared(folder: str) -> str:
 @pytest.fixture
 def corpus(tmp_path: Path) -> str:
     """Two rows of one prompt, with two candidates each."""
-    message = [[("a", 1.0), ("b", 0.0)], [("c", 0.9), ("d", 0.1)]]
-    return compared(drawn_corpus(tmp_path / "scored", [{"prompt": "p"}] * 2, message, prompts()))
+    candidates = [[("a", 1.0), ("b", 0.0)], [("c", 0.9), ("d", 0.1)]]
+    return compared(drawn_corpus(tmp_path / "scored", [{"prompt": "p"}] * 2, candidates, prompts()))
 
 
 def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) -> None:
-    def handler(name: str, **more: Any) -> dict[str, Any]:
-        return {"scored": corpus, "output": str(tmp_path / name), **more}
-
-    jobs: dict[str, Callable[[dict[str, Any]], ExportSummary]] = {
-        "choose": lambda own: export_commands.choose(ChooseSettings(**own, keep="best")),
-        "pairs": lambda own: export_commands.make_pairs(PairSettings(**own, fake_ok=True, pairs="all")),
-    }
-    for name, job in jobs.items():
+    for name, export, settings in (("choose", choose, {"keep": "best"}), ("pairs", pair, {"pairs": "all"})):
         with pytest.raises(SettingsError, match=rf"--per prompt: .*{OUTSIDE}; give --per row"):
-            job(handler(name))
-        assert job(handler(name, per="row")).rows == 2
+            export(corpus, tmp_path / name, **settings)
+        assert export(corpus, tmp_path / name, per="row", **settings).rows == 2
 
 
-@pytest.mark.parametrize("choice", [{"top_fraction": 0.5}, {"quantile": 0.5}, {"top_k": 1}, {"top_k": 1, "per": "prompt"}])
+@pytest.mark.parametrize("choice", [{"top_fraction": 0.5}, {"quantile": 0.5}, {"top_k": 1}])
 def test_the_best_of_several_rows_arent_chosen(corpus: str, choice: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=OUTSIDE):
         filter_corpus.keep(FilterSettings(scored=corpus, **choice))
     with pytest.raises(SettingsError, match=OUTSIDE):
         filter_corpus.keep(FilterSettings(scored=corpus, by="1 - scores.reward", **choice))
     assert filter_corpus.keep(FilterSettings(scored=corpus, by="length(candidate)", **choice)).responses == 4
-
-
-def test_the_best_of_each_row_are_chosen(corpus: str) -> None:
     assert filter_corpus.keep(FilterSettings(scored=corpus, top_k=1, per="row")).kept == 2
 
 
@@ -79,8 +67,6 @@ def test_a_recipes_steps_are_refused_ahead(corpus: str) -> None:
         export_job.check_ahead(job, manifest.columns)
     with pytest.raises(SettingsError, match=OUTSIDE):
         filter_corpus.check_ahead(FilterSettings(scored="later", top_fraction=0.5), manifest.columns)
-    with pytest.raises(SettingsError, match=OUTSIDE):
-        ResponseEvaluator.of(ChoiceSettings(top_fraction=0.5), "", manifest.columns.schema, within_row=True)
 
 
 def test_z_scores_of_an_ensemble_are_within_a_row(tmp_path: Path) -> None:

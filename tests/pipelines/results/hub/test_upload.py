@@ -1,7 +1,6 @@
 """Results on the Hub: the real client, against the Hub's routes on loopback."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,49 +46,35 @@ def lines_of(dataset: HubDataset) -> list[dict[str, Any]]:
     return [json.loads(line) for content in rows for line in content.splitlines()]
 
 
-def local_lines(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines()]
-
-
-def test_a_result_is_on_the_hub_as_it_is_here(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    choose(scored, str(tmp_path / "out"), "top-k", k=3, hub=REPOSITORY)
+def test_only_rows_and_the_card_leave_and_can_be_loaded(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    hub.refusals = [503, 429]  # a busy Hub is asked again
+    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     dataset = hub.datasets[REPOSITORY]
-    assert dataset.private
-    assert dataset.commits == 1
-    assert lines_of(dataset) == local_lines(tmp_path / "out")
-    assert len(lines_of(dataset)) == 3
-
-
-def test_only_rows_and_the_card_leave_and_no_path_of_this_machine(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
-    files = hub.datasets[REPOSITORY].files
-    assert set(files) == {"README.md", "data/kept-00000.jsonl"}
-    for content in files.values():
-        assert str(tmp_path).encode() not in content
-        assert b"secret place" not in content
-        assert TOKEN.encode() not in content
-
-
-def test_what_is_downloaded_can_be_loaded(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
-    for name, content in hub.datasets[REPOSITORY].files.items():
+    assert (dataset.private, dataset.commits, set(dataset.files)) == (True, 1, {"README.md", "data/kept-00000.jsonl"})
+    for name, content in dataset.files.items():
+        assert not any(text in content for text in (str(tmp_path).encode(), b"secret place", TOKEN.encode()))
         path = tmp_path / "downloaded" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     loaded = datasets.load_dataset(str(tmp_path / "downloaded"), split="train", cache_dir=str(tmp_path / "cache"))
-    assert loaded["id"] == [0, 2]
-    assert loaded["reward"] == [3.0, 2.0]
+    assert (loaded["id"], loaded["reward"]) == ([0, 2], [3.0, 2.0])
+    for file in ("filter.json", "recipe.yaml"):
+        assert REPOSITORY not in (tmp_path / "out" / file).read_text(), "the Hub is no part of what a result is"
 
 
 def test_the_card_says_what_made_the_rows(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    pairs(scored, str(tmp_path / "out"), min_margin=0.5, hub=REPOSITORY)
+    pairs(scored, str(tmp_path / "out"), min_margin=0.5, hub=REPOSITORY, public=True)
+    assert not hub.datasets[REPOSITORY].private
     card = hub.datasets[REPOSITORY].files["README.md"].decode()
     front = yaml.safe_load(card.split("---\n")[1])
     assert front["configs"] == [{"config_name": "default", "data_files": "data/*.jsonl"}]
-    assert "`assay pairs` (for: trl, min_margin: 0.5)" in card
-    assert "of responses scored by `m`." in card
-    assert "| rows | 1 |" in card
-    assert "| candidates | 3 |" in card
+    for text in (
+        "`assay pairs` (for: trl, min_margin: 0.5)",
+        "of responses scored by `m`.",
+        "| rows | 1 |",
+        "| candidates | 3 |",
+    ):
+        assert text in card
 
 
 def test_a_second_result_replaces_the_first_and_nothing_beside_it(hub: LocalHub, scored: str, tmp_path: Path) -> None:
@@ -101,32 +86,15 @@ def test_a_second_result_replaces_the_first_and_nothing_beside_it(hub: LocalHub,
     assert dataset.commits == 1
 
 
-def test_nothing_goes_to_a_public_dataset_unless_that_is_said(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    hub.datasets[REPOSITORY] = HubDataset(private=False)
-    with pytest.raises(SettingsError, match="is public: anybody could read the rows"):
-        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
-    assert not hub.datasets[REPOSITORY].files
+def test_the_visibility_of_a_dataset_is_what_is_said(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+    for private, says in ((False, "is public: anybody could read the rows"), (True, "is private, and `public` is given")):
+        hub.datasets[REPOSITORY] = HubDataset(private=private)
+        with pytest.raises(SettingsError, match=says):
+            keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=private)
     assert not (tmp_path / "out").exists(), "it is refused before the command works"
-    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=True)
-    assert len(lines_of(hub.datasets[REPOSITORY])) == 2
-
-
-def test_a_private_dataset_isnt_taken_for_a_public_one(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    hub.datasets[REPOSITORY] = HubDataset(private=True)
-    with pytest.raises(SettingsError, match="is private, and `public` is given"):
-        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=True)
-    assert not hub.datasets[REPOSITORY].files
-
-
-def test_a_new_dataset_is_public_only_if_that_is_said(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=True)
-    assert not hub.datasets[REPOSITORY].private
-
-
-def test_a_busy_hub_is_asked_again(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    hub.refusals = [503, 429]
-    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
-    assert len(lines_of(hub.datasets[REPOSITORY])) == 2
+    hub.datasets[REPOSITORY] = HubDataset(private=False)
+    choose(scored, str(tmp_path / "out"), "top-k", k=3, hub=REPOSITORY, public=True)
+    assert len(lines_of(hub.datasets[REPOSITORY])) == 3
 
 
 def test_a_result_that_couldnt_be_uploaded_stays_and_is_uploaded_later(hub: LocalHub, scored: str, tmp_path: Path) -> None:
@@ -154,24 +122,16 @@ def test_a_token_that_may_not_write_is_known_before_anything_is_done(
     assert not (tmp_path / "out").exists()
 
 
-def test_offline_nothing_is_tried(scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_cant_be_reached_is_told(
+    hub: LocalHub, scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(RunStopped, match="the Hub can't be reached"):
+        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(SettingsError, match="HF_HUB_OFFLINE is set"):
         keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_hub_that_isnt_there_is_told(hub: LocalHub, scored: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(RunStopped, match="the Hub can't be reached"):
-        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
-
-
-def test_the_hub_is_no_part_of_what_a_result_is(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    keep(scored, str(out), "reward > 0", hub=REPOSITORY)
-    for file in ("filter.json", "recipe.yaml"):
-        assert REPOSITORY not in (out / file).read_text()
 
 
 def test_a_result_without_rows_is_not_uploaded(hub: LocalHub, scored: str, tmp_path: Path) -> None:
@@ -193,24 +153,16 @@ def test_a_name_that_isnt_one_is_told(name: str) -> None:
         FilterSettings(scored="s", output="o", hub=name)
 
 
-@pytest.mark.long
-def test_the_command_says_where_it_is(hub: LocalHub, scored: str, tmp_path: Path) -> None:
+def test_the_commands_upload_at_their_end_and_alone(hub: LocalHub, scored: str, tmp_path: Path) -> None:
     more = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
-    done: subprocess.CompletedProcess[str] = assay(
-        "filter", scored, tmp_path / "out", "--keep", "reward > 0", "--hub", REPOSITORY, **more
-    )
+    done = assay("filter", scored, tmp_path / "out", "--keep", "reward > 0", "--hub", REPOSITORY, **more)
     assert done.returncode == 0, done.stderr
     assert f"Uploaded to {hub.url}/datasets/{REPOSITORY} (private), commit {1:040x}" in done.stdout
-
-
-def test_a_finished_result_is_uploaded_by_a_command_of_its_own(hub: LocalHub, scored: str, tmp_path: Path) -> None:
-    keep(scored, str(tmp_path / "out"), "reward > 0")
-    more = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
     done = assay("upload", tmp_path / "out", REPOSITORY, "--json", **more)
     assert done.returncode == 0, done.stderr
-    figures = {"url": f"{hub.url}/datasets/{REPOSITORY}", "commit": f"{1:040x}", "files": 1, "public": False}
+    figures = {"url": f"{hub.url}/datasets/{REPOSITORY}", "commit": f"{2:040x}", "files": 1, "public": False}
     assert json.loads(done.stdout) == figures
     assert len(lines_of(hub.datasets[REPOSITORY])) == 2
     done = assay("upload", scored, REPOSITORY, **more)
-    assert (done.returncode, hub.datasets[REPOSITORY].commits) == (2, 1)
+    assert (done.returncode, hub.datasets[REPOSITORY].commits) == (2, 2)
     assert "what can be uploaded is a finished result of `filter`, `choose`, `pairs` or `export`" in done.stderr

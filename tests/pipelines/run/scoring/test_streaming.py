@@ -9,9 +9,7 @@ import pytest
 import yaml
 
 from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, SettingsError
-from pipelines.data.corpus.assay_folders import PAIRS
 from pipelines.results.exports import export_commands, export_job
-from pipelines.results.exports.export_job import ExportJob
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.sampling.sample_prompts import SampleSummary, sample
 from pipelines.run.scoring.score_corpus import score
@@ -161,16 +159,13 @@ def test_a_scored_corpus_too(tmp_path: Path) -> None:
 
 def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path, tmp_path: Path) -> None:
     asked = told(corpus, tmp_path / "out")
-    steps = {
+    steps: dict[str, Any] = {
         "choose": ChooseSettings(scored=str(tmp_path / "other"), output="x", keep="best", per="row"),
         "pairs": PairSettings(scored=str(tmp_path / "out"), output="y", per="prompt"),
         "export": ExportSettings(scored=str(tmp_path / "out"), output="z", trainer="sft"),
     }
     assert set(export_commands.export_while_scoring(asked, steps)) == {"export"}
     assert export_commands.export_while_scoring(None, steps) == {}
-    job = ExportJob(PAIRS, asked.output, "y", "prompt", None, "", {}, by_part=True)  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match="candidates of one prompt may be in any row"):
-        sample(asked, observers=observers_of(asked, [job]))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """Rows for trainers, read back by Assay's own readers: the same contexts, the same texts, the same side; and real rows."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -139,7 +138,7 @@ def pairs(draw: st.DrawFn) -> PreferencePair:
 
 @given(pair=pairs())
 def test_pairs_come_back_as_they_were(pair: PreferencePair) -> None:
-    held = [made for made in PAIR_FORMATS.values() if made.check(pair) is None]
+    held = [made for made in PAIR_FORMATS.values() if made.refuse(pair) is None]
     assert len(held) >= 4, "what messages can say, no format of messages may refuse"
     for made in held:
         faithful_pair(made.name, pair, list(made.rows(pair)))
@@ -171,80 +170,6 @@ def test_the_judged_turns_of_a_conversation_come_back(
         context
         for context, _ in said("steerlm-regression", list(RESPONSE_FORMATS["steerlm-regression"].rows(rated, Labels())))
     ]
-
-
-# --- what goes wrong silently would be seen ------------------------------------------------------------------------
-
-LONG = (
-    Message(Role.SYSTEM, "Be brief."),
-    Message(Role.USER, "2 + 2?"),
-    Message(Role.ASSISTANT, "4"),
-    Message(Role.USER, "And 3 + 3?"),
-)
-RATED = dict(zip(ATTRIBUTES, (4.0, 3.0, 4.0, 1.0, 0.0), strict=True))
-BEST = saying(LONG, "6", 2.0, RATED, name="chosen")
-WORST = saying(LONG, "7", -1.0, {**RATED, "correctness": 0.0}, name="rejected")
-PAIR = PreferencePair(BEST, WORST)
-
-
-def in_context(pair: PreferencePair, context: tuple[Message, ...]) -> PreferencePair:
-    return PreferencePair(with_content(pair.chosen, context=context), with_content(pair.rejected, context=context))
-
-
-def rewards_exchanged(pair: PreferencePair) -> PreferencePair:
-    return PreferencePair(
-        pair.chosen._replace(reward=pair.rejected.reward), pair.rejected._replace(reward=pair.chosen.reward)
-    )
-
-
-WRONG: dict[str, Callable[[PreferencePair], PreferencePair]] = {
-    "sides exchanged": lambda pair: PreferencePair(pair.rejected, pair.chosen),
-    "texts exchanged": lambda pair: PreferencePair(
-        with_content(pair.chosen, text=pair.rejected.text), with_content(pair.rejected, text=pair.chosen.text)
-    ),
-    "a lost system turn": lambda pair: in_context(pair, pair.chosen.context[1:]),
-    "a lost turn": lambda pair: in_context(pair, (*pair.chosen.context[:1], *pair.chosen.context[3:])),
-    "another system turn": lambda pair: in_context(pair, (Message(Role.SYSTEM, SYSTEM_TURN), *pair.chosen.context[1:])),
-    "rewards exchanged": rewards_exchanged,
-}
-
-
-def cases(names: Iterable[str], rewarded: Iterable[str]) -> list[tuple[str, str]]:
-    """Each format with each wrong; what becomes of the rewards only where the format says anything of them."""
-    return [(name, wrong) for name in names for wrong in WRONG if wrong != "rewards exchanged" or name in rewarded]
-
-
-def test_a_pair_gone_wrong_would_be_seen() -> None:
-    for name, wrong in cases(PAIR_FORMATS, NUMBERS):
-        single = name == "openrlhf-iter-dpo"
-        pair = in_context(PAIR, LONG[1:2]) if single else PAIR
-        made = PAIR_FORMATS[name]
-        faithful_pair(name, pair, list(made.rows(pair)))
-        changed = WRONG[wrong](pair) if not single or "turn" not in wrong else in_context(pair, LONG[3:])
-        with pytest.raises(AssertionError):
-            faithful_pair(name, pair, list(made.rows(changed)))
-
-
-def test_a_line_lost_from_a_reward_models_pairs_would_be_seen() -> None:
-    rows = [row for pair in (PAIR, PAIR) for row in PAIR_FORMATS["nemo-aligner-rm"].rows(pair)]
-    faithful_pair("nemo-aligner-rm", PAIR, rows[2:])
-    with pytest.raises(AssertionError):
-        faithful_pair("nemo-aligner-rm", PAIR, rows[1:3])
-
-
-def test_a_response_gone_wrong_would_be_seen() -> None:
-    for name, wrong in cases(RESPONSE_FORMATS, KTO_LABELS):
-        made, labels = RESPONSE_FORMATS[name], Labels(0.0)
-        faithful_response(name, BEST, list(made.rows([BEST], labels)), labels)
-        with pytest.raises(AssertionError):
-            faithful_response(name, BEST, list(made.rows([WRONG[wrong](PAIR).chosen], labels)), labels)
-
-
-@pytest.mark.parametrize("name", ["steerlm", "steerlm-regression"])
-def test_the_scores_of_another_response_would_be_seen(name: str) -> None:
-    other = BEST._replace(scores=WORST.scores)
-    with pytest.raises(AssertionError):
-        faithful_response(name, BEST, list(RESPONSE_FORMATS[name].rows([other], Labels(0.0))), Labels(0.0))
 
 
 # --- real rows -----------------------------------------------------------------------------------------------------
@@ -303,7 +228,7 @@ def test_llama_factorys_own_rows_come_out_alike(shared_data: Path) -> None:
     with_system = 0
     for row, (chosen, rejected) in real(shared_data / "formats/sharegpt_ranking_40.json", "sharegpt-preference"):
         pair = PreferencePair(chosen, rejected)
-        assert PAIR_FORMATS["llama-factory"].check(pair) is None
+        assert PAIR_FORMATS["llama-factory"].refuse(pair) is None
         (made,) = PAIR_FORMATS["llama-factory"].rows(pair)
         assert json.dumps(made) == json.dumps(row)
         with_system += made["conversations"][0]["from"] == "system"

@@ -14,7 +14,7 @@ from actors.models.attributes import SYSTEM_TURN
 from actors.records import Message, Role
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports import trainers
-from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat
+from pipelines.results.exports.trainer_format import Labels, TrainerFormat
 from pipelines.results.exports.trainer_messages import Refusal
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from tests.support.candidates import saying
@@ -104,14 +104,11 @@ PAIRS: dict[str, list[dict[str, Any]]] = {
 
 def test_a_pair_in_each_format() -> None:
     for name, rows in PAIRS.items():
-        assert PAIR_FORMATS[name].check(pair()) is None
+        assert PAIR_FORMATS[name].refuse(pair()) is None
         same(pair_rows(name, pair()), rows)
-
-
-def test_openrlhfs_iterative_dpo_is_strings() -> None:
     row = {"prompt": "u0", "chosen": "good", "chosen_reward": 2.5, "rejected": "bad", "rejected_reward": 1.0}
-    assert PAIR_FORMATS["openrlhf-iter-dpo"].check(pair("u")) is None
     same(pair_rows("openrlhf-iter-dpo", pair("u")), [row])
+    assert {*PAIRS, "openrlhf-iter-dpo"} == {*PAIR_FORMATS}
 
 
 def test_without_a_system_turn_nemos_preferences_have_an_empty_one() -> None:
@@ -121,11 +118,6 @@ def test_without_a_system_turn_nemos_preferences_have_an_empty_one() -> None:
     assert row["prompt"] == begin
     (row,) = pair_rows("nemo-aligner-dpo", pair("u"))
     assert row["prompt"] == [{"role": "user", "content": "u0"}], "the trainer puts it there itself"
-
-
-def test_the_lines_of_a_pair_are_next_to_each_other() -> None:
-    texts = [row["text"] for row in pair_rows("nemo-aligner-rm", pair("u"), pair("u", "better", "worse"))]
-    assert [text.removesuffix("\n<extra_id_1>").rpartition("\n")[2] for text in texts] == ["good", "bad", "better", "worse"]
 
 
 # --- single responses ----------------------------------------------------------------------------------------------
@@ -149,27 +141,15 @@ KTO: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", KTO)
 def test_a_reward_of_the_threshold_is_desirable(name: str) -> None:
     same(response_rows(name, response("good", reward=2.0), response("bad", reward=1.9), threshold=2.0), KTO[name])
-
-
-def test_what_needs_a_threshold_says_so() -> None:
-    for name in RESPONSE_FORMATS:
-        made = RESPONSE_FORMATS[name]
-        rated = response("a", helpfulness=1.0, correctness=1.0, coherence=1.0, complexity=1.0, verbosity=1.0)
-        if made.needs_threshold:
-            with pytest.raises(SettingsError, match="threshold"):
-                response_rows(name, rated)
-        else:
-            assert response_rows(name, rated)
-
-
-def test_fine_tuning_takes_conversations() -> None:
-    same(response_rows("sft", response("good")), [{"messages": [*PROMPT, GOOD]}])
+    with pytest.raises(SettingsError, match="threshold"):
+        response_rows(name, response("good"))
 
 
 def test_fine_tuning_on_turns_has_a_row_for_each_with_what_was_before_it_as_the_prompt() -> None:
     first, last = response("a1", "u"), response("a3", "uau")
     assert response_rows("sft-turns", first, last) == [*response_rows("sft-turns", first), *response_rows("sft-turns", last)]
     same(response_rows("sft-turns", response("good")), [{"prompt": PROMPT, "completion": [GOOD]}])
+    same(response_rows("sft", response("good")), [{"messages": [*PROMPT, GOOD]}])
 
 
 def judged(context: str, text: str, **scores: float) -> Candidate:
@@ -194,19 +174,7 @@ def test_a_steerlm_row() -> None:
 
 
 def test_labels_are_rounded_as_attribute_annotate_does() -> None:
-    cases: list[tuple[float, str]] = [
-        (-0.4, "0"),
-        (-7.0, "0"),
-        (0.49, "0"),
-        (0.5, "0"),
-        (1.5, "2"),
-        (2.5, "2"),
-        (3.5, "4"),
-        (3.49, "3"),
-        (4.6, "4"),
-        (9.0, "4"),
-    ]
-    for score, text in cases:
+    for score, text in ((-7.0, "0"), (0.5, "0"), (1.5, "2"), (2.5, "2"), (3.49, "3"), (9.0, "4")):
         (row,) = response_rows("steerlm", judged("u", "a", helpfulness=score))
         assert row["conversations"][-1]["label"] == LABEL.replace("helpfulness:3", f"helpfulness:{text}")
 
@@ -290,79 +258,53 @@ def test_every_format_is_in_one_of_these_groups() -> None:
     assert sorted(name for group in groups for name in group) == sorted([*PAIR_FORMATS, *RESPONSE_FORMATS])
 
 
-def test_a_conversation_that_a_format_cant_hold_is_refused() -> None:
+def test_what_a_format_cant_hold_is_refused() -> None:
     for context, expected in REFUSED:
-        result = {name: made.check(pair(context)) for name, made in PAIR_FORMATS.items()}
-        result |= {name: made.check(judged(context, "a")) for name, made in RESPONSE_FORMATS.items()}
-        assert {name: reason for name, reason in result.items() if reason} == {
+        reasons = {name: form.refuse(pair(context)) for name, form in PAIR_FORMATS.items()}
+        reasons |= {name: form.check(judged(context, "a")) for name, form in RESPONSE_FORMATS.items()}
+        assert {name: reason for name, reason in reasons.items() if reason} == {
             name: reason for reason, names in expected.items() for name in names
         }
+    for name in ("steerlm", "steerlm-regression"):
+        assert RESPONSE_FORMATS[name].check(response("a", "u", helpfulness=1.0)) == "missing_score"
+        assert {"helpfulness", "verbosity"} < {*RESPONSE_FORMATS[name].needs_scores}
 
 
-def test_a_token_of_nemos_template_is_refused_wherever_it_is() -> None:
-    for name in sorted(NEMO):
-        for token in ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>", "<extra_id_17>"):
-            words = f"x {token} y"
-            request = [(Message(Role.SYSTEM, words), *turns("u")), (Message(Role.USER, words),)]
-            contexts = [turns("u"), turns("u"), *request, (Message(Role.USER, "<extra_id> 1"),)]
-            texts = [(words, "b"), ("a", words), ("a", "b"), ("a", "b"), ("a", "extra_id_1")]
-            reasons = []
-            for context, (good, bad) in zip(contexts, texts, strict=True):
-                sides = [saying(context, text, reward, judged("u", "").scores) for text, reward in ((good, 2.0), (bad, 1.0))]
-                if name in PAIR_FORMATS:
-                    reasons.append(PAIR_FORMATS[name].check(PreferencePair(*sides)))
-                else:
-                    result = {RESPONSE_FORMATS[name].check(side) for side in sides}
-                    reasons.append(next(iter(result - {None}), None))
-            assert reasons == [Refusal.CONTROL_TOKEN] * 4 + [None]
-
-
-@pytest.mark.parametrize("name", ["steerlm", "steerlm-regression"])
-@pytest.mark.parametrize("missing", ["helpfulness", "verbosity"])
-def test_a_response_without_the_five_attributes_is_refused(name: str, missing: str) -> None:
-    scores = {score: value for score, value in judged("u", "a").scores.items() if score != missing}
-    assert missing in RESPONSE_FORMATS[name].needs_scores
-    assert RESPONSE_FORMATS[name].check(response("a", "u", **scores)) == "missing_score"
+@pytest.mark.parametrize("token", ["<extra_id_0>", "<extra_id_1>", "<extra_id_17>"])
+def test_a_token_of_nemos_template_is_refused_wherever_it_is(token: str) -> None:
+    words, scores = f"x {token} y", judged("u", "").scores
+    system, question = (Message(Role.SYSTEM, words), *turns("u")), (Message(Role.USER, words),)
+    for context, texts in ((turns("u"), (words, "b")), (turns("u"), ("a", words)), (system, "ab"), (question, "ab")):
+        chosen, rejected = (saying(context, text, 1.0, scores) for text in texts)
+        for name in NEMO & PAIR_FORMATS.keys():
+            assert PAIR_FORMATS[name].refuse(PreferencePair(chosen, rejected)) is Refusal.CONTROL_TOKEN
+        for name in NEMO & RESPONSE_FORMATS.keys():
+            assert Refusal.CONTROL_TOKEN in {RESPONSE_FORMATS[name].check(side) for side in (chosen, rejected)}
+    near = saying((Message(Role.USER, "<extra_id> 1"),), "extra_id_1", 1.0, scores)
+    assert {(PAIR_FORMATS | RESPONSE_FORMATS)[name].check(near) for name in NEMO} == {None}
 
 
 # --- all of them ---------------------------------------------------------------------------------------------------
 
 
-def test_formats_are_known_by_their_names_and_say_where_they_are_from() -> None:
-    pair_formats: list[PairFormat | ResponseFormat] = [*PAIR_FORMATS.values(), *RESPONSE_FORMATS.values()]
-    assert [made.name for made in pair_formats] == [*PAIR_FORMATS, *RESPONSE_FORMATS]
-    assert all(made.about and made.source for made in pair_formats)
-    assert not PAIR_FORMATS.keys() & RESPONSE_FORMATS.keys()
-
-
-def test_formats_go_to_workers() -> None:
-    for name, made in PAIR_FORMATS.items():
-        assert list(pickle.loads(pickle.dumps(made)).rows(pair("u"))) == pair_rows(name, pair("u"))
-
-
-def test_every_file_holds_a_format_and_every_format_has_a_name_of_its_own() -> None:
+def test_every_file_holds_formats_and_no_two_have_one_name() -> None:
     modules = [
         importlib.import_module(f"{trainers.__name__}.{module.name}") for module in pkgutil.iter_modules(trainers.__path__)
     ]
-    formats = [made for module in modules for kind in ("PAIRS", "RESPONSES") for made in getattr(module, kind, ())]
-    assert all(hasattr(module, "PAIRS") or hasattr(module, "RESPONSES") for module in modules)
-    assert sorted([*PAIR_FORMATS, *RESPONSE_FORMATS]) == sorted(made.name for made in formats)
-    assert len(modules) >= 7
+    formats = [form for module in modules for form in module.FORMATS]
+    assert sorted(form.name for form in formats) == sorted(trainers.FORMATS) == sorted([*PAIR_FORMATS, *RESPONSE_FORMATS])
+    assert all(isinstance(form, TrainerFormat) and form.about and form.source for form in formats)
 
 
-# --- fields of the input that come along ---------------------------------------------------------------------------
+def test_formats_go_to_workers() -> None:
+    for name, form in PAIR_FORMATS.items():
+        assert list(pickle.loads(pickle.dumps(form)).rows(pair("u"))) == pair_rows(name, pair("u"))
 
 
-def test_a_format_of_pairs_reserves_its_own_columns() -> None:
-    for name in PAIR_FORMATS:
-        assert {column for row in pair_rows(name, pair("u")) for column in row} <= {*PAIR_FORMATS[name].reserved}
-
-
-def test_a_format_of_responses_reserves_its_own_columns() -> None:
-    for name in RESPONSE_FORMATS:
-        rows = response_rows(name, judged("u", "a"), threshold=0.0)
-        assert {column for row in rows for column in row} <= {*RESPONSE_FORMATS[name].reserved}
-
-
-def test_trl_reserves_what_tells_it_the_kind_of_a_row() -> None:
+def test_a_format_reserves_its_own_columns() -> None:
+    rows = {name: pair_rows(name, pair("u")) for name in PAIR_FORMATS}
+    rows |= {name: response_rows(name, judged("u", "a"), threshold=0.0) for name in RESPONSE_FORMATS}
+    for name, form in trainers.FORMATS.items():
+        assert {column for row in rows[name] for column in row} <= {*form.reserved}
+    # By these, too, TRL tells what a row is.
     assert {"prompt", "completion", "label_margin", "text", "tools", "input_ids"} <= {*PAIR_FORMATS["trl-implicit"].reserved}

@@ -81,18 +81,6 @@ WRITTEN = [(LONG_PROMPT, "6<|eot_id|>", "7<|eot_id|>"), (SHORT_PROMPT, "4<|eot_i
 
 
 @pytest.mark.parametrize("name", PREFERENCES)
-def test_trl_finds_prompt_and_sides(utilities: Any, load: Load, tokenizer: Any, name: str) -> None:
-    written = []
-    for row in load(rows_of(name)):
-        assert utilities.is_conversational(row)
-        result = utilities.maybe_extract_prompt(row)
-        keys = {key: result[key] for key in ("prompt", "chosen", "rejected")}
-        text = utilities.apply_chat_template(keys, tokenizer)
-        written.append((text["prompt"].removeprefix(tokenizer.bos_token), text["chosen"], text["rejected"]))
-    assert written == WRITTEN
-
-
-@pytest.mark.parametrize("name", PREFERENCES)
 def test_fields_that_come_along_change_nothing(utilities: Any, load: Load, name: str) -> None:
     bare = load(rows_of(name))
     carrying = load([{**row, "id": index, "answer": "x", "Domain": None} for index, row in enumerate(rows_of(name))])
@@ -100,25 +88,6 @@ def test_fields_that_come_along_change_nothing(utilities: Any, load: Load, name:
     sides = ("prompt", "chosen", "rejected")
     result = [[utilities.maybe_extract_prompt(row)[side] for side in sides] for row in (*bare, *carrying)]
     assert result[: len(bare)] == result[len(bare) :]
-
-
-def test_implicit_prompts_come_out_as_the_explicit_ones(utilities: Any, load: Load) -> None:
-    sides = ("prompt", "chosen", "rejected")
-    explicit = [{side: row[side] for side in sides} for row in load(rows_of("trl"))]
-    implicit = [utilities.extract_prompt(row) for row in load(rows_of("trl-implicit"))]
-    assert implicit == explicit
-
-
-def test_kto_rows_are_what_trl_makes_of_pairs(utilities: Any, load: Load) -> None:
-    unpaired = utilities.maybe_unpair_preference_dataset(load([{**row} for row in rows_of("trl")]))
-    sides = ("prompt", "completion", "label")
-    expected = [{side: row[side] for side in sides} for row in unpaired]
-    actual_load = load(kto_rows())
-    assert utilities.maybe_unpair_preference_dataset(actual_load) is actual_load, "they are unpaired already"
-    rewards = [(pair.chosen.reward, pair.rejected.reward) for pair in PAIRS]
-    assert [good >= 0.75 > bad for good, bad in rewards] == [True, True]
-    ordered = [actual_load[index] for index in (0, 2, 1, 3)]  # TRL lists all that were chosen before all that were not
-    assert ordered == expected
 
 
 def prepare(trainer: Any, dataset: Any, tokenizer: Any) -> Any:
@@ -198,11 +167,11 @@ def test_fine_tuning_on_turns_computes_the_loss_on_the_kept_turn_alone(load: Loa
 def test_a_prompt_that_ends_with_the_assistant_would_be_gone_on_with(utilities: Any, tokenizer: Any) -> None:
     """Why such pairs are refused: the answer would be the rest of a turn, and not a turn."""
     ends = pair(LONG[:3], "6", "7", (1.0, 0.0))
-    assert PAIR_FORMATS["trl"].check(ends) == "no_question"
+    assert PAIR_FORMATS["trl"].refuse(ends) == "no_question"
     (row,) = rows_of("trl", [ends])
     sides = {key: row[key] for key in ("prompt", "chosen", "rejected")}
     assert not utilities.apply_chat_template(sides, tokenizer)["prompt"].endswith(ASKED)
     only_system = pair(LONG[:1], "6", "7", (1.0, 0.0))
-    assert PAIR_FORMATS["trl"].check(only_system) == "no_question"
+    assert PAIR_FORMATS["trl"].refuse(only_system) == "no_question"
     with pytest.raises(ValueError, match="Invalid role"):
         utilities.apply_chat_template({**sides, "prompt": rows_of("trl", [only_system])[0]["prompt"]}, tokenizer)
