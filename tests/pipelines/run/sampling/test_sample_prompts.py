@@ -18,7 +18,7 @@ from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import FilterSettings, SampleSettings
 from tests.pipelines.run.scoring.test_score_corpus import files_of
-from tests.support.corpora import Notes, lines, scored, settings, write
+from tests.support.corpora import lines, scored, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -78,13 +78,6 @@ def test_every_prompt_has_its_candidates_each_with_a_reward(calm: Calm) -> None:
     assert found.tokens == sum(row["candidate_tokens"] for own in rows.values() for row in own)
     best = [max(row["reward"] for row in own) for own in rows.values()]
     assert found.mean_best == pytest.approx(sum(best) / 40)
-
-
-def test_what_a_kill_loses_is_said_and_how_to_make_it_less(corpus: Path, tmp_path: Path) -> None:
-    notes = Notes()
-    sample(told(corpus, tmp_path / "out", part_rows=2, limit=4), notes)
-    (kept,) = [note for note in notes.all if note.startswith("candidates are kept by parts of up to 2 prompts (part_rows)")]
-    assert "policy_max_in_flight bounds" in kept
 
 
 def test_a_candidates_reward_is_what_scoring_its_conversation_gives(corpus: Path, tmp_path: Path) -> None:
