@@ -45,8 +45,7 @@ class RunWork:
 
     `seconds` run from the start of the engines to the end of the session. `starting` are those of them before the first
     engine was ready, summed over sessions, and `start` is their mean per session that committed a part. Engines and
-    GPU-hours are known only if the number of engines is constant; `working_gpu_hours` are without `starting`. For a run in
-    turns all of it covers the judging only.
+    GPU-hours are known only if the number of engines is constant. For a run in turns all of it covers the judging only.
     """
 
     seconds: float | None = None
@@ -54,15 +53,9 @@ class RunWork:
     start: float | None = None
     engines: int | None = None
     gpu_hours: float | None = None
-    working_gpu_hours: float | None = None
     why: str | None = None
     noise: BatchNoise | None = None
     """That of batching, as far as sessions measured it."""
-
-    @property
-    def working(self) -> float | None:
-        """`seconds` without `starting`: what an estimate is of."""
-        return None if self.seconds is None or self.starting is None else self.seconds - self.starting
 
 
 class _PartRecorder(ForwardingProgress):
@@ -136,15 +129,12 @@ def read_run_work(parts: Parts, part_count: int) -> RunWork:
     engines = {note.engines for note in working}
     are_gpus_known = all(note.gpus is not None for note in notes)
     are_starts_known = all(note.starting is not None for note in notes)
-    gpu_hours = sum(note.seconds * (note.gpus or 0) for note in notes) / 3600
-    starting_gpu_hours = sum((note.starting or 0.0) * (note.gpus or 0) for note in notes) / 3600
     return RunWork(
         seconds=sum(note.seconds for note in notes),
         starting=sum(note.starting or 0.0 for note in notes) if are_starts_known else None,
         start=statistics.fmean(note.starting or 0.0 for note in working) if are_starts_known and working else None,
         engines=engines.pop() if len(engines) == 1 else None,
-        gpu_hours=gpu_hours if are_gpus_known else None,
-        working_gpu_hours=gpu_hours - starting_gpu_hours if are_gpus_known and are_starts_known else None,
+        gpu_hours=sum(note.seconds * (note.gpus or 0) for note in notes) / 3600 if are_gpus_known else None,
         noise=noise,
     )
 

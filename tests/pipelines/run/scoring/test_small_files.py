@@ -1,7 +1,6 @@
 """Small files share parts: as many rows with the same scores as of one file, and each file is still proven to be whole."""
 
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -185,16 +184,3 @@ def test_a_truncated_manifest_is_recovered_from_them(tmp_path: Path) -> None:
     (tmp_path / "out" / "manifest.json").write_bytes(b"{")
     assert score(settings(many, tmp_path / "out", part_rows=20)).rows == TOTAL
     assert {path.name for path in (tmp_path / "out" / "parts").iterdir()} == before
-
-
-@pytest.mark.long  # random cuts
-def test_a_random_cut_is_scored_whole(tmp_path: Path) -> None:
-    luck = random.Random(3)
-    all_rows, start, number = rows(400), 0, 0
-    while start < len(all_rows):
-        end = start + luck.choice([0, 1, 2, 40])
-        write(tmp_path / "in" / f"{number:04}.jsonl", lines(all_rows[start:end]))
-        start, number = end, number + 1
-    summary = score(settings(tmp_path / "in", tmp_path / "out", part_rows=luck.randint(3, 90), unit_bytes=2000))
-    assert summary.rows == 400
-    assert [row["id"] for row in scored(tmp_path / "out")] == list(range(400))
