@@ -15,7 +15,7 @@ from actors.text.visible import line
 from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.data.corpus.readers import bytes_per_position
 from pipelines.folders.run_folder.part import Part
-from pipelines.run.runtime.screens import Log, Screen, screen
+from pipelines.run.runtime.screens import Notebook, Screen, Terminal, screen
 
 _MEASURED_FILES = 10
 _MIN_SAMPLES = 8  # parts before a speed is shown
@@ -214,7 +214,7 @@ class Meter:
 def watched() -> EnsembleProgress:
     """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
     shown = screen(sys.stderr)
-    return NoProgress() if isinstance(shown, Log) else TerminalProgress(shown=shown)
+    return TerminalProgress(shown=shown) if isinstance(shown, Terminal | Notebook) else NoProgress()
 
 
 class TerminalProgress(EnsembleProgress):

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -225,6 +226,7 @@ def watch(ledger: Any, notify: Any, gpus: int = 0) -> EngineWatch:
 
 def step(watch: EngineWatch) -> None:
     watch._reported_at = 0.0
+    watch._checked_at = time.monotonic()  # Ray knows no actors of these names, of which a slow machine would ask it
     watch.on_execution_step(None)
 
 

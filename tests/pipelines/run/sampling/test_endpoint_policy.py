@@ -13,7 +13,7 @@ import pytest
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from actors.errors import EndpointError, EngineError, OutputError, RunStopped
+from actors.errors import EndpointError, EngineError, RunStopped
 from actors.records import Message, Reason, Role, ScoreRequest
 from actors.scorers.policy import GeneratedCandidate
 from actors.settings.replica import PolicySettings
@@ -195,17 +195,6 @@ def test_an_endpoint_that_doesnt_tell_is_known_by_the_name_it_is_asked_for(endpo
         served_by(PolicySettings(policy=elsewhere))
     with pytest.raises(RunStopped, match=r"didn't say which model it serves.*connection refused"):
         served_by(PolicySettings(policy=f"http://127.0.0.1:{free_port()}/v1"))
-
-
-@pytest.mark.usefixtures("local_ray")
-@pytest.mark.long
-def test_a_run_doesnt_go_on_with_another_model_of_the_endpoint(
-    endpoint: Endpoint, address: str, corpus: Path, tmp_path: Path
-) -> None:
-    drawn(corpus, tmp_path / "out", policy=address, policy_name="parrot", limit=2, n=1)
-    endpoint.root = "models/another"
-    with pytest.raises(OutputError, match=r"policy: .*models/parrot.* there, .*models/another.* now"):
-        drawn(corpus, tmp_path / "out", policy=address, policy_name="parrot", limit=2, n=1)
 
 
 def answered(policy: str, *texts: str, name: str = "parrot", **options: Any) -> list[tuple[GeneratedCandidate, ...]]:
