@@ -47,6 +47,10 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
     def __init__(self, group: str, package: str, constant: str, kind: type[Extension]) -> None:
         self._group, self._package, self._constant, self._kind = group, package, constant, kind
 
+    def only(self, kind: type[Kind]) -> "Extensions[Kind]":
+        """Those of a narrower kind."""
+        return _Narrowed(self, kind)
+
     def __getitem__(self, name: str) -> Extension:
         return self._by_name[name]
 

@@ -11,7 +11,7 @@ from actors.scorers.policy import Policy
 from actors.settings.replica import ControlTokens, RenderSettings
 from pipelines.data.corpus.readers import PREPARED
 from pipelines.data.formats import CANDIDATE, RowRequests, with_policy_system
-from pipelines.run.prepare.score_requests import Preparation, append_prepared, parse_rows, renderer
+from pipelines.run.prepare.score_requests import Preparation, parse_rows, renderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,10 @@ class PromptPreparation:
         """The prompts with token ids, or with the reason why rendering rejected them. All are rendered in one batch."""
         if self.policy is None:
             return list(prompt_rows)
-        settings = RenderSettings(
-            control_tokens=self.control_tokens, reasoning=Reasoning.KEEP
-        )  # the policy's template treats reasoning itself
-        prompt_renderer = renderer(self.policy, settings)
-        renderable = [_with_placeholder(row.request) for row in prompt_rows if row.reason is None]
-        prompts = iter(prompt_renderer.render(renderable))
+        # The policy's template treats reasoning itself. The renderer tells rejections by response, so each prompt has one.
+        settings = RenderSettings(control_tokens=self.control_tokens, reasoning=Reasoning.KEEP)
+        renderable = [replace(row.request, responses=_UNANSWERED) for row in prompt_rows if row.reason is None]
+        prompts = iter(renderer(self.policy, settings).render(renderable))
         return [row if row.reason else _with_ids(row, next(prompts)) for row in prompt_rows]
 
     def _row(self, row: RowRequests) -> PromptRow:
@@ -65,11 +63,6 @@ _NOTHING = ScoreRequest((), ())
 _UNANSWERED = (Response(CANDIDATE, ""),)
 
 
-def _with_placeholder(request: ScoreRequest) -> ScoreRequest:
-    """The request with an empty response as a placeholder, since the renderer reports rejections per response."""
-    return replace(request, responses=_UNANSWERED)
-
-
 def _with_ids(row: PromptRow, rendered: RenderedRequest) -> PromptRow:
     (response,) = rendered.responses
     if response.reason is not None:
@@ -80,9 +73,9 @@ def _with_ids(row: PromptRow, rendered: RenderedRequest) -> PromptRow:
 
 def prepare_prompts(table: pa.Table, preparation: PromptPreparation) -> pa.Table:
     """Raw rows in, the same rows out: their ranges, the carried columns, and each row's `PromptRow`, pickled."""
-    rows, repeated = parse_rows(table, preparation.preparation)
+    rows, ranges = parse_rows(table, preparation.preparation.row_shape, preparation.preparation.columns)
     blobs = pa.array([pickle.dumps(row) for row in preparation.rows(rows)], pa.large_binary())
-    return append_prepared(table, blobs, repeated)
+    return ranges.append_column(PREPARED, blobs)
 
 
 def read_prompt_rows(table: pa.Table) -> list[PromptRow | None]:

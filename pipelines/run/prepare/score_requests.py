@@ -4,12 +4,12 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from actors.errors import Rejected
-from actors.records import Reason, Reasoning, RenderedRequest, Score, ScoreRequest
+from actors.records import Reason, Reasoning, RenderedRequest, Score
 from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
@@ -20,17 +20,6 @@ from pipelines.data.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECO
 from pipelines.data.formats import RowRequests, RowShape, parse
 from pipelines.folders.run_folder.carried_columns import carried_as, scalar_column
 from pipelines.folders.run_folder.columns import SHAPE, Columns
-
-
-class RowReader(Protocol):
-    """How a row becomes requests, and which columns its responses have."""
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of the run's parts."""
-
-    def requests(self, row: object) -> RowRequests:
-        """The requests of a row."""
 
 
 @dataclass(frozen=True)
@@ -86,14 +75,16 @@ def prepare(table: pa.Table, preparation: Preparation) -> pa.Table:
 
     The pickle is written and read within one run, and never stored. As Arrow columns it would be lists nested three deep.
     """
-    rows, repeated = parse_rows(table, preparation)
-    return append_prepared(table, render_table(rows, preparation), repeated)
+    rows, ranges = parse_rows(table, preparation.row_shape, preparation.columns)
+    return ranges.append_column(PREPARED, render_table(rows, preparation))
 
 
-def parse_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
-    """The requests of raw rows, None for a range without a row; and the columns that their responses repeat."""
-    rows, carried = (_json_rows if reader.columns.is_json else _parquet_rows)(table, reader)
-    return rows, with_shapes(carried, rows, reader.columns)
+def parse_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tuple[list[RowRequests | None], pa.Table]:
+    """The requests of raw rows, None for a range without a row; and their ranges with the columns that responses repeat."""
+    rows, carried = (_json_rows if columns.is_json else _parquet_rows)(table, row_shape, columns)
+    repeated = with_shapes(carried, rows, columns)
+    ranges = {name: table.column(name) for name in (FILE, START, END)}
+    return rows, pa.table(ranges | dict(zip(repeated.column_names, repeated.columns, strict=True)))
 
 
 def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Columns) -> pa.Table:
@@ -103,21 +94,11 @@ def with_shapes(table: pa.Table, rows: Sequence[RowRequests | None], columns: Co
     return table.append_column(columns.prefix + SHAPE, pa.array([row and row.shape for row in rows], pa.string()))
 
 
-def append_prepared(table: pa.Table, prepared: pa.Array, repeated: pa.Table) -> pa.Table:
-    """The ranges of raw rows, the columns that their responses repeat, and the pickled row of each."""
-    return ranges_and_repeated(table, repeated).append_column(PREPARED, prepared)
-
-
-def ranges_and_repeated(table: pa.Table, repeated: pa.Table) -> pa.Table:
-    """The ranges of raw rows, and the columns that their responses repeat."""
-    columns = {name: table.column(name) for name in (FILE, START, END)}
-    return pa.table(columns | dict(zip(repeated.column_names, repeated.columns, strict=True)))
-
-
 def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -> pa.Array:
     """The `PreparedRow` of each row, pickled."""
-    requests = iter(renderer(preparation.model, preparation.render).render(_all_requests(rows)))
-    prepared = [None if row is None else _prepared(row, requests, preparation) for row in rows]
+    requests = [request for row in rows if row is not None for request in row.requests]
+    rendered = iter(renderer(preparation.model, preparation.render).render(requests))
+    prepared = [None if row is None else _prepared(row, rendered, preparation) for row in rows]
     return pa.array([pickle.dumps(row) for row in prepared], pa.large_binary())
 
 
@@ -161,21 +142,17 @@ def _renderer_of(settings: bytes) -> Renderer:
     return Renderer(*pickle.loads(settings))
 
 
-def _all_requests(rows: Sequence[RowRequests | None]) -> list[ScoreRequest]:
-    return [request for row in rows if row is not None for request in row.requests]
-
-
-def _json_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
+def _json_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tuple[list[RowRequests | None], pa.Table]:
     objects = [
         _object(note, record)
         for note, record in zip(table.column(NOTE).to_pylist(), table.column(RECORD).to_pylist(), strict=True)
     ]
-    rows = [_json_requests(value, reader) for value in objects]
+    rows = [_json_requests(value, row_shape, columns) for value in objects]
     fields = [value if isinstance(value, dict) else {} for value in objects]
-    columns = [table.column(RECORD).combine_chunks()]
-    for column in list(reader.columns.carried)[1:]:
-        columns.append(scalar_column([row.get(column.name) for row in fields], column.type))
-    return rows, pa.table(columns, reader.columns.carried)
+    carried = [table.column(RECORD).combine_chunks()]
+    for column in list(columns.carried)[1:]:
+        carried.append(scalar_column([row.get(column.name) for row in fields], column.type))
+    return rows, pa.table(carried, columns.carried)
 
 
 def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason | None:
@@ -190,26 +167,26 @@ def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason |
         return rejected.reason
 
 
-def _json_requests(value: dict[str, Any] | Reason | None, reader: RowReader) -> RowRequests | None:
+def _json_requests(value: dict[str, Any] | Reason | None, row_shape: RowShape, columns: Columns) -> RowRequests | None:
     if value is None:
         return None
     if isinstance(value, Reason):
         return RowRequests.broken(value)
-    requests = reader.requests(value)
-    if reader.columns.collision(value):
+    requests = row_shape.requests(value)
+    if columns.collision(value):
         # Two fields of one name in an output row would be ambiguous for its readers.
         return requests.refused(Reason.COLUMN_COLLISION)
     return requests
 
 
-def _parquet_rows(table: pa.Table, reader: RowReader) -> tuple[list[RowRequests | None], pa.Table]:
-    carried = reader.columns.carried
+def _parquet_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tuple[list[RowRequests | None], pa.Table]:
+    carried = columns.carried
     input_columns = table.select([name for name in table.column_names if name in carried.names])
-    rows: list[RowRequests | None] = [reader.requests(row) for row in python_rows(input_columns)]
-    columns = [
+    rows: list[RowRequests | None] = [row_shape.requests(row) for row in python_rows(input_columns)]
+    carried_arrays = [
         carried_as(input_columns.column(column.name), column.type)
         if column.name in input_columns.column_names
         else pa.nulls(len(input_columns), column.type)
         for column in carried
     ]
-    return rows, pa.table(columns, carried)
+    return rows, pa.table(carried_arrays, carried)

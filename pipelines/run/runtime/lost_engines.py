@@ -75,9 +75,8 @@ class EngineWatch(ExecutionCallback):
         self._endpoint_ledgers = endpoint_ledgers
         self._gpus = gpus
         self._notify = notify
-        self._reported_steps: set[str] = set()
+        self._reported: set[str] = set()
         self._reported_restarts = 0
-        self._reported_warnings: set[str] = set()
         self._are_ready = not ledgers  # there is none where endpoints generate and judge
         self._reported_at = 0.0
         self._began_at = self._checked_at = self._complete_at = time.monotonic()
@@ -124,9 +123,9 @@ class EngineWatch(ExecutionCallback):
         elif not any(start.engines for start in starts) and now - self._began_at >= _PLACE_S:
             self._report_once("place", self._missing_place())
 
-    def _report_once(self, step: str, text: str) -> None:
-        if step not in self._reported_steps:
-            self._reported_steps.add(step)
+    def _report_once(self, event: str, text: str) -> None:
+        if event not in self._reported:
+            self._reported.add(event)
             self._notify(text)
 
     def _place(self, node: str) -> str:
@@ -147,9 +146,7 @@ class EngineWatch(ExecutionCallback):
         self._report_restarts()
         warned = [ledger.warnings.remote() for ledger in (*self._ledgers, *self._endpoint_ledgers)]
         for text in itertools.chain.from_iterable(ray.get(warned)):
-            if text not in self._reported_warnings:
-                self._reported_warnings.add(text)
-                self._notify(text)
+            self._report_once(text, text)
 
     def _report_restarts(self) -> None:
         ledger_restarts = ray.get([ledger.restarts.remote() for ledger in self._ledgers])

@@ -1,12 +1,11 @@
 """Progress of a run on the terminal or in a log: share done, ETA, responses and tokens per second, reasons."""
 
-import bisect
 import json
 import math
 import statistics
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TextIO
@@ -16,14 +15,13 @@ from actors.text.visible import line
 from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.data.corpus.readers import bytes_per_position
 from pipelines.folders.run_folder.part import Part
-from pipelines.run.runtime.screens import Log, Screen, screen
+from pipelines.run.runtime.screens import Notebook, Screen, Terminal, screen
 
 _MEASURED_FILES = 10
 _MIN_SAMPLES = 8  # parts before a speed is shown
-_MIN_RECENT = 50  # parts that the speed is measured over, if there are as many
+_RECENT = 100  # parts that the speed is measured over, if there are as many
 _MOST_ESTIMATED = 0.99
 _SHOWN_REASONS = 3
-_MAX_SAMPLES = 1000  # beyond, every second one is dropped: a run may have a million parts
 
 
 class Progress:
@@ -109,9 +107,8 @@ class _Sample(NamedTuple):
 class Meter:
     """The figures behind every display. Work is measured in positions of the input, scaled to bytes of its files.
 
-    The speed is that of the later half of the time since the first part, extended to at least `_MIN_RECENT` parts. It leaves
-    out the start of the engines, which takes minutes, and follows changes in the number of engines. Parts come in bursts, so
-    it is measured from the mean sample of the earlier half of these parts to the mean sample of the later half.
+    The speed is that of the last `_RECENT` parts: it leaves out the start of the engines, which takes minutes, and follows
+    changes in the number of engines. Parts come in bursts, so it is the slope of a line through all of them.
     """
 
     def __init__(self, files: Sequence[InputFile], done: Sequence[Part], now: float) -> None:
@@ -125,14 +122,13 @@ class Meter:
         self._total = sum(file.size for file in files if file.extent != 0)
         self._is_estimate = any(file.extent is None for file in files)
         self._extents = {file.index: file.extent for file in files}
-        self._first = sum(map(self._bytes_of, done))
-        self._bytes = self._first
+        self._bytes = sum(map(self._bytes_of, done))
         self.rows = 0
         self.responses = 0
         self.tokens = 0
         self.reasons: Counter[str] = Counter()
         self._start = _Sample(now, self._bytes, 0, 0, 0)
-        self._samples: list[_Sample] = []
+        self._samples: deque[_Sample] = deque(maxlen=_RECENT)
 
     def add(self, part: Mapping[str, Any], now: float) -> None:
         """Add a part that was committed at `now`."""
@@ -142,8 +138,6 @@ class Meter:
         self.tokens += part["tokens"]
         self.reasons.update(json.loads(part["reasons"]))
         self._samples.append(self._now_done(now))
-        if len(self._samples) > _MAX_SAMPLES:
-            del self._samples[1::2]
 
     @property
     def has_parts(self) -> bool:
@@ -161,7 +155,7 @@ class Meter:
 
     def line(self, now: float, over: bool = False) -> str:
         """All figures in one line. With `over`, the mean speed of the whole session, and its duration instead of an ETA."""
-        recent = None if over else self._recent_speed(now)
+        recent = None if over else self._recent_speed()
         speed = recent or self._now_done(now).speed_since(self._start)
         pieces = [
             _percent(self.share()),
@@ -179,7 +173,7 @@ class Meter:
 
     def figures(self, now: float) -> dict[str, float]:
         """The figures for a log: the share done, counts of this session, and amounts per second, of late where known."""
-        speed = self._recent_speed(now) or self._now_done(now).speed_since(self._start)
+        speed = self._recent_speed() or self._now_done(now).speed_since(self._start)
         return {
             "done_share": self.share(),
             "rows": self.rows,
@@ -194,17 +188,14 @@ class Meter:
     def _now_done(self, now: float) -> _Sample:
         return _Sample(now, self._bytes, self.rows, self.responses, self.tokens)
 
-    def _recent_speed(self, now: float) -> _Speed | None:
+    def _recent_speed(self) -> _Speed | None:
         """The recent speed; None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""
         samples = self._samples
-        if len(samples) < _MIN_SAMPLES:
+        if len(samples) < _MIN_SAMPLES or samples[0].at == samples[-1].at:
             return None
-        middle = bisect.bisect_right(samples, (samples[0].at + now) / 2, key=lambda sample: sample.at)
-        # The later half of the time, but no fewer than _MIN_RECENT parts: the index of the earlier of both starts.
-        recent = samples[min(middle, max(0, len(samples) - _MIN_RECENT)) :]
-        earlier, later = recent[: len(recent) // 2], recent[-(len(recent) // 2) :]
-        first, last = (_Sample(*map(statistics.fmean, zip(*half, strict=True))) for half in (earlier, later))
-        return last.speed_since(first) if last.at > first.at else None
+        moments, *totals = zip(*samples, strict=True)
+        slopes = (statistics.linear_regression(moments, amounts).slope for amounts in totals)
+        return _Speed(moments[-1] - moments[0], *slopes)
 
     def _eta(self, speed: _Speed | None) -> str:
         left = max(0.0, self._total - self._bytes)
@@ -223,7 +214,7 @@ class Meter:
 def watched() -> EnsembleProgress:
     """The progress for a caller from Python: shown in a notebook and on a terminal; scripts without either stay silent."""
     shown = screen(sys.stderr)
-    return NoProgress() if isinstance(shown, Log) else TerminalProgress(shown=shown)
+    return TerminalProgress(shown=shown) if isinstance(shown, Terminal | Notebook) else NoProgress()
 
 
 class TerminalProgress(EnsembleProgress):

@@ -7,13 +7,14 @@ unknown instead of too small.
 """
 
 import contextlib
-import json
 import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from actors.errors import EnginesLost
 from actors.launch import placement
@@ -25,13 +26,17 @@ from pipelines.run.runtime.progress import ForwardingProgress, Progress
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 
 _WHEN = re.compile(r"\d{20}")
-_NOTE_FIELDS = {
-    "seconds": int | float,
-    "starting": int | float | None,
-    "parts": int,
-    "engines": int | None,
-    "gpus": int | None,
-}
+
+
+class _SessionNote(BaseModel):
+    """What one session leaves. `starting`, `engines` and `gpus` are None where they are unknown."""
+
+    seconds: float
+    starting: float | None
+    parts: int
+    engines: int | None
+    gpus: int | None
+    noise: BatchNoise | None = None
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,7 @@ class RunWork:
 
     `seconds` run from the start of the engines to the end of the session. `starting` are those of them before the first
     engine was ready, summed over sessions, and `start` is their mean per session that committed a part. Engines and
-    GPU-hours are known only if the number of engines is constant; `working_gpu_hours` are without `starting`. For a run in
-    turns all of it covers the judging only.
+    GPU-hours are known only if the number of engines is constant. For a run in turns all of it covers the judging only.
     """
 
     seconds: float | None = None
@@ -49,15 +53,9 @@ class RunWork:
     start: float | None = None
     engines: int | None = None
     gpu_hours: float | None = None
-    working_gpu_hours: float | None = None
     why: str | None = None
     noise: BatchNoise | None = None
     """That of batching, as far as sessions measured it."""
-
-    @property
-    def working(self) -> float | None:
-        """`seconds` without `starting`: what an estimate is of."""
-        return None if self.seconds is None or self.starting is None else self.seconds - self.starting
 
 
 class _PartRecorder(ForwardingProgress):
@@ -81,11 +79,8 @@ def time_session(
 
     `engine_starts` returns the engine starts so far, None if unknown.
     """
-    recorder, expected, gpus = (
-        _PartRecorder(progress),
-        _planned_engines(settings),
-        placement.engine_gpus(settings.engine),
-    )
+    recorder, expected = _PartRecorder(progress), _planned_engines(settings)
+    gpus = placement.engine_gpus(settings.engine)
     start, constant = time.time(), True
     try:
         yield recorder
@@ -97,69 +92,53 @@ def time_session(
         end, starts = time.time(), engine_starts()
         # Known only if exactly the planned engines started: GPUs may have been in use by others.
         engines = expected if expected is not None and constant and starts and starts.engines == expected else None
-        note = {
-            "seconds": end - start,
-            "starting": starts and (starts.at or end) - start,
-            "parts": len(recorder.parts),
-            "engines": engines,
-            "gpus": engines and engines * gpus if gpus else 0,
-            "noise": starts and starts.noise and asdict(starts.noise),
-        }
+        note = _SessionNote(
+            seconds=end - start,
+            starting=starts and (starts.at or end) - start,
+            parts=len(recorder.parts),
+            engines=engines,
+            gpus=engines and engines * gpus if gpus else 0,
+            noise=starts and starts.noise,
+        )
         # If this write fails, the notes count fewer parts than there are, and the time is reported as unknown.
         with contextlib.suppress(OSError):
             name = parts.note_name(f"{time.time_ns():020d}", ".json")
-            parts.sessions_folder.replace(name, json.dumps(note).encode())
+            parts.sessions_folder.replace(name, note.model_dump_json().encode())
 
 
 def read_run_work(parts: Parts, part_count: int) -> RunWork:
     """The work of all sessions of a run, which has `part_count` parts, from their notes."""
-    read = read_session_notes(parts)
-    notes = [note for note in read.values() if note is not None]
-    noise = largest_noise(BatchNoise(**note["noise"]) for note in notes if note.get("noise"))
-    if unreadable := [name for name, note in read.items() if note is None]:
-        path = parts.sessions_folder.file(unreadable[0])
-        return RunWork(why=f"a session's note can't be read ({path}): its duration is unknown", noise=noise)
-    noted_parts = sum(note["parts"] for note in notes)
+    folder, ending = parts.sessions_folder, parts.note_name("", ".json")
+    names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
+    notes, unreadable = list[_SessionNote](), list[str]()
+    for name in names:
+        try:
+            notes.append(_SessionNote.model_validate_json(folder.read(name)))
+        except ValidationError:  # truncated, as after a power cut or on a full disk
+            unreadable.append(folder.file(name))
+    noise = largest_noise(note.noise for note in notes if note.noise is not None)
+    if unreadable:
+        return RunWork(why=f"a session's note can't be read ({unreadable[0]}): its duration is unknown", noise=noise)
+    noted_parts = sum(note.parts for note in notes)
     if noted_parts < part_count:
         return RunWork(
             why=f"a session was killed: the duration of {part_count - noted_parts:,} of {part_count:,} parts is unknown",
             noise=noise,
         )
-    working = [note for note in notes if note["parts"]]
-    engines = {note["engines"] for note in working}
-    starting, gpus = [note["starting"] for note in notes], [note["gpus"] for note in notes]
+    working = [note for note in notes if note.parts]
+    engines = {note.engines for note in working}
+    are_gpus_known = all(note.gpus is not None for note in notes)
+    are_starts_known = all(note.starting is not None for note in notes)
     return RunWork(
-        seconds=sum(note["seconds"] for note in notes),
-        starting=None if None in starting else sum(starting),
-        start=None if None in starting or not working else statistics.fmean(note["starting"] for note in working),
+        seconds=sum(note.seconds for note in notes),
+        starting=sum(note.starting or 0.0 for note in notes) if are_starts_known else None,
+        start=statistics.fmean(note.starting or 0.0 for note in working) if are_starts_known and working else None,
         engines=engines.pop() if len(engines) == 1 else None,
-        gpu_hours=None if None in gpus else sum(note["seconds"] * note["gpus"] for note in notes) / 3600,
-        working_gpu_hours=None
-        if None in gpus or None in starting
-        else sum((note["seconds"] - note["starting"]) * note["gpus"] for note in notes) / 3600,
+        gpu_hours=sum(note.seconds * (note.gpus or 0) for note in notes) / 3600 if are_gpus_known else None,
         noise=noise,
     )
-
-
-def read_session_notes(parts: Parts) -> dict[str, dict[str, Any] | None]:
-    """The notes of a run's sessions, by file name, in their order; None for one that can't be read."""
-    folder, ending = parts.sessions_folder, parts.note_name("", ".json")
-    names = sorted(entry.name for entry in folder.entries() if _WHEN.fullmatch(entry.name.removesuffix(ending)))
-    return {name: _note(folder.read(name)) for name in names}
 
 
 def _planned_engines(settings: JudgingSettings) -> int | None:
     """The number of engines, if it is constant."""
     return engines_that_stay(settings.engine, settings.work) if isinstance(settings, ScoreSettings) else None
-
-
-def _note(text: bytes) -> dict[str, Any] | None:
-    """A session's note; None if it is truncated or lacks a field, as after a power cut or on a full disk."""
-    try:
-        note = json.loads(text)
-    except ValueError:
-        return None
-    is_complete = isinstance(note, dict) and all(
-        name in note and isinstance(note[name], kind) for name, kind in _NOTE_FIELDS.items()
-    )
-    return note if is_complete else None

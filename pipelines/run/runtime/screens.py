@@ -3,69 +3,52 @@
 import importlib
 import sys
 import uuid
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
-
-
-class Screen(Protocol):
-    """Where progress is shown."""
-
-    every_s: float
-    """The least time between two states of the progress line."""
-
-    def show(self, text: str) -> None:
-        """Show the progress line's next state."""
-
-    def keep(self, text: str) -> None:
-        """Show a line that stays, in place of the progress line."""
-
-    def end(self) -> None:
-        """Leave the progress line as it is: the next one begins below it."""
 
 
 class Log:
     """A stream of whole lines."""
 
     every_s = 10.0
+    """The least time between two states of the progress line."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def show(self, text: str) -> None:
-        """See `Screen`."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
-
-    keep = show
-
-    def end(self) -> None:
-        """See `Screen`."""
-
-
-class Terminal:
-    """A terminal, on which the progress line is written over. One write a line: notes come from several threads."""
-
-    every_s = 0.0
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def show(self, text: str) -> None:
-        """See `Screen`."""
-        self._write(f"\r\x1b[2K{text}")
+        """Show the progress line's next state."""
+        self._write(f"{text}\n")
 
     def keep(self, text: str) -> None:
-        """See `Screen`."""
-        self._write(f"\r\x1b[2K{text}\n")
+        """Show a line that stays, in place of the progress line."""
+        self._write(f"{text}\n")
 
     def end(self) -> None:
-        """See `Screen`."""
-        self._write("\n")
+        """Leave the progress line as it is: the next one begins below it."""
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+class Terminal(Log):
+    """A terminal, on which the progress line is written over. One write a line: notes come from several threads."""
+
+    every_s = 0.0
+
+    def show(self, text: str) -> None:
+        """See `Log`."""
+        self._write(f"\r\x1b[2K{text}")
+
+    def keep(self, text: str) -> None:
+        """See `Log`."""
+        self._write(f"\r\x1b[2K{text}\n")
+
+    def end(self) -> None:
+        """See `Log`."""
+        self._write("\n")
 
 
 class Notebook:
@@ -77,20 +60,23 @@ class Notebook:
         self._shown: str | None = None
 
     def show(self, text: str) -> None:
-        """See `Screen`."""
+        """See `Log`."""
         update, self._shown = self._shown is not None, self._shown or uuid.uuid4().hex
         # Imported here: every notebook has it and workers, to which this object may be pickled, need not.
         display: Any = importlib.import_module("IPython.display").display
         display({"text/plain": text}, raw=True, display_id=self._shown, update=update)
 
     def keep(self, text: str) -> None:
-        """See `Screen`."""
+        """See `Log`."""
         self.show(text)
         self.end()
 
     def end(self) -> None:
-        """See `Screen`."""
+        """See `Log`."""
         self._shown = None
+
+
+Screen = Log | Terminal | Notebook
 
 
 def screen(stream: TextIO) -> Screen:

@@ -8,11 +8,12 @@ from pipelines.run.sampling.endpoint_faults import EndpointFault, FaultKind
 
 STOP, LENGTH = "stop", "length"
 _REASONS = {
-    STOP: "stop(sequence|token|word|string)?|eos(token)?|end((of)?(turn|text))?|completed?|finished|done",
-    LENGTH: "(max|model)?(context)?(length|window)(exceeded)?|max(new|output)?tokens|tokenlimit|truncated|incomplete",
+    **dict.fromkeys(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "complete"), STOP),
+    **dict.fromkeys(("length", "max_tokens", "model_length"), LENGTH),
     # A text of which a filter, or a reader of tool calls, may have taken something out is no more whole than one cut off.
-    "filter": "contentfilter(ed)?|safety|recitation|prohibited.*|block(ed|list)|spii|refusal|sensitive|tool(calls|use)",
+    **dict.fromkeys(("content_filter", "safety", "refusal", "tool_calls", "tool_use", "function_call"), "filter"),
 }
+"""What servers call the end of a text, in lower case."""
 _REASONING = re.compile("think|reason|refusal")
 """Types of parts that aren't what the model answers."""
 
@@ -41,11 +42,10 @@ def _finish_reason(given: object, is_full: bool) -> str:
     """
     if given in (None, ""):
         return LENGTH if is_full else STOP
-    word = re.sub("[^a-z]", "", str(given).lower()).removeprefix("finishreason")
-    for reason, words in _REASONS.items():
-        if re.fullmatch(words, word):
-            return reason
-    raise EndpointFault(FaultKind.ABORTED, f"gave a text that hadn't ended (finish_reason: {given!r:.50})")
+    reason = _REASONS.get(str(given).lower())
+    if reason is None:
+        raise EndpointFault(FaultKind.ABORTED, f"gave a text that hadn't ended (finish_reason: {given!r:.50})")
+    return reason
 
 
 def _text(content: object) -> str:

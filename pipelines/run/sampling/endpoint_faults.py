@@ -62,18 +62,14 @@ class EndpointFault(Exception):
 
 
 class Route(NamedTuple):
-    """What is asked of an endpoint: the route after its address, what it answers, and the option that names the model.
-
-    `key` is that of its answers that holds what is asked for.
-    """
+    """What is asked of an endpoint: the route after its address, what it answers, and the option that names the model."""
 
     path: str
     answer: str
     option: str
-    key: str = "data"
 
 
-CHAT = Route("/chat/completions", "a chat completion", "--policy-name", "choices")
+CHAT = Route("/chat/completions", "a chat completion", "--policy-name")
 REWARDS = Route("/rewards", "rewards", "--model")
 MODELS = Route("/models", "a list of models", "--policy-name")
 

@@ -27,19 +27,7 @@ T = TypeVar("T")
 _CONNECT_S = 30.0
 _NOT_OURS = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)
 """What reading an answer raises that isn't of its route's form."""
-_STATUS = re.compile(r"([45][0-9]{2})(?:[0-9]{2})?")
-"""A status, or a code of FastChat's, which begins with one."""
-_CODES = ("code", "status", "status_code", "statusCode", "http_code", "type")
-_TEXTS = ("message", "msg", "detail", "error", "type", "code")
-_NAMED = {
-    **dict.fromkeys(("rate_limit", "too_many_requests", "resource_exhausted", "quota"), 429),
-    **dict.fromkeys(("overloaded", "unavailable", "server_error", "internal", "timeout"), 503),
-    **dict.fromkeys(("context_length", "invalid_request", "invalid_argument"), 400),
-    **dict.fromkeys(("authentication", "invalid_api_key"), 401),
-    "permission": 403,
-    "not_found": 404,
-}
-"""Statuses of errors that are named, by what stands in the name."""
+_STATUS = re.compile("[45][0-9]{2}")
 
 
 def http_client(url: str | None, timeout_s: float) -> Any:
@@ -93,42 +81,25 @@ def _cards(body: Any) -> list[Mapping[str, Any]]:
 def read_body(text: str, route: Route, read: Callable[[Any], T]) -> T:
     """What `read` makes of the body of an answer with status 200.
 
-    Raises `EndpointFault` for an error in it, as for a status of its code, and with its beginning if `read` can't read it.
+    Raises `EndpointFault` for an error in it, as for that status if its code is one, and if `read` can't read it.
     """
     try:
         body = json.loads(text)
-        if isinstance(body, dict) and (fault := _error_in(body, route)) is not None:
-            raise fault
+        if isinstance(body, dict) and body.get("error"):
+            raise _fault_in(body["error"], route)
         return read(body)
     except _NOT_OURS as error:
         beginning = in_a_line(text) or "nothing"
         raise EndpointFault(FaultKind.GARBLED, f"answered with something other than {route.answer}: {beginning}") from error
 
 
-def _error_in(body: Mapping[str, Any], route: Route) -> EndpointFault | None:
-    """The error that a body is instead of an answer; None if it isn't one."""
-    error = body.get("error") or body.get("errors")
-    if not error and route.key in body:
-        return None
-    inner = error[0] if isinstance(error, list) else error
-    sources = [source for source in (inner, body) if isinstance(source, dict)]
-    codes = [str(source[name]) for source in sources for name in _CODES if isinstance(source.get(name), int | str)]
-    status = next((status for code in codes if (status := _status_of(code)) is not None), None)
-    if status is None and not error:
-        return None
-    texts = (source[name] for source in sources for name in _TEXTS if isinstance(source.get(name), str))
-    message = f"{inner if isinstance(inner, str) else next(texts, json.dumps(body, ensure_ascii=False))} (an error in a 200)"
-    if status is None:
-        return EndpointFault(FaultKind.GARBLED, f"answered with an error instead of {route.answer}: {in_a_line(message)}")
-    return fault_of_status(status, message, {}, route)
-
-
-def _status_of(code: str) -> int | None:
-    """The status that a code stands for, a number or a name; None for any other."""
-    if (match := _STATUS.fullmatch(code)) is not None:
-        return int(match[1])
-    name = code.lower().replace("-", "_").replace(" ", "_")
-    return next((status for part, status in _NAMED.items() if part in name), None)
+def _fault_in(error: Any, route: Route) -> EndpointFault:
+    """The fault for an error under status 200, as gateways answer when the server behind them fails."""
+    details = error if isinstance(error, dict) else {"message": error}
+    message, code = str(details.get("message") or error), str(details.get("code"))
+    if _STATUS.fullmatch(code):
+        return fault_of_status(int(code), f"{message} (an error in a 200)", {}, route)
+    return EndpointFault(FaultKind.GARBLED, f"answered with an error instead of {route.answer}: {in_a_line(message)}")
 
 
 def _key() -> str:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from actors.errors import EndpointError, EngineError
 from actors.records import Reason
@@ -48,13 +48,6 @@ def calls_prefix(work: str) -> str:
     return work.rpartition("/")[0]
 
 
-class CandidateSource(Protocol):
-    """Generates candidates."""
-
-    async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
-        """The candidates of each row, one per seed, in order. `work` is the name of the call, equal when it is repeated."""
-
-
 @dataclass(frozen=True)
 class FromPool:
     """A policy on engines of this run."""
@@ -62,7 +55,7 @@ class FromPool:
     pool: Pool
 
     async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
-        """See `CandidateSource`."""
+        """The candidates of each row, one per seed, in order. `work` is the name of the call, equal when it is repeated."""
         draws = [CandidatePrompt(request.prompt.ids, request.seeds, request.prompt.opening) for request in requests]
         candidates: list[tuple[GeneratedCandidate, ...]] = await self.pool.by(calls_prefix(work)).draw.remote(work, draws)
         return candidates
@@ -82,7 +75,7 @@ class FromEndpoint:
     """The ledger actor that keeps, for the user, what fails there; without one nobody is told."""
 
     async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
-        """See `CandidateSource`.
+        """See `FromPool.generate`.
 
         A prompt that the endpoint refuses gets failed candidates; else raises as `EndpointClient.ask`.
         """
@@ -186,10 +179,13 @@ class DrawnCandidates:
     by_row: Mapping[str, Sequence[GeneratedCandidate]]
 
     async def generate(self, work: str, requests: Sequence[CandidateRequest]) -> list[tuple[GeneratedCandidate, ...]]:
-        """See `CandidateSource`. Raises `EngineError` if a row has none."""
+        """See `FromPool.generate`. Raises `EngineError` if a row has none."""
         if lacking := [request.row for request in requests if request.row not in self.by_row]:
             raise EngineError(f"{lacking[0]} has no candidates in {DRAWN}/; run the same command again, which draws them")
         return [tuple(self.by_row[request.row]) for request in requests]
+
+
+CandidateSource = FromPool | FromEndpoint | DrawnCandidates
 
 
 def _restore_candidate(row: dict[str, Any]) -> GeneratedCandidate:

@@ -35,7 +35,6 @@ from pipelines.run.sampling.policies import Engines
 from pipelines.run.sampling.refine_step import (
     EDIT_PROMPT,
     FEEDBACK_PROMPT,
-    RefineBudget,
     RefineStep,
     RefineStepSettings,
     Writer,
@@ -75,11 +74,10 @@ def refine(
     the parts don't add up to the input.
     """
     counting = UsageCounter(progress or NoProgress())
-    tree = RefineBudget(settings.refining.drafts, settings.refining.feedbacks)
-    policies.check(settings, max(tree))
+    policies.check(settings, max(settings.refining.drafts, settings.refining.feedbacks))
     for observer in observers:
         observer.check(settings.output)
-    work = _Refining(settings, tree, *_prompts(settings), _writers(settings))
+    work = _Refining(settings, *_prompts(settings), _writers(settings))
     plan = resolve_run.resolve(settings, unanswered=True, notify=counting.noted)
     plan = replace(plan, preparation=replace(plan.preparation, columns=replace(plan.preparation.columns, refined=True)))
     plan.preparation.columns.check(())
@@ -138,7 +136,6 @@ class _Refining:
     """The parts of a run that don't change: settings, prompts and the models that write."""
 
     settings: RefineSettings
-    tree: RefineBudget
     feedback_prompt: str
     edit_prompt: str
     writers: tuple[_Model, _Model, _Model]
@@ -148,7 +145,8 @@ class _Refining:
         engine = policies.policy_engine(self.settings)
         drafter, critic, editor = (policies.policy_identity(model.settings, model.policy, engine) for model in self.writers)
         prompts = {"feedback_prompt": self.feedback_prompt, "edit_prompt": self.edit_prompt}
-        return {"policy": drafter, "feedback": critic, "edit": editor, "tree": self.tree._asdict(), **prompts}
+        tree = self.settings.refining.model_dump(include={"drafts", "feedbacks"})
+        return {"policy": drafter, "feedback": critic, "edit": editor, "tree": tree, **prompts}
 
     @contextmanager
     def flow(self, run: Run, units: Sequence[Unit], note: Callable[[str], None]) -> Iterator[Pipeline]:
@@ -168,7 +166,7 @@ class _Refining:
             )
             step = RefineStepSettings(
                 sampling,
-                self.tree,
+                self.settings.refining,
                 self._writer(run, self.writers[1], critic, self.feedback_prompt),
                 self._writer(run, self.writers[2], editor, self.edit_prompt),
             )

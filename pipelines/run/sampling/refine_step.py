@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -30,6 +30,7 @@ from pipelines.run.sampling.sample_step import (
     Usage,
     generation_usage,
 )
+from pipelines.settings.run_settings import RefiningSettings
 
 # Sandboxed, since a recipe may come from somebody else, and its prompts are programs. Undefined names raise.
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
@@ -58,13 +59,6 @@ Feedback:
 
 Write the response anew, so that it meets the feedback. Write the new response alone.
 """
-
-
-class RefineBudget(NamedTuple):
-    """Drafts per prompt, and texts of feedback per draft, each with one edit."""
-
-    drafts: int
-    feedbacks: int
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,7 @@ class RefineStepSettings:
     """What the step needs in its process. The source of `sampling` writes the drafts."""
 
     sampling: SampleStepSettings
-    tree: RefineBudget
+    tree: RefiningSettings
     critic: Writer
     editor: Writer
 

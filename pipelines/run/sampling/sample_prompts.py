@@ -125,7 +125,6 @@ def sample(
         work = _Sampling(preparation, settings)
         with ExitStack() as session:
             if run.missing(run.state):
-                counting.noted(_kept_note(run.part_rows))
                 session.enter_context(ray_session(with_vllm=settings.engine.is_vllm))
                 if _goes_in_turns(run, settings):
                     _draw(run, plan, work, counting)
@@ -149,14 +148,6 @@ def opened_run(
         write_recipe(settings.output, **{command: settings})
         write_scored_card(settings.output, command, run.manifest)
         yield run
-
-
-def _kept_note(part_rows: int) -> str:
-    prompts = f"{part_rows} prompts" if part_rows > 1 else "a prompt"
-    return (
-        f"candidates are kept by parts of up to {prompts} (part_rows), and a kill loses those in work; "
-        "policy_max_in_flight bounds how many are generated at once, so that parts are done one after another"
-    )
 
 
 def check(settings: SampleSettings) -> None:

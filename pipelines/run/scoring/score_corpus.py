@@ -69,11 +69,10 @@ from pipelines.run.scoring.score_step import ScoreStep, StepSettings
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import JudgingSettings, ScoreSettings
 
-# Ray Data reports a worker's exception only as the text of a traceback. These find our own errors in it, by the module that
-# defines them; an error of `_NEVER_WORKS` would come again on every retry.
-_OURS = re.compile(r"^actors\.errors\.\w+: (.+)$", re.MULTILINE)
+# Of an actor that died at its start, Ray passes on the text of a traceback alone. These find our own errors in it, by the
+# module that defines them; an error of `_NEVER_WORKS` would come again on every retry.
+_OURS = re.compile(r"^actors\.errors\.(\w+): (.+)$", re.MULTILINE)
 _NEVER_WORKS = {"EndpointError": EndpointError, "ModelError": ModelError, "SettingsError": SettingsError}
-_NEVER = re.compile(rf"^actors\.errors\.({'|'.join(_NEVER_WORKS)}): (.+)$", re.MULTILINE)
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
 _FOLLOWING_CPUS = 0.25  # what follows must find room beside the engines, also on a machine with two CPUs
@@ -85,6 +84,9 @@ _SMALL_INPUT_BYTES = 2**20
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
 _PASSES = 3
 """The first does the work, the second fills gaps that a dead driver's parts left, the third finds nothing to do."""
+
+
+FollowParts = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Run:
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
     store: OpenStore | None = None
+    follow_parts: Sequence[FollowParts] = ()
+    """What observers do with the reports of parts that were just committed."""
 
     @property
     def task_bytes(self) -> int:
@@ -150,7 +154,6 @@ class Pipeline(NamedTuple):
         return answers
 
 
-FollowParts = Callable[[pa.Table], pa.Table]
 StartPipeline = Callable[[Run, Sequence[Unit], Callable[[str], None]], AbstractContextManager[Pipeline]]
 """Starts a pipeline for units of work, and ends it with the context. The last argument receives messages about waiting."""
 
@@ -188,23 +191,7 @@ def execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observe
         for observer in observers:
             progress = watching.enter_context(observer.started(RunFacts(run.settings, run.manifest), progress))
         follow_parts = [observer.follow_parts for observer in observers if observer.follow_parts is not None]
-        return _execute(run, _followed(start_pipeline, follow_parts), progress, observers)
-
-
-def _followed(start_pipeline: StartPipeline, follow_parts: Sequence[FollowParts]) -> StartPipeline:
-    """The pipelines of `start_pipeline`, behind whose commits observers follow."""
-    if not follow_parts:
-        return start_pipeline
-
-    @contextmanager
-    def followed(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
-        with start_pipeline(run, units, notify) as flow:
-            dataset = flow.dataset
-            for follow in follow_parts:
-                dataset = dataset.map_batches(follow, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
-            yield flow._replace(dataset=dataset)
-
-    return followed
+        return _execute(replace(run, follow_parts=follow_parts), start_pipeline, progress, observers)
 
 
 def _execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observers: Sequence[RunObserver]) -> Summary:
@@ -373,10 +360,13 @@ def consume(run: Run, flow: Pipeline, progress: Progress) -> None:
     counts = Counts()
     gpus = placement.engine_gpus(run.settings.engine)
     callback: Any = functools.partial(EngineWatch, flow.ledgers, gpus, progress.noted, flow.endpoint_ledgers)
-    flow.dataset.context.custom_execution_callback_classes = [callback]
+    dataset = flow.dataset
+    for follow in run.follow_parts:
+        dataset = dataset.map_batches(follow, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
+    dataset.context.custom_execution_callback_classes = [callback]
     try:
         with watch_first_worker(flow.ledgers, progress.noted):
-            for part in flow.dataset.iter_rows():
+            for part in dataset.iter_rows():
                 check_stopped()
                 check_held()
                 counts += Counts(part["rows"], part["scored"], part["rejected"], part["failed"])
@@ -469,16 +459,14 @@ def _check_failures(counts: Counts, max_fraction: float) -> None:
 
 
 def run_stopped(error: Exception, engine_error: str = "") -> AssayError:
-    """The error that ends the run, from an error in a worker: `RunStopped`, or one that a retry can't mend, as it is."""
-    fatal = _NEVER.search(str(error))
-    return RunStopped(stop_reason(error, engine_error)) if fatal is None else _NEVER_WORKS[fatal[1]](fatal[2])
+    """The error that ends the run, from an error in a worker: `RunStopped`, or one that a retry can't mend, as it is.
 
-
-def stop_reason(error: Exception, engine_error: str = "") -> str:
-    """The cause of an error in a worker: our own error, else the engine's, else the storage's, else Ray's whole text.
-
-    Ray Data wraps the worker's exception in its own, and only the text of the traceback arrives here.
+    `RunStopped` has the cause: our own error, else the engine's, else the storage's, else Ray's whole text.
     """
     traceback = str(error)
-    causes = _OURS.findall(traceback) or ([engine_error] if engine_error else _STORAGE.findall(traceback))
-    return str(causes[0] if causes else error)
+    errors = _OURS.findall(traceback)
+    for name, message in errors:
+        if name in _NEVER_WORKS:
+            return _NEVER_WORKS[name](message)
+    causes = [message for _, message in errors] or ([engine_error] if engine_error else _STORAGE.findall(traceback))
+    return RunStopped(causes[0] if causes else traceback)

@@ -8,7 +8,7 @@ model under the same name is another run, as far as the endpoint tells. No engin
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from actors.errors import EndpointError, EngineError, RunStopped
@@ -23,7 +23,6 @@ from pipelines.data.corpus.units import Unit
 from pipelines.data.formats import ROW_READER, RowRequests, RowShape
 from pipelines.data.storage.lease import check_held, lease, ticket
 from pipelines.folders.run_folder.carried_columns import carried_columns
-from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.earlier_run import FILES_KEY, earlier_run
 from pipelines.folders.run_folder.manifest import Manifest, files_mark, installed
@@ -31,7 +30,7 @@ from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.summary import Summary, summarise
 from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.row_sample import read_sample
-from pipelines.run.prepare.score_requests import Outcome, parse_rows, ranges_and_repeated
+from pipelines.run.prepare.score_requests import Outcome, parse_rows
 from pipelines.run.runtime.progress import Progress
 from pipelines.run.sampling.endpoint_faults import display_url
 from pipelines.run.scoring.score_step import Stretch, part_report, scored_table, stretches
@@ -48,23 +47,12 @@ _UNIT_BYTES = 8 * 2**20
 EndpointModel = RewardsClient | ChatJudge
 
 
-@dataclass(frozen=True)
-class _RowReader:
-    """See `RowReader`."""
-
-    row_shape: RowShape
-    columns: Columns
-
-    def requests(self, row: object) -> RowRequests:
-        return self.row_shape.requests(row)
-
-
 class _EndpointRun(NamedTuple):
     """An opened run: what it is, where its parts are, and how its rows are read and asked for."""
 
     manifest: Manifest
     parts: Parts
-    reader: _RowReader
+    row_shape: RowShape
     client: EndpointModel
     max_record_bytes: int
 
@@ -91,8 +79,7 @@ def score_on_endpoint(settings: EvaluateSettings, run: ScoreSettings, progress: 
         parts = Parts(storage.absolute(output), manifest.run, ticket(storage.absolute(output)))
         parts.create()
         write_scored_card(output, "score", manifest)
-        reader = _RowReader(row_shape, manifest.columns)
-        return _execute(_EndpointRun(manifest, parts, reader, served, corpus.max_record_bytes), output, progress)
+        return _execute(_EndpointRun(manifest, parts, row_shape, served, corpus.max_record_bytes), output, progress)
 
 
 def open_served(settings: EvaluateSettings, name: str, notify: Callable[[str], None]) -> EndpointModel:
@@ -167,9 +154,9 @@ async def _score_missing(run: _EndpointRun, units: Sequence[Unit], progress: Pro
     try:
         for unit in units:
             for table in read(unit, run.max_record_bytes, run.parts.end_seen):
-                rows, repeated = parse_rows(table, run.reader)
+                rows, ranges = parse_rows(table, run.row_shape, run.manifest.columns)
                 responses = [0 if row is None else len(row.names) for row in rows]
-                for stretch in stretches(ranges_and_repeated(table, repeated), _PART_ROWS, rows, responses=responses):
+                for stretch in stretches(ranges, _PART_ROWS, rows, responses=responses):
                     check_held()
                     progress.part_done(await _commit(run, unit.file, stretch))
     finally:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import ray
 from ray.data import Dataset
 
-from actors.errors import AssayError, RunStopped, SettingsError, SourceError
+from actors.errors import AssayError, SettingsError, SourceError
 from actors.reward_model import resolve_model
 from actors.settings.replica import EngineSettings
 from pipelines.data.corpus.python_rows import python_rows
@@ -38,7 +38,7 @@ from pipelines.run.prepare.preview import check_preview
 from pipelines.run.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
 from pipelines.run.runtime.workers import OnRay
-from pipelines.run.scoring.score_corpus import stop_reason
+from pipelines.run.scoring.score_corpus import run_stopped
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, Turns
 from pipelines.workflows.datasets.blocks import conform, with_plain_blocks, with_types_of
@@ -258,4 +258,4 @@ def _raising_our_errors() -> Iterator[None]:
         yield
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None)
-        raise (cause if isinstance(cause, AssayError) else RunStopped(stop_reason(error))) from error
+        raise (cause if isinstance(cause, AssayError) else run_stopped(error)) from error

@@ -16,7 +16,6 @@ from pipelines.data.formats import PROMPT_READER, ROW_READER
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of, scoring_identity
 from pipelines.run.sampling import policies, refine_prompts, sample_prompts
-from pipelines.run.sampling.refine_step import RefineBudget
 from pipelines.settings.options import build, leaves
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 from tests.support.corpora import lines, write
@@ -125,10 +124,7 @@ def identity(kind: type[Settings], flat: Mapping[str, Any], folder: Path) -> dic
     if isinstance(settings, SampleSettings):
         more = sample_prompts.sampling_identity(settings, policies.policy_of(settings.policy))
     if isinstance(settings, RefineSettings):
-        tree = RefineBudget(settings.refining.drafts, settings.refining.feedbacks)
-        work = refine_prompts._Refining(
-            settings, tree, *refine_prompts._prompts(settings), refine_prompts._writers(settings)
-        )
+        work = refine_prompts._Refining(settings, *refine_prompts._prompts(settings), refine_prompts._writers(settings))
         more = work.recorded()
     plan = resolve_run.resolve(settings, unanswered=kind is not ScoreSettings)
     document: dict[str, Any] = json.loads(json.dumps(manifest_of(plan, settings, more).identity))

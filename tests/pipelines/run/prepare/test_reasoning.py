@@ -40,13 +40,6 @@ def test_a_corpus_with_reasoning_is_stopped_with_the_counts_and_the_choice(tmp_p
         planned(write(tmp_path / "turns.jsonl", lines([row])))
 
 
-@pytest.mark.parametrize("choice", ["reject", "strip", "keep"])
-def test_a_choice_is_part_of_what_a_run_is(tmp_path: Path, choice: str) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines([*thinking(3), *rows(1)]))
-    score_settings = settings(corpus, tmp_path / "out", reasoning=choice)
-    assert manifest_of(resolve_run.resolve(score_settings), score_settings).identity["reasoning"] == choice
-
-
 def test_a_judge_whose_authors_strip_it_needs_no_choice(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(thinking(3)))
     score_settings = settings(corpus, tmp_path / "out", model="tiny-genrm")

@@ -86,15 +86,6 @@ def test_the_agents_port_has_what_the_summary_counts(exported: Any) -> None:
 @pytest.mark.long
 def test_no_tag_grows_with_the_corpus(exported: Any) -> None:
     labels = set(re.findall(r'(\w+)="', "".join(re.findall(r"^ray_assay_run_\w+\{(.*)\}", exported["text"], re.MULTILINE))))
-    of_ray = {
-        "Component",
-        "NodeAddress",
-        "SessionName",
-        "Version",
-        "WorkerId",
-        "le",
-        "otel_scope_name",
-        "otel_scope_version",
-    }
-    of_ray |= {"otel_scope_schema_url"}
+    of_ray = {"Component", "NodeAddress", "SessionName", "Version", "WorkerId", "le"}
+    of_ray |= {"otel_scope_name", "otel_scope_version", "otel_scope_schema_url"}
     assert labels - of_ray <= {"model", "status", "reason", "kind"}

@@ -5,7 +5,6 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,20 +23,20 @@ from tests.support.corpora import settings
 
 
 def _interrupted(parts: Parts) -> None:
-    with time_session(parts, run(parts), NoProgress(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), working_engine) as progress:
         progress.part_done(commit(parts, 3))
         raise KeyboardInterrupt
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Parts:
-    found = Parts(str(tmp_path / "out"), "0123456789abcdef")
-    found.create()
-    return found
+    created = Parts(str(tmp_path / "out"), "0123456789abcdef")
+    created.create()
+    return created
 
 
-def one() -> EngineStarts:
-    """All engines there have been, as long as nothing else is said: it works at once."""
+def working_engine() -> EngineStarts:
+    """The starts of a pool whose only engine works at once."""
     return EngineStarts(1, time.time())
 
 
@@ -52,22 +51,22 @@ def commit(parts: Parts, at: int) -> dict[str, int]:
 
 
 def test_sessions_add_up(parts: Parts) -> None:
-    with time_session(parts, run(parts), NoProgress(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), working_engine) as progress:
         for at in range(3):
             progress.part_done(commit(parts, at))
     with pytest.raises(KeyboardInterrupt):
         _interrupted(parts)
-    found = read_run_work(parts, len(parts.listing()))
+    work = read_run_work(parts, len(parts.listing()))
     notes = [json.loads(path.read_text()) for path in sorted(Path(parts.folder, "sessions").iterdir())]
     assert [note["parts"] for note in notes] == [3, 1]
-    assert found.seconds is not None
-    assert found.starting is not None
-    assert found.seconds == pytest.approx(sum(note["seconds"] for note in notes))
-    assert found.starting == pytest.approx(sum(note["starting"] for note in notes))
-    assert found.start == pytest.approx(found.starting / 2)
-    assert found.engines == 1
-    assert found.gpu_hours == 0  # without a cluster there are none
-    assert found.why is None
+    assert work.seconds is not None
+    assert work.starting is not None
+    assert work.seconds == pytest.approx(sum(note["seconds"] for note in notes))
+    assert work.starting == pytest.approx(sum(note["starting"] for note in notes))
+    assert work.start == pytest.approx(work.starting / 2)
+    assert work.engines == 1
+    assert work.gpu_hours == 0  # without a cluster there are none
+    assert work.why is None
 
 
 def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,12 +76,12 @@ def test_until_an_engine_works_it_starts(parts: Parts, monkeypatch: pytest.Monke
         progress.part_done(commit(parts, 0))
     with time_session(parts, run(parts), NoProgress(), lambda: EngineStarts(1, None)):
         pass  # stopped before an engine worked
-    found = read_run_work(parts, len(parts.listing()))
-    assert (found.seconds, found.starting, found.start) == (105, 25, 20)
+    work = read_run_work(parts, len(parts.listing()))
+    assert (work.seconds, work.starting, work.start) == (105, 25, 20)
     with time_session(parts, run(parts), NoProgress(), lambda: None):
         pass
-    found = read_run_work(parts, len(parts.listing()))
-    assert (found.seconds, found.starting, found.start) == (106, None, None), "nobody knows it of the last"
+    work = read_run_work(parts, len(parts.listing()))
+    assert (work.seconds, work.starting, work.start) == (106, None, None), "nobody knows it of the last"
 
 
 def test_the_noise_of_a_run_is_the_largest_of_its_sessions_also_beside_one_that_was_killed(parts: Parts) -> None:
@@ -98,29 +97,28 @@ def test_the_noise_of_a_run_is_the_largest_of_its_sessions_also_beside_one_that_
 
 
 def test_a_killed_session_is_not_made_up(parts: Parts) -> None:
-    with time_session(parts, run(parts), NoProgress(), one) as progress:
+    with time_session(parts, run(parts), NoProgress(), working_engine) as progress:
         progress.part_done(commit(parts, 0))
     commit(parts, 1)
     commit(parts, 2)
-    found = read_run_work(parts, len(parts.listing()))
-    assert (found.seconds, found.gpu_hours, found.engines) == (None, None, None)
-    assert found.why == "a session was killed: the duration of 2 of 3 parts is unknown"
+    work = read_run_work(parts, len(parts.listing()))
+    assert (work.seconds, work.gpu_hours, work.engines) == (None, None, None)
+    assert work.why == "a session was killed: the duration of 2 of 3 parts is unknown"
 
 
-@pytest.mark.parametrize(("name", "value"), [("seconds", None), ("parts", "three"), ("starting", "x"), ("gpus", [])])
-def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts, name: str, value: Any) -> None:
-    with time_session(parts, run(parts), NoProgress(), one) as progress:
+def test_a_note_with_something_else_in_it_isnt_counted(parts: Parts) -> None:
+    with time_session(parts, run(parts), NoProgress(), working_engine) as progress:
         progress.part_done(commit(parts, 0))
     (path,) = Path(parts.folder, "sessions").iterdir()
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"parts": "three"}))
     assert "a session's note can't be read" in str(read_run_work(parts, len(parts.listing())).why)
 
 
 def test_a_part_that_is_told_twice_hides_no_killed_session(parts: Parts) -> None:
-    with time_session(parts, run(parts), NoProgress(), one) as progress:
-        told = commit(parts, 0)
-        progress.part_done(told)
-        progress.part_done(told)  # by an actor that was started again
+    with time_session(parts, run(parts), NoProgress(), working_engine) as progress:
+        report = commit(parts, 0)
+        progress.part_done(report)
+        progress.part_done(report)  # by an actor that was started again
     commit(parts, 1)
     assert read_run_work(parts, len(parts.listing())).why == "a session was killed: the duration of 1 of 2 parts is unknown"
 
@@ -142,16 +140,8 @@ def test_engines_that_never_began_arent_counted(
 
 def test_a_number_of_engines_that_changes_isnt_one(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "engine_gpus", lambda settings: 1)
-    with time_session(parts, run(parts, max_replicas=4), NoProgress(), one) as progress:
+    with time_session(parts, run(parts, max_replicas=4), NoProgress(), working_engine) as progress:
         progress.part_done(commit(parts, 0))
-    found = read_run_work(parts, len(parts.listing()))
-    assert found.seconds is not None
-    assert (found.engines, found.gpu_hours) == (None, None)
-
-
-def test_sessions_of_a_run_that_is_deleted_go_with_it(parts: Parts) -> None:
-    with time_session(parts, run(parts), NoProgress(), one) as progress:
-        progress.part_done(commit(parts, 0))
-    parts.delete()
-    assert not Path(parts.folder, "sessions").exists()
-    assert read_run_work(parts, len(parts.listing())).seconds == 0
+    work = read_run_work(parts, len(parts.listing()))
+    assert work.seconds is not None
+    assert (work.engines, work.gpu_hours) == (None, None)

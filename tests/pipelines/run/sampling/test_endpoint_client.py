@@ -113,13 +113,6 @@ def test_an_endpoint_that_fails_a_third_once_or_twice_is_never_given_up(times: i
     assert seconds < 1.2 * 1920 / 64 * latency_s * (1 + times / 3) + 30 * times
 
 
-def test_failures_at_random_lose_nothing() -> None:
-    draws = random.Random(3)
-    endpoint = Endpoint(lambda *_: BROKEN if draws.random() < 0.3 else None)
-    answers, _ = outcomes(endpoint.answer, 3000)
-    assert answers == list(range(3000))
-
-
 @pytest.mark.parametrize("waiting", [1, 5000])
 def test_a_dead_endpoint_is_probed_and_given_up_however_many_wait(waiting: int) -> None:
     endpoint = Endpoint(lambda *_: DEAD)
@@ -341,12 +334,9 @@ def test_a_request_that_ends_the_server_takes_no_other_with_it() -> None:
             for count, latency_s in cases:
                 server = Crashing(killers, restart_s, latency_s)
                 answers, seconds = outcomes(server.answer, count, at_a_time=32)
-                assert [number for number, answer in enumerate(answers) if answer != number] == [
-                    number for number in killers if number < count
-                ]
-                assert all(
-                    isinstance(answers[number], EndpointFault) for number in [number for number in killers if number < count]
-                )
+                failed = [number for number, answer in enumerate(answers) if isinstance(answer, EndpointFault)]
+                assert failed == [number for number in killers if number < count]
+                assert all(answers[number] == number for number in range(count) if number not in failed)
                 assert server.crashes <= 10 * len(killers)
                 assert seconds < 10 * len(killers) * (restart_s + 45) + 2 * count * latency_s + 60
 

@@ -47,14 +47,14 @@ class Endpoint:
     def begin(self) -> None:
         self.bodies: list[Any] = [completion()]
         self.listed: Any = {"object": "list", "data": [{"id": "parrot", "object": "model"}]}
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.kind = "application/json"
 
     async def models(self) -> Response:
         return self._answer(self.listed)
 
     async def complete(self, request: Request) -> Response:
-        self.asked.append(await request.json())
+        self.requests.append(await request.json())
         return self._answer(self.bodies.pop(0) if self.bodies else completion())
 
     def _answer(self, body: Any) -> Response:
@@ -116,63 +116,26 @@ def judged(address: str, *, patience_s: float = 0.5) -> list[float | Reason | No
     return asyncio.run(score())
 
 
-ENDED = [
-    "stop",
-    "eos_token",
-    "eos",
-    "stop_sequence",
-    "end_turn",
-    "STOP",
-    "COMPLETE",
-    "stop_token",
-    "finished",
-    "end",
-    "endTurn",
-    "end_of_turn",
-    "FinishReason.STOP",
-    "FINISH_REASON_STOP",
-    "completed",
-    None,
-    "",
-]
-CUT_OFF = [
-    *("length", "max_tokens", "MAX_TOKENS", "model_length", "max_length", "max_new_tokens", "max_output_tokens", "LENGTH"),
-    *("token_limit", "model_context_window_exceeded", "FinishReason.MAX_TOKENS", "incomplete", "content_filter", "SAFETY"),
-    *(
-        "maxTokens",
-        "context_length_exceeded",
-        "content_filtered",
-        "refusal",
-        "PROHIBITED_CONTENT",
-        "tool_calls",
-        "tool_use",
-    ),
-]
-NO_END = [
-    *("abort", "error", "cancelled", "ABORTED", "insufficient_system_resource", "timeout", "timed_out", "time_limit"),
-    *("deadline_exceeded", "context_deadline_exceeded", "unknown", "OTHER", "FINISH_REASON_UNSPECIFIED", "preempted"),
-    *("engine_overloaded", "load_shed", "no_free_blocks", "connection_refused", "queue_length_exceeded", "pause_turn"),
-    *("not_finished", "stop_requested_by_shutdown", "null", "repetition", 0, False, {"type": "timeout"}),
-]
+ENDED = ["stop", "STOP", "eos_token", "end_turn", "stop_sequence", "COMPLETE", None, ""]
+CUT_OFF = ["length", "MAX_TOKENS", "model_length", "content_filter", "SAFETY", "tool_calls"]
+NO_END = ["abort", "timeout", "engine_overloaded", "unknown", "not_stop", 0, False, {"type": "timeout"}]
 
 
 def test_a_text_ends_as_it_is_called_anywhere(endpoint: Endpoint, address: str) -> None:
     for finish in ENDED:
-        endpoint.begin()
-        endpoint.bodies += [completion(finish=finish)]
+        endpoint.bodies = [completion(), completion(finish=finish)]
         candidate = draw(address)
         assert (candidate.text, candidate.finish_reason, candidate.reason) == ("7", "stop", None)
-        endpoint.bodies = [completion(), completion("Better: A", finish)]
-        assert judged(address) == [1.0, 0.0]
+    endpoint.bodies = [completion(), completion("Better: A", "end_turn")]
+    assert judged(address) == [1.0, 0.0]
 
 
 def test_a_text_that_was_cut_off_is_none_whatever_that_is_called(endpoint: Endpoint, address: str) -> None:
     for finish in CUT_OFF:
-        endpoint.begin()
-        endpoint.bodies += [completion(finish=finish)]
+        endpoint.bodies = [completion(), completion(finish=finish)]
         assert draw(address).reason is Reason.UNFINISHED
-        endpoint.bodies = [completion(), completion("Better: A", finish)]
-        assert judged(address) == [Reason.CUT_OFF, Reason.CUT_OFF]
+    endpoint.bodies = [completion(), completion("Better: A", "max_tokens")]
+    assert judged(address) == [Reason.CUT_OFF, Reason.CUT_OFF]
 
 
 def test_a_text_of_all_tokens_whose_end_isnt_told_was_cut_off(endpoint: Endpoint, address: str) -> None:
@@ -184,12 +147,11 @@ def test_a_text_of_all_tokens_whose_end_isnt_told_was_cut_off(endpoint: Endpoint
 
 def test_a_text_that_the_model_didnt_end_is_asked_for_again(endpoint: Endpoint, address: str) -> None:
     for finish in NO_END:
-        endpoint.begin()
-        endpoint.bodies += [completion("4", finish)]
+        endpoint.bodies = [completion(), completion("4", finish)]
         candidate = draw(address)
         assert (candidate.text, candidate.retries) == ("7", 1)
-        endpoint.bodies = [completion(), completion("Better: B, but", finish), completion("Better: A")]
-        assert judged(address) == [1.0, 0.0]
+    endpoint.bodies = [completion(), completion("Better: B, but", "timeout"), completion("Better: A")]
+    assert judged(address) == [1.0, 0.0]
 
 
 def test_a_text_that_never_ends_fails_while_others_are_answered(
@@ -209,18 +171,15 @@ def test_a_refusal_is_an_answer_without_a_verdict(endpoint: Endpoint, address: s
     refusal = completion(None)
     refusal["choices"][0]["message"]["refusal"] = "I can't say that A is better. Better: B"
     endpoint.bodies += [refusal]
-    assert (draw(address).reason, len(endpoint.asked)) == (Reason.EMPTY_CONTENT, 2)
+    assert (draw(address).reason, len(endpoint.requests)) == (Reason.EMPTY_CONTENT, 2)
     endpoint.bodies = [completion(), refusal]
     assert judged(address) == [Reason.NO_VERDICT, Reason.NO_VERDICT]
 
 
 PARTS: list[object] = [
-    [{"type": "text", "text": "Better: A"}],
     [{"type": "output_text", "text": "Better: A", "annotations": []}],
-    [{"type": "text", "text": "Better"}, {"type": "text", "text": ": A"}],
+    [{"type": "text", "text": "Better"}, {"text": ": A"}],
     [{"type": "thinking", "thinking": [{"type": "text", "text": "Better: B"}]}, {"type": "text", "text": "Better: A"}],
-    [{"type": "reasoning", "text": "Better: B"}, {"type": "text", "text": "Better: A"}],
-    [{"text": "Better: A"}],
     {"type": "text", "text": "Better: A"},
     ["Better: A"],
 ]
@@ -228,12 +187,9 @@ PARTS: list[object] = [
 
 def test_parts_of_text_are_text(endpoint: Endpoint, address: str) -> None:
     for content in PARTS:
-        endpoint.begin()
-        endpoint.bodies += [completion(content)]
-        assert draw(address).text == "Better: A"
-        assert len(endpoint.asked) == 2, "the probe, and once"
         endpoint.bodies = [completion(), completion(content)]
-        assert judged(address) == [1.0, 0.0]
+        assert draw(address).text == "Better: A"
+    assert len(endpoint.requests) == 2 * len(PARTS), "the probe, and once"
 
 
 def test_no_text_is_an_empty_candidate(endpoint: Endpoint, address: str) -> None:
@@ -244,25 +200,9 @@ def test_no_text_is_an_empty_candidate(endpoint: Endpoint, address: str) -> None
         assert draw(address).reason is Reason.EMPTY_CONTENT
 
 
-BUSY: list[dict[str, Any]] = [
-    {"error": {"message": "slow down", "code": 429}},
-    {"error": {"message": "slow down", "code": "429", "type": "rate"}},
-    {"error": {"message": "slow down", "type": "rate_limit_exceeded", "code": None}},
-    {"error": {"message": "slow down", "status": "RESOURCE_EXHAUSTED"}},
-    {"error": {"message": "slow down", "code": 503}},
-    {"error": {"message": "slow down", "status_code": 502}},
-    {"error": "slow down", "status": 529},
-    {"errors": [{"message": "slow down", "code": 500}]},
-    {"object": "error", "message": "slow down", "code": 42901},
-    {"code": 429, "msg": "slow down"},
-    {"detail": "slow down", "status": 504},
-    {**completion("half of it"), "error": {"message": "slow down", "code": 503}},
-]
-
-
 def test_an_error_in_a_200_is_waited_for_as_a_status_is(endpoint: Endpoint, address: str) -> None:
-    for body in BUSY:
-        endpoint.begin()
+    for code in (429, "429", 503):
+        body = {**completion("half of it"), "error": {"message": "slow down", "code": code}}
         endpoint.bodies = [body, completion(), body, body]
         candidate = draw(address, patience_s=20)
         assert (candidate.text, candidate.reason, candidate.retries) == ("7", None, 2)
@@ -272,18 +212,14 @@ def test_an_error_in_a_200_is_told_as_what_it_is(endpoint: Endpoint, address: st
     endpoint.bodies = [{"error": {"message": "slow down", "code": 429}}] * 20
     with pytest.raises(EngineError, match=r"/v1 answers 429: slow down \(an error in a 200\); no answer for 0.5 s"):
         draw(address)
-    endpoint.bodies = [{"error": {"message": "no such key", "code": "invalid_api_key"}}]
-    with pytest.raises(
-        EndpointError, match=r"answers 401: no such key \(an error in a 200\); the key is what OPENAI_API_KEY"
-    ):
-        draw(address)
-    endpoint.bodies = [{"error": "the model is asleep"}]
-    with pytest.raises(EndpointError, match="answered with an error instead of a chat completion: the model is asleep"):
-        draw(address)
+    for error in ("the model is asleep", {"message": "the model is asleep", "code": "asleep"}):
+        endpoint.bodies = [{"error": error}]
+        with pytest.raises(EndpointError, match="answered with an error instead of a chat completion: the model is asleep"):
+            draw(address)
 
 
 def test_a_refusal_in_a_200_is_one(endpoint: Endpoint, address: str) -> None:
-    long = {"error": {"message": "This model's maximum context length is 10 tokens", "code": "context_length_exceeded"}}
+    long = {"error": {"message": "This model's maximum context length is 10 tokens", "code": 400}}
     endpoint.bodies += [long, completion(), long]  # a probe asks whether others are answered
     candidate = draw(address)
     assert candidate.reason is Reason.TOO_LONG
@@ -293,33 +229,23 @@ def test_a_refusal_in_a_200_is_one(endpoint: Endpoint, address: str) -> None:
 
 
 OTHERS: list[Any] = [
-    *({"result": "7"}, [], None, "text", 7, {"choices": []}, {"choices": [{}]}, {"choices": None}, {}, {"error": None}),
-    *("<html>Log in</html>", "not JSON", '{"choices": [', "[" * 100_000, "data: {}\n\n", b'{"a": "\xff"}'),
-    *({"choices": [{"message": None}]}, {"choices": ["7"]}, {"detail": "Not there"}, {"choices": {"0": "7"}}),
+    *({"result": "7"}, [], None, 7, {"choices": []}, {"choices": [{"message": None}]}, {"error": None}),
+    *("<html>Log in</html>", '{"choices": [', "[" * 100_000, b'{"a": "\xff"}'),
     completion([{"type": "image_url", "image_url": "x"}]),
 ]
 
 
 def test_a_body_of_another_form_is_told_by_its_beginning(endpoint: Endpoint, address: str) -> None:
-    for kind in ("application/json", "text/html"):
-        for body in OTHERS:
-            endpoint.begin()
-            endpoint.bodies, endpoint.kind = [body], kind
-            with pytest.raises(EndpointError) as error:
-                draw(address)
-            written = (
-                body
-                if isinstance(body, str)
-                else body.decode(errors="replace")
-                if isinstance(body, bytes)
-                else json.dumps(body)
-            )
-            assert str(error.value).endswith(
-                f"/v1 answered with something other than a chat completion: {written.strip()[:500]}"
-            )
-            endpoint.bodies = [body]
-            with pytest.raises((EndpointError, EngineError), match="answered with something other than a chat completion: "):
-                judged(address)
+    for body in OTHERS:
+        endpoint.bodies = [body]
+        with pytest.raises(EndpointError) as error:
+            draw(address)
+        written = body.decode(errors="replace") if isinstance(body, bytes) else body
+        written = written if isinstance(written, str) else json.dumps(written)
+        assert str(error.value).endswith(f"/v1 answered with something other than a chat completion: {written[:500]}")
+    endpoint.bodies, endpoint.kind = [OTHERS[0]], "text/html"
+    with pytest.raises(EndpointError, match="answered with something other than a chat completion: "):
+        judged(address)
 
 
 def test_a_body_of_nothing_is_told(endpoint: Endpoint, address: str) -> None:
@@ -341,13 +267,10 @@ def test_the_list_of_models_is_read_alike(endpoint: Endpoint, address: str) -> N
     endpoint.listed = {"error": {"message": "loading", "code": 503}}
     with pytest.raises(RunStopped, match=r"answers 503: loading \(an error in a 200\); run the same command again"):
         served_by(settings)
-    with pytest.raises(RunStopped, match=r"answers 503: loading"):
-        served_card(address, "parrot")
     endpoint.listed = [{"id": "parrot"}, {"id": "lory"}]
     with pytest.raises(EndpointError, match="serves parrot, lory; give --policy-name"):
         served_by(settings)
-    others: list[Any] = [{"models": []}, "<html>", {"data": None}, {"data": ["parrot"]}, 7]
-    for body in others:
+    for body in ({"models": []}, "<html>", {"data": ["parrot"]}):
         endpoint.listed = body
         written = body if isinstance(body, str) else json.dumps(body)
         for ask in (partial(served_by, settings), partial(served_card, address, "parrot")):

@@ -19,15 +19,14 @@ from tests.support.corpora import lines, scored, settings, write
 pytestmark = pytest.mark.usefixtures("local_ray")
 
 WRITERS = {"policy": "tiny-genrm", "feedback": "tiny-genrm-json", "edit": "tiny-genrm"}
-NAMES = [name for index in range(2) for name in (f"draft[{index}]",)] + [
-    f"draft[{index}].edit[{number}]" for index in range(2) for number in range(3)
-]
+EDITS = [f".edit[{number}]" for number in range(3)]
+NAMES = [f"draft[{index}]{suffix}" for index in range(2) for suffix in ("", *EDITS)]
 
 
 def refined(corpus: Path, output: Path, **options: Any) -> RefineSummary:
     flat = {"model": "tiny-attributes", "engine": "fake", "policy_max_tokens": 64, "drafts": 2, "feedbacks": 3}
-    message = {"inputs": (str(corpus),), "output": str(output), **flat, **WRITERS, **options}
-    return refine(build(RefineSettings, message))
+    files = {"inputs": (str(corpus),), "output": str(output)}
+    return refine(build(RefineSettings, {**files, **flat, **WRITERS, **options}))
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +97,6 @@ def test_a_draft_that_was_cut_off_gets_no_feedback(corpus: Path, tmp_path: Path)
     assert all((row["status"], row["reason"]) == ("failed", "unfinished") for row in unfed)
 
 
-def test_a_prompt_instead_of_a_file_with_it_is_refused_in_words(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="--feedback-prompt takes a file with the prompt, and 'What is wrong"):
-        refined(corpus, tmp_path / "out", feedback_prompt="What is wrong with {{ response }}?")
-
-
 @pytest.mark.long
 def test_prompts_of_ones_own_are_part_of_what_a_run_is(corpus: Path, calm: Path, tmp_path: Path) -> None:
     prompt = write(tmp_path / "feedback.jinja", b"{{ turns[-1].content }} -> {{ response }}: what do you say?")
@@ -110,16 +104,14 @@ def test_prompts_of_ones_own_are_part_of_what_a_run_is(corpus: Path, calm: Path,
         refined(corpus, calm, feedback_prompt=str(prompt))
     refine_summary = refined(corpus, tmp_path / "out", feedback_prompt=str(prompt), limit=3)
     assert refine_summary.edits == 18
-    message = {row["feedback"] for row in scored(tmp_path / "out")} & {row["feedback"] for row in scored(calm)}
-    assert message == {None}
+    shared = {row["feedback"] for row in scored(tmp_path / "out")} & {row["feedback"] for row in scored(calm)}
+    assert shared == {None}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [(b"{{ answer }}", "answer"), (b"{{ response", "unexpected"), (None, "No such file")]
-)
-def test_a_prompt_that_wont_do_is_told(corpus: Path, tmp_path: Path, text: bytes | None, message: str) -> None:
-    file = tmp_path / "edit.jinja"
-    if text is not None:
-        write(file, text)
-    with pytest.raises(SettingsError, match=message):
-        refined(corpus, tmp_path / "out", edit_prompt=str(file))
+def test_a_prompt_that_wont_do_is_told(corpus: Path, tmp_path: Path) -> None:
+    for text, message in ((b"{{ answer }}", "answer"), (b"{{ response", "unexpected")):
+        file = write(tmp_path / "edit.jinja", text)
+        with pytest.raises(SettingsError, match=message):
+            refined(corpus, tmp_path / "out", edit_prompt=str(file))
+    with pytest.raises(SettingsError, match=r"--feedback-prompt takes a file with the prompt, and 'What is .*No such file"):
+        refined(corpus, tmp_path / "out", feedback_prompt="What is wrong with {{ response }}?")

@@ -66,32 +66,20 @@ def test_json_records_come_back_byte_for_byte(tmp_path: Path) -> None:
     assert outcome_of(tmp_path / "out") == [("scored", None), ("rejected", "not_utf8"), ("scored", None)]
 
 
-def test_a_second_run_writes_nothing_again(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines(rows(300)))
-    first = score(settings(corpus, tmp_path / "out", part_rows=50))
-    before = files_of(tmp_path / "out")
-    assert score(settings(corpus, tmp_path / "out", part_rows=7)) == first
-    assert files_of(tmp_path / "out") == before
-
-
-def test_parts_that_nobody_touched_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million parts would take hours. The figures are those of the manifest."""
+def test_a_complete_run_is_neither_written_nor_read_again_until_a_part_was_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read a million parts would take hours. The figures are those of the manifest."""
     corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
     first = score(settings(corpus, tmp_path / "out", part_rows=20))
-    manifest = read_manifest(str(tmp_path / "out"))
-    notes = Notes()
+    before, manifest, notes = files_of(tmp_path / "out"), read_manifest(str(tmp_path / "out")), Notes()
     with monkeypatch.context() as patch:
         patch.setattr(score_corpus, "summarise", None)
         patch.setattr(score_corpus, "drop_unreadable", None)
-        again = score(settings(corpus, tmp_path / "out"), notes)
+        again = score(settings(corpus, tmp_path / "out", part_rows=7), notes)
     assert (again, again.as_json()) == (first, first.as_json())
     assert "5 parts are there, and none has changed since all were read" in "\n".join(notes.all)
-    assert read_manifest(str(tmp_path / "out")) == manifest
-
-
-def test_a_part_that_was_touched_has_all_of_them_read_again(tmp_path: Path) -> None:
-    corpus = write(tmp_path / "c.jsonl", lines(rows(100)))
-    first = score(settings(corpus, tmp_path / "out", part_rows=20))
+    assert (files_of(tmp_path / "out"), read_manifest(str(tmp_path / "out"))) == (before, manifest)
     part = sorted((tmp_path / "out" / "parts").glob("*.parquet"))[1]
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1

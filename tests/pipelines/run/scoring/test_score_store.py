@@ -68,35 +68,13 @@ def test_duplicates_in_one_run_are_scored_once_unless_they_are_in_work_at_a_time
     assert all(len(rewards) == 1 for rewards in by_id.values())
 
 
-@pytest.fixture(scope="module")
-def scored_once(tmp_path_factory: pytest.TempPathFactory, local_ray: None) -> Path:
-    """A store with the scores of the corpus' first twenty rows."""
-    folder = tmp_path_factory.mktemp("scored once")
-    run(write(folder / "c.jsonl", lines(rows(20))), folder / "out", folder / "store")
-    return folder / "store"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"model": "tiny-scalar"},
-        {"weights": {"helpfulness": 1.0}},
-        *(
-            pytest.param(change, marks=pytest.mark.long)
-            for change in ({"dtype": "float16"}, {"max_model_len": 512}, {"steerlm_rounding": True})
-        ),
-    ],
-)
-def test_another_model_or_setting_never_hits(
-    tmp_path: Path, scored_once: Path, corpus: Path, change: dict[str, Any]
-) -> None:
-    assert hits(run(corpus, tmp_path / "second", scored_once, limit=20, **change)) == 0
-
-
-def test_a_model_with_a_setting_hits_what_it_scored_itself(tmp_path: Path, scored_once: Path, corpus: Path) -> None:
-    change: dict[str, Any] = {"weights": {"correctness": 1.0}}
-    run(corpus, tmp_path / "second", scored_once, limit=20, **change)
-    assert hits(run(corpus, tmp_path / "third", scored_once, limit=20, **change)) == 20
+def test_another_model_or_setting_never_hits_and_finds_what_it_scored_itself(tmp_path: Path, corpus: Path) -> None:
+    """That each setting which decides a score is in the store's identity, `test_identity` says."""
+    run(corpus, tmp_path / "first", tmp_path / "store", limit=20)
+    weighted: dict[str, Any] = {"weights": {"helpfulness": 1.0}}
+    for name, change in (("other", {"model": "tiny-scalar"}), ("weighted", weighted)):
+        assert hits(run(corpus, tmp_path / name, tmp_path / "store", limit=20, **change)) == 0
+    assert hits(run(corpus, tmp_path / "again", tmp_path / "store", limit=20, **weighted)) == 20
 
 
 def test_the_same_response_under_another_context_never_hits(tmp_path: Path) -> None:
@@ -132,38 +110,6 @@ def test_a_judges_votes_and_texts_come_back_under_the_names_of_the_row(tmp_path:
     score(settings(other, tmp_path / "calm", **judging, **by_columns("left", "right")))
     assert without_origin(tmp_path / "second") == without_origin(tmp_path / "calm")
     assert all(set(answer["shown"]) == {"left", "right"} for row in scored(tmp_path / "second") for answer in row["trace"])
-
-
-@pytest.fixture(scope="module")
-def judged_once(tmp_path_factory: pytest.TempPathFactory, judge: Path, local_ray: None) -> Path:
-    """A store with the judge's scores of five pairs."""
-    folder = tmp_path_factory.mktemp("judged once")
-    corpus = write(folder / "a.jsonl", pairs(("good", "bad"), 5))
-    run(corpus, folder / "out", folder / "store", model=str(judge), **by_columns("good", "bad"), **JUDGED)
-    return folder / "store"
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": 1},
-        *(
-            pytest.param(change, marks=pytest.mark.long)
-            for change in ({"votes": 2}, {"aggregate": "win-rate"}, {"max_tokens": 77})
-        ),
-    ],
-)
-def test_a_judge_that_is_asked_otherwise_never_hits(
-    tmp_path: Path, judge: Path, judged_once: Path, change: dict[str, Any]
-) -> None:
-    corpus = write(tmp_path / "a.jsonl", pairs(("good", "bad"), 5))
-    judging = {"model": str(judge), **by_columns("good", "bad"), **JUDGED}
-    assert hits(run(corpus, tmp_path / "second", judged_once, **{**judging, **change})) == 0
-
-
-def test_a_judge_that_is_asked_the_same_always_hits(tmp_path: Path, judge: Path, judged_once: Path) -> None:
-    corpus = write(tmp_path / "a.jsonl", pairs(("good", "bad"), 5))
-    assert hits(run(corpus, tmp_path / "again", judged_once, model=str(judge), **by_columns("good", "bad"), **JUDGED)) == 10
 
 
 def test_a_damaged_segment_is_named_and_its_rows_are_scored_again(tmp_path: Path, corpus: Path) -> None:

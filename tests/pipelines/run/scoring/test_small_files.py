@@ -1,7 +1,6 @@
 """Small files share parts: as many rows with the same scores as of one file, and each file is still proven to be whole."""
 
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -93,17 +92,25 @@ def test_each_row_is_named_by_its_file(tmp_path: Path) -> None:
     assert names_of(tmp_path / "out") == expected
 
 
-def test_lost_parts_of_several_files_are_scored_again(tmp_path: Path) -> None:
-    many = small_files(tmp_path / "in", rows(TOTAL))
-    score(settings(many, tmp_path / "out", part_rows=9))
-    whole = scored(tmp_path / "out")
-    for path in sorted((tmp_path / "out" / "parts").iterdir())[::2]:
+def test_what_is_lost_of_several_files_is_scored_again_or_recovered(tmp_path: Path) -> None:
+    many, out = small_files(tmp_path / "in", rows(TOTAL)), tmp_path / "out"
+    score(settings(many, out, part_rows=9))
+    whole = scored(out)
+    for path in sorted((out / "parts").iterdir())[::2]:
         path.unlink()
-    left = {path.name for path in (tmp_path / "out" / "parts").iterdir()}
-    summary = score(settings(many, tmp_path / "out", part_rows=14))
-    assert summary.rows == TOTAL
-    assert left <= {path.name for path in (tmp_path / "out" / "parts").iterdir()}
-    assert scored(tmp_path / "out") == whole
+    left = {path.name for path in (out / "parts").iterdir()}
+    assert score(settings(many, out, part_rows=14)).rows == TOTAL
+    assert left <= {path.name for path in (out / "parts").iterdir()}
+    assert scored(out) == whole
+    fail(out, {0: "engine_timeout", 9: "engine_timeout", TOTAL - 1: "engine_refused"})
+    assert scored(out) != whole
+    retried = retry(build(RetrySettings, {"scored": str(out)}))
+    assert (retried.before.failed, retried.after.failed) == (3, 0)
+    assert scored(out) == whole
+    before = {path.name for path in (out / "parts").iterdir()}
+    (out / "manifest.json").write_bytes(b"{")
+    assert score(settings(many, out, part_rows=20)).rows == TOTAL
+    assert {path.name for path in (out / "parts").iterdir()} == before
 
 
 def test_appended_files_are_scored_after_those_that_are_there(tmp_path: Path) -> None:
@@ -113,17 +120,6 @@ def test_appended_files_are_scored_after_those_that_are_there(tmp_path: Path) ->
     small_files(tmp_path / "in" / "b", all_rows[TOTAL:])
     assert score(settings(tmp_path / "in", tmp_path / "out", part_rows=16, append=True)).rows == 2 * TOTAL
     assert [row["id"] for row in scored(tmp_path / "out")] == [row["id"] for row in all_rows]
-
-
-def test_failures_within_them_are_retried_in_place(tmp_path: Path) -> None:
-    many = small_files(tmp_path / "in", rows(TOTAL))
-    score(settings(many, tmp_path / "out", part_rows=20))
-    whole = scored(tmp_path / "out")
-    fail(tmp_path / "out", {0: "engine_timeout", 9: "engine_timeout", TOTAL - 1: "engine_refused"})
-    assert scored(tmp_path / "out") != whole
-    done = retry(build(RetrySettings, {"scored": str(tmp_path / "out")}))
-    assert (done.before.failed, done.after.failed) == (3, 0)
-    assert scored(tmp_path / "out") == whole
 
 
 @pytest.mark.long
@@ -176,25 +172,3 @@ def test_pairs_are_made_of_them_along_the_way_and_the_files_are_known_again(tmp_
     assert any("to" in name.split("-")[1] for name in files_in(tmp_path / "along"))
     document = json.loads((tmp_path / "along" / "pairs.json").read_text())
     assert document["files"].keys() == files_in(tmp_path / "along").keys()
-
-
-def test_a_truncated_manifest_is_recovered_from_them(tmp_path: Path) -> None:
-    many = small_files(tmp_path / "in", rows(TOTAL))
-    score(settings(many, tmp_path / "out", part_rows=20))
-    before = {path.name for path in (tmp_path / "out" / "parts").iterdir()}
-    (tmp_path / "out" / "manifest.json").write_bytes(b"{")
-    assert score(settings(many, tmp_path / "out", part_rows=20)).rows == TOTAL
-    assert {path.name for path in (tmp_path / "out" / "parts").iterdir()} == before
-
-
-@pytest.mark.long  # random cuts
-def test_a_random_cut_is_scored_whole(tmp_path: Path) -> None:
-    luck = random.Random(3)
-    all_rows, start, number = rows(400), 0, 0
-    while start < len(all_rows):
-        end = start + luck.choice([0, 1, 2, 40])
-        write(tmp_path / "in" / f"{number:04}.jsonl", lines(all_rows[start:end]))
-        start, number = end, number + 1
-    summary = score(settings(tmp_path / "in", tmp_path / "out", part_rows=luck.randint(3, 90), unit_bytes=2000))
-    assert summary.rows == 400
-    assert [row["id"] for row in scored(tmp_path / "out")] == list(range(400))

@@ -12,14 +12,13 @@ from actors.errors import AuditError, ExpressionError, OutputError, RunStopped, 
 from pipelines.results.exports import export_commands, export_job
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.sampling.sample_prompts import SampleSummary, sample
-from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import SampleSettings
 from pipelines.workflows.observers import observers_of
 from tests.support.candidates import files_in, rows_in
 from tests.support.commands import parts_of
-from tests.support.corpora import lines, scored, settings, write
+from tests.support.corpora import lines, scored, write
 from tests.support.local_ray import run_here
 
 pytestmark = pytest.mark.usefixtures("local_ray")
@@ -34,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("corpus") / "prompts.jsonl", lines(rows))
 
 
-def told(corpus: Path, output: Path, **options: Any) -> SampleSettings:
+def sample_settings(corpus: Path, output: Path, **options: Any) -> SampleSettings:
     flat = {"policy": "tiny-genrm", "model": "tiny-attributes", "engine": "fake", "policy_max_tokens": 64, "n": N}
     return build(SampleSettings, {**flat, "inputs": (str(corpus),), "output": str(output), "part_rows": 8, **options})
 
@@ -66,13 +65,13 @@ def lines_in(folder: Path) -> list[bytes]:
 def test_what_is_made_along_the_way_is_what_is_made_afterwards(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     steps = steps_of(out, choose=tmp_path / "best", pairs=tmp_path / "pairs", export=tmp_path / "sft")
-    found = streamed(told(corpus, out), steps)
+    summary = streamed(sample_settings(corpus, out), steps)
     afterwards = {
         "choose": export_commands.choose(steps["choose"].model_copy(update={"output": str(tmp_path / "best2")})),
         "pairs": export_commands.make_pairs(steps["pairs"].model_copy(update={"output": str(tmp_path / "pairs2")})),
         "export": export_commands.export(steps["export"].model_copy(update={"output": str(tmp_path / "sft2")})),
     }
-    assert {done.job.kind.name: done.summary for done in found.scored.made} == afterwards
+    assert {done.job.kind.name: done.summary for done in summary.scored.made} == afterwards
     assert afterwards["choose"].rows == 2 * PROMPTS
     assert afterwards["export"].rows == N * PROMPTS
     assert 0 < afterwards["pairs"].rows <= PROMPTS
@@ -84,14 +83,14 @@ def test_what_is_made_along_the_way_is_what_is_made_afterwards(corpus: Path, tmp
 @pytest.mark.long
 def test_one_manifest_tells_of_it_all(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    found = streamed(told(corpus, out, keep="best"), steps_of(out, pairs=tmp_path / "pairs"))
-    told_of = json.loads((out / "manifest.json").read_text())["summary"]
-    assert told_of == json.loads(json.dumps(found.as_json()))
-    assert (told_of["made"]["kept"]["rows"], told_of["made"]["kept"]["output"]) == (PROMPTS, str(out / "kept"))
-    pairs = told_of["made"]["pairs"]
+    summary = streamed(sample_settings(corpus, out, keep="best"), steps_of(out, pairs=tmp_path / "pairs"))
+    document = json.loads((out / "manifest.json").read_text())["summary"]
+    assert document == json.loads(json.dumps(summary.as_json()))
+    assert (document["made"]["kept"]["rows"], document["made"]["kept"]["output"]) == (PROMPTS, str(out / "kept"))
+    pairs = document["made"]["pairs"]
     assert pairs["asked"] == f"for: trl, where: {FAIR}"
     assert pairs["rows"] == len(rows_in(tmp_path / "pairs"))
-    assert pairs["candidates"] == told_of["scored"]
+    assert pairs["candidates"] == document["scored"]
 
 
 class Watching(NoProgress):
@@ -108,9 +107,9 @@ class Watching(NoProgress):
             raise RunStopped("as if something had died")
 
 
-def test_a_parts_pairs_are_there_when_the_part_is_told_of(corpus: Path, tmp_path: Path) -> None:
+def test_a_parts_pairs_are_there_when_the_part_is_document(corpus: Path, tmp_path: Path) -> None:
     watching = Watching(tmp_path / "pairs")
-    streamed(told(corpus, tmp_path / "out"), steps_of(tmp_path / "out", pairs=tmp_path / "pairs"), watching)
+    streamed(sample_settings(corpus, tmp_path / "out"), steps_of(tmp_path / "out", pairs=tmp_path / "pairs"), watching)
     assert watching.seen == [True] * len(parts_of(tmp_path / "out"))
     assert len(watching.seen) > 1
 
@@ -118,16 +117,16 @@ def test_a_parts_pairs_are_there_when_the_part_is_told_of(corpus: Path, tmp_path
 @pytest.mark.long
 def test_a_run_that_died_goes_on_and_makes_what_isnt_there(corpus: Path, tmp_path: Path) -> None:
     calm, out, pairs = tmp_path / "calm", tmp_path / "out", tmp_path / "pairs"
-    whole = streamed(told(corpus, calm), steps_of(calm, pairs=tmp_path / "calm_pairs"))
+    whole = streamed(sample_settings(corpus, calm), steps_of(calm, pairs=tmp_path / "calm_pairs"))
     with pytest.raises(RunStopped):
-        streamed(told(corpus, out), steps_of(out, pairs=pairs), Watching(pairs, fails_at=2))
+        streamed(sample_settings(corpus, out), steps_of(out, pairs=pairs), Watching(pairs, fails_at=2))
     assert json.loads((pairs / "pairs.json").read_text())["summary"] is None
     noted = sorted((pairs / "done").glob("*.json"))
     assert noted
     noted[0].unlink()  # the part was committed, and whoever made pairs of it died
     stamps = {path.name: path.stat().st_ino for path in pairs.glob("*.jsonl") if path.stem != f"pairs-{noted[0].stem}"}
     (pairs / "pairs-000007-000000000000-000000000009.jsonl").write_text("of a part that was dropped\n")
-    again = streamed(told(corpus, out), steps_of(out, pairs=pairs))
+    again = streamed(sample_settings(corpus, out), steps_of(out, pairs=pairs))
     (kept,), (expected,) = again.scored.made, whole.scored.made
     assert kept.summary == expected.summary
     assert made_in(pairs) == made_in(tmp_path / "calm_pairs")
@@ -138,7 +137,7 @@ def test_a_run_that_died_goes_on_and_makes_what_isnt_there(corpus: Path, tmp_pat
 
 
 def test_a_complete_run_makes_what_it_is_asked_for_now(corpus: Path, tmp_path: Path) -> None:
-    asked = told(corpus, tmp_path / "out")
+    asked = sample_settings(corpus, tmp_path / "out")
     sample(asked)
     before = {path: path.stat().st_ino for path in parts_of(tmp_path / "out")}
     streamed(asked, steps_of(tmp_path / "out", pairs=tmp_path / "pairs"))
@@ -146,19 +145,8 @@ def test_a_complete_run_makes_what_it_is_asked_for_now(corpus: Path, tmp_path: P
     assert len(rows_in(tmp_path / "pairs")) > 0
 
 
-def test_a_scored_corpus_too(tmp_path: Path) -> None:
-    rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(100)]
-    asked = settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", part_rows=10)
-    steps = {"pairs": PairSettings(scored=f"{tmp_path}/out/", output=str(tmp_path / "pairs"), per="row", fake_ok=True)}
-    jobs = list(export_commands.export_while_scoring(asked, steps).values())
-    found = score(asked, observers=observers_of(asked, jobs))
-    ((job, summary),) = found.made
-    assert (job.name, summary.candidates, summary.groups) == ("pairs", 200, 100)
-    assert len(rows_in(tmp_path / "pairs")) == summary.rows > 0
-
-
 def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path, tmp_path: Path) -> None:
-    asked = told(corpus, tmp_path / "out")
+    asked = sample_settings(corpus, tmp_path / "out")
     steps: dict[str, Any] = {
         "choose": ChooseSettings(scored=str(tmp_path / "other"), output="x", keep="best", per="row"),
         "pairs": PairSettings(scored=str(tmp_path / "out"), output="y", per="prompt"),
@@ -181,21 +169,21 @@ def test_a_mistake_is_told_before_anything_is_drawn(
     out = tmp_path / "out"
     wrong = {"pairs": PairSettings(scored=str(out), output=str(tmp_path / "pairs"), per="row", **steps)}
     with pytest.raises(error, match=message):
-        streamed(told(corpus, out), wrong)
+        streamed(sample_settings(corpus, out), wrong)
     assert parts_of(out) == []
 
 
 @pytest.mark.long
 def test_a_result_that_is_there_is_not_replaced_unasked(corpus: Path, tmp_path: Path) -> None:
     out, steps = tmp_path / "out", steps_of(tmp_path / "out", pairs=tmp_path / "pairs")
-    streamed(told(corpus, out, limit=10), steps)
+    streamed(sample_settings(corpus, out, limit=10), steps)
     before = files_in(tmp_path / "pairs")
-    streamed(told(corpus, out, limit=10), steps)  # there is nothing to do
+    streamed(sample_settings(corpus, out, limit=10), steps)  # there is nothing to do
     assert files_in(tmp_path / "pairs") == before
     spoiled = next((tmp_path / "pairs").glob("*.jsonl"))
     spoiled.write_bytes(b"")
     with pytest.raises(OutputError, match="--overwrite replaces it"):
-        streamed(told(corpus, out, limit=10), steps)
+        streamed(sample_settings(corpus, out, limit=10), steps)
     assert spoiled.read_bytes() == b""
 
 
@@ -203,7 +191,7 @@ def test_the_parts_and_what_was_made_of_them_must_add_up(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    asked, steps = told(corpus, out), steps_of(out, pairs=tmp_path / "pairs")
+    asked, steps = sample_settings(corpus, out), steps_of(out, pairs=tmp_path / "pairs")
     sample(asked)
     with monkeypatch.context() as patch:
         patch.setattr(export_job, "_delete_stale", _dies)
