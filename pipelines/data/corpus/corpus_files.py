@@ -7,10 +7,8 @@ and JSON arrays. A range of positions is what a row, a part and a unit of work a
 import datetime
 import itertools
 import shlex
-import signal
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -20,6 +18,7 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines.data import storage
+from pipelines.data.corpus.arrow_types import without_views
 from pipelines.data.corpus.beginnings import Beginning, Layout, look_at
 from pipelines.data.corpus.broken_files import UNPACKED_BYTES, unpack_beginning
 from pipelines.data.storage import RESTORE, FileStatus, error_text, is_remote, written_to
@@ -29,11 +28,6 @@ _START_BYTES = 65536  # read to tell what a file of JSON is
 _DOCUMENT_BYTES = 64 * 2**20  # of a file that begins with a longer object
 _THREADS = 32  # files are opened concurrently: in a store each one is a round trip, of 30 ms or so
 _BATCH = 10_000  # files handed to the threads at a time: each call that waits takes 1 kB
-_FOR_PROCESSES = 20_000
-"""Files from which those that must be opened are opened in a process for each core. For a file in a store the client takes
-2 ms of a core, and threads share one; a process takes 2 s to start."""
-_MOST_PROCESSES = 16  # of 150 MB each
-_PIECE = 500  # files that one of these processes opens at a time
 
 
 class FileKind(StrEnum):
@@ -219,49 +213,17 @@ def readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
 
-def inspect_all(lookups: Iterator[Lookup], count: int) -> Iterator[Inspected | SourceError]:
-    """Inspect `count` files in their order, a batch at a time. Those that must be opened are opened concurrently.
+def inspect_all(lookups: Iterator[Lookup]) -> Iterator[Inspected | SourceError]:
+    """Inspect files in their order, a batch at a time. Those that must be opened are opened concurrently.
 
     A file that can't be read gives its error. Raises `SourceError` if a store doesn't answer.
     """
-    with ThreadPoolExecutor(_THREADS) as threads, ExitStack() as stack:
-        processes: Any = None
+    with ThreadPoolExecutor(_THREADS) as threads:
         while batch := list(itertools.islice(lookups, _BATCH)):
             unopened = [_inspect_unopened(lookup) for lookup in batch]
             to_open = [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None]
-            # `map` cancels what is waiting when one of them raises.
-            if count < _FOR_PROCESSES or len(to_open) <= _PIECE:
-                opened = threads.map(_inspect_or_error, to_open)
-            else:
-                processes = processes or stack.enter_context(_start_processes())
-                pieces = [to_open[at : at + _PIECE] for at in range(0, len(to_open), _PIECE)]
-                opened = itertools.chain.from_iterable(processes.map(_inspect_piece, pieces))
+            opened = threads.map(_inspect_or_error, to_open)  # cancels what is waiting when one of them raises
             yield from (next(opened) if file is None else file for file in unopened)
-
-
-def _start_processes() -> Any:
-    """An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them."""
-    from loky import ProcessPoolExecutor, cpu_count  # 60 ms, for corpora of many files only
-
-    return ProcessPoolExecutor(min(_MOST_PROCESSES, cpu_count()), initializer=_ignore_interrupts)
-
-
-def _ignore_interrupts() -> None:
-    """In another process: Ctrl-C is for this one, which ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _inspect_piece(lookups: Sequence[Lookup]) -> list[Inspected | SourceError]:
-    """Inspect some files, in another process. Equal columns are one object, which is sent once."""
-    with ThreadPoolExecutor(_THREADS) as threads:
-        all_inspected = list(threads.map(_inspect_or_error, lookups))
-    distinct: dict[pa.Schema | None, pa.Schema | None] = {}
-    return [
-        inspected
-        if isinstance(inspected, SourceError)
-        else inspected._replace(schema=distinct.setdefault(inspected.schema, inspected.schema))
-        for inspected in all_inspected
-    ]
 
 
 def _inspect_unopened(lookup: Lookup) -> Inspected | None:
@@ -302,7 +264,7 @@ def inspect(lookup: Lookup) -> Inspected:
         if kind is FileKind.PARQUET:
             footer = _parquet_footer(status)
             # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
-            extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
+            extent, schema = int(footer.num_rows), without_views(footer.schema.to_arrow_schema())
         else:
             kind, beginning = _look_at(status, kind)
             extent = size if kind is FileKind.JSONL else None

@@ -94,7 +94,7 @@ def find_corpus(
     distinct: dict[Any, Any] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
     problems: dict[str, SourceError] = {}
-    for path, item in zip(paths, inspect_all(lookups, len(paths)), strict=True):
+    for path, item in zip(paths, inspect_all(lookups), strict=True):
         if isinstance(item, SourceError):
             problems[path] = item
             continue

@@ -138,6 +138,11 @@ def conversation(value: object) -> tuple[Message, ...]:
     return tuple(map(message, turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
 
 
+def open_end(turns: list[object]) -> list[object]:
+    """The turns without a last turn of the assistant, which isn't read and may hold anything: a policy generates it anew."""
+    return turns[:-1] if turns and role_of(turns[-1]) is Role.ASSISTANT else turns
+
+
 def is_blank_system(value: object) -> bool:
     """Whether a turn is a system prompt without text."""
     return isinstance(value, dict) and role_of(value) is Role.SYSTEM and is_blank(value.get(content_key(value)))
@@ -197,11 +202,6 @@ def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]
     return turns
 
 
-def prompt(row: Row) -> tuple[Message, ...]:
-    """The row's `prompt`, after its system prompt."""
-    return with_row_system(row, question(field(row, "prompt")))
-
-
 def answer(value: object) -> str:
     """A response: its text, or an assistant message. A list of several texts is rejected, as it holds several responses."""
     if isinstance(value, list) and sum(isinstance(part, str) for part in value) > 1:
@@ -209,11 +209,6 @@ def answer(value: object) -> str:
     if isinstance(value, dict) and not is_message(value):
         raise Rejected(Reason.MISSING_FIELD, f"{describe(value)}, where a text or a message is expected")
     return final((message(value),)).answer if isinstance(value, dict) else text(value)
-
-
-def exchange(row: Row, prompt_key: str, response: object) -> Exchange:
-    """A response to the prompt under a key, which comes after the row's system prompt."""
-    return Exchange(refuse_answered(with_row_system(row, question(field(row, prompt_key)))), answer(response))
 
 
 def reply(context: tuple[Message, ...], value: object) -> Exchange:
@@ -278,6 +273,16 @@ def is_message(value: object) -> bool:
 def is_conversation(value: object) -> bool:
     """Whether a value was meant as a list of messages. Used to detect shapes."""
     return isinstance(value, list) and any(map(is_message, value))
+
+
+def is_text_or_turns(value: object) -> bool:
+    """Whether a value was meant as a prompt: text, or a list of messages. Used to detect shapes."""
+    return isinstance(value, str) or is_conversation(value)
+
+
+def has_all(row: Row, *keys: str) -> bool:
+    """Whether a row has all of these fields, whatever they hold. Used to detect shapes."""
+    return all(key in row for key in keys)
 
 
 def with_policy_system(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:

@@ -18,14 +18,14 @@ from pipelines.data.formats.content import (
     final,
     is_message,
     keys_seen,
+    open_end,
     question,
     refuse_answered,
     reply,
     role_of,
     with_opening_system,
 )
-from pipelines.data.formats.prompts import open_end, prompt_request
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns
 

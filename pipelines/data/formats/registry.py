@@ -1,9 +1,8 @@
 """All shapes by name, which one a file has, and how a row of it is read.
 
-A shape is found by being in `shapes/`: a module there defines `SHAPE`, `PROMPT_SHAPE` or both.
+A shape is found by standing in `SHAPES` or `PROMPT_SHAPES` of a module in `shapes/`.
 """
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,37 +12,37 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.modules import modules_in
 from actors.records import Reason
 from pipelines.data.formats import shapes
-from pipelines.data.formats.content import KEYS_SHOWN, describe, find_unshown, is_blank, is_nan, keys_seen
-from pipelines.data.formats.prompts import CANDIDATE
-from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.content import describe, find_unshown, is_blank, is_nan, keys_seen
+from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests
 from pipelines.data.formats.shape import Shape
 
 
 def _find_shapes(constant: str) -> dict[str, Shape]:
-    """The shapes that the modules of `shapes` define under the name `constant`, by their own names."""
+    """The shapes in the tuples that the modules of `shapes` define under the name `constant`, by their own names."""
     modules = modules_in(shapes.__name__, shapes.__path__)
-    return {shape.name: shape for module in modules if (shape := getattr(module, constant, None)) is not None}
+    all_shapes = [shape for module in modules for shape in getattr(module, constant, ())]
+    return {shape.name: shape for shape in sorted(all_shapes, key=lambda shape: shape.name)}
 
 
-SHAPES = _find_shapes("SHAPE")
+SHAPES = _find_shapes("SHAPES")
 """Shapes of rows whose responses are judged, by name."""
-PROMPT_SHAPES = _find_shapes("PROMPT_SHAPE")
+PROMPT_SHAPES = _find_shapes("PROMPT_SHAPES")
 """Shapes of rows whose prompt a policy answers, by name."""
 
 Turns = Literal["final", "all"]
 
-ROW_READER = 4
+ROW_READER = 5
 """Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
 
 So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
 
+PROMPT_READER = 6
+"""The same of the reader of prompts."""
+
 STRAY = 0.1
 """Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
 
-_LEAST_ALIKE = 0.8
-"""Of a key with the one that was meant, by difflib: `conversation` and `conversations` have 0.96."""
-_QUESTIONS, _HELD = 3, 4  # sentences in a message
-_TRIED_ROWS = 20
+_MOST_HELD = 4  # fields in a message
 
 
 def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
@@ -204,7 +203,7 @@ def _no_shape_message(rows: Sequence[object], recognised: Sequence[Recognised], 
     columns = "--prompt-column and --response-column, a whole conversation with --conversation-column"
     return (
         f"no known shape fits these rows ({fitting} of the {len(rows)} looked at have one). {unreadable}"
-        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}{_ask_near(rows, available)}Name the fields with "
+        f"Keys seen: {keys_seen(rows)}. {_misfits(rows, available)}Name the fields with "
         f"{columns if available is SHAPES else '--prompt-column'}, or choose with --format NAME. "
         f"Shapes, and what they need:{needs}"
     )
@@ -218,42 +217,4 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     row = next((row for row in rows if isinstance(row, dict)), {})
     known = {key for shape in available.values() for key in shape.reads}
     held = [f"{key!r} holds {describe(row[key])}" for key in row if key in known]
-    return f"Of these, shapes know some, and in the first row {'; '.join(held[:_HELD])}. " if held else ""
-
-
-def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
-    """A question for each shape that the rows would have with other names of nearly the same letters."""
-    objects = [row for row in rows if isinstance(row, dict)][:_TRIED_ROWS]
-    renamings = {shape: _renaming(objects, shape) for shape in available.values()} if objects else {}
-    questions = [
-        f"Did you mean {', '.join(f'{meant!r} by {key[:40]!a}' for key, meant in renaming.items())} "
-        f"({shape.name}: {shape.needs})? "
-        for shape, renaming in sorted(renamings.items(), key=lambda pair: len(pair[1]))
-        if renaming
-    ]
-    return "".join(questions[:_QUESTIONS])
-
-
-def _renaming(rows: Sequence[Row], shape: Shape) -> dict[str, str]:
-    """The fewest keys of the rows to be renamed, and their new names, so that they have the shape; empty if none do."""
-    keys = dict.fromkeys(str(key) for row in rows for key in list(row)[:KEYS_SHOWN])
-    free = {_letters(key): key for key in keys if key not in shape.reads}
-    renaming: dict[str, str] = {}
-    for meant in shape.reads:
-        if meant not in keys and (near := difflib.get_close_matches(_letters(meant), free, n=1, cutoff=_LEAST_ALIKE)):
-            renaming[free.pop(near[0])] = meant
-    if not _fit(rows, shape, renaming):
-        return {}
-    for key in list(renaming):
-        fewer = {other: meant for other, meant in renaming.items() if other != key}
-        renaming = fewer if _fit(rows, shape, fewer) else renaming
-    return renaming
-
-
-def _fit(rows: Sequence[Row], shape: Shape, renaming: Mapping[str, str]) -> bool:
-    renamed = ({renaming.get(key, key): value for key, value in row.items()} for row in rows)
-    return 2 * sum(map(shape.looks_like, renamed)) >= len(rows)
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W_]", "", name).lower()
+    return f"Of these, shapes know some, and in the first row {'; '.join(held[:_MOST_HELD])}. " if held else ""

@@ -1,36 +1,17 @@
 """Reads a conversation: its last turn as a response, or several turns, each named by its position."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
-from pipelines.data.formats.content import (
-    conversation,
-    entries,
-    field,
-    final,
-    is_blank,
-    is_blank_system,
-    is_conversation,
-    is_repeated,
-    message,
-    role_of,
-    systems,
-    with_row_system,
-)
-from pipelines.data.formats.prompts import open_end, prompt_request
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.content import final, is_blank, is_blank_system, is_repeated, message, role_of
+from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, RowRequests, gather
 
 MAX_TURNS = 4096
 """Maximum messages for judging turns one by one: all contexts together grow with the square of the number of turns
 (34 MB of pointers at 4,096 messages, 2 TB at a million)."""
-
-
-OPENAI = "{role, content}"
-"""A turn in OpenAI's form, as the description of a shape has it."""
 
 
 class RowTurn(NamedTuple):
@@ -112,43 +93,3 @@ def _turn(turns: tuple[Message, ...], spoiled: Rejected | None, place: int) -> E
     if place >= MAX_TURNS:
         raise Rejected(Reason.RECORD_TOO_LARGE, f"more than {MAX_TURNS} messages before this turn")
     return final(turns[: place + 1])
-
-
-def conversation_shape(
-    name: str, key: str, about: str, turn: str = OPENAI, is_other: Callable[[Row], bool] = lambda row: False
-) -> Shape:
-    """A shape of rows with a conversation under a key; its last turn, or each turn of the assistant's, is judged.
-
-    `is_other` tells the rows that have the key and are of another shape.
-    """
-
-    def read(row: Row) -> list[RowTurn]:
-        return number_turns(entries(field(row, key)), systems(row))
-
-    return Shape(
-        name,
-        f"{about}; its last turn, or each turn of the assistant's, is judged",
-        f"`{key}`, a list of {turn}",
-        lambda row: is_conversation(row.get(key)) and not is_other(row),
-        lambda row: final_turn(read(row)),
-        lambda row: assistant_turns(read(row)),
-        reads=(key,),
-    )
-
-
-def open_conversation_shape(
-    name: str, key: str, about: str, turn: str = OPENAI, is_other: Callable[[Row], bool] = lambda row: False
-) -> Shape:
-    """A shape of rows with a conversation under a key, of which all before the assistant's last turn is to be answered."""
-
-    def read(row: Row) -> RowRequests:
-        return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(field(row, key))))))
-
-    return Shape(
-        name,
-        f"{about}, to be answered",
-        f"`{key}`, a list of {turn}",
-        lambda row: is_conversation(row.get(key)) and not is_other(row),
-        read,
-        reads=(key,),
-    )

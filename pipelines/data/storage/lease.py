@@ -286,15 +286,8 @@ class _Lease:
         try:
             holder = Holder.read(self._place.read(LEASE))
         except FileNotFoundError:
-            # The file is missing. After more than STALE_S another run may have taken the lease, worked, and released it.
-            # Sooner than that nobody may have: somebody deleted the file, and it is created again.
-            if renewed.renewed - self._renewed > STALE_S:
-                self._taken_by = "one that has ended since"
-                return
-            if self._place.create(LEASE, renewed.content):
-                self._renewed = renewed.renewed
-                return
-            holder = Holder.read(self._place.read(LEASE))
+            self._taken_by = f"one that has ended since, or somebody has deleted {LEASE}"
+            return
         if holder.token != self._holder.token:
             self._taken_by = str(holder)
             return

@@ -4,7 +4,6 @@ A file is written with one put, which is complete or absent. Of two writers that
 where the store supports conditional puts.
 """
 
-import functools
 import glob
 import io
 import tempfile
@@ -24,7 +23,6 @@ from pipelines.data.storage.protocol import (
     Folder,
     Matches,
     escaped,
-    written_to,
 )
 
 BLOCK_BYTES = 4 * 2**20
@@ -42,11 +40,11 @@ _CONDITION_FAILED = 412, "PreconditionFailed"
 
 
 class _RangeReader(io.RawIOBase):
-    """An object of a known size, read by ranges: every `readinto` calls `read` once, with a start and an end."""
+    """An object of a known size, read by ranges: every `readinto` is a request."""
 
-    def __init__(self, read: Callable[[int, int], bytes], inner: str, size: int) -> None:
+    def __init__(self, system: Any, inner: str, size: int) -> None:
         super().__init__()
-        self._read = read
+        self._system = system
         self._inner = inner
         self._size = size
         self._position = 0
@@ -66,86 +64,28 @@ class _RangeReader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        content = self._range(self._position, min(self._position + len(buffer), self._size))
+        content = self.read_range(self._position, min(self._position + len(buffer), self._size))
         buffer[: len(content)] = content
         self._position += len(content)
         return len(content)
 
-    def whole(self) -> bytes:
-        """All bytes, by one request."""
-        return self._range(0, self._size)
-
-    def _range(self, start: int, end: int) -> bytes:
+    def read_range(self, start: int, end: int) -> bytes:
+        """The bytes from a start to an end. Raises `OSError` if there are fewer."""
         if start >= end:
             return b""
-        content = self._read(start, end)
+        content = bytes(patiently(self._system.cat_file)(self._inner, start=start, end=end))
         if len(content) != end - start:
             raise OSError(f"{self._inner} is shorter than it was when it was listed ({self._size:,} bytes)")
         return content
 
 
-def open_read(
-    address: str, size: int | None = None, block_bytes: int = BLOCK_BYTES, before: FileStatus | None = None
-) -> IO[bytes]:
-    """See `files.open_read`. An object that isn't larger than a block is read whole, by one request, when it is opened.
-
-    With `before`, each request of a store other than S3 is followed by one for the object's status.
-    """
+def open_read(address: str, size: int | None = None, block_bytes: int = BLOCK_BYTES) -> IO[bytes]:
+    """See `files.open_read`. An object that isn't larger than a block is read whole, by one request, when it is opened."""
     system, inner = _resolve(address)
     if size is None:
         size = int(patiently(system.info)(inner)["size"])
-    reader = _RangeReader(_range_read(system, inner, before), inner, size)
-    return io.BufferedReader(reader, block_bytes) if size > block_bytes else io.BytesIO(reader.whole())
-
-
-def _range_read(system: Any, inner: str, before: FileStatus | None) -> Callable[[int, int], bytes]:
-    """The function that reads an object from a start to an end; see `files.open_read` for `before`."""
-    if before is None:
-        return functools.partial(_read, system, inner)
-    read = _read_tagged if _protocol(system) == "s3" and before.tag else _read_and_look
-    return functools.partial(read, system, inner, before)
-
-
-def _read(system: Any, inner: str, start: int, end: int) -> bytes:
-    return bytes(patiently(system.cat_file)(inner, start=start, end=end))
-
-
-def _read_tagged(system: Any, inner: str, before: FileStatus, start: int, end: int) -> bytes:
-    try:
-        content, tag = patiently(_range_and_tag)(system, inner, before.tag, start, end)
-    except OSError as error:
-        if _is_answer(error, *_CONDITION_FAILED):
-            raise written_to(before.path) from error
-        raise
-    if tag != before.tag:  # of a store that passes over the condition
-        raise written_to(before.path)
-    return content
-
-
-def _read_and_look(system: Any, inner: str, before: FileStatus, start: int, end: int) -> bytes:
-    try:
-        return _read(system, inner, start, end)
-    finally:
-        # Also after an error: an object that is shorter by now refuses the range.
-        if _status(system, patiently(system.info)(inner)) != before:
-            raise written_to(before.path)
-
-
-def _range_and_tag(system: Any, inner: str, tag: str | None, start: int, end: int) -> tuple[bytes, str]:
-    """A range of an object in S3 that must have a tag, and the tag that it has. s3fs's `cat_file` takes no condition."""
-    from fsspec.asyn import sync
-    from s3fs.core import version_id_kw
-
-    bucket, key, version = system.split_path(inner)
-    arguments = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{end - 1}", "IfMatch": tag, **version_id_kw(version)}
-
-    async def get() -> tuple[bytes, str]:
-        answer = await system._call_s3("get_object", **arguments)
-        async with answer["Body"] as body:
-            return await body.read(), answer["ETag"]
-
-    content_and_tag: tuple[bytes, str] = sync(system.loop, get)
-    return content_and_tag
+    reader = _RangeReader(system, inner, size)
+    return io.BufferedReader(reader, block_bytes) if size > block_bytes else io.BytesIO(reader.read_range(0, size))
 
 
 def file_status(address: str) -> FileStatus:

@@ -1,13 +1,12 @@
 """SteerLM rows of NeMo-Aligner: the turns with a label are judged.
 
-{"conversations": [{"from": "User", "value": str, "label": str | null}, ...], "mask": "User", "system": str, "type": str}
-
 As in the authors' annotation script: `mask` is what `from` says for the user, everyone else is the assistant, and each
 labelled turn is judged with all turns before it. `system` is the first turn, as in every shape: the script puts a fixed
 text in its place, and so does the attribute family for any system turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Reason, Role
@@ -18,13 +17,13 @@ from pipelines.data.formats.content import (
     entries,
     field,
     is_conversation,
+    open_end,
     role_of,
     systems,
     with_row_system,
 )
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.prompts import open_end, prompt_request
-from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.rows import Row, RowRequests, prompt_request
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns, turns_at
 
@@ -34,16 +33,12 @@ def looks_like(row: Row) -> bool:
     return is_conversation(row.get("conversations")) and isinstance(row.get("mask"), str)
 
 
-def read(row: Row) -> RowRequests:
-    """The labelled turns, by their positions; without labels the final one."""
-    labelled = _labelled(row)
-    return turns_at(_turns(row), labelled) if labelled else final_turn(_turns(row))
-
-
-def read_turns(row: Row) -> RowRequests:
-    """The labelled turns, by their positions; without labels all of the assistant's."""
-    labelled = _labelled(row)
-    return turns_at(_turns(row), labelled) if labelled else assistant_turns(_turns(row))
+def _read(otherwise: Callable[[Sequence[RowTurn]], RowRequests], row: Row) -> RowRequests:
+    """The labelled turns, by their positions; without labels what `otherwise` reads."""
+    entered = enumerate(entries(field(row, "conversations")))
+    labelled = [at for at, entry in entered if isinstance(entry, dict) and entry.get("label") is not None]
+    turns = _split_turns(row, systems(row))
+    return turns_at(turns, labelled) if labelled else otherwise(turns)
 
 
 def read_prompt(row: Row) -> RowRequests:
@@ -51,15 +46,6 @@ def read_prompt(row: Row) -> RowRequests:
     return prompt_request(
         lambda: with_row_system(row, conversation(open_end([turn.value for turn in _split_turns(row, ())])))
     )
-
-
-def _labelled(row: Row) -> list[int]:
-    items = enumerate(entries(field(row, "conversations")))
-    return [i for i, entry in items if isinstance(entry, dict) and entry.get("label") is not None]
-
-
-def _turns(row: Row) -> list[RowTurn]:
-    return _split_turns(row, systems(row))
 
 
 def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
@@ -96,20 +82,29 @@ def _parts(turn: RowTurn) -> list[RowTurn]:
     return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, last)]
 
 
-SHAPE = Shape(
-    "steerlm",
-    "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
-    "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
-    looks_like,
-    read,
-    read_turns,
-    reads=("conversations", "mask"),
+_LAYOUT = """{"conversations": [{"from": "User", "value": str, "label": str | null}, ...], "mask": "User", ...}
+
+`mask` is what `from` says for the user, everyone else is the assistant, and each labelled turn is judged with all turns
+before it."""
+SHAPES = (
+    Shape(
+        "steerlm",
+        "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
+        "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
+        looks_like,
+        partial(_read, final_turn),
+        partial(_read, assistant_turns),
+        reads=("conversations", "mask"),
+        layout=_LAYOUT,
+    ),
 )
-PROMPT_SHAPE = Shape(
-    "steerlm",
-    "a conversation of NeMo-Aligner's SteerLM rows, to be answered",
-    "`conversations`, a list of {from, value}, and `mask`, the user's name there",
-    looks_like,
-    read_prompt,
-    reads=("conversations", "mask"),
+PROMPT_SHAPES = (
+    Shape(
+        "steerlm",
+        "a conversation of NeMo-Aligner's SteerLM rows, to be answered",
+        "`conversations`, a list of {from, value}, and `mask`, the user's name there",
+        looks_like,
+        read_prompt,
+        reads=("conversations", "mask"),
+    ),
 )

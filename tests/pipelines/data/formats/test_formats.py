@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.records import Message, Reason, Role
 from pipelines.data.formats import MAX_DEPTH, SHAPES, Shape, detect, parse, requests
-from tests.support.asked import account, chat, contexts, judged, refused, said, shared_data, user
+from tests.support.asked import chat, contexts, judged, refused, said, shared_data, user
 
 MESSAGES, PROMPT_RESPONSE, PREFERENCE = SHAPES["messages"], SHAPES["prompt-response"], SHAPES["preference"]
 JUDGEBENCH, RM_BENCH = SHAPES["judgebench"], SHAPES["rm-bench"]
@@ -184,11 +184,6 @@ def test_all_turns_are_judged_each_in_its_own_context() -> None:
     assert contexts(row_requests) == [[("user", "q")], [("user", "q"), ("assistant", "a"), ("user", "r")]]
 
 
-def test_a_trailing_user_turn_leaves_no_final_response() -> None:
-    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("bye")))
-    assert refused(row_requests) == {"final": Reason.NO_FINAL_ASSISTANT}
-
-
 def test_a_bad_turn_spoils_what_follows_it_and_nothing_before() -> None:
     row_requests = requests(MESSAGES, chat(user("q"), said("a"), user(None), said("b"), user("r"), said("c")), "all")
     assert judged(row_requests) == {"turn[1]": "a"}
@@ -217,20 +212,6 @@ def test_only_conversations_have_turns() -> None:
 
 
 # --- prompt-response -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prompt", ["q", [user("q")]])
-@pytest.mark.parametrize("response", ["a", said("a")])
-def test_a_prompt_and_its_response(prompt: object, response: object) -> None:
-    row_requests = requests(PROMPT_RESPONSE, {"prompt": prompt, "response": response})
-    assert contexts(row_requests) == [[("user", "q")]]
-    assert judged(row_requests) == {"final": "a"}
-
-
-@pytest.mark.parametrize(("system", "turns"), [("s", [("system", "s")]), ("", []), (None, [])])
-def test_a_system_prompt_goes_first_where_there_is_one(system: object, turns: list[tuple[str, str]]) -> None:
-    row_requests = requests(PROMPT_RESPONSE, {"prompt": "q", "response": "a", "system": system})
-    assert contexts(row_requests) == [[*turns, ("user", "q")]]
 
 
 def test_a_bad_prompt_or_response() -> None:
@@ -439,11 +420,6 @@ def test_rm_bench_names_its_responses_by_position() -> None:
     assert row_requests.names == ("chosen[0]", "chosen[1]", "chosen[2]", "rejected[0]", "rejected[1]", "rejected[2]")
 
 
-def test_rewardbench_2_has_lists_of_any_length() -> None:
-    row = {"prompt": "q", "chosen": ["a"], "rejected": ["x", "y", "z"]}
-    assert list(requests(detect([row]), row).names) == ["chosen[0]", "rejected[0]", "rejected[1]", "rejected[2]"]
-
-
 @pytest.mark.parametrize(
     ("rejected", "names", "reasons"),
     [
@@ -462,19 +438,6 @@ def test_a_side_of_rm_bench_may_be_odd(rejected: object, names: list[str], reaso
 
 CHAT = chat(user("q"), said("a"))
 SINGLE = {"prompt": "q", "response": "a"}
-
-
-def test_a_row_tells_its_shape() -> None:
-    cases: list[tuple[Mapping[str, object], str]] = [
-        (CHAT, "messages"),
-        (SINGLE, "prompt-response"),
-        ({"prompt": "q", **PAIR}, "preference"),
-        ({"question": "q", "response_A": "a", "response_B": "b"}, "judgebench"),
-        ({"prompt": "q", "chosen": ["a"], "rejected": ["b"]}, "rm-bench"),
-        ({"prompt": "q", "chosen": "a", "rejected": ["b", "c"]}, "rm-bench"),
-    ]
-    for row, name in cases:
-        assert detect([row]) is SHAPES[name]
 
 
 def test_a_few_bad_rows_do_not_defeat_detection() -> None:
@@ -529,47 +492,3 @@ def test_rm_bench_as_published(name: str, count: int) -> None:
     assert detect(rows) is RM_BENCH
     row_requests = [requests(RM_BENCH, row) for row in rows]
     assert [(len(row.names), len(row.requests), row.rejected) for row in row_requests] == [(6, 1, ())] * count
-
-
-# --- any row at all ------------------------------------------------------------------------------------------------
-
-KEYS = ["messages", "role", "content", "tool_calls", "prompt", "response", "system", "chosen", "rejected", "question"]
-KEYS += ["response_A", "response_B", "type", "text", "conversations", "from", "value", "mask", "label", "completion"]
-KEYS += ["completions", "context", "rank", "instruction", "input", "output", "history", "system_prompt", "principle"]
-KEYS += ["chosen_response", "rejected_response", "preference", "response1", "response2", "response_1", "response_2"]
-KEYS += ["original_response", "edited_response", "good_edited_response", "bad_edited_response"]
-TEMPLATES = ["<extra_id_0>System\n", "\n<extra_id_1>User\n", "\n<extra_id_1>Assistant\n", "\n<extra_id_1>", "\n<extra_id_2>"]
-TEMPLATES += [
-    "<|start_header_id|>user<|end_header_id|>\n\n",
-    "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    "<|eot_id|>",
-]
-TEMPLATED = st.lists(st.sampled_from([*TEMPLATES, "q", " ", "\n"]), max_size=8).map("".join)
-NAMES = ["system", "user", "assistant", "tool", "text", "human", "gpt", "User", "Assistant", "function_call", "chosen"]
-WORDS = st.sampled_from([*NAMES, "", " ", SURROGATE, "q"]) | TEMPLATED
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=5),
-    max_leaves=20,
-)
-MESSAGE = st.fixed_dictionaries({"role": WORDS | JSON, "content": WORDS | JSON}, optional={"tool_calls": JSON})
-SHARED = st.fixed_dictionaries({"from": WORDS | JSON, "value": WORDS | JSON}, optional={"label": JSON})
-TURN = MESSAGE | SHARED
-RANKED = st.fixed_dictionaries({"rank": st.integers(0, 2) | JSON, "completion": st.lists(TURN, max_size=3) | JSON})
-VALUES = JSON | TURN | st.lists(TURN | JSON, max_size=5) | st.lists(WORDS | RANKED, max_size=4)
-ROWS = JSON | st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
-
-
-@any_speed
-@given(row=ROWS, shape=st.sampled_from(list(SHAPES.values())))
-def test_no_row_fails_and_no_response_vanishes(row: object, shape: Shape) -> None:
-    account(requests(shape, row))
-    if shape.read_turns:
-        account(requests(shape, row, "all"))
-
-
-@any_speed
-@given(st.lists(ROWS, max_size=5))
-def test_detection_finds_one_shape_or_says_why_not(rows: list[object]) -> None:
-    with suppress(SourceError):
-        assert detect(rows).name in SHAPES
