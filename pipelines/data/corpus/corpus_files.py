@@ -22,7 +22,7 @@ from pipelines.data.corpus.arrow_types import without_views
 from pipelines.data.corpus.beginnings import Beginning, Layout, look_at
 from pipelines.data.corpus.broken_files import UNPACKED_BYTES, unpack_beginning
 from pipelines.data.storage import RESTORE, FileStatus, error_text, is_remote, written_to
-from pipelines.data.storage.fingerprints import fingerprint, is_sampled, tagged
+from pipelines.data.storage.fingerprints import fingerprint, is_sampled, tag_in, tagged
 
 _START_BYTES = 65536  # read to tell what a file of JSON is
 _DOCUMENT_BYTES = 64 * 2**20  # of a file that begins with a longer object
@@ -155,6 +155,12 @@ def check_same(file: InputFile) -> FileStatus:
     if changed := difference(file, inspect(Lookup(file.path, file.index, file.name)).file):
         raise SourceError(f"{file.path} {changed}; {RESTORE}")
     return now
+
+
+def status_before(file: InputFile) -> FileStatus:
+    """The status with which a file is to be read to its end: a store's tag, or that of now, by `check_same`."""
+    tag = tag_in(file.fingerprint)
+    return check_same(file) if tag is None else FileStatus(file.path, file.size, tag)
 
 
 def check_untouched(before: FileStatus) -> None:

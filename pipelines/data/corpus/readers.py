@@ -22,7 +22,7 @@ from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
 from pipelines.data.corpus.arrow_types import without_views
 from pipelines.data.corpus.broken_files import damage_advice
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_untouched
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, status_before
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 
@@ -63,7 +63,7 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
 
     Raises `SourceError` if the file is missing or has changed since it was found: no table of changed content is yielded.
     """
-    before = check_same(unit.file)
+    before = status_before(unit.file)
     if unit.file.kind is FileKind.PARQUET:
         tables = _parquet_tables(unit)
     else:

@@ -5,11 +5,9 @@ import gzip
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,13 +20,11 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from pipelines.data import storage
-from pipelines.data.corpus import corpus_files
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_unchanged, limit_files
+from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_unchanged
 from pipelines.data.corpus.find_corpus import find, find_corpus
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.data.storage import FileStatus, fingerprints
 from pipelines.data.storage.protocol import Matches
-from tests.conftest import REPOSITORY
 from tests.support.object_store import BUCKET
 
 any_speed = settings(deadline=None)
@@ -154,11 +150,6 @@ def test_names_dont_depend_on_where_the_corpus_lies(tmp_path: Path, monkeypatch:
     assert names(find([str(tmp_path / "here")])) == names(find(["x", "y/z"])) == ["x/a.jsonl", "y/z/a.jsonl"]
 
 
-def test_numbers_go_on_from_where_they_are_told_to(tmp_path: Path) -> None:
-    corpus(tmp_path, "a.jsonl", "b.jsonl")
-    assert [file.index for file in find([str(tmp_path)], first_index=7)] == [7, 8]
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -209,10 +200,6 @@ DOCUMENTS = [
         r"is one object with a list of 2 objects under 'data': `jq -c '\.\[\"data\"\]\[\]'",
     ),
     ({"x": ROW, "y": ROW}, r"is one object with 2 objects by key, 'x', 'y': `jq -c '\.\[\]'"),
-    (
-        {"prompt": {"0": "a"}, "response": {"0": "b"}},
-        "is one object with 2 columns of 1 values, 'prompt', 'response': .*pandas",
-    ),
 ]
 
 
@@ -250,7 +237,6 @@ TOLD = [
     (LINES.decode().encode("utf-16-le"), r"is UTF-16 text: `iconv -f UTF-16LE -t UTF-8`"),
     (LINES.decode().encode("utf-32"), r"is UTF-32 text"),
     (b"PK\x03\x04", "is a zip archive"),
-    (json.dumps(TURNS).encode() + b"\n" + json.dumps(TURNS).encode(), r"holds lists of turns: `jq -c '\{messages: \.\}'"),
 ]
 
 
@@ -261,13 +247,6 @@ def test_what_no_rows_can_be_read_of_is_told_as_what_it_is(tmp_path: Path) -> No
             corpus(folder, name, data=data if data == POINTER else packed(name, data))
             with pytest.raises(SourceError, match=f"(?s){re.escape(name)} {message}.*or leave it out"):
                 find([str(folder)])
-
-
-@pytest.mark.parametrize(("data", "told"), TOLD[:2])
-def test_a_parquet_file_that_is_none_is_told_as_what_it_is(tmp_path: Path, data: bytes, told: str) -> None:
-    corpus(tmp_path, "x.parquet", data=data)
-    with pytest.raises(SourceError, match=f"(?s)x.parquet {told}.*or leave it out"):
-        find([str(tmp_path)])
 
 
 def test_arrays_in_a_file_of_lines_are_refused_before_a_row_is_lost(tmp_path: Path) -> None:
@@ -350,12 +329,6 @@ def test_documents_in_a_store_are_left_out_again_when_its_files_are_known(s3: An
     assert again == first
 
 
-def test_parquet_files_say_how_many_rows_they_have(tmp_path: Path) -> None:
-    parquet(tmp_path / "a.parquet", 25)
-    parquet(tmp_path / "b.parquet", 0)
-    assert [(file.kind, file.extent) for file in find([str(tmp_path)])] == [(FileKind.PARQUET, 25), (FileKind.PARQUET, 0)]
-
-
 # --- refusing ------------------------------------------------------------------------------------------------------
 
 
@@ -415,13 +388,6 @@ def test_an_unknown_ending_is_refused(tmp_path: Path, name: str) -> None:
         SourceError, match=rf"{re.escape(name)} has a file name extension that Assay doesn't read; it reads \.jsonl"
     ):
         find([str(tmp_path / name)])
-
-
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"not parquet at all"])
-def test_a_broken_parquet_file_is_named(tmp_path: Path, data: bytes) -> None:
-    corpus(tmp_path, "x.parquet", data=data)
-    with pytest.raises(SourceError, match=re.escape(str(tmp_path / "x.parquet"))):
-        find([str(tmp_path)])
 
 
 def test_names_that_arent_utf8_are_refused_before_a_run_starts(tmp_path: Path) -> None:
@@ -527,19 +493,6 @@ def test_a_file_that_has_changed_or_is_gone_is_named(tmp_path: Path) -> None:
         check_same(file)
 
 
-def test_the_time_and_the_name_of_a_file_dont_count(tmp_path: Path) -> None:
-    before = fingerprint(tmp_path / "x.jsonl", LINES)
-    os.utime(tmp_path / "x.jsonl", (1, 1))
-    assert find([str(tmp_path / "x.jsonl")])[0].fingerprint == before == fingerprint(tmp_path / "y.jsonl", LINES)
-
-
-def test_a_file_goes_through_json_and_back(tmp_path: Path) -> None:
-    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(LINES))
-    (file,) = find([str(tmp_path)])
-    document = json.loads(json.dumps(asdict(file)))
-    assert InputFile(**document | {"kind": FileKind(document["kind"])}) == file
-
-
 # --- cutting -------------------------------------------------------------------------------------------------------
 
 
@@ -605,17 +558,6 @@ def test_what_cant_be_cut_is_one_unit_that_knows_what_is_done(kind: FileKind) ->
     assert cut(file, [], done, 10) == []
 
 
-def test_files_are_cut_off_where_a_limit_says() -> None:
-    files = [InputFile(index, "x", "/x", FileKind.JSONL, 100, "", 100) for index in range(3)]
-    assert [file.extent for file in limit_files(files, [None, 40, 0])] == [100, 40, 0]
-
-
-@pytest.mark.parametrize("kind", FileKind)
-def test_positions_are_bytes_or_rows(kind: FileKind) -> None:
-    assert kind.by_ordinal == (kind in {FileKind.ARRAY, FileKind.PARQUET})
-    assert (kind.compression is not None) == (kind in {FileKind.JSONL_GZIP, FileKind.JSONL_ZSTD})
-
-
 def test_a_listing_that_gives_no_tag_isnt_taken_for_the_state_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -646,48 +588,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-SCRIPT = """
-import sys
-from dataclasses import asdict
-from pipelines.data.corpus import corpus_files, find_corpus
-corpus_files._FOR_PROCESSES, corpus_files._PIECE = 1, 2
-try:
-    corpus = find_corpus.find_corpus(sys.argv[1:])
-except corpus_files.SourceError as error:
-    print(error)
-else:
-    print([asdict(file) for file in corpus.files])
-    print(len(set(map(id, corpus.schemas.values()))), *set(corpus.schemas.values()))
-"""
-"""Without a guard for a process that imports it."""
-
-
-def test_many_files_are_opened_by_several_processes(tmp_path: Path) -> None:
-    for number in range(7):
-        parquet(tmp_path / "in" / f"{number}.parquet", 10 + number)
-    corpus(tmp_path / "in", "7.json", data=b'[{"a": 1}]')
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-
-    def run() -> list[str]:
-        done = subprocess.run(
-            [sys.executable, script, tmp_path / "in"],
-            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-        assert done.stderr == ""
-        return done.stdout.splitlines()
-
-    alone = find_corpus([str(tmp_path / "in")])
-    assert run() == [str([asdict(file) for file in alone.files]), "1 n: int64"]
-    (tmp_path / "in" / "4.parquet").write_bytes(b"nothing")
-    (message,) = run()
-    assert "4.parquet isn't a valid Parquet file" in message
-
-
 def test_columns_dont_depend_on_what_the_process_has_seen_before(tmp_path: Path) -> None:
     """Schemas that differ in their fields' metadata alone are equal, and each corpus has those of its files."""
     described = pa.field("n", pa.int64(), metadata={"unit": "of another corpus"})
@@ -697,15 +597,6 @@ def test_columns_dont_depend_on_what_the_process_has_seen_before(tmp_path: Path)
     find_corpus([str(tmp_path / "first")])
     (schema,) = find_corpus([str(tmp_path / "second")]).schemas.values()
     assert b"unit" not in (schema.field("n").metadata or {})
-
-
-def test_a_process_that_helps_sends_equal_columns_once(tmp_path: Path) -> None:
-    paths = [str(parquet(tmp_path / f"{number}.parquet", 10)) for number in range(3)]
-    lookups = [corpus_files.Lookup(path, index, path) for index, path in enumerate(paths)]
-    first, *others = corpus_files._inspect_piece(lookups)
-    assert isinstance(first, corpus_files.Inspected)
-    assert first.schema == pa.schema([("n", pa.int64())])
-    assert all(inspected.schema is first.schema for inspected in others if isinstance(inspected, corpus_files.Inspected))
 
 
 # --- known from an earlier session ---------------------------------------------------------------------------------

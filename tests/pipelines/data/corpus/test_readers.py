@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from actors.errors import SourceError
 from pipelines.data.corpus import corpus_files, readers
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
-from pipelines.data.corpus.find_corpus import find
+from pipelines.data.corpus.find_corpus import find, find_corpus
 from pipelines.data.corpus.readers import BLANK, END, FILE, JSON_SCHEMA, NOTE, RECORD, START, RawRow, raw_rows, read
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.folders.run_folder.coverage import gaps
@@ -501,6 +501,23 @@ def test_a_parquet_table_has_its_own_columns_and_types(tmp_path: Path) -> None:
     (result,) = read(Unit(find([str(tmp_path)])[0], Range(0, 2)), PLENTY, never)
     assert result.column_names == [FILE, START, END, NOTE, "x", "y"]
     assert result.select(["x", "y"]).equals(table)
+
+
+def test_views_of_text_and_bytes_are_read_as_text_and_bytes(tmp_path: Path) -> None:
+    """As polars writes them. Of views Arrow takes and filters no rows, and each later step does."""
+    text = pa.string_view()
+    columns = {
+        "text": pa.array(["a", None], text),
+        "bytes": pa.array([b"a", None], pa.binary_view()),
+        "list": pa.array([["a"], None], pa.list_(text)),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet")
+    corpus = find_corpus([str(tmp_path)])
+    (table,) = read(Unit(corpus.files[0], Range(0, 2)), PLENTY, never)
+    plain = table.select(list(columns))
+    assert plain.schema == next(iter(corpus.schemas.values()))
+    assert "view" not in str(plain.schema)
+    assert plain.take([0]).to_pylist() == pa.table(columns).slice(0, 1).to_pylist()
 
 
 # --- files that change ---------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """A store that doesn't answer is waited for; what it refuses fails at once; who has lost the folder writes nothing."""
 
-import hashlib
 import pickle
 import threading
 import time
@@ -45,9 +44,6 @@ OPERATIONS: dict[str, Callable[[storage.Folder], object]] = {
     "replace": lambda folder: folder.replace("old", b"content"),
     "read": lambda folder: folder.read("old"),
     "read a range": lambda folder: storage.open_read(folder.file("old"), 3).read(),
-    "read what mustn't have changed": lambda folder: storage.open_read(
-        folder.file("old"), 3, before=storage.FileStatus(folder.file("old"), 3, f'"{hashlib.md5(b"old").hexdigest()}"')
-    ).read(),
     "list": lambda folder: list(folder.entries()),
     "look": lambda folder: storage.file_status(folder.file("old")),
     "find": lambda folder: storage.find(folder.path),
