@@ -113,11 +113,10 @@ def files_below(address: str) -> Iterator[FileStatus]:
     """See `files.files_below`."""
     system, inner = _resolve(address)
     is_empty = True
-    if _lists_pages(system):  # fsspec's `find` holds 1.2 kB of each object until the end, of a million 1.2 GB
-        for bucket, entry in _objects(system, inner):
-            is_empty = False
-            yield FileStatus(system.unstrip_protocol(f"{bucket}/{entry['Key']}"), entry["Size"], entry["ETag"])
-    if is_empty:
+    for info in _listing(system, inner, deep=True):
+        is_empty = False
+        yield _status(system, info)
+    if is_empty:  # there is no folder, and perhaps a file of this name
         yield from _statuses(system, patiently(system.find)(inner, detail=True))
 
 
@@ -171,19 +170,11 @@ class StoreFolder:
 
     def entries(self) -> Iterator[Entry]:
         system, inner = _resolve(self.path)
-        if _lists_pages(system):
-            with suppress(FileNotFoundError):
-                for _, entry in _objects(system, inner, Delimiter="/"):
-                    if name := entry["Key"].rsplit("/", 1)[-1]:
-                        yield Entry(name, entry["Size"], entry["LastModified"].timestamp())
-            return
-        try:
-            infos = patiently(system.ls)(inner, detail=True)
-        except FileNotFoundError:
-            return
-        for info in infos:
-            if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"):
-                yield Entry(info["name"].rsplit("/", 1)[1], info["size"], _write_time(info))
+        with suppress(FileNotFoundError):
+            for info in _listing(system, inner, deep=False):
+                name = info["name"].removeprefix(f"{inner.rstrip('/')}/")
+                if info["type"] == "file" and name and name != info["name"]:  # some stores list the folder itself, too
+                    yield Entry(name, info["size"], _write_time(info))
 
     def names(self) -> list[str]:
         system, inner = _resolve(self.path)
@@ -237,46 +228,43 @@ class StoreFolder:
 
     def delete(self, name: str) -> None:
         system, inner = _resolve(self.file(name))
-        try:
+        with suppress(FileNotFoundError):
             patiently(system.rm_file, writes=True)(inner)
-        except FileNotFoundError:
-            return
 
     def delete_all(self) -> None:
         system, inner = _resolve(self.path)
-        try:
+        with suppress(FileNotFoundError):
             patiently(system.rm, writes=True)(inner, recursive=True)
-        except FileNotFoundError:
-            return
 
 
-def _lists_pages(system: Any) -> bool:
-    """Whether `_objects` can list a store."""
-    return _protocol(system) == "s3" and not system.version_aware
-
-
-def _objects(system: Any, inner: str, **options: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The bucket and the entry of each object below a prefix, of which a page of 1,000 is held. Raises `OSError`."""
+def _listing(system: Any, inner: str, *, deep: bool) -> Iterator[Mapping[str, Any]]:
+    """The entries of fsspec of what is below a prefix; `deep`: of the files at any depth. Raises `OSError`."""
+    if _protocol(system) != "s3" or system.version_aware:
+        yield from patiently(system.find)(inner, detail=True).values() if deep else patiently(system.ls)(inner, detail=True)
+        return
+    # A page of 1,000 objects at a time: fsspec's `find` holds 1.2 kB of each until the end, of a million 1.2 GB.
     bucket, _, key = inner.partition("/")
-    arguments = {**system.req_kw, "Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else "", **options}
+    prefix = f"{key.rstrip('/')}/" if key else ""
+    arguments = {**system.req_kw, "Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
     while True:
         page = patiently(system.call_s3)("list_objects_v2", **arguments)
-        yield from ((bucket, entry) for entry in page.get("Contents", ()))
+        for entry in page.get("Contents", ()):
+            yield {**entry, "name": f"{bucket}/{entry['Key']}", "size": entry["Size"], "type": "file"}
         if not page.get("IsTruncated"):
             return
         arguments["ContinuationToken"] = page["NextContinuationToken"]
 
 
-def _statuses(system: Any, infos: dict[str, dict[str, Any]]) -> list[FileStatus]:
+def _statuses(system: Any, infos: Mapping[str, Mapping[str, Any]]) -> list[FileStatus]:
     return [_status(system, info) for info in infos.values() if info["type"] == "file"]
 
 
-def _status(system: Any, info: dict[str, Any]) -> FileStatus:
+def _status(system: Any, info: Mapping[str, Any]) -> FileStatus:
     path, tag = system.unstrip_protocol(info["name"]), info.get("ETag")
     return FileStatus(path, info["size"], tag, None if tag else int(_write_time(info) * 1e9) or None)
 
 
-def _write_time(info: dict[str, Any]) -> float:
+def _write_time(info: Mapping[str, Any]) -> float:
     """The time of writing of an object, in seconds since 1970; 0 for a store that has none. Its name differs by store."""
     moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
     return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)

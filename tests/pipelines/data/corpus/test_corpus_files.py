@@ -75,24 +75,9 @@ def test_what_has_no_known_ending_in_a_folder_is_named(tmp_path: Path) -> None:
     assert names(find([str(tmp_path / "in" / "linked")])) == ["d.jsonl"]
 
 
-@pytest.mark.parametrize("protocol", ["local", "file"])
-def test_an_address_of_this_machine_is_a_path(tmp_path: Path, protocol: str) -> None:
-    corpus(tmp_path, "a.jsonl", "_b.jsonl", "x/c.jsonl")
-    assert find([f"{protocol}://{tmp_path}"]) == find([str(tmp_path)])
-    assert find([f"{protocol}://{tmp_path}/x/*.jsonl"]) == find([str(tmp_path / "x")])
-
-
 def test_a_folder_below_a_hidden_one_may_be_named(tmp_path: Path) -> None:
     corpus(tmp_path, ".cache/a.jsonl")
     assert names(find([str(tmp_path / ".cache")])) == ["a.jsonl"]
-
-
-def test_globs_reach_as_deep_as_they_say(tmp_path: Path) -> None:
-    corpus(tmp_path, "a1.jsonl", "a2.jsonl", "b.jsonl", "x/a3.jsonl", "x/folder.jsonl/a4.jsonl")
-    assert names(find([str(tmp_path / "a*.jsonl")])) == ["a1.jsonl", "a2.jsonl"]
-    assert names(find([str(tmp_path / "**" / "*.jsonl")])) == [
-        "a1.jsonl", "a2.jsonl", "b.jsonl", "x/a3.jsonl", "x/folder.jsonl/a4.jsonl"
-    ]  # fmt: skip
 
 
 def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -> None:
@@ -112,19 +97,6 @@ def test_a_folder_that_a_glob_matches_and_doesnt_read_is_named(tmp_path: Path) -
     assert left_out("**/*.jsonl") == []
 
 
-@pytest.mark.parametrize("name", ["of [2024]", "all*", "which?"])
-def test_a_folder_whose_name_looks_like_a_glob_is_a_folder(tmp_path: Path, name: str) -> None:
-    corpus(tmp_path / name, "a.jsonl", "_c.jsonl", ".git/e.jsonl", "c.csv")
-    actual_corpus = find_corpus([str(tmp_path / name)])
-    assert names(actual_corpus.files) == ["a.jsonl"]
-    assert actual_corpus.left_out == [str(tmp_path / name / "c.csv")]
-
-
-def test_a_name_that_looks_like_a_glob_is_a_name_first(tmp_path: Path) -> None:
-    corpus(tmp_path, "a[1].jsonl", "a1.jsonl")
-    assert names(find([str(tmp_path / "a[1].jsonl")])) == ["a[1].jsonl"]
-
-
 def test_a_file_named_twice_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus(tmp_path, "a.jsonl", "b.jsonl")
     monkeypatch.chdir(tmp_path)
@@ -133,14 +105,6 @@ def test_a_file_named_twice_is_there_once(tmp_path: Path, monkeypatch: pytest.Mo
         (0, "a.jsonl", str(tmp_path / "a.jsonl")),
         (1, "b.jsonl", str(tmp_path / "b.jsonl")),
     ]
-
-
-def test_a_file_that_two_inputs_reach_is_there_once(tmp_path: Path) -> None:
-    corpus(tmp_path, "in/a.jsonl", "in/b.jsonl")
-    (tmp_path / "link").symlink_to(tmp_path / "in")
-    (tmp_path / "in" / "c.jsonl").symlink_to(tmp_path / "in" / "a.jsonl")
-    assert names(find([str(tmp_path / "in")])) == ["a.jsonl", "b.jsonl", "c.jsonl"]
-    assert find([str(tmp_path / "in"), str(tmp_path / "link")]) == find([str(tmp_path / "in")])
 
 
 def test_names_dont_depend_on_where_the_corpus_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -512,14 +476,6 @@ def test_units_of_lines_tile_what_remains(remaining: list[Range], unit_bytes: in
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> InputFile:
     """100 rows in groups of 30."""
     return find([str(parquet(tmp_path_factory.mktemp("grouped") / "x.parquet", 100, group_rows=30))])[0]
-
-
-@any_speed
-@given(GAPS)
-def test_units_of_parquet_are_slices_of_row_groups(grouped: InputFile, remaining: list[Range]) -> None:
-    pieces = [unit.range for unit in cut(grouped, remaining, (), 1) if unit.range is not None]
-    assert [index for piece in pieces for index in range(*piece)] == [index for gap in remaining for index in range(*gap)]
-    assert all(start // 30 == (end - 1) // 30 for start, end in pieces)
 
 
 @any_speed

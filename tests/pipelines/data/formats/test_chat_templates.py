@@ -241,8 +241,8 @@ def test_a_prompt_that_ends_elsewhere_is_no_reason_to_guess() -> None:
     turn, response = "<|im_start|>user\nhi<|im_end|>\n", "<|im_start|>assistant\nyes<|im_end|>"
     for prompt in (turn, turn + response):
         assert split_by_any(prompt + response, prompt) is None
-    for prompt in ("", "hi", None):  # which the text doesn't begin with
-        assert split_by_any(turn + response, prompt) == ((user("hi"),), "yes")
+    for other in ("", "hi", None):  # which the text doesn't begin with
+        assert split_by_any(turn + response, other) == ((user("hi"),), "yes")
 
 
 def test_spaces_that_decoding_puts_in_do_no_harm() -> None:

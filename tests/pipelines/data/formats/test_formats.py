@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors.errors import Rejected, SettingsError, SourceError
-from actors.records import Message, Reason, Role
+from actors.records import Reason
 from pipelines.data.formats import MAX_DEPTH, SHAPES, Shape, detect, parse, requests
 from tests.support.asked import chat, contexts, judged, refused, said, shared_data, user
 
@@ -97,19 +97,6 @@ def test_several_texts_are_not_one_response(name: str) -> None:
     assert set(refused(requests(SHAPES[name], row)).values()) == {Reason.WRONG_TYPE}
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (" as it is\n", " as it is\n"),
-        ([{"type": "text", "text": "one "}, "two"], "one two"),
-        ([{"type": "text", "text": ""}, {"type": "text", "text": "x"}], "x"),
-        ("\U0001f600", "\U0001f600"),
-    ],
-)
-def test_text_is_judged_as_it_is(content: object, text: str) -> None:
-    assert judged(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": text}
-
-
 def test_what_is_not_text_has_its_reason() -> None:
     cases: list[tuple[object, Reason]] = [
         (None, Reason.EMPTY_CONTENT),
@@ -171,11 +158,6 @@ def test_a_broken_conversation_is_one_outcome() -> None:
 @pytest.mark.parametrize("key", [{"tool_calls": [{"id": "1"}]}, {"function_call": {"name": "f"}}, {"function_calls": "f()"}])
 def test_a_tool_call_is_refused_even_without_content(key: dict[str, object]) -> None:
     assert refused(requests(MESSAGES, chat(user("q"), {"role": "assistant", **key}))) == {"final": Reason.TOOL_CALL}
-
-
-@pytest.mark.parametrize("empty", [None, []])
-def test_an_empty_tool_call_is_none(empty: object) -> None:
-    assert judged(requests(MESSAGES, chat(user("q"), said("a", tool_calls=empty)))) == {"final": "a"}
 
 
 def test_all_turns_are_judged_each_in_its_own_context() -> None:
@@ -396,14 +378,6 @@ def test_a_bad_side_leaves_the_other() -> None:
 
 
 # --- benchmarks ----------------------------------------------------------------------------------------------------
-
-
-def test_judgebench_has_two_responses_and_either_may_be_bad() -> None:
-    row = {"question": "q", "response_A": "a", "response_B": ""}
-    row_requests = requests(JUDGEBENCH, row)
-    assert row_requests.requests[0].context == (Message(Role.USER, "q"),)
-    assert (judged(row_requests), refused(row_requests)) == ({"A": "a"}, {"B": Reason.EMPTY_CONTENT})
-    assert refused(requests(JUDGEBENCH, {})) == {"A": Reason.MISSING_FIELD, "B": Reason.MISSING_FIELD}
 
 
 def test_rm_bench_names_its_responses_by_position() -> None:

@@ -406,6 +406,8 @@ def test_each_of_several_responses_is_judged_or_refused() -> None:
     completions = [{"model": "m", "custom_system_prompt": "Be brief.", "response": text} for text in ["a", "", "c"]]
     cases: list[tuple[str, dict[str, Any], dict[str, str], dict[str, Reason]]] = [
         ("llmbar", llmbar, {"output_1": "a"}, {"output_2": Reason.EMPTY_CONTENT}),
+        ("judgebench", {"question": "q", "response_A": "a", "response_B": ""}, {"A": "a"}, {"B": Reason.EMPTY_CONTENT}),
+        ("judgebench", {}, {}, {"A": Reason.MISSING_FIELD, "B": Reason.MISSING_FIELD}),
         (
             "ultrafeedback",
             {"instruction": "q", "completions": completions},
