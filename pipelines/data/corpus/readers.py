@@ -21,8 +21,14 @@ from actors.errors import SourceError
 from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
 from pipelines.data.corpus.arrow_types import without_views
-from pipelines.data.corpus.broken_files import damage_advice
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_untouched, status_before
+from pipelines.data.corpus.corpus_files import (
+    FileKind,
+    InputFile,
+    Range,
+    check_untouched,
+    damage_advice,
+    status_before,
+)
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 

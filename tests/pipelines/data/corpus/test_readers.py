@@ -56,7 +56,7 @@ def file_of(path: Path, data: bytes) -> InputFile:
 @pytest.fixture
 def broken_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed files aren't looked into when they are listed, as if they were cut off beyond what is looked at."""
-    monkeypatch.setattr(corpus_files, "unpack_beginning", lambda path, size, compression: b"")
+    monkeypatch.setattr(corpus_files, "_unpack_beginning", lambda path, size, compression: b"")
 
 
 def never(file: InputFile, extent: int) -> None:
