@@ -80,7 +80,7 @@ class OwnColumns:
     @property
     def fields(self) -> set[str]:
         """The top-level fields of a row that are named, or that a path may begin with."""
-        return {name for path in self._paths for name in (path, *_first_names(path))}
+        return {name for path in self._paths for name in (path, _first_name(path))}
 
     def shape(self) -> Shape:
         """The shape that these columns make, named `columns`."""
@@ -228,15 +228,15 @@ def without_principles(row: object, path: str, kept_fields: Collection[str]) -> 
     """The row without its field of principles, if that would also be read as a system prompt and isn't in `kept_fields`."""
     if not isinstance(row, Mapping):
         return row
-    name = path if path in row else _first_names(path)[0]
+    name = path if path in row else _first_name(path)
     if name not in SYSTEMS or name in kept_fields:
         return row
     return {key: value for key, value in row.items() if key != name}
 
 
-def _first_names(path: str) -> list[str]:
-    """The names that a path may begin with: `a` and `a.b` of `a.b[0]`."""
-    return [path[: match.start()] for match in re.finditer(r"[.\[]", path)] or [path]
+def _first_name(path: str) -> str:
+    """The field that a path begins with: `a` of `a.b[0]`."""
+    return re.split(r"[.\[]", path, maxsplit=1)[0]
 
 
 def _response_places(row: Row, path: str) -> list[str]:
@@ -285,9 +285,8 @@ def _value_at(row: Row, path: str) -> object:
     """The value at a name or at a path without `[]`. Raises `Rejected` if a step of the path is missing."""
     if path in row:
         return row[path]
-    # The longest name that there is: `a.b[0]` begins with the field `a.b`, if the row has it.
-    first = next((name for name in reversed(_first_names(path)) if name in row), None)
-    if first is None or not _REST.fullmatch(path, len(first)):
+    first = _first_name(path)
+    if first not in row or not _REST.fullmatch(path, len(first)):
         raise Rejected(Reason.MISSING_FIELD, path)
     value: object = row[first]
     for index, key in _STEP.findall(path, len(first)):

@@ -351,12 +351,6 @@ def test_a_path_to_no_elements_has_a_reason(row: dict[str, Any], reason: Reason)
     assert refused(read({"prompt": "q"} | row, response="answers[].answer")) == {"final": reason}
 
 
-def test_a_field_whose_name_has_a_dot_begins_a_path() -> None:
-    row = {"a.b": [{"c": "x"}], "a": {"b": [{"c": "y"}]}, "prompt": "q"}
-    assert judged(read(row, response="a.b[0].c")) == {"final": "x"}
-    assert judged(read({"prompt": "q", "a": row["a"]}, response="a.b[0].c")) == {"final": "y"}
-
-
 def test_principles_may_be_those_of_each_element() -> None:
     row = {"prompt": "q", "response": "a", "rubrics": [{"text": "Be kind."}, {"text": "Be brief."}]}
     row_requests = with_principles(read(row), row, "rubrics[].text")
