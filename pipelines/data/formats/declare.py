@@ -15,6 +15,7 @@ from pipelines.data.formats.content import (
     conversation,
     entries,
     field,
+    final,
     is_conversation,
     open_end,
     question,
@@ -25,7 +26,7 @@ from pipelines.data.formats.content import (
 )
 from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns
+from pipelines.data.formats.turns import assistant_turns, number_turns
 
 Values = Mapping[str, Callable[[], object]]
 """The responses of a row by name, each as a function that gives what the row holds, or raises `Rejected`."""
@@ -92,18 +93,11 @@ def answers(
     """
 
     def read(row: Row) -> RowRequests:
-        read_one = read_reply if may_be_turns else read_answer
-        return gather({name: partial(read_one, row, value) for name, value in responses.of(row).items()})
+        return gather({name: partial(read_response, row, value) for name, value in responses.of(row).items()})
 
-    def context(row: Row) -> tuple[Message, ...]:
-        return with_row_system(row, turns(field(row, prompt)))
-
-    def read_reply(row: Row, value: Callable[[], object]) -> Exchange:
-        return reply(context(row), value())
-
-    def read_answer(row: Row, value: Callable[[], object]) -> Exchange:
-        response = value()
-        return Exchange(refuse_answered(context(row)), text(response))
+    def read_response(row: Row, value: Callable[[], object]) -> Exchange:
+        context = with_row_system(row, turns(field(row, prompt)))
+        return reply(context, value()) if may_be_turns else Exchange(refuse_answered(context), text(value()))
 
     return Shape(name, about, needs, looks_like, read, reads=(prompt, *responses.fields), layout=layout)
 
@@ -120,8 +114,11 @@ def conversations(
     def looks_like(row: Row) -> bool:
         return is_conversation(row.get(key)) and not is_other(row)
 
-    def turns(row: Row) -> list[RowTurn]:
-        return number_turns(entries(field(row, key)), systems(row))
+    def read_last(row: Row) -> RowRequests:
+        return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(field(row, key))))})
+
+    def read_turns(row: Row) -> RowRequests:
+        return assistant_turns(number_turns(entries(field(row, key)), systems(row)))
 
     def read_prompt(row: Row) -> RowRequests:
         return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(field(row, key))))))
@@ -132,8 +129,8 @@ def conversations(
         f"{about}; its last turn, or each turn of the assistant's, is judged",
         needs,
         looks_like,
-        lambda row: final_turn(turns(row)),
-        lambda row: assistant_turns(turns(row)),
+        read_last,
+        read_turns,
         reads=(key,),
         layout=layout,
     )

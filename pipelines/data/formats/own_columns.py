@@ -27,7 +27,7 @@ from pipelines.data.formats.content import (
 )
 from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns
+from pipelines.data.formats.turns import assistant_turns, number_turns
 
 NO_SYSTEM = ""
 """The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""
@@ -140,21 +140,15 @@ class OwnColumns:
     def _read_conversations(self, row: Row) -> RowRequests:
         """The last turn of each conversation, named by its field; of a single one as `final`."""
         if self._conversation is not None:
-            return final_turn(self._turns(row, self._conversation))
+            return gather({ONLY_RESPONSE: partial(self._last_turn, row, self._conversation)})
         places = [place for path in self.conversations for place in _places(row, path)]
         return gather({place: partial(self._last_turn, row, place) for place in places})
 
     def _read_turns(self, row: Row) -> RowRequests:
-        return assistant_turns(self._turns(row, self._conversation or ""))
-
-    def _turns(self, row: Row, path: str) -> list[RowTurn]:
-        return number_turns(entries(_value_at(row, path)), self._systems(row))
+        return assistant_turns(number_turns(entries(_value_at(row, self._conversation or "")), self._systems(row)))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
-        turns = conversation(_value_at(row, path))
-        for system in self._systems(row):
-            turns = with_opening_system(system, turns)
-        return final(turns)
+        return final(self._with_systems(row, conversation(_value_at(row, path))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -184,7 +178,9 @@ class OwnColumns:
         return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
-        turns = question(prompt)
+        return self._with_systems(row, question(prompt))
+
+    def _with_systems(self, row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
         for system in self._systems(row):
             turns = with_opening_system(system, turns)
         return turns

@@ -1,4 +1,4 @@
-"""Reads a conversation: its last turn as a response, or several turns, each named by its position."""
+"""Reads several turns of a conversation as responses, each named by its position."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from pipelines.data.formats.content import final, is_blank, is_blank_system, is_repeated, message, role_of
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, RowRequests, gather
+from pipelines.data.formats.rows import Exchange, RowRequests, gather
 
 MAX_TURNS = 4096
 """Maximum messages for judging turns one by one: all contexts together grow with the square of the number of turns
@@ -42,18 +42,6 @@ def _repeats(first: object, value: object) -> bool:
         return is_repeated(message(first), message(value))
     except Rejected:
         return False
-
-
-def final_turn(turns: Sequence[RowTurn]) -> RowRequests:
-    """The last turn, named `final`."""
-    readable, spoiled = _read_messages(turns)
-
-    def read() -> Exchange:
-        if spoiled is not None:
-            raise spoiled
-        return final(readable)
-
-    return gather({ONLY_RESPONSE: read})
 
 
 def assistant_turns(turns: Sequence[RowTurn]) -> RowRequests:

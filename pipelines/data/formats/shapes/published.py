@@ -5,27 +5,23 @@ from dataclasses import replace
 from functools import partial
 
 from actors.errors import Rejected
-from actors.records import Reason
+from actors.records import Message, Reason
 from pipelines.data.formats.content import (
-    answer,
     conversation,
     entries,
     field,
     has_all,
     is_conversation,
     question,
-    refuse_answered,
     text,
-    with_row_system,
 )
 from pipelines.data.formats.declare import Responses, Values, answers, in_fields, in_list, value_of
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.data.formats.rows import Row, RowRequests
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.shapes.answers import holds, is_rated
 
 _SIDES = ("chosen", "rejected")
-_HELPSTEER2 = in_fields({key: key for key in ("response_1", "response_2")}, single="response")
 _SETS: tuple[tuple[str, ...], ...] = (
     ("response1", "response2"),  # preference, feedback
     ("original_response", "edited_response"),  # edit
@@ -106,15 +102,9 @@ def _rmb_answer(side: object) -> object:
     return value_of(side, "answer")
 
 
-def _read_helpsteer2(row: Row) -> RowRequests:
+def _embedded_turns(prompt: object) -> tuple[Message, ...]:
     """In 29 % of HelpSteer2 the prompt holds the turns before it, in NeMo's template."""
-
-    def read_response(value: Callable[[], object]) -> Exchange:
-        prompt = field(row, "prompt")
-        turns = question(prompt) if isinstance(prompt, list) else conversation(embedded(text(prompt)))
-        return Exchange(refuse_answered(with_row_system(row, turns)), answer(value()))
-
-    return gather({name: partial(read_response, value) for name, value in _HELPSTEER2.of(row).items()})
+    return question(prompt) if isinstance(prompt, list) else conversation(embedded(text(prompt)))
 
 
 def _is_processbench(row: Row) -> bool:
@@ -128,7 +118,7 @@ def _solution(steps: object) -> str:
     A blank line inside a step would part it, too, and every later step would be compared with another one's label: it is
     left out.
     """
-    return "\n\n".join(map(_step, entries(steps)))
+    return text("\n\n".join(map(_step, entries(steps))))
 
 
 def _step(step: object) -> str:
@@ -140,20 +130,24 @@ def _step(step: object) -> str:
 
 
 SHAPES = (
-    Shape(
+    answers(
         "helpsteer2",
-        "a prompt and a rated response, or two compared ones (HelpSteer, HelpSteer2)",
-        "`prompt`, with `response` and the five attributes from `helpfulness` to `verbosity`, or `response_1`, `response_2`",
-        looks_like=lambda row: (
-            isinstance(row.get("prompt"), str) and (has_all(row, "response_1", "response_2") or is_rated(row))
+        about="a prompt and a rated response, or two compared ones (HelpSteer, HelpSteer2)",
+        needs=(
+            "`prompt`, with `response` and the five attributes from `helpfulness` to `verbosity`, or `response_1`, "
+            "`response_2`"
         ),
-        read=_read_helpsteer2,
-        reads=("prompt", *_HELPSTEER2.fields),
         layout=(
             '{"prompt": str, "response": str, "helpfulness": int, ...four more}, the last ones lists in `disagreements`\n'
             '{"prompt": str, "response_1": str, "response_2": str, "preference_strength": int, ...}, below 0 where the '
             "first is better"
         ),
+        looks_like=lambda row: (
+            isinstance(row.get("prompt"), str) and (has_all(row, "response_1", "response_2") or is_rated(row))
+        ),
+        prompt="prompt",
+        turns=_embedded_turns,
+        responses=in_fields({key: key for key in ("response_1", "response_2")}, single="response"),
     ),
     _with_principle(
         answers(
@@ -237,6 +231,7 @@ SHAPES = (
         layout='{"problem": str, "steps": [str, ...], "label": int, ...}, the first step that is wrong',
         looks_like=_is_processbench,
         prompt="problem",
-        responses=Responses(("steps",), lambda row: {ONLY_RESPONSE: lambda: _solution(field(row, "steps"))}),
+        responses=in_fields({}, single="steps"),
+        text=_solution,
     ),
 )

@@ -5,8 +5,7 @@ labelled turn is judged with all turns before it. `system` is the first turn, as
 text in its place, and so does the attribute family for any system turn.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from actors.errors import Rejected
 from actors.records import Reason, Role
@@ -16,6 +15,7 @@ from pipelines.data.formats.content import (
     conversation,
     entries,
     field,
+    final,
     is_conversation,
     open_end,
     role_of,
@@ -23,9 +23,9 @@ from pipelines.data.formats.content import (
     with_row_system,
 )
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.rows import Row, RowRequests, prompt_request
+from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns, turns_at
+from pipelines.data.formats.turns import RowTurn, assistant_turns, number_turns, turns_at
 
 
 def looks_like(row: Row) -> bool:
@@ -33,19 +33,31 @@ def looks_like(row: Row) -> bool:
     return is_conversation(row.get("conversations")) and isinstance(row.get("mask"), str)
 
 
-def _read(otherwise: Callable[[Sequence[RowTurn]], RowRequests], row: Row) -> RowRequests:
-    """The labelled turns, by their positions; without labels what `otherwise` reads."""
-    entered = enumerate(entries(field(row, "conversations")))
-    labelled = [at for at, entry in entered if isinstance(entry, dict) and entry.get("label") is not None]
+def read(row: Row) -> RowRequests:
+    """The labelled turns, by their positions; without labels the final one."""
+    if _labelled(row):
+        return read_turns(row)
+    return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(_values(row))))})
+
+
+def read_turns(row: Row) -> RowRequests:
+    """The labelled turns, by their positions; without labels all of the assistant's."""
     turns = _split_turns(row, systems(row))
-    return turns_at(turns, labelled) if labelled else otherwise(turns)
+    return turns_at(turns, labelled) if (labelled := _labelled(row)) else assistant_turns(turns)
+
+
+def _labelled(row: Row) -> list[int]:
+    turns = enumerate(entries(field(row, "conversations")))
+    return [at for at, turn in turns if isinstance(turn, dict) and turn.get("label") is not None]
+
+
+def _values(row: Row) -> list[object]:
+    return [turn.value for turn in _split_turns(row, ())]
 
 
 def read_prompt(row: Row) -> RowRequests:
     """The conversation up to the assistant's last turn, to be answered."""
-    return prompt_request(
-        lambda: with_row_system(row, conversation(open_end([turn.value for turn in _split_turns(row, ())])))
-    )
+    return prompt_request(lambda: with_row_system(row, conversation(open_end(_values(row)))))
 
 
 def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
@@ -92,8 +104,8 @@ SHAPES = (
         "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
         "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
         looks_like,
-        partial(_read, final_turn),
-        partial(_read, assistant_turns),
+        read,
+        read_turns,
         reads=("conversations", "mask"),
         layout=_LAYOUT,
     ),
