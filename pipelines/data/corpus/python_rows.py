@@ -26,10 +26,7 @@ _ERRORS = (OverflowError, ValueError)  # those of Arrow and of decoding text are
 
 
 def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconvertible.VALUE) -> list[dict[str, Any]]:
-    """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for.
-
-    Of a list or a struct that is the whole of it, whichever member it is.
-    """
+    """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for."""
     for index, field in enumerate(table.schema):
         if (kind := replaced(field.type, _exact)) != field.type:
             table = table.set_column(index, field.with_type(kind), table.column(index).cast(kind))
@@ -73,7 +70,12 @@ def _values(column: pa.Array | pa.ChunkedArray, unconvertible: object) -> list[A
 
 
 def _value(scalar: pa.Scalar, unconvertible: object) -> Any:
+    """The value of a scalar; of a list or a struct with an unconvertible member, all others as they are."""
     try:
         return scalar.as_py()
     except _ERRORS:
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(member, unconvertible) for name, member in scalar.items()}
+        if isinstance(scalar, pa.ListScalar) and not isinstance(scalar, pa.MapScalar):
+            return _values(scalar.values, unconvertible)
         return unconvertible
