@@ -44,8 +44,8 @@ def file_status(path: str) -> FileStatus:
 def find(text: str) -> Matches | None:
     """The file at a path, all files below a folder, or those that a pattern (* ? [] **) matches; None if there is no file.
 
-    An existing file or folder of exactly this name is never read as a pattern. Raises `OSError`, also for a local folder
-    that can't be listed, which must not count as empty.
+    An existing file or folder of exactly this name is never read as a pattern, nor are the existing folders that a pattern
+    begins with. Raises `OSError`, also for a local folder that can't be listed, which must not count as empty.
     """
     path = absolute(text)
     return object_store.find(path) if is_remote(path) else local_files.find(path)

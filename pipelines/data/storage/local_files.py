@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipelines.data.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches
+from pipelines.data.storage.protocol import LEASE, TEMPORARY, WRITE_BYTES, Entry, FileStatus, Folder, Matches, escaped
 
 _LEFTOVER = re.compile(r"[0-9a-f]{32}\.tmp")
 _LEFTOVER_AGE_S = 24 * 3600.0
@@ -36,7 +36,7 @@ def find(path: str) -> Matches | None:
         return Matches(list(files_below(path)))
     if os.path.isfile(path):
         return Matches([file_status(path)])
-    matches = glob.glob(path, recursive=True)
+    matches = glob.glob(escaped(path, os.path.isdir), recursive=True)
     files = [FileStatus(name, 0, None) for name in matches if os.path.isfile(name)]
     return Matches(files, [name for name in matches if os.path.isdir(name)]) if files else None
 

@@ -22,6 +22,7 @@ from pipelines.data.storage.protocol import (
     FileStatus,
     Folder,
     Matches,
+    escaped,
 )
 
 BLOCK_BYTES = 4 * 2**20
@@ -103,7 +104,7 @@ def find(address: str) -> Matches | None:
             return Matches(files)
     if not is_pattern:
         return None
-    infos = patiently(system.glob)(inner, detail=True)
+    infos = patiently(system.glob)(escaped(inner, patiently(system.exists)), detail=True)
     folders = [system.unstrip_protocol(name).rstrip("/") for name, info in infos.items() if info["type"] == "directory"]
     return Matches(files, folders) if (files := _statuses(system, infos)) else None
 

@@ -4,7 +4,8 @@ Two guarantees: a file that Assay writes is complete or absent, and of two write
 wins.
 """
 
-from collections.abc import Iterator
+import glob
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from actors.errors import SourceError
@@ -113,3 +114,14 @@ class Matches(NamedTuple):
 
     files: list[FileStatus]
     folders: list[str] | None = None
+
+
+def escaped(pattern: str, exists: Callable[[str], bool]) -> str:
+    """The pattern with the folders at its beginning that exist by these names escaped: `[v1]/*.jsonl` is within `[v1]`."""
+    names = pattern.split("/")
+    for at, name in enumerate(names[:-1]):
+        if glob.has_magic(name):
+            if not exists("/".join([*names[:at], name])):
+                break
+            names[at] = glob.escape(name)
+    return "/".join(names)

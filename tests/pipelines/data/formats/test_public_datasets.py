@@ -1,8 +1,8 @@
-"""Each public data set is read by itself, or by the settings that its entry names, or refused with the reason.
+"""Public data sets are read by themselves, or by the settings that their entries name, or refused with the reason.
 
-A row of each has the published ones' fields of text, turns and lists, with texts of our own. It comes as a run gets it:
-parsed from a line of JSON, and as the objects of Python that a Parquet file gives. `docs/guides/public-datasets.md` has the
-same as a table for users. Sources are the data sets' cards and the code that writes or loads such rows.
+A row has the published ones' fields of text, turns and lists, with texts of our own. It comes as a run gets it: parsed from
+a line of JSON, and as the objects of Python that a Parquet file gives. `docs/guides/public-datasets.md` has more of them as
+a table for users; of several that are read alike one stands here.
 """
 
 import datetime
@@ -146,7 +146,6 @@ def rollout(*output: dict[str, Any]) -> dict[str, Any]:
 SAID_ITEM = {"content": [{"text": "It is 4.", "type": "output_text"}], "role": "assistant", "type": "message"}
 CALL_ITEM = {"arguments": "{}", "name": "add", "type": "function_call"}
 ROLLOUT = {"prompt_column": "responses_create_params.input", "response_column": ["response.output[-1]"]}
-TWO_REFS = {"prompt_column": "history", "response_column": ["human_ref_A", "human_ref_B"]}
 
 CHAT_LOGS = [
     PublicSet("WildChat-1M", WILD, [TALK], LATER),
@@ -157,17 +156,10 @@ CHAT_LOGS = [
         {"turn[1]": "It is 4.", "turn[3]": "It is 7."},
         options={"turns": "all"},
     ),
-    PublicSet("WildChat-1M, by its column", WILD, [TALK], LATER, options={"conversation_column": ["conversation"]}),
     PublicSet(
         "WildChat-1M, an empty answer",
         WILD | {"conversation": [*ASKED, said("")]},
         refusal="empty_content",
-    ),
-    PublicSet(
-        "LMSYS-Chat-1M",
-        {**texts("conversation_id model language"), "conversation": ANSWERED, "openai_moderation": [{"flagged": False}]},
-        [[SUM]],
-        ONE,
     ),
     PublicSet(
         "Chatbot Arena conversations",
@@ -256,12 +248,6 @@ PREFERENCES = [
     ),
     PublicSet("HelpSteer, HelpSteer2", {"prompt": EMBEDDED, "response": "It is 7.", **ATTRIBUTES}, [TALK], LATER),
     PublicSet(
-        "HelpSteer2, disagreements",
-        {"prompt": "What is 2 + 2?", "response": "It is 4.", **{name: [4, 3, 4] for name in ATTRIBUTES}},
-        [[SUM]],
-        ONE,
-    ),
-    PublicSet(
         "HelpSteer2, preference",
         {
             "prompt": "What is 2 + 2?",
@@ -285,17 +271,6 @@ PREFERENCES = [
         },
         [[SUM]],
         pair_of("response1", "response2"),
-    ),
-    PublicSet(
-        "HelpSteer3, edit_quality",
-        {
-            **texts("domain language"),
-            "context": ASKED,
-            **(edits := texts("original_response good_edited_response bad_edited_response")),
-            "feedback": ["x"],
-        },
-        [[SUM]],
-        edits,
     ),
     PublicSet(
         "HelpSteer3, principle",
@@ -325,19 +300,7 @@ PREFERENCES = [
         },
         [[SUM]],
         pair_of("human_ref_A", "human_ref_B"),
-        options=TWO_REFS,
-    ),
-    PublicSet(
-        "PKU-SafeRLHF",
-        {
-            "prompt": "What is 2 + 2?",
-            **pair_of("response_0", "response_1"),
-            **texts("prompt_source response_0_source response_1_source response_0_sha256"),
-            "response_0_harm_category": {"Violence": False},
-        },
-        [[SUM]],
-        pair_of("response_0", "response_1"),
-        options={"prompt_column": "prompt", "response_column": ["response_0", "response_1"]},
+        options={"prompt_column": "history", "response_column": ["human_ref_A", "human_ref_B"]},
     ),
 ]
 
@@ -362,7 +325,6 @@ OPEN_ASSISTANT = [
         [TALK],
         LATER,
     ),
-    PublicSet("OASST2's best threads in chat form", {"conversation": TWO_TURNS}, [TALK], LATER),
 ]
 
 SYNTHETIC = [
@@ -404,25 +366,6 @@ SYNTHETIC = [
         },
         [[BRIEF, SUM]],
         ONE,
-    ),
-    PublicSet(
-        "UltraFeedback binarized by Argilla, its first form",
-        {"instruction": "What is 2 + 2?", **pair_of("chosen_response", "rejected_response"), **texts("source chosen_model")},
-        [[SUM]],
-        pair_of("chosen_response", "rejected_response"),
-        options={"prompt_column": "instruction", "response_column": ["chosen_response", "rejected_response"]},
-    ),
-    PublicSet(
-        "UltraFeedback binarized by Argilla, cleaned",
-        {
-            "prompt": "What is 2 + 2?",
-            "chosen": ANSWERED,
-            "rejected": DUNNO,
-            **texts("source chosen-model rejected-model"),
-            "chosen-rating": 5.0,
-        },
-        [[SUM]],
-        PAIR,
     ),
     PublicSet(
         "A feedback export of Argilla",
@@ -496,13 +439,6 @@ SYNTHETIC = [
         {"response[1]": Reason.EMPTY_CONTENT},
         options={"prompt_column": "instruction", "response_column": ["generations"]},
     ),
-    PublicSet(
-        "Text generations of distilabel",
-        {"instruction": "What is 2 + 2?", "generation": "It is 4.", "model_name": "m"},
-        [[SUM]],
-        ONE,
-        options={"prompt_column": "instruction", "response_column": ["generation"]},
-    ),
 ]
 
 TRAINERS = [
@@ -520,9 +456,6 @@ TRAINERS = [
         {"chosen": "It is 7.", "rejected": UNKNOWN},
     ),
     PublicSet("ms-swift, GRPO", {"messages": ASKED_AGAIN, "solution": "7"}, refusal="no_final_assistant"),
-    PublicSet(
-        "ms-swift, GRPO, for a policy", {"messages": ASKED_AGAIN, "solution": "7"}, [TALK], {"candidate": ""}, prompts=True
-    ),
     PublicSet(
         "ms-swift, query and response with a history",
         {"query": "And 3 + 4?", "response": "It is 7.", "history": [["What is 2 + 2?", "It is 4."]]},

@@ -52,7 +52,8 @@ def test_a_folder_of_exactly_this_name_is_no_pattern(folder: Folder, name: str) 
         folder.sub(other).sub("below").replace("b.txt", b"x")
     named = folder.sub(name)
     assert paths(named.path) == [named.file("a.jsonl"), named.sub("below").file("b.txt")]
-    assert paths(named.file("a.jsonl")) == [named.file("a.jsonl")]
+    assert paths(named.file("a.jsonl")) == paths(named.file("*.jsonl")) == [named.file("a.jsonl")]
+    assert paths(named.file("*/[b].txt")) == [named.sub("below").file("b.txt")]
     assert paths(folder.file("v[12]/*.jsonl")) == [folder.sub(number).file("a.jsonl") for number in ("v1", "v2")]
 
 
