@@ -178,16 +178,11 @@ def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Mes
     if is_blank(system):
         return turns
     first = Message(Role.SYSTEM, text(system))
-    if turns and is_repeated(first, turns[0]):
+    if turns and turns[0].role is Role.SYSTEM and turns[0].content.strip() == first.content.strip():
         return turns
     if turns and turns[0].role is Role.SYSTEM:
         raise Rejected(Reason.TWO_SYSTEM_PROMPTS)
     return (first, *turns)
-
-
-def is_repeated(system: Message, turn: Message) -> bool:
-    """Whether a turn repeats the system prompt."""
-    return turn.role is system.role and turn.content.strip() == system.content.strip()
 
 
 def systems(row: Row) -> tuple[object, ...]:
@@ -197,7 +192,12 @@ def systems(row: Row) -> tuple[object, ...]:
 
 def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """The turns after the row's `system` or `system_prompt`, if that isn't blank."""
-    for system in systems(row):
+    return with_systems(systems(row), turns)
+
+
+def with_systems(values: Sequence[object], turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns after separate system prompts, which must be the same. Raises `Rejected` if they aren't."""
+    for system in values:
         turns = with_opening_system(system, turns)
     return turns
 

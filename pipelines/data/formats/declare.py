@@ -26,7 +26,7 @@ from pipelines.data.formats.content import (
 )
 from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import assistant_turns, number_turns
+from pipelines.data.formats.turns import assistant_turns
 
 Values = Mapping[str, Callable[[], object]]
 """The responses of a row by name, each as a function that gives what the row holds, or raises `Rejected`."""
@@ -118,7 +118,7 @@ def conversations(
         return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(field(row, key))))})
 
     def read_turns(row: Row) -> RowRequests:
-        return assistant_turns(number_turns(entries(field(row, key)), systems(row)))
+        return assistant_turns(entries(field(row, key)), systems(row))
 
     def read_prompt(row: Row) -> RowRequests:
         return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(field(row, key))))))

@@ -23,11 +23,11 @@ from pipelines.data.formats.content import (
     refuse_answered,
     reply,
     role_of,
-    with_opening_system,
+    with_systems,
 )
 from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import assistant_turns, number_turns
+from pipelines.data.formats.turns import assistant_turns
 
 NO_SYSTEM = ""
 """The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""
@@ -145,10 +145,10 @@ class OwnColumns:
         return gather({place: partial(self._last_turn, row, place) for place in places})
 
     def _read_turns(self, row: Row) -> RowRequests:
-        return assistant_turns(number_turns(entries(_value_at(row, self._conversation or "")), self._systems(row)))
+        return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
-        return final(self._with_systems(row, conversation(_value_at(row, path))))
+        return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -178,12 +178,7 @@ class OwnColumns:
         return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
-        return self._with_systems(row, question(prompt))
-
-    def _with_systems(self, row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
-        for system in self._systems(row):
-            turns = with_opening_system(system, turns)
-        return turns
+        return with_systems(self._systems(row), question(prompt))
 
     def _systems(self, row: Row) -> tuple[object, ...]:
         """The row's system prompts, of which each may be blank."""

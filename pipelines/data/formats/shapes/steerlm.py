@@ -25,7 +25,7 @@ from pipelines.data.formats.content import (
 from pipelines.data.formats.extra_ids import embedded
 from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import RowTurn, assistant_turns, number_turns, turns_at
+from pipelines.data.formats.turns import turns_at
 
 
 def looks_like(row: Row) -> bool:
@@ -37,13 +37,19 @@ def read(row: Row) -> RowRequests:
     """The labelled turns, by their positions; without labels the final one."""
     if _labelled(row):
         return read_turns(row)
-    return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(_values(row))))})
+    return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(_turns(row)[0])))})
 
 
 def read_turns(row: Row) -> RowRequests:
     """The labelled turns, by their positions; without labels all of the assistant's."""
-    turns = _split_turns(row, systems(row))
-    return turns_at(turns, labelled) if (labelled := _labelled(row)) else assistant_turns(turns)
+    turns, places = _turns(row)
+    positions = _labelled(row) or [at for at, place in places.items() if role_of(turns[place]) is Role.ASSISTANT]
+    return turns_at(turns, {at: places[at] for at in positions}, systems(row))
+
+
+def read_prompt(row: Row) -> RowRequests:
+    """The conversation up to the assistant's last turn, to be answered."""
+    return prompt_request(lambda: with_row_system(row, conversation(open_end(_turns(row)[0]))))
 
 
 def _labelled(row: Row) -> list[int]:
@@ -51,24 +57,19 @@ def _labelled(row: Row) -> list[int]:
     return [at for at, turn in turns if isinstance(turn, dict) and turn.get("label") is not None]
 
 
-def _values(row: Row) -> list[object]:
-    return [turn.value for turn in _split_turns(row, ())]
-
-
-def read_prompt(row: Row) -> RowRequests:
-    """The conversation up to the assistant's last turn, to be answered."""
-    return prompt_request(lambda: with_row_system(row, conversation(open_end(_values(row)))))
-
-
-def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
+def _turns(row: Row) -> tuple[list[object], dict[int, int]]:
+    """The turns, of which a user's may be several, and by the positions in the row where its turns end among them."""
     items = entries(field(row, "conversations"))
     mask = field(row, "mask")
     if not isinstance(mask, str):
         raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
     if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in items):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
-    turns = number_turns([_name_role(entry, mask) for entry in items], system_values)
-    return [part for turn in turns for part in _parts(turn)]
+    turns, places = list[object](), dict[int, int]()
+    for at, entry in enumerate(items):
+        turns += _parts(_name_role(entry, mask))
+        places[at] = len(turns) - 1
+    return turns, places
 
 
 def _name_role(entry: object, mask: str) -> object:
@@ -84,14 +85,10 @@ def _name_role(entry: object, mask: str) -> object:
     return entry if name.lower() in ROLES else entry | {"from": role.value}
 
 
-def _parts(turn: RowTurn) -> list[RowTurn]:
+def _parts(turn: object) -> Sequence[object]:
     """The turn; a user's taken apart, because rows made from HelpSteer2 still have its turns in their prompts."""
-    value = turn.value
-    text = value.get(content_key(value)) if isinstance(value, dict) and role_of(value) is Role.USER else None
-    if not isinstance(text, str):
-        return [turn]
-    *before, last = embedded(text)
-    return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, last)]
+    text = turn.get(content_key(turn)) if isinstance(turn, dict) and role_of(turn) is Role.USER else None
+    return embedded(text) if isinstance(text, str) else [turn]
 
 
 _LAYOUT = """{"conversations": [{"from": "User", "value": str, "label": str | null}, ...], "mask": "User", ...}

@@ -8,7 +8,7 @@ from pipelines.data.formats.content import field, final, systems, text, with_row
 from pipelines.data.formats.declare import in_fields
 from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import assistant_turns, number_turns
+from pipelines.data.formats.turns import assistant_turns
 from pipelines.data.formats.written_out import is_written_in_a_form, split
 
 _SIDES = ("chosen", "rejected")
@@ -38,7 +38,7 @@ def read_turns(row: Row) -> RowRequests:
         return read(row)
     turns = [{"role": turn.role.value, "content": turn.content} for turn in _turns(field(row, "text"))]
     first = [turns.pop(0)["content"]] if turns[0]["role"] == Role.SYSTEM.value else []
-    return assistant_turns(number_turns(turns, (*first, *systems(row))))
+    return assistant_turns(turns, (*first, *systems(row)))
 
 
 def _turns(value: object) -> list[Message]:

@@ -371,7 +371,7 @@ def test_a_row_that_is_another_prompt_now_is_refused(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("row", "earlier"),
     [
-        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_opening_system", lambda system, turns: turns)),
+        ({"q": "q", "a": ["a", "b"], "system": "s"}, ("with_systems", lambda systems, turns: turns)),
         ({"q": [user("q"), said("x")], "a": ["a", "b"]}, ("refuse_answered", lambda turns: turns)),
     ],
     ids=["another prompt", "no response now"],
