@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -57,15 +57,11 @@ class OwnColumns:
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
         """The inverse of `recorded`."""
-        response = recorded["response"]
-        several = tuple(response) if isinstance(response, list) else response
-        return cls(recorded["prompt"], several, recorded["system"], tuple(recorded["conversations"]))
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()})
 
     def recorded(self) -> dict[str, Any]:
         """The value for the manifest, in JSON types."""
-        response = list(self.response) if isinstance(self.response, tuple) else self.response
-        conversations = list(self.conversations)
-        return {"prompt": self.prompt, "response": response, "system": self.system, "conversations": conversations}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def responses(self) -> tuple[str, ...]:
@@ -126,13 +122,10 @@ class OwnColumns:
 
     def _read_prompt(self, row: Row) -> RowRequests:
         def read_context() -> tuple[Message, ...]:
-            prompt = self._prompt(row)
+            prompt = _value_at(row, self.prompt or "")
             return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
         return prompt_request(read_context)
-
-    def _prompt(self, row: Row) -> object:
-        return _value_at(row, self.prompt or "")
 
     def _looks_like(self, row: Row) -> bool:
         return _has(row, self.prompt or "") and any(_has(row, path) for path in self.responses)
@@ -160,21 +153,19 @@ class OwnColumns:
         if isinstance(self.response, str):
             places = _response_places(row, self.response)
             if places == [self.response]:
-                return gather({ONLY_RESPONSE: partial(self._exchange, row, _value_at(row, self.response))})
-            return gather({f"response[{i}]": partial(self._exchange_at, row, place) for i, place in enumerate(places)})
+                return gather({ONLY_RESPONSE: partial(self._exchange, row, self.response)})
+            return gather({f"response[{at}]": partial(self._exchange, row, place) for at, place in enumerate(places)})
         readers: dict[str, Callable[[], Exchange]] = {}
         for path in self.responses:
             places = _response_places(row, path) if _has(row, path) else [path]
             if readers.keys() & set(places):
                 raise Rejected(Reason.WRONG_TYPE, path)
-            readers |= {place: partial(self._exchange_at, row, place) for place in places}
+            readers |= {place: partial(self._exchange, row, place) for place in places}
         return gather(readers)
 
-    def _exchange_at(self, row: Row, path: str) -> Exchange:
-        return self._exchange(row, _value_at(row, path))
-
-    def _exchange(self, row: Row, response: object) -> Exchange:
-        context = self._context(row, self._prompt(row))
+    def _exchange(self, row: Row, path: str) -> Exchange:
+        response = _value_at(row, path)
+        context = self._context(row, _value_at(row, self.prompt or ""))
         return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
