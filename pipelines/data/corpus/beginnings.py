@@ -78,7 +78,6 @@ def _other_bytes(beginning: bytes) -> str | None:
 
 
 def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
-    """What a file is without an object in its first lines."""
     why = remainder = ""
     value = None
     try:

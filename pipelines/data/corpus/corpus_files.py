@@ -181,7 +181,6 @@ def _time_text(modified: int) -> str:
 
 
 def _status(path: str) -> FileStatus:
-    """The current status of a corpus file. Raises `SourceError`."""
     try:
         return storage.file_status(path)
     except FileNotFoundError:

@@ -121,7 +121,6 @@ def _is_small_object(unit: Unit) -> bool:
 
 
 def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join neighbouring tables of one schema up to `_BLOCK_ROWS` rows and `_BLOCK_BYTES`."""
     joined: list[pa.Table] = []
     rows = size = 0
     for table in tables:

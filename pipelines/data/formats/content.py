@@ -309,7 +309,6 @@ def _holds_any(value: object) -> bool:
 
 
 def _are_tools(value: object) -> bool:
-    """Whether a value is a list of definitions of tools, or such a list as JSON text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)

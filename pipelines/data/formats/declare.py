@@ -60,7 +60,7 @@ def in_list(key: str, member: str | None = None) -> Responses:
 
     def of(row: Row) -> Values:
         elements = enumerate(entries(field(row, key)))
-        return {f"{key}[{at}]": partial(value_of, element, member) for at, element in elements}
+        return {f"{key}[{index}]": partial(value_of, element, member) for index, element in elements}
 
     return Responses((key,), of)
 

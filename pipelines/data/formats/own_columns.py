@@ -57,7 +57,10 @@ class OwnColumns:
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
         """The inverse of `recorded`."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()})
+        columns: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+        }
+        return cls(**columns)
 
     def recorded(self) -> dict[str, Any]:
         """The value for the manifest, in JSON types."""
@@ -154,7 +157,7 @@ class OwnColumns:
             places = _response_places(row, self.response)
             if places == [self.response]:
                 return gather({ONLY_RESPONSE: partial(self._exchange, row, self.response)})
-            return gather({f"response[{at}]": partial(self._exchange, row, place) for at, place in enumerate(places)})
+            return gather({f"response[{i}]": partial(self._exchange, row, place) for i, place in enumerate(places)})
         readers: dict[str, Callable[[], Exchange]] = {}
         for path in self.responses:
             places = _response_places(row, path) if _has(row, path) else [path]
@@ -172,7 +175,6 @@ class OwnColumns:
         return with_systems(self._systems(row), question(prompt))
 
     def _systems(self, row: Row) -> tuple[object, ...]:
-        """The row's system prompts, of which each may be blank."""
         if self.system is None:
             return tuple(row.get(name) for name in SYSTEMS if name not in self.fields)
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.

@@ -68,7 +68,6 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
 
 
 def _without_nan(row: Row) -> Row:
-    """The row with null in place of NaN."""
     if not any(map(is_nan, row.values())):
         return row
     return {name: None if is_nan(value) else value for name, value in row.items()}
@@ -215,6 +214,6 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     Where two keys may be the prompt, neither is taken for it.
     """
     row = next((row for row in rows if isinstance(row, dict)), {})
-    known = {key for shape in available.values() for key in shape.reads}
-    held = [f"{key!r} holds {describe(row[key])}" for key in row if key in known]
+    keys_read = {key for shape in available.values() for key in shape.reads}
+    held = [f"{key!r} holds {describe(row[key])}" for key in row if key in keys_read]
     return f"Of these, shapes know some, and in the first row {'; '.join(held[:_MOST_HELD])}. " if held else ""

@@ -15,7 +15,7 @@ MAX_TURNS = 4096
 
 def assistant_turns(turns: Sequence[object], systems: Sequence[object]) -> RowRequests:
     """Every assistant turn of a row's list, named by its position: `turn[3]`."""
-    return turns_at(turns, {at: at for at, turn in enumerate(turns) if role_of(turn) is Role.ASSISTANT}, systems)
+    return turns_at(turns, {place: place for place, turn in enumerate(turns) if role_of(turn) is Role.ASSISTANT}, systems)
 
 
 def turns_at(turns: Sequence[object], places: Mapping[int, int], systems: Sequence[object]) -> RowRequests:
@@ -36,7 +36,7 @@ def turns_at(turns: Sequence[object], places: Mapping[int, int], systems: Sequen
             raise Rejected(Reason.RECORD_TOO_LARGE, f"more than {MAX_TURNS} messages before this turn")
         return final(with_systems(systems, messages[: place - first + 1]))
 
-    return gather({f"turn[{at}]": partial(read, place) for at, place in places.items()})
+    return gather({f"turn[{position}]": partial(read, place) for position, place in places.items()})
 
 
 def _read_messages(turns: Sequence[object]) -> tuple[tuple[Message, ...], Rejected | None]:

@@ -97,10 +97,10 @@ def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str
         while response.rstrip().endswith(_ENDS):
             response = next(response.rstrip().removesuffix(end) for end in _ENDS if response.rstrip().endswith(end))
         return text(response)
-    rest = form.without_end(response.removeprefix(prompt or ""))
-    if form.tokens.search(rest):
+    remaining = form.without_end(response.removeprefix(prompt or ""))
+    if form.tokens.search(remaining):
         raise Rejected(Reason.WRITTEN_OUT, "a response that goes on with further turns")
-    return text(rest.strip() if form.trims else rest)
+    return text(remaining.strip() if form.trims else remaining)
 
 
 def is_written_out(rows: Sequence[RowRequests]) -> bool:
@@ -200,7 +200,6 @@ def _json_list(text: str) -> list[object]:
 
 
 def _is_json_list(prompt: str) -> bool:
-    """Whether a prompt is a JSON list of texts or of turns, as of a conversation."""
     values = _json_list(prompt)
     return bool(values) and all(isinstance(value, str | dict) for value in values)
 

@@ -87,7 +87,9 @@ class Holder:
         return self.is_gone or time.time() - self.renewed > STALE_S
 
     def __str__(self) -> str:
-        began, renewed = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (self.began, self.renewed))
+        began, renewed = (
+            datetime.fromtimestamp(moment, UTC).isoformat(" ", "seconds") for moment in (self.began, self.renewed)
+        )
         return f"process {self.pid} on {self.host}, since {began}, last sign of life {renewed}"
 
 
@@ -236,8 +238,6 @@ def _changes(place: Folder, content: bytes, within_s: float) -> bool:
 
 
 class _Lease:
-    """A lease that this process holds, or has lost."""
-
     def __init__(self, place: Folder, holder: Holder, patience_s: float) -> None:
         self._place = place
         self._holder = holder

@@ -90,7 +90,7 @@ def _rmb_responses(row: Row) -> Values:
     sides: dict[str, object] = {}
     if _LOSERS in row:
         losers = enumerate(entries(row[_LOSERS]))
-        sides = {"chosen[0]": row.get(_BEST), **{f"rejected[{at}]": loser for at, loser in losers}}
+        sides = {"chosen[0]": row.get(_BEST), **{f"rejected[{index}]": loser for index, loser in losers}}
     if not sides or "chosen" in row or "reject" in row:
         sides |= {"chosen": row.get("chosen"), "rejected": row.get("reject")}
     return {name: partial(_rmb_answer, side) for name, side in sides.items()}

@@ -43,8 +43,8 @@ def read(row: Row) -> RowRequests:
 def read_turns(row: Row) -> RowRequests:
     """The labelled turns, by their positions; without labels all of the assistant's."""
     turns, places = _turns(row)
-    positions = _labelled(row) or [at for at, place in places.items() if role_of(turns[place]) is Role.ASSISTANT]
-    return turns_at(turns, {at: places[at] for at in positions}, systems(row))
+    positions = _labelled(row) or [position for position, place in places.items() if role_of(turns[place]) is Role.ASSISTANT]
+    return turns_at(turns, {position: places[position] for position in positions}, systems(row))
 
 
 def read_prompt(row: Row) -> RowRequests:
@@ -54,7 +54,7 @@ def read_prompt(row: Row) -> RowRequests:
 
 def _labelled(row: Row) -> list[int]:
     turns = enumerate(entries(field(row, "conversations")))
-    return [at for at, turn in turns if isinstance(turn, dict) and turn.get("label") is not None]
+    return [position for position, turn in turns if isinstance(turn, dict) and turn.get("label") is not None]
 
 
 def _turns(row: Row) -> tuple[list[object], dict[int, int]]:
@@ -66,14 +66,13 @@ def _turns(row: Row) -> tuple[list[object], dict[int, int]]:
     if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in items):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
     turns, places = list[object](), dict[int, int]()
-    for at, entry in enumerate(items):
+    for position, entry in enumerate(items):
         turns += _parts(_name_role(entry, mask))
-        places[at] = len(turns) - 1
+        places[position] = len(turns) - 1
     return turns, places
 
 
 def _name_role(entry: object, mask: str) -> object:
-    """The turn with the name of its role under `from`."""
     name = entry.get("from") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(name, str):
         return entry

@@ -132,9 +132,9 @@ def v1(*turns: dict[str, Any]) -> list[dict[str, Any]]:
 def rollout(*output: dict[str, Any]) -> dict[str, Any]:
     """A row of NeMo Gym."""
     thought = {"id": "rs_0", "summary": [{"text": "Two and two.", "type": "summary_text"}], "type": "reasoning"}
-    given = [{**turn, "type": "message", "phase": None} for turn in BRIEF_TURNS[:2]]
+    turns = [{**turn, "type": "message", "phase": None} for turn in BRIEF_TURNS[:2]]
     return {
-        "responses_create_params": {"background": None, "input": given, "tools": []},
+        "responses_create_params": {"background": None, "input": turns, "tools": []},
         "response": {"id": "resp_0", "error": None, "output": [thought, *output]},
         "reward": 0.0,
         **texts("ground_truth question answer"),

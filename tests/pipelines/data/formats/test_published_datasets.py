@@ -318,9 +318,9 @@ def test_a_prompt_and_its_completion() -> None:
 
 
 def test_alpaca_puts_instruction_and_input_under_each_other() -> None:
-    for given in (None, "", "x"):
-        row = {"instruction": "q", "input": given, "output": "a", "system": "s", "history": [["q", "a"]]}
-        context = [SYSTEM, *ASKED, ("assistant", "a"), ("user", f"q\n{given}" if given else "q")]
+    for input_text in (None, "", "x"):
+        row = {"instruction": "q", "input": input_text, "output": "a", "system": "s", "history": [["q", "a"]]}
+        context = [SYSTEM, *ASKED, ("assistant", "a"), ("user", f"q\n{input_text}" if input_text else "q")]
         check_read("alpaca", row, context, {"final": "a"})
     check_read("alpaca", {"instruction": "q", "input": "", **PAIR}, ASKED, PAIR)
     check_read("alpaca", {"instruction": "q", "output": "a", **PAIR}, ASKED, {"final": "a", **PAIR})
@@ -343,8 +343,8 @@ LLAMA = "<|start_header_id|>user<|end_header_id|>\n\nq<|eot_id|><|start_header_i
 def test_an_input_may_be_text_messages_or_llamas_template() -> None:
     with_system = "<|start_header_id|>system<|end_header_id|>\n\ns<|eot_id|>" + LLAMA
     turns = [{"role": "system", "content": "s"}, user("q")]
-    for given in ("q", [user("q")], LLAMA, "<|begin_of_text|>" + LLAMA, with_system, turns):
-        check_read("input-output", {"input": given, "output": "a", "system_prompt": "s"}, [SYSTEM, *ASKED], {"final": "a"})
+    for prompt in ("q", [user("q")], LLAMA, "<|begin_of_text|>" + LLAMA, with_system, turns):
+        check_read("input-output", {"input": prompt, "output": "a", "system_prompt": "s"}, [SYSTEM, *ASKED], {"final": "a"})
     cases: list[tuple[object, object, Reason]] = [
         (LLAMA.removesuffix("\n\n"), "a", Reason.WRITTEN_OUT),
         (LLAMA + "x", "a", Reason.WRITTEN_OUT),
@@ -375,9 +375,9 @@ def rmb_answer(text: object) -> dict[str, Any]:
 
 
 def test_rmb_has_pairs_and_the_best_of_several() -> None:
-    given = {"conversation_input": [{**user("q"), "language": "English"}], "category_path": "Helpfulness/Chat"}
-    pair = {"pair_uid": "1", **given, "chosen": rmb_answer("good") | {"score": 4.5}, "reject": rmb_answer("bad")}
-    best = {"bon_uid": "1", **given, "bon_best": rmb_answer("a"), "loser_list": [rmb_answer("b"), rmb_answer("")]}
+    context = {"conversation_input": [{**user("q"), "language": "English"}], "category_path": "Helpfulness/Chat"}
+    pair = {"pair_uid": "1", **context, "chosen": rmb_answer("good") | {"score": 4.5}, "reject": rmb_answer("bad")}
+    best = {"bon_uid": "1", **context, "bon_best": rmb_answer("a"), "loser_list": [rmb_answer("b"), rmb_answer("")]}
     assert detect([pair]) is detect([best]) is SHAPES["rmb"]
     check_read("rmb", pair, ASKED, PAIR)
     for reject, reason in (
