@@ -15,13 +15,14 @@ from typing import Any, Generic, TypeVar
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "assay.families": ("FAMILY",),
-    "assay.shapes": ("SHAPE", "PROMPT_SHAPE"),
-    "assay.trainers": ("PAIRS", "RESPONSES"),
+    "assay.shapes": ("SHAPES", "PROMPT_SHAPES"),
+    "assay.trainers": ("FORMATS",),
     "assay.loggers": ("LOGGER",),
 }
 """The groups of entry points, and the constants of which a module must define at least one."""
 
 Extension = TypeVar("Extension")
+Kind = TypeVar("Kind")
 
 _LEFT_OUT: dict[tuple[str, str], str] = {}
 """Why a plug-in is left out, by group and entry point."""
@@ -85,7 +86,7 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
                 continue
             by_name.update(defined)
             plugins.update(dict.fromkeys(defined, _distribution(entry_point)))
-        return by_name, plugins
+        return {name: by_name[name] for name in sorted(by_name)}, plugins
 
     def _defined_in(self, module: ModuleType) -> dict[str, Extension]:
         value = getattr(module, self._constant, ())
@@ -95,6 +96,18 @@ class Extensions(Mapping[str, Extension], Generic[Extension]):
                 actual, expected = type(extension).__name__, self._kind.__name__
                 raise TypeError(f"{module.__name__}.{self._constant} has a {actual}, and must have a {expected}")
         return {_name(extension): extension for extension in extensions}
+
+
+class _Narrowed(Extensions[Kind]):
+    """The members of some extensions that are of a narrower kind."""
+
+    def __init__(self, extensions: Extensions[Any], kind: type[Kind]) -> None:
+        self._extensions, self._narrow = extensions, kind
+
+    @cached_property
+    def _loaded(self) -> tuple[Mapping[str, Kind], Mapping[str, str]]:
+        by_name, plugins = self._extensions._loaded
+        return {name: extension for name, extension in by_name.items() if isinstance(extension, self._narrow)}, plugins
 
 
 def _name(extension: Any) -> str:

@@ -6,8 +6,8 @@ names a module that defines a constant:
 | group | constants |
 |---|---|
 | `assay.families` | `FAMILY`, a `Family`: a kind of reward model, how it is asked and read |
-| `assay.shapes` | `SHAPE`, `PROMPT_SHAPE` or both, each a `Shape`: how rows hold prompts and responses |
-| `assay.trainers` | `PAIRS` and `RESPONSES`, tuples of `PairFormat` and `ResponseFormat`: rows for a trainer |
+| `assay.shapes` | `SHAPES`, `PROMPT_SHAPES` or both, tuples of `Shape`: how rows hold prompts and responses |
+| `assay.trainers` | `FORMATS`, a tuple of `PairFormat` and `ResponseFormat`: rows for a trainer |
 | `assay.loggers` | `LOGGER`, a `LoggerKind`: where the progress of a run is shown |
 """
 

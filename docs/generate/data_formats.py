@@ -2,8 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
 from pipelines.data.formats import MIXED, PROMPT_SHAPES, SHAPES, Shape, formats
@@ -58,7 +57,7 @@ def _shape(shape: Shape) -> str:
     return document(
         heading(2, code(shape.name), anchored(shape.name)),
         f"{_capital(text(shape.about))}. Judged: {turns}.",
-        _keys(shape.looks_like),
+        f"```text\n{shape.layout}\n```",
     ).rstrip()
 
 
@@ -99,11 +98,6 @@ def _module_of(benchmark: Benchmark) -> str:
 
 def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
-
-
-def _keys(reads: Callable[..., Any]) -> str:
-    """What a shape's module says of itself: the keys of a row, as they stand in a file."""
-    return f"```text\n{inspect.cleandoc(sys.modules[reads.__module__].__doc__ or '')}\n```"
 
 
 def _formats() -> str:

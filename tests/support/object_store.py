@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import IO, Any
@@ -71,7 +71,7 @@ class TerseStore(ThreadingHTTPServer):
     """Stands before the server of `s3` and answers as MinIO does: what condition failed, it doesn't say.
 
     It loses the answers of the next `lost` conditional puts, which are done, and answers the next `conflicts` with AWS' 409.
-    Headers of the names `ignored` it passes over. Reads of objects whose keys end with `refused` it answers with `refusal`.
+    Reads of objects whose keys end with `refused` it answers with `refusal`.
     While it `is_out`, it closes every connection without an answer.
     """
 
@@ -81,7 +81,6 @@ class TerseStore(ThreadingHTTPServer):
     refusal = 503
     code = ""
     is_out = False
-    ignored: Collection[str] = ()
 
     def __init__(self, behind: str) -> None:
         super().__init__(("127.0.0.1", 0), _TerseHandler)
@@ -107,8 +106,7 @@ class _TerseHandler(BaseHTTPRequestHandler):
             self._answer(self.server.refusal, {}, b"<Error><Code>%s</Code><Message>No</Message></Error>" % code.encode())
             return
         connection = http.client.HTTPConnection(self.server.behind)
-        headers = {name: value for name, value in self.headers.items() if name not in self.server.ignored}
-        connection.request(self.command, self.path, body, {**headers, "Connection": "close"})
+        connection.request(self.command, self.path, body, {**dict(self.headers.items()), "Connection": "close"})
         answer = connection.getresponse()
         content = re.sub(rb"<Condition>.*</Condition>", b"", answer.read()) if answer.status >= 300 else answer.read()
         connection.close()

@@ -11,11 +11,13 @@ def _read(row: Row) -> RowRequests:
     return gather({ONLY_RESPONSE: exchange})
 
 
-SHAPE = Shape(
-    "forum",
-    "a post of a forum and a reply",
-    "`title`, `post` and `reply`",
-    lambda row: all(isinstance(row.get(key), str) for key in ("title", "post", "reply")),
-    _read,
-    reads=("title", "post", "reply"),
+SHAPES = (
+    Shape(
+        "forum",
+        "a post of a forum and a reply",
+        "`title`, `post` and `reply`",
+        lambda row: all(isinstance(row.get(key), str) for key in ("title", "post", "reply")),
+        _read,
+        reads=("title", "post", "reply"),
+    ),
 )

@@ -10,4 +10,12 @@ def _rows(pair: PreferencePair) -> Iterator[dict[str, Any]]:
     yield {"prompt": pair.chosen.context[-1].content, "ranked": [pair.chosen.text, pair.rejected.text]}
 
 
-PAIRS = (PairFormat("ranked-text", "my trainer: the better text first", "my-team/trainer@1.0", _rows, reserved=("ranked",)),)
+FORMATS = (
+    PairFormat(
+        name="ranked-text",
+        about="my trainer: the better text first",
+        source="my-team/trainer@1.0",
+        reserved=("ranked",),
+        rows=_rows,
+    ),
+)

@@ -1,7 +1,6 @@
 """What a file of JSON is, told by its beginning: rows in lines, rows as values after one another, or none, and what then."""
 
 import json
-import re
 import shlex
 from collections.abc import Collection, Mapping
 from enum import StrEnum
@@ -23,8 +22,8 @@ _BINARY = {
 _HOLDERS = frozenset({"annotations", "data", "dataset", "examples", "instances", "items", "records", "results", "rows",
                       "samples", "test", "train", "validation"})  # fmt: skip
 """Keys under which documents hold their rows, and that no row has for a list of objects."""
-_TURNS = {"messages": {"role", "content"}, "conversations": {"from", "value"}}
-"""The keys of a turn, by the key under which a row holds a list of them."""
+_TURNS = ({"role", "content"}, {"from", "value"})
+"""The keys of a turn."""
 
 
 class Layout(StrEnum):
@@ -57,13 +56,7 @@ def look_at(beginning: bytes, is_whole: bool, path: str) -> Beginning | None:
     values = [_value(line) for line in lines[:_SAMPLE_LINES]]
     rows = [value for value in values if isinstance(value, dict)]
     if text.lstrip().startswith(b"[") or any(isinstance(value, list) and _are_objects(value) for value in values):
-        keys = _first_keys(text)
-        if turns := next((name for name, parts in _TURNS.items() if parts <= keys), None):
-            each = ".[] | " if re.match(rb"\s*\[\s*\[", text) else ""
-            return Beginning(
-                Layout.OTHER, f"holds lists of turns: {_jq(f'{each}{{{turns}: .}}', path)} writes a row for each"
-            )
-        return Beginning(Layout.VALUES, keys=keys)
+        return Beginning(Layout.VALUES, keys=_first_keys(text))
     is_single = is_whole and len(lines) == 1
     if is_single and rows and (document := _document(rows[0], path)):
         return document
@@ -85,7 +78,6 @@ def _other_bytes(beginning: bytes) -> str | None:
 
 
 def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
-    """What a file is without an object in its first lines."""
     why = remainder = ""
     value = None
     try:
@@ -107,17 +99,13 @@ def _over_lines(text: str, is_whole: bool, path: str) -> Beginning | None:
 
 
 def _document(value: Mapping[str, Any], path: str) -> Beginning | None:
-    """What a file is that is this object, if that can't be a row: its rows are in a list, by key or in columns."""
+    """What a file is that is this object, if that can't be a row: its rows are in a list, or by key."""
     members = list(value.values())
     if any(_is_turn(turn) for member in members for turn in (member if isinstance(member, list) else [member])):
         return None
     lists = {key: member for key, member in value.items() if isinstance(member, list) and _are_objects(member)}
     if _are_objects(members):
         keys, what, command = members[0], f"{len(members):,} objects by key, {_named(value)}", _jq(".[]", path)
-        if all(key.isdigit() for member in members for key in member):  # as pandas writes a frame
-            keys, what = value, f"{len(members):,} columns of {len(keys):,} values, {_named(value)}"
-            frame = f"pandas.read_json({path!r}).to_json('rows.jsonl', orient='records', lines=True)"
-            command = f'`python -c "import pandas; {frame}"`'
     elif lists and (_HOLDERS.intersection(lists) or not any(isinstance(member, str) for member in members)):
         key = max(lists, key=lambda key: (key in _HOLDERS, len(lists[key])))
         keys, what = lists[key][0], f"a list of {len(lists[key]):,} objects under {key!r}"
@@ -145,7 +133,7 @@ def _are_objects(values: list[Any]) -> bool:
 
 
 def _is_turn(value: object) -> bool:
-    return isinstance(value, dict) and any(parts <= value.keys() for parts in _TURNS.values())
+    return isinstance(value, dict) and any(parts <= value.keys() for parts in _TURNS)
 
 
 def _value(line: bytes) -> object:

@@ -5,12 +5,9 @@ and JSON arrays. A range of positions is what a row, a part and a unit of work a
 """
 
 import datetime
-import itertools
 import shlex
-import signal
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -20,20 +17,20 @@ import pyarrow.parquet as pq
 
 from actors.errors import SourceError
 from pipelines.data import storage
+from pipelines.data.corpus.arrow_types import without_views
 from pipelines.data.corpus.beginnings import Beginning, Layout, look_at
-from pipelines.data.corpus.broken_files import UNPACKED_BYTES, unpack_beginning
 from pipelines.data.storage import RESTORE, FileStatus, error_text, is_remote, written_to
-from pipelines.data.storage.fingerprints import fingerprint, is_sampled, tagged
+from pipelines.data.storage.fingerprints import fingerprint, is_sampled, tag_in, tagged
 
+_SEEN_BYTES = 1024  # of a compressed file that can't be unpacked
+_UNPACKED_BYTES = 2**20  # of a compressed file: takes 11 ms, and a small file is read to its end
 _START_BYTES = 65536  # read to tell what a file of JSON is
 _DOCUMENT_BYTES = 64 * 2**20  # of a file that begins with a longer object
 _THREADS = 32  # files are opened concurrently: in a store each one is a round trip, of 30 ms or so
 _BATCH = 10_000  # files handed to the threads at a time: each call that waits takes 1 kB
-_FOR_PROCESSES = 20_000
-"""Files from which those that must be opened are opened in a process for each core. For a file in a store the client takes
-2 ms of a core, and threads share one; a process takes 2 s to start."""
-_MOST_PROCESSES = 16  # of 150 MB each
-_PIECE = 500  # files that one of these processes opens at a time
+
+
+_MAGIC = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 
 
 class FileKind(StrEnum):
@@ -98,19 +95,6 @@ class InputFile:
         return {name: value for name, value in asdict(self).items() if name != "modified"}
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """A file that is to be inspected: what is known of it before it is opened."""
-
-    path: str
-    index: int
-    name: str
-    listed: FileStatus | None = None
-    """Its status if a store's listing has just given it."""
-    earlier: InputFile | None = None
-    """Its facts in an earlier session."""
-
-
 class Inspected(NamedTuple):
     """A file, the columns of a Parquet file that was opened, and the beginning of a JSON file that was."""
 
@@ -158,9 +142,15 @@ def check_same(file: InputFile) -> FileStatus:
     # Without a tag, an equal time stamp spares reading the file again; only where it differs are the contents compared.
     if now.size == file.size and unmodified:
         return now
-    if changed := difference(file, inspect(Lookup(file.path, file.index, file.name)).file):
+    if changed := difference(file, inspect(file.path).file):
         raise SourceError(f"{file.path} {changed}; {RESTORE}")
     return now
+
+
+def status_before(file: InputFile) -> FileStatus:
+    """The status with which a file is to be read to its end: a store's tag, or that of now, by `check_same`."""
+    tag = tag_in(file.fingerprint)
+    return check_same(file) if tag is None else FileStatus(file.path, file.size, tag)
 
 
 def check_untouched(before: FileStatus) -> None:
@@ -191,7 +181,6 @@ def _time_text(modified: int) -> str:
 
 
 def _status(path: str) -> FileStatus:
-    """The current status of a corpus file. Raises `SourceError`."""
     try:
         return storage.file_status(path)
     except FileNotFoundError:
@@ -219,96 +208,70 @@ def readable_suffixes() -> str:
     return ", ".join(_SUFFIXES)
 
 
-def inspect_all(lookups: Iterator[Lookup], count: int) -> Iterator[Inspected | SourceError]:
-    """Inspect `count` files in their order, a batch at a time. Those that must be opened are opened concurrently.
+def inspect_all(
+    paths: Sequence[str], listed: Mapping[str, FileStatus], earlier: Mapping[str, InputFile]
+) -> Iterator[Inspected | SourceError]:
+    """Inspect files in their order, a batch at a time. Those that must be opened are opened concurrently.
 
+    `listed` are statuses that a store's listing has just given, `earlier` the facts of files in an earlier session, by path.
     A file that can't be read gives its error. Raises `SourceError` if a store doesn't answer.
     """
-    with ThreadPoolExecutor(_THREADS) as threads, ExitStack() as stack:
-        processes: Any = None
-        while batch := list(itertools.islice(lookups, _BATCH)):
-            unopened = [_inspect_unopened(lookup) for lookup in batch]
-            to_open = [lookup for lookup, file in zip(batch, unopened, strict=True) if file is None]
-            # `map` cancels what is waiting when one of them raises.
-            if count < _FOR_PROCESSES or len(to_open) <= _PIECE:
-                opened = threads.map(_inspect_or_error, to_open)
-            else:
-                processes = processes or stack.enter_context(_start_processes())
-                pieces = [to_open[at : at + _PIECE] for at in range(0, len(to_open), _PIECE)]
-                opened = itertools.chain.from_iterable(processes.map(_inspect_piece, pieces))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for start in range(0, len(paths), _BATCH):
+            batch = paths[start : start + _BATCH]
+            unopened = [_inspect_unopened(path, listed.get(path), earlier.get(path)) for path in batch]
+            to_open = [path for path, file in zip(batch, unopened, strict=True) if file is None]
+            # Cancels what is waiting when one of them raises.
+            opened = threads.map(lambda path: _inspect_or_error(path, listed.get(path)), to_open)
             yield from (next(opened) if file is None else file for file in unopened)
 
 
-def _start_processes() -> Any:
-    """An executor with a process for each core. Unlike the standard library's, it doesn't run the user's script in them."""
-    from loky import ProcessPoolExecutor, cpu_count  # 60 ms, for corpora of many files only
-
-    return ProcessPoolExecutor(min(_MOST_PROCESSES, cpu_count()), initializer=_ignore_interrupts)
-
-
-def _ignore_interrupts() -> None:
-    """In another process: Ctrl-C is for this one, which ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _inspect_piece(lookups: Sequence[Lookup]) -> list[Inspected | SourceError]:
-    """Inspect some files, in another process. Equal columns are one object, which is sent once."""
-    with ThreadPoolExecutor(_THREADS) as threads:
-        all_inspected = list(threads.map(_inspect_or_error, lookups))
-    distinct: dict[pa.Schema | None, pa.Schema | None] = {}
-    return [
-        inspected
-        if isinstance(inspected, SourceError)
-        else inspected._replace(schema=distinct.setdefault(inspected.schema, inspected.schema))
-        for inspected in all_inspected
-    ]
-
-
-def _inspect_unopened(lookup: Lookup) -> Inspected | None:
+def _inspect_unopened(path: str, listed: FileStatus | None, earlier: InputFile | None) -> Inspected | None:
     """A file of which a store's listing, or an earlier session, tells everything; None if it must be opened."""
-    listed, earlier = lookup.listed, lookup.earlier
     if listed is None or listed.tag is None:
         return None
     mark = tagged(listed.tag)
     if earlier is not None and (earlier.size, earlier.fingerprint) == (listed.size, mark):
-        return Inspected(replace(earlier, index=lookup.index, name=lookup.name, modified=listed.modified))
-    kind = kind_of(lookup.path)
+        return Inspected(replace(earlier, modified=listed.modified))
+    kind = kind_of(path)
     if kind in (None, FileKind.ARRAY, FileKind.PARQUET):
         return None
     extent = listed.size if kind is FileKind.JSONL else None
-    return Inspected(InputFile(lookup.index, lookup.name, lookup.path, kind, listed.size, mark, extent, listed.modified))
+    return Inspected(InputFile(0, "", path, kind, listed.size, mark, extent, listed.modified))
 
 
-def _inspect_or_error(lookup: Lookup) -> Inspected | SourceError:
+def _inspect_or_error(path: str, listed: FileStatus | None) -> Inspected | SourceError:
     try:
-        return inspect(lookup)
+        return inspect(path, listed)
     except SourceError as error:
-        if is_remote(lookup.path) and isinstance(error.__cause__, OSError):  # each of a million requests would wait for it
+        if is_remote(path) and isinstance(error.__cause__, OSError):  # each of a million requests would wait for it
             raise
         return error
 
 
-def inspect(lookup: Lookup) -> Inspected:
-    """Determine a file's kind, fingerprint, extent and columns, opening it. Raises `SourceError`."""
-    path = lookup.path
+def inspect(path: str, listed: FileStatus | None = None) -> Inspected:
+    """Determine a file's kind, fingerprint, extent and columns, opening it. Its number and name are the corpus' to give.
+
+    `listed` is its status, if that is known. Raises `SourceError`.
+    """
     kind = kind_of(path)
     if kind is None:
         raise unread(path)
     try:
-        status = lookup.listed or storage.file_status(path)
+        status = listed or storage.file_status(path)
         mark, size = fingerprint(status), status.size
         extent: int | None
         schema = beginning = None
         if kind is FileKind.PARQUET:
             footer = _parquet_footer(status)
             # Without its metadata: that of pandas holds the number of rows, so that no two schemas would be equal.
-            extent, schema = int(footer.num_rows), footer.schema.to_arrow_schema().remove_metadata()
+            extent, schema = int(footer.num_rows), without_views(footer.schema.to_arrow_schema())
         else:
             kind, beginning = _look_at(status, kind)
             extent = size if kind is FileKind.JSONL else None
     except OSError as error:
         raise SourceError(f"{path} can't be read: {error.strerror or error}; make it readable, or leave it out") from error
-    file = InputFile(lookup.index, lookup.name, path, kind, size, mark, extent, status.modified)
+    file = InputFile(0, "", path, kind, size, mark, extent, status.modified)
     return Inspected(file, schema, beginning)
 
 
@@ -319,8 +282,8 @@ def _look_at(status: FileStatus, kind: FileKind) -> tuple[FileKind, Beginning]:
     """
     path = status.path
     if kind.compression is not None:
-        start = unpack_beginning(path, status.size, kind.compression)
-        beginning = look_at(start, len(start) < UNPACKED_BYTES, path)
+        start = _unpack_beginning(path, status.size, kind.compression)
+        beginning = look_at(start, len(start) < _UNPACKED_BYTES, path)
     else:
         beginning = _look_at_start(status, _START_BYTES) or _look_at_start(status, _DOCUMENT_BYTES)
     beginning = beginning or Beginning(None, f"begins with an object of more than {_DOCUMENT_BYTES:,} bytes")
@@ -335,6 +298,34 @@ def _look_at(status: FileStatus, kind: FileKind) -> tuple[FileKind, Beginning]:
             f"line; {unpack}name it .json to read them, or leave it out"
         )
     return kind, beginning._replace(is_single=False)
+
+
+def _unpack_beginning(path: str, size: int, compression: str) -> bytes:
+    """The first mebibyte of a compressed file's content. Raises `SourceError` if it can't be unpacked.
+
+    `compression` is pyarrow's name of it: gzip or zstd. A larger file that is cut off is noticed only where it is read.
+    """
+    with storage.open_read(path, size) as stream:
+        start = stream.read(_SEEN_BYTES)
+        stream.seek(0)
+        try:
+            return bytes(pa.CompressedInputStream(stream, compression).read(_UNPACKED_BYTES))
+        except OSError as error:
+            read_to = f"can't be read to its end: {error_text(error)} (it has {size:,} bytes on disk)"
+            problem = f"{read_to}. {damage_advice(compression)}"
+            if not start.startswith(_MAGIC[compression]):
+                beginning = look_at(start, size <= _SEEN_BYTES, path)
+                other = beginning is not None and beginning.layout is Layout.OTHER and beginning.problem
+                problem = f"{other or f'is not compressed with {compression}: name it .jsonl or .json'}, or leave it out"
+            raise SourceError(f"{path} {problem}") from error
+
+
+def damage_advice(compression: str) -> str:
+    """What to do with a compressed file that breaks off, as the end of a message."""
+    return (
+        f"It is cut off or damaged (`{compression} -t` says so, too): fetch it again, or leave it out, or save the "
+        f"lines that are whole with `{compression} -dc` into another file and give that"
+    )
 
 
 def _look_at_start(status: FileStatus, count: int) -> Beginning | None:

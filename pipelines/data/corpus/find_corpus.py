@@ -16,11 +16,9 @@ from actors.text.counted import first_of
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import describe, results_below, rows_of_result
 from pipelines.data.corpus.beginnings import Layout
-from pipelines.data.corpus.broken_files import raise_problems
 from pipelines.data.corpus.corpus_files import (
     InputFile,
     Inspected,
-    Lookup,
     inspect,
     inspect_all,
     is_utf8,
@@ -82,19 +80,15 @@ def find_corpus(
     expanded = [_expand(text) for text in inputs]
     statuses = {path: status for expansion in expanded for path, status in expansion.statuses.items()}
     paths = sorted(_unique_paths([expansion.files for expansion in expanded]))
-    raise_problems([_no_utf8(path) for path in paths if not is_utf8(path)])
+    _raise_problems([_no_utf8(path) for path in paths if not is_utf8(path)])
     unread_files = {path for expansion in expanded for path in expansion.left_out} - set(paths)
     left_out = sorted(unread_files | set(_unread_folders(expanded, paths)))
-    lookups = (
-        Lookup(path, index, name, statuses.get(path), earlier.get(path))
-        for index, (path, name) in enumerate(zip(paths, _names(paths), strict=True), first_index)
-    )
     inspected: list[Inspected] = []
     schemas: dict[str, pa.Schema] = {}
     distinct: dict[Any, Any] = {}  # a million files have a few sets of columns
     next_note = time.monotonic() + _NOTE_EVERY_S
     problems: dict[str, SourceError] = {}
-    for path, item in zip(paths, inspect_all(lookups, len(paths)), strict=True):
+    for path, item in zip(paths, inspect_all(paths, statuses, earlier), strict=True):
         if isinstance(item, SourceError):
             problems[path] = item
             continue
@@ -111,13 +105,10 @@ def find_corpus(
     for file, _, beginning in inspected:
         if beginning is not None and beginning.layout is Layout.OTHER and file.path not in documents:
             problems[file.path] = SourceError(f"{file.path} {beginning.problem}; or leave it out")
-    raise_problems([problems[path] for path in sorted(problems)])
-    files = [item.file for item in inspected if item.file.path not in documents]
-    if documents:
-        names = _names([file.path for file in files])
-        files = [
-            replace(file, index=at, name=name) for at, (file, name) in enumerate(zip(files, names, strict=True), first_index)
-        ]
+    _raise_problems([problems[path] for path in sorted(problems)])
+    with_rows = [item.file for item in inspected if item.file.path not in documents]
+    named = zip(with_rows, _names([file.path for file in with_rows]), strict=True)
+    files = [replace(file, index=index, name=name) for index, (file, name) in enumerate(named, first_index)]
     return Corpus(files, sorted([*left_out, *documents.values()]), schemas)
 
 
@@ -135,7 +126,7 @@ def _documents(inspected: Sequence[Inspected], expanded: Sequence[_Expansion], e
     if not singles or not compared:
         return {}
     # A store's listing tells all of some files, or an earlier session does: these haven't been opened.
-    opened = (item if item.keys else inspect(Lookup(item.file.path, item.file.index, item.file.name)) for item in compared)
+    opened = (item if item.keys else inspect(item.file.path) for item in compared)
     known_keys = [set(item.keys) for item in opened if item.keys]
     in_folders = {path for expansion in expanded if expansion.is_folder for path in expansion.files}
     return {
@@ -220,6 +211,24 @@ def _unread_folders(expanded: Sequence[_Expansion], paths: Sequence[str]) -> Ite
         if not is_read and not (named and folder.startswith(named)):
             named = folder
             yield folder.removesuffix("/")
+
+
+def _raise_problems(problems: Sequence[SourceError]) -> None:
+    """Raise a single error for all files that can't be read, if there are any. The first 20 are named."""
+    if len(problems) == 1:
+        raise problems[0]
+    if not problems:
+        return
+    more = len(problems) - _MAX_NAMED
+    raise SourceError(
+        "\n  ".join(
+            [
+                f"{len(problems):,} input files can't be read:",
+                *map(str, problems[:_MAX_NAMED]),
+                *([f"and {more:,} more"] if more > 0 else []),
+            ]
+        )
+    ) from problems[0]
 
 
 def left_out_message(paths: Sequence[str]) -> str:

@@ -3,7 +3,8 @@
 Arrow's `to_pylist` raises for a whole table at a single one of them: a time outside of the years 1 to 9999 (such as the
 `infinity` of a database), one in a zone that this machine doesn't know, text that isn't UTF-8. No row may end a run.
 
-Ray has columns of pickled objects and of tensors, whose values are arrays of numpy: these become lists.
+Ray has columns of pickled objects and of tensors, whose values are arrays of numpy: these become lists. Times of day in
+nanoseconds become text, since Python's have microseconds.
 """
 
 from enum import Enum
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from pipelines.data.corpus.arrow_types import replaced
 
 
 class Unconvertible(Enum):
@@ -24,6 +27,9 @@ _ERRORS = (OverflowError, ValueError)  # those of Arrow and of decoding text are
 
 def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconvertible.VALUE) -> list[dict[str, Any]]:
     """The rows as `to_pylist` gives them, with `unconvertible` in place of each value that Python has no object for."""
+    for index, field in enumerate(table.schema):
+        if (kind := replaced(field.type, _exact)) != field.type:
+            table = table.set_column(index, field.with_type(kind), table.column(index).cast(kind))
     try:
         rows: list[dict[str, Any]] = table.to_pylist()
     except _ERRORS:
@@ -33,6 +39,10 @@ def python_rows(table: pa.Table | pa.RecordBatch, unconvertible: object = Unconv
         for row in rows:
             row[name] = plain(row[name])
     return rows
+
+
+def _exact(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if kind == pa.time64("ns") else kind
 
 
 def is_container(arrow_type: pa.DataType) -> bool:
@@ -54,9 +64,9 @@ def plain(value: Any) -> Any:
 def _values(column: pa.Array | pa.ChunkedArray, unconvertible: object) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
-        return values
     except _ERRORS:
-        return [_value(scalar, unconvertible) for scalar in column]
+        values = [_value(scalar, unconvertible) for scalar in column]
+    return values
 
 
 def _value(scalar: pa.Scalar, unconvertible: object) -> Any:

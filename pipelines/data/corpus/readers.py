@@ -20,8 +20,15 @@ import pyarrow.parquet as pq
 from actors.errors import SourceError
 from actors.records import Reason
 from actors.text.lfs_pointers import lfs_problem
-from pipelines.data.corpus.broken_files import damage_advice
-from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_untouched
+from pipelines.data.corpus.arrow_types import without_views
+from pipelines.data.corpus.corpus_files import (
+    FileKind,
+    InputFile,
+    Range,
+    check_untouched,
+    damage_advice,
+    status_before,
+)
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import FileStatus, is_remote, open_read
 
@@ -62,22 +69,36 @@ def read(unit: Unit, max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Ta
 
     Raises `SourceError` if the file is missing or has changed since it was found: no table of changed content is yielded.
     """
-    before = check_same(unit.file)
+    before = status_before(unit.file)
     if unit.file.kind is FileKind.PARQUET:
-        for table in _parquet_tables(unit, before):
-            _check_unchanged(before)
-            yield table
-        return
-    rows = raw_rows(unit, max_record_bytes, before)
+        tables = _parquet_tables(unit)
+    else:
+        tables = _json_tables(unit, raw_rows(unit, max_record_bytes))
     extent = 0
-    for table, end in _json_tables(unit, rows):
+    for table, end in _while_untouched(tables, before):
         extent = max(extent, end)
-        # Of an empty one, too: an extent that was read from a changed file would be recorded for good.
-        _check_unchanged(before)
         if table.num_rows:
             yield table
     if unit.file.extent is None:
         end_seen(unit.file, extent)
+
+
+def _while_untouched(tables: Iterator[tuple[pa.Table, int]], before: FileStatus) -> Iterator[tuple[pa.Table, int]]:
+    """The tables of a file, each once it is known that nobody wrote to the file since `before` while it was read.
+
+    An empty one, too: an extent that was read from a changed file would be recorded for good. What can't be read may be a
+    file that has changed, and then that is the error.
+    """
+    while True:
+        try:
+            table_and_end = next(tables, None)
+        except Exception:
+            check_untouched(before)
+            raise
+        if table_and_end is None:
+            return
+        check_untouched(before)
+        yield table_and_end
 
 
 def read_group(units: Sequence[Unit], max_record_bytes: int, end_seen: EndSeen) -> Iterator[pa.Table]:
@@ -100,7 +121,6 @@ def _is_small_object(unit: Unit) -> bool:
 
 
 def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join neighbouring tables of one schema up to `_BLOCK_ROWS` rows and `_BLOCK_BYTES`."""
     joined: list[pa.Table] = []
     rows = size = 0
     for table in tables:
@@ -112,12 +132,6 @@ def _join(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         rows, size = rows + table.num_rows, size + table.nbytes
     if joined:
         yield pa.concat_tables(joined)
-
-
-def _check_unchanged(before: FileStatus) -> None:
-    """Raise `SourceError` if a local file was written to while it was read. In a store, each read has been checked."""
-    if not is_remote(before.path):
-        check_untouched(before)
 
 
 def bytes_per_position(file: InputFile) -> float:
@@ -135,14 +149,11 @@ def bytes_per_position(file: InputFile) -> float:
         return stream.tell() / unpacked if unpacked else 1.0
 
 
-def raw_rows(unit: Unit, max_record_bytes: int, before: FileStatus | None = None) -> Iterator[RawRow]:
-    """All rows of a JSON unit in order, also those in `unit.done`; `before` is for `storage.open_read`.
-
-    Raises `SourceError` if the file can't be read.
-    """
+def raw_rows(unit: Unit, max_record_bytes: int) -> Iterator[RawRow]:
+    """All rows of a JSON unit in order, also those in `unit.done`. Raises `SourceError` if the file can't be read."""
     file, position = unit.file, 0
     try:
-        with open_read(file.path, file.size, before=before) as stream:
+        with open_read(file.path, file.size) as stream:
             if unit.range is None or unit.range.start == 0:  # of a store's files none may have been opened before
                 if problem := lfs_problem(stream.read(_SEEN_BYTES)):
                     raise SourceError(f"{file.path} {problem}")
@@ -158,17 +169,13 @@ def raw_rows(unit: Unit, max_record_bytes: int, before: FileStatus | None = None
                     position = row.end
                     yield row
     except OSError as error:
-        damaged = _damage_text(file, position) if file.kind.compression else ""
+        damaged = ""
+        if file.kind.compression:
+            damaged = (
+                f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). "
+                f"{damage_advice(file.kind.compression)}; then start with --overwrite, or into another folder"
+            )
         raise SourceError(f"{file.path} can't be read to its end: {error}{damaged}") from error
-
-
-def _damage_text(file: InputFile, position: int) -> str:
-    """What to do with a compressed file that breaks off, as text for the end of a message."""
-    advice = damage_advice(file.kind.compression or "")
-    return (
-        f", after byte {position:,} of its decompressed content (it has {file.size:,} bytes on disk). {advice}; then start "
-        "with --overwrite, or into another folder"
-    )
 
 
 def _json_tables(unit: Unit, rows: Iterator[RawRow]) -> Iterator[tuple[pa.Table, int]]:
@@ -315,19 +322,23 @@ def _after(token: bytes, depth: float, in_array: bool) -> tuple[float, bool, boo
     return depth, in_array and not (is_end and token == b"]"), is_end
 
 
-def _parquet_tables(unit: Unit, before: FileStatus) -> Iterator[pa.Table]:
+def _parquet_tables(unit: Unit) -> Iterator[tuple[pa.Table, int]]:
     if unit.range is None:  # never from `cut`, since the extent of a Parquet file is known
         return
     start = unit.range.start
-    with open_read(unit.file.path, unit.file.size, before=before) as stream, pq.ParquetFile(stream) as parquet:
+    with open_read(unit.file.path, unit.file.size) as stream, pq.ParquetFile(stream) as parquet:
+        schema = without_views(parquet.schema_arrow)
         for batch in _batches(parquet, unit.range):
-            starts = pa.array(range(start, start + batch.num_rows), pa.int64())
-            ends = pa.array(range(start + 1, start + batch.num_rows + 1), pa.int64())
-            file = pa.array([unit.file.index] * batch.num_rows, pa.int32())
-            note = pa.nulls(batch.num_rows, pa.string())
-            columns = {FILE: file, START: starts, END: ends, NOTE: note}
-            yield pa.table(columns | dict(zip(batch.schema.names, batch.columns, strict=True)))
-            start += batch.num_rows
+            plain = batch if schema == parquet.schema_arrow else batch.cast(schema)
+            end = start + batch.num_rows
+            columns = {
+                FILE: pa.array([unit.file.index] * batch.num_rows, pa.int32()),
+                START: pa.array(range(start, end), pa.int64()),
+                END: pa.array(range(start + 1, end + 1), pa.int64()),
+                NOTE: pa.nulls(batch.num_rows, pa.string()),
+            }
+            yield pa.table(columns | dict(zip(schema.names, plain.columns, strict=True))), end
+            start = end
 
 
 def _batches(parquet: pq.ParquetFile, rows: Range) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Turns an input row into requests to score: one file per shape, pure functions, no heavy imports.
+"""Turns an input row into requests to score: pure functions, no heavy imports.
 
 row = parse(line)                              # bytes -> dict, or Rejected
 shape = detect(sample)                         # or SHAPES["messages"]
@@ -9,10 +9,18 @@ from pipelines.data.formats.content import with_policy_system
 from pipelines.data.formats.lines import MAX_DEPTH, parse
 from pipelines.data.formats.mixed import MIXED, check_mixed, explain_detection, formats, prompt_formats
 from pipelines.data.formats.own_columns import OwnColumns, check_column, with_principles
-from pipelines.data.formats.prompts import CANDIDATE, PROMPT_READER
-from pipelines.data.formats.registry import PROMPT_SHAPES, ROW_READER, SHAPES, Turns, detect, requests, unread_texts
+from pipelines.data.formats.registry import (
+    PROMPT_READER,
+    PROMPT_SHAPES,
+    ROW_READER,
+    SHAPES,
+    Turns,
+    detect,
+    requests,
+    unread_texts,
+)
 from pipelines.data.formats.row_shape import RowShape
-from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
+from pipelines.data.formats.rows import CANDIDATE, ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.written_out import is_written_out, note_repeated_prompts, take_apart
 

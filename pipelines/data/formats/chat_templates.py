@@ -105,7 +105,6 @@ class PolicyTemplate:
         return ParsedPrompt(context, response.strip() if self.trims else response)
 
     def _content(self, turn: Message) -> str:
-        """A turn's content without what the template added to it."""
         content = self.preamble.sub("", turn.content, count=1) if turn.role is Role.SYSTEM else turn.content
         return content.strip() if self.trims else content
 
@@ -132,7 +131,6 @@ class PolicyTemplate:
 
 
 def _turns(header: str, names: Mapping[str, Role], end: str) -> tuple[TurnMarks, ...]:
-    """Turns that differ in the name of the role alone."""
     return tuple(TurnMarks(role, re.compile(header.format(name)), re.compile(end)) for name, role in names.items())
 
 

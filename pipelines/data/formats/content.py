@@ -138,6 +138,11 @@ def conversation(value: object) -> tuple[Message, ...]:
     return tuple(map(message, turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
 
 
+def open_end(turns: list[object]) -> list[object]:
+    """The turns without a last turn of the assistant, which isn't read and may hold anything: a policy generates it anew."""
+    return turns[:-1] if turns and role_of(turns[-1]) is Role.ASSISTANT else turns
+
+
 def is_blank_system(value: object) -> bool:
     """Whether a turn is a system prompt without text."""
     return isinstance(value, dict) and role_of(value) is Role.SYSTEM and is_blank(value.get(content_key(value)))
@@ -173,16 +178,11 @@ def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Mes
     if is_blank(system):
         return turns
     first = Message(Role.SYSTEM, text(system))
-    if turns and is_repeated(first, turns[0]):
+    if turns and turns[0].role is Role.SYSTEM and turns[0].content.strip() == first.content.strip():
         return turns
     if turns and turns[0].role is Role.SYSTEM:
         raise Rejected(Reason.TWO_SYSTEM_PROMPTS)
     return (first, *turns)
-
-
-def is_repeated(system: Message, turn: Message) -> bool:
-    """Whether a turn repeats the system prompt."""
-    return turn.role is system.role and turn.content.strip() == system.content.strip()
 
 
 def systems(row: Row) -> tuple[object, ...]:
@@ -192,14 +192,14 @@ def systems(row: Row) -> tuple[object, ...]:
 
 def with_row_system(row: Row, turns: tuple[Message, ...]) -> tuple[Message, ...]:
     """The turns after the row's `system` or `system_prompt`, if that isn't blank."""
-    for system in systems(row):
+    return with_systems(systems(row), turns)
+
+
+def with_systems(values: Sequence[object], turns: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The turns after separate system prompts, which must be the same. Raises `Rejected` if they aren't."""
+    for system in values:
         turns = with_opening_system(system, turns)
     return turns
-
-
-def prompt(row: Row) -> tuple[Message, ...]:
-    """The row's `prompt`, after its system prompt."""
-    return with_row_system(row, question(field(row, "prompt")))
 
 
 def answer(value: object) -> str:
@@ -209,11 +209,6 @@ def answer(value: object) -> str:
     if isinstance(value, dict) and not is_message(value):
         raise Rejected(Reason.MISSING_FIELD, f"{describe(value)}, where a text or a message is expected")
     return final((message(value),)).answer if isinstance(value, dict) else text(value)
-
-
-def exchange(row: Row, prompt_key: str, response: object) -> Exchange:
-    """A response to the prompt under a key, which comes after the row's system prompt."""
-    return Exchange(refuse_answered(with_row_system(row, question(field(row, prompt_key)))), answer(response))
 
 
 def reply(context: tuple[Message, ...], value: object) -> Exchange:
@@ -280,6 +275,16 @@ def is_conversation(value: object) -> bool:
     return isinstance(value, list) and any(map(is_message, value))
 
 
+def is_text_or_turns(value: object) -> bool:
+    """Whether a value was meant as a prompt: text, or a list of messages. Used to detect shapes."""
+    return isinstance(value, str) or is_conversation(value)
+
+
+def has_all(row: Row, *keys: str) -> bool:
+    """Whether a row has all of these fields, whatever they hold. Used to detect shapes."""
+    return all(key in row for key in keys)
+
+
 def with_policy_system(context: tuple[Message, ...], system: str | None) -> tuple[Message, ...]:
     """A conversation after the policy's system prompt, unless it begins with a system prompt already."""
     if system is None or context[0].role is Role.SYSTEM:
@@ -304,7 +309,6 @@ def _holds_any(value: object) -> bool:
 
 
 def _are_tools(value: object) -> bool:
-    """Whether a value is a list of definitions of tools, or such a list as JSON text."""
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)

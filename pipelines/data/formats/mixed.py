@@ -26,7 +26,7 @@ def mixed(available: Mapping[str, Shape]) -> Shape:
         if not recognised.shapes:
             if recognised.other_responses:
                 raise Rejected(Reason.TWO_SHAPES, f"another response under {recognised.other_responses[0]!r}")
-            raise Rejected(_why_unknown(recognised.row, available), "a row of no known shape")
+            raise Rejected(Reason.MISSING_FIELD, "a row of no known shape")
         if len(recognised.shapes) > 1:
             raise Rejected(Reason.TWO_SHAPES, " and ".join(shape.name for shape in recognised.shapes))
         (shape,) = recognised.shapes
@@ -41,16 +41,6 @@ def mixed(available: Mapping[str, Shape]) -> Shape:
         lambda row: read(row, "all"),
         tuple(sorted({field for shape in available.values() for field in shape.reads})),
     )
-
-
-_WRONG_TYPES = {Reason.WRONG_TYPE, Reason.CONTENT_NOT_TEXT}
-
-
-def _why_unknown(row: Row, available: Mapping[str, Shape]) -> Reason:
-    """Why a row has no shape: it has the fields of one, with values of another type, or it hasn't those of any."""
-    rejections = [requests(shape, row) for shape in available.values()]
-    mistyped = any(not read.requests and {each.reason for each in read.rejected} <= _WRONG_TYPES for read in rejections)
-    return Reason.WRONG_TYPE if mistyped else Reason.MISSING_FIELD
 
 
 @cache

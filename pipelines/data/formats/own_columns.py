@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -18,16 +18,16 @@ from pipelines.data.formats.content import (
     final,
     is_message,
     keys_seen,
+    open_end,
     question,
     refuse_answered,
     reply,
     role_of,
-    with_opening_system,
+    with_systems,
 )
-from pipelines.data.formats.prompts import open_end, prompt_request
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
+from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns
+from pipelines.data.formats.turns import assistant_turns
 
 NO_SYSTEM = ""
 """The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""
@@ -57,15 +57,14 @@ class OwnColumns:
     @classmethod
     def read(cls, recorded: Mapping[str, Any]) -> Self:
         """The inverse of `recorded`."""
-        response = recorded["response"]
-        several = tuple(response) if isinstance(response, list) else response
-        return cls(recorded["prompt"], several, recorded["system"], tuple(recorded["conversations"]))
+        columns: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()
+        }
+        return cls(**columns)
 
     def recorded(self) -> dict[str, Any]:
         """The value for the manifest, in JSON types."""
-        response = list(self.response) if isinstance(self.response, tuple) else self.response
-        conversations = list(self.conversations)
-        return {"prompt": self.prompt, "response": response, "system": self.system, "conversations": conversations}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def responses(self) -> tuple[str, ...]:
@@ -80,7 +79,7 @@ class OwnColumns:
     @property
     def fields(self) -> set[str]:
         """The top-level fields of a row that are named, or that a path may begin with."""
-        return {name for path in self._paths for name in (path, *_first_names(path))}
+        return {name for path in self._paths for name in (path, _first_name(path))}
 
     def shape(self) -> Shape:
         """The shape that these columns make, named `columns`."""
@@ -126,13 +125,10 @@ class OwnColumns:
 
     def _read_prompt(self, row: Row) -> RowRequests:
         def read_context() -> tuple[Message, ...]:
-            prompt = self._prompt(row)
+            prompt = _value_at(row, self.prompt or "")
             return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
         return prompt_request(read_context)
-
-    def _prompt(self, row: Row) -> object:
-        return _value_at(row, self.prompt or "")
 
     def _looks_like(self, row: Row) -> bool:
         return _has(row, self.prompt or "") and any(_has(row, path) for path in self.responses)
@@ -140,21 +136,15 @@ class OwnColumns:
     def _read_conversations(self, row: Row) -> RowRequests:
         """The last turn of each conversation, named by its field; of a single one as `final`."""
         if self._conversation is not None:
-            return final_turn(self._turns(row, self._conversation))
+            return gather({ONLY_RESPONSE: partial(self._last_turn, row, self._conversation)})
         places = [place for path in self.conversations for place in _places(row, path)]
         return gather({place: partial(self._last_turn, row, place) for place in places})
 
     def _read_turns(self, row: Row) -> RowRequests:
-        return assistant_turns(self._turns(row, self._conversation or ""))
-
-    def _turns(self, row: Row, path: str) -> list[RowTurn]:
-        return number_turns(entries(_value_at(row, path)), self._systems(row))
+        return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
-        turns = conversation(_value_at(row, path))
-        for system in self._systems(row):
-            turns = with_opening_system(system, turns)
-        return final(turns)
+        return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -166,31 +156,25 @@ class OwnColumns:
         if isinstance(self.response, str):
             places = _response_places(row, self.response)
             if places == [self.response]:
-                return gather({ONLY_RESPONSE: partial(self._exchange, row, _value_at(row, self.response))})
-            return gather({f"response[{i}]": partial(self._exchange_at, row, place) for i, place in enumerate(places)})
+                return gather({ONLY_RESPONSE: partial(self._exchange, row, self.response)})
+            return gather({f"response[{i}]": partial(self._exchange, row, place) for i, place in enumerate(places)})
         readers: dict[str, Callable[[], Exchange]] = {}
         for path in self.responses:
             places = _response_places(row, path) if _has(row, path) else [path]
             if readers.keys() & set(places):
                 raise Rejected(Reason.WRONG_TYPE, path)
-            readers |= {place: partial(self._exchange_at, row, place) for place in places}
+            readers |= {place: partial(self._exchange, row, place) for place in places}
         return gather(readers)
 
-    def _exchange_at(self, row: Row, path: str) -> Exchange:
-        return self._exchange(row, _value_at(row, path))
-
-    def _exchange(self, row: Row, response: object) -> Exchange:
-        context = self._context(row, self._prompt(row))
+    def _exchange(self, row: Row, path: str) -> Exchange:
+        response = _value_at(row, path)
+        context = self._context(row, _value_at(row, self.prompt or ""))
         return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
-        turns = question(prompt)
-        for system in self._systems(row):
-            turns = with_opening_system(system, turns)
-        return turns
+        return with_systems(self._systems(row), question(prompt))
 
     def _systems(self, row: Row) -> tuple[object, ...]:
-        """The row's system prompts, of which each may be blank."""
         if self.system is None:
             return tuple(row.get(name) for name in SYSTEMS if name not in self.fields)
         # A row without a system prompt is one that had none; a column that no row has is refused by `check`.
@@ -228,15 +212,15 @@ def without_principles(row: object, path: str, kept_fields: Collection[str]) -> 
     """The row without its field of principles, if that would also be read as a system prompt and isn't in `kept_fields`."""
     if not isinstance(row, Mapping):
         return row
-    name = path if path in row else _first_names(path)[0]
+    name = path if path in row else _first_name(path)
     if name not in SYSTEMS or name in kept_fields:
         return row
     return {key: value for key, value in row.items() if key != name}
 
 
-def _first_names(path: str) -> list[str]:
-    """The names that a path may begin with: `a` and `a.b` of `a.b[0]`."""
-    return [path[: match.start()] for match in re.finditer(r"[.\[]", path)] or [path]
+def _first_name(path: str) -> str:
+    """The field that a path begins with: `a` of `a.b[0]`."""
+    return re.split(r"[.\[]", path, maxsplit=1)[0]
 
 
 def _response_places(row: Row, path: str) -> list[str]:
@@ -285,9 +269,8 @@ def _value_at(row: Row, path: str) -> object:
     """The value at a name or at a path without `[]`. Raises `Rejected` if a step of the path is missing."""
     if path in row:
         return row[path]
-    # The longest name that there is: `a.b[0]` begins with the field `a.b`, if the row has it.
-    first = next((name for name in reversed(_first_names(path)) if name in row), None)
-    if first is None or not _REST.fullmatch(path, len(first)):
+    first = _first_name(path)
+    if first not in row or not _REST.fullmatch(path, len(first)):
         raise Rejected(Reason.MISSING_FIELD, path)
     value: object = row[first]
     for index, key in _STEP.findall(path, len(first)):

@@ -1,7 +1,7 @@
 """All shapes by name, which one a file has, and how a row of it is read.
 
-A shape is found by being in `shapes/`, or by a plug-in's entry point in `assay.shapes`: a module defines `SHAPE`,
-`PROMPT_SHAPE` or both.
+A shape is found by standing in `SHAPES` or `PROMPT_SHAPES` of a module in `shapes/`, or of a plug-in's module that an entry
+point in `assay.shapes` names.
 """
 
 import difflib
@@ -14,28 +14,30 @@ from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
 from actors.records import Reason
 from pipelines.data.formats.content import KEYS_SHOWN, describe, find_unshown, is_blank, is_nan, keys_seen
-from pipelines.data.formats.prompts import CANDIDATE
-from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests
 from pipelines.data.formats.shape import Shape
 
-SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPE", Shape)
+SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPES", Shape)
 """Shapes of rows whose responses are judged, by name."""
-PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PROMPT_SHAPE", Shape)
+PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PROMPT_SHAPES", Shape)
 """Shapes of rows whose prompt a policy answers, by name."""
 
 Turns = Literal["final", "all"]
 
-ROW_READER = 4
+ROW_READER = 5
 """Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
 
 So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
+
+PROMPT_READER = 6
+"""The same of the reader of prompts."""
 
 STRAY = 0.1
 """Maximum share of recognised rows that may have another shape than the file's. Those are rejected row by row."""
 
 _LEAST_ALIKE = 0.8
 """Of a key with the one that was meant, by difflib: `conversation` and `conversations` have 0.96."""
-_QUESTIONS, _HELD = 3, 4  # sentences in a message
+_QUESTIONS, _MOST_HELD = 3, 4  # sentences, and fields, in a message
 _TRIED_ROWS = 20
 
 
@@ -62,7 +64,6 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
 
 
 def _without_nan(row: Row) -> Row:
-    """The row with null in place of NaN."""
     if not any(map(is_nan, row.values())):
         return row
     return {name: None if is_nan(value) else value for name, value in row.items()}
@@ -209,9 +210,9 @@ def _misfits(rows: Sequence[object], available: Mapping[str, Shape]) -> str:
     Where two keys may be the prompt, neither is taken for it.
     """
     row = next((row for row in rows if isinstance(row, dict)), {})
-    known = {key for shape in available.values() for key in shape.reads}
-    held = [f"{key!r} holds {describe(row[key])}" for key in row if key in known]
-    return f"Of these, shapes know some, and in the first row {'; '.join(held[:_HELD])}. " if held else ""
+    keys_read = {key for shape in available.values() for key in shape.reads}
+    held = [f"{key!r} holds {describe(row[key])}" for key in row if key in keys_read]
+    return f"Of these, shapes know some, and in the first row {'; '.join(held[:_MOST_HELD])}. " if held else ""
 
 
 def _ask_near(rows: Sequence[object], available: Mapping[str, Shape]) -> str:

@@ -16,12 +16,8 @@ Row = Mapping[str, object]
 ONLY_RESPONSE = "final"
 """The name of the only response of a row, and of the one outcome of a row too broken to name any."""
 
-
-def response_keys(row: Row, single: str, sides: Mapping[str, str]) -> dict[str, str]:
-    """Names and keys of a row's responses: the single one, named `final`, or the sides, or all if the row has all."""
-    sided = any(key in row for key in sides.values())
-    only = {ONLY_RESPONSE: single} if single in row or not sided else {}
-    return {**only, **sides} if sided else only
+CANDIDATE = "candidate"
+"""The name of the response that a policy will generate, of a row that holds a prompt alone."""
 
 
 class Exchange(NamedTuple):
@@ -85,3 +81,8 @@ def gather(readers: Mapping[str, Callable[[], Exchange]]) -> RowRequests:
             groups.append((context, [Response(name, answer)]))
     requests = tuple(ScoreRequest(context, tuple(responses)) for context, responses in groups)
     return RowRequests(tuple(readers), requests, tuple(rejected))
+
+
+def prompt_request(read: Callable[[], tuple[Message, ...]]) -> RowRequests:
+    """A row whose prompt `read` gives, and whose one response isn't there yet. `read` raises `Rejected`."""
+    return gather({CANDIDATE: lambda: Exchange(read(), "")})

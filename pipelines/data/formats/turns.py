@@ -1,154 +1,50 @@
-"""Reads a conversation: its last turn as a response, or several turns, each named by its position."""
+"""Reads several turns of a conversation as responses, each named by its position."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
-from pipelines.data.formats.content import (
-    conversation,
-    entries,
-    field,
-    final,
-    is_blank,
-    is_blank_system,
-    is_conversation,
-    is_repeated,
-    message,
-    role_of,
-    systems,
-    with_row_system,
-)
-from pipelines.data.formats.prompts import open_end, prompt_request
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather
-from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.content import final, is_blank_system, message, role_of, with_systems
+from pipelines.data.formats.rows import Exchange, RowRequests, gather
 
 MAX_TURNS = 4096
 """Maximum messages for judging turns one by one: all contexts together grow with the square of the number of turns
 (34 MB of pointers at 4,096 messages, 2 TB at a million)."""
 
 
-OPENAI = "{role, content}"
-"""A turn in OpenAI's form, as the description of a shape has it."""
+def assistant_turns(turns: Sequence[object], systems: Sequence[object]) -> RowRequests:
+    """Every assistant turn of a row's list, named by its position: `turn[3]`."""
+    return turns_at(turns, {place: place for place, turn in enumerate(turns) if role_of(turn) is Role.ASSISTANT}, systems)
 
 
-class RowTurn(NamedTuple):
-    """A turn in OpenAI's form, readable or not, and its position in the row's list; None for a turn from another field."""
+def turns_at(turns: Sequence[object], places: Mapping[int, int], systems: Sequence[object]) -> RowRequests:
+    """Some of the turns, each in the context of all before it, after the row's system prompts.
 
-    at: int | None
-    value: object
-
-
-def number_turns(entries: Sequence[object], systems: Sequence[object] = ()) -> list[RowTurn]:
-    """The turns of a row's list, after the system prompts from other fields, unless it begins with them already.
-
-    A blank system prompt at its beginning is none. Two different system prompts reject every response, which is detected
-    when the turns are read.
+    `places` are where they stand among the turns, by the positions in the row by which they are named. An unreadable turn
+    rejects itself and all later ones, whose context it is in. Earlier ones aren't affected.
     """
-    turns = [RowTurn(at, entry) for at, entry in enumerate(entries)]
-    if len(turns) > 1 and is_blank_system(entries[0]):
-        turns = turns[1:]
-    for system in systems:
-        first = {"role": "system", "content": system}
-        if not is_blank(system) and not _repeats(first, turns[0].value):
-            turns.insert(0, RowTurn(None, first))
-    return turns
-
-
-def _repeats(first: object, value: object) -> bool:
-    try:
-        return is_repeated(message(first), message(value))
-    except Rejected:
-        return False
-
-
-def final_turn(turns: Sequence[RowTurn]) -> RowRequests:
-    """The last turn, named `final`."""
-    readable, spoiled = _read_messages(turns)
-
-    def read() -> Exchange:
-        if spoiled is not None:
-            raise spoiled
-        return final(readable)
-
-    return gather({ONLY_RESPONSE: read})
-
-
-def assistant_turns(turns: Sequence[RowTurn]) -> RowRequests:
-    """Every assistant turn of the row's list, named by its position: `turn[3]`."""
-    return turns_at(turns, [turn.at for turn in turns if turn.at is not None and role_of(turn.value) is Role.ASSISTANT])
-
-
-def turns_at(turns: Sequence[RowTurn], positions: Sequence[int]) -> RowRequests:
-    """The turns at these positions, each in the context of all before it.
-
-    An unreadable turn rejects itself and all later ones, whose context it is in. Earlier ones aren't affected.
-    """
-    readable, spoiled = _read_messages(turns)
-    if not positions:
+    first = 1 if len(turns) > 1 and is_blank_system(turns[0]) else 0
+    messages, spoiled = _read_messages(turns[first:])
+    if not places:
         raise spoiled or Rejected(Reason.NO_FINAL_ASSISTANT)
-    places = {turn.at: place for place, turn in enumerate(turns)}
-    return gather({f"turn[{at}]": partial(_turn, readable, spoiled, places[at]) for at in positions})
+
+    def read(place: int) -> Exchange:
+        if spoiled is not None and place >= first + len(messages):
+            raise spoiled
+        if place >= MAX_TURNS:
+            raise Rejected(Reason.RECORD_TOO_LARGE, f"more than {MAX_TURNS} messages before this turn")
+        return final(with_systems(systems, messages[: place - first + 1]))
+
+    return gather({f"turn[{position}]": partial(read, place) for position, place in places.items()})
 
 
-def _read_messages(turns: Sequence[RowTurn]) -> tuple[tuple[Message, ...], Rejected | None]:
+def _read_messages(turns: Sequence[object]) -> tuple[tuple[Message, ...], Rejected | None]:
     """The messages before the first unreadable turn, and its error; None if all are readable."""
     messages: list[Message] = []
-    for place, turn in enumerate(turns):
+    for turn in turns:
         try:
-            messages.append(message(turn.value))
+            messages.append(message(turn))
         except Rejected as error:
             return tuple(messages), error
-        system_beside = messages[-2] if place and turns[place - 1].at is None else None
-        if system_beside is not None and system_beside.role is messages[-1].role is Role.SYSTEM:
-            return tuple(messages[:-1]), Rejected(Reason.TWO_SYSTEM_PROMPTS)
     return tuple(messages), None
-
-
-def _turn(turns: tuple[Message, ...], spoiled: Rejected | None, place: int) -> Exchange:
-    if spoiled is not None and place >= len(turns):
-        raise spoiled
-    if place >= MAX_TURNS:
-        raise Rejected(Reason.RECORD_TOO_LARGE, f"more than {MAX_TURNS} messages before this turn")
-    return final(turns[: place + 1])
-
-
-def conversation_shape(
-    name: str, key: str, about: str, turn: str = OPENAI, is_other: Callable[[Row], bool] = lambda row: False
-) -> Shape:
-    """A shape of rows with a conversation under a key; its last turn, or each turn of the assistant's, is judged.
-
-    `is_other` tells the rows that have the key and are of another shape.
-    """
-
-    def read(row: Row) -> list[RowTurn]:
-        return number_turns(entries(field(row, key)), systems(row))
-
-    return Shape(
-        name,
-        f"{about}; its last turn, or each turn of the assistant's, is judged",
-        f"`{key}`, a list of {turn}",
-        lambda row: is_conversation(row.get(key)) and not is_other(row),
-        lambda row: final_turn(read(row)),
-        lambda row: assistant_turns(read(row)),
-        reads=(key,),
-    )
-
-
-def open_conversation_shape(
-    name: str, key: str, about: str, turn: str = OPENAI, is_other: Callable[[Row], bool] = lambda row: False
-) -> Shape:
-    """A shape of rows with a conversation under a key, of which all before the assistant's last turn is to be answered."""
-
-    def read(row: Row) -> RowRequests:
-        return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(field(row, key))))))
-
-    return Shape(
-        name,
-        f"{about}, to be answered",
-        f"`{key}`, a list of {turn}",
-        lambda row: is_conversation(row.get(key)) and not is_other(row),
-        read,
-        reads=(key,),
-    )

@@ -6,9 +6,8 @@ a single person may well quote a template.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from actors.errors import Rejected, SourceError
 from actors.records import Message, Reason, Response, Role, ScoreRequest
@@ -26,21 +25,15 @@ _ENDS = tuple(sorted({end for template in TEMPLATES.values() for end in template
 """What ends a turn, the longest first."""
 
 
-class _Parsed(NamedTuple):
-    """The form that a text begins in, and its turns; None for them if it doesn't go on so."""
-
-    form: PolicyTemplate
-    turns: ParsedPrompt | None
-
-
 def is_written_in_a_form(text: str) -> bool:
     """Whether a text begins in one of the forms that are known."""
     return any(template.begins(text) for template in FORMS)
 
 
-def _parse(text: str) -> _Parsed | None:
-    parsed = [_Parsed(template, template.split(text)) for template in FORMS if template.begins(text)]
-    return next((each for each in parsed if each.turns is not None), parsed[0] if parsed else None)
+def _parse(text: str) -> tuple[PolicyTemplate | None, ParsedPrompt | None]:
+    """The form that a text begins in, and its turns; None for them if it doesn't go on so."""
+    parsed = [(template, template.split(text)) for template in FORMS if template.begins(text)]
+    return next(((form, turns) for form, turns in parsed if turns is not None), parsed[0] if parsed else (None, None))
 
 
 def take_apart(row: RowRequests) -> RowRequests:
@@ -70,12 +63,12 @@ def take_apart(row: RowRequests) -> RowRequests:
 
 def split(text: str) -> ParsedPrompt:
     """The turns of a whole conversation, and its last one as the response. Raises `Rejected` if it can't be taken apart."""
-    parsed = _parse(text.removesuffix("\n"))  # NeMo's end token may be missing, and the line break before it isn't
-    if parsed is None or parsed.turns is None:
+    _, turns = _parse(text.removesuffix("\n"))  # NeMo's end token may be missing, and the line break before it isn't
+    if turns is None:
         raise Rejected(Reason.WRITTEN_OUT, describe(text))
-    if not parsed.turns.response.strip():
+    if not turns.response.strip():
         raise Rejected(Reason.EMPTY_CONTENT, "a conversation that ends where the assistant begins")
-    return parsed.turns
+    return turns
 
 
 def _single_text(request: ScoreRequest) -> str | None:
@@ -86,14 +79,14 @@ def _single_text(request: ScoreRequest) -> str | None:
 
 def _turns_of(context: tuple[Message, ...], prompt: str) -> tuple[tuple[Message, ...], PolicyTemplate | None]:
     """The context with its prompt as turns, and their form; unchanged if the prompt is plain text."""
-    parsed = _parse(prompt)
-    if parsed is None:
+    form, parsed = _parse(prompt)
+    if form is None:
         return context, None
-    if parsed.turns is None or parsed.turns.response.strip() or not split_system(parsed.turns.context)[1]:
+    if parsed is None or parsed.response.strip() or not split_system(parsed.context)[1]:
         raise Rejected(Reason.WRITTEN_OUT, f"a prompt that doesn't end where the assistant begins: {describe(prompt)}")
-    turns = tuple(Message(turn.role, text(turn.content)) for turn in parsed.turns.context)
+    turns = tuple(Message(turn.role, text(turn.content)) for turn in parsed.context)
     system, _ = split_system(context)
-    return refuse_answered(with_opening_system(system and system.content, turns)), parsed.form
+    return refuse_answered(with_opening_system(system and system.content, turns)), form
 
 
 def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str:
@@ -104,27 +97,10 @@ def _bare(response: str, prompt: str | None, form: PolicyTemplate | None) -> str
         while response.rstrip().endswith(_ENDS):
             response = next(response.rstrip().removesuffix(end) for end in _ENDS if response.rstrip().endswith(end))
         return text(response)
-    rest = form.without_end(response.removeprefix(prompt or ""))
-    if form.tokens.search(rest):
+    remaining = form.without_end(response.removeprefix(prompt or ""))
+    if form.tokens.search(remaining):
         raise Rejected(Reason.WRITTEN_OUT, "a response that goes on with further turns")
-    return text(rest.strip() if form.trims else rest)
-
-
-class _Count(NamedTuple):
-    """The texts of a sample that have a dress, and of how many."""
-
-    dressed: list[str]
-    of: int
-
-    def is_at_least(self, share: float) -> bool:
-        """Whether so many have it."""
-        return bool(self.dressed) and len(self.dressed) >= share * self.of
-
-    def refusal(self, what: str, state: str, advice: str) -> SourceError:
-        count = f"{len(self.dressed)} of the {self.of} {what} looked at"
-        return SourceError(
-            f"{count} {state}, such as {describe(self.dressed[0])}. They would be judged as plain words: {advice}"
-        )
+    return text(remaining.strip() if form.trims else remaining)
 
 
 def is_written_out(rows: Sequence[RowRequests]) -> bool:
@@ -135,18 +111,31 @@ def is_written_out(rows: Sequence[RowRequests]) -> bool:
     requests = [request for row in rows for request in row.requests]
     prompts = [prompt for request in requests if (prompt := _single_text(request)) is not None]
     responses = [response.content for request in requests for response in request.responses if response.content]
-    if (count := _count(prompts, _is_json_list)).is_at_least(_MOSTLY):
-        raise count.refusal("prompts", "are JSON in a text", "write the list itself into the rows")
-    if (count := _count(responses, _is_json_turns)).is_at_least(_MOSTLY):
-        raise count.refusal("responses", "are JSON in a text", "write the turns themselves into the rows")
-    if (count := _count(_without_prompts(requests), _begins_dressed)).is_at_least(_MOSTLY):
-        raise count.refusal("responses", "are conversations written out as one text", _ADVICE)
-    templates, dressed = _count(prompts, _begins_as_template), _count(prompts, _begins_dressed)
-    are_dressed = templates.is_at_least(_MANY) or dressed.is_at_least(_MOSTLY)
-    if are_dressed and not any(map(_can_be_split, dressed.dressed)):
+    for texts, what, is_such, state, advice in (
+        (prompts, "prompts", _is_json_list, "are JSON in a text", "write the list itself into the rows"),
+        (responses, "responses", _is_json_turns, "are JSON in a text", "write the turns themselves into the rows"),
+        (_without_prompts(requests), "responses", _begins_dressed, "are conversations written out as one text", _ADVICE),
+    ):
+        such = list(filter(is_such, texts))
+        if _are_many(such, texts, _MOSTLY):
+            raise _refusal(such, texts, what, state, advice)
+    dressed = list(filter(_begins_dressed, prompts))
+    are_dressed = _are_many(list(filter(_begins_as_template, prompts)), prompts, _MANY) or _are_many(
+        dressed, prompts, _MOSTLY
+    )
+    if are_dressed and not any(map(_can_be_split, dressed)):
         state = "are conversations written out as one text, in a form that can't be taken apart"
-        raise dressed.refusal("prompts", state, _ADVICE)
-    return are_dressed or _count(responses, _ends_dressed).is_at_least(_MOSTLY)
+        raise _refusal(dressed, prompts, "prompts", state, _ADVICE)
+    return are_dressed or _are_many(list(filter(_ends_dressed, responses)), responses, _MOSTLY)
+
+
+def _are_many(such: Sequence[str], texts: Sequence[str], share: float) -> bool:
+    return bool(such) and len(such) >= share * len(texts)
+
+
+def _refusal(such: Sequence[str], texts: Sequence[str], what: str, state: str, advice: str) -> SourceError:
+    count = f"{len(such)} of the {len(texts)} {what} looked at"
+    return SourceError(f"{count} {state}, such as {describe(such[0])}. They would be judged as plain words: {advice}")
 
 
 def note_repeated_prompts(rows: Sequence[RowRequests]) -> str:
@@ -168,10 +157,6 @@ def note_repeated_prompts(rows: Sequence[RowRequests]) -> str:
 
 
 _ADVICE = "write them as lists of {role, content}, and name the field with --prompt-column or --conversation-column"
-
-
-def _count(texts: Sequence[str], is_dressed: Callable[[str], bool]) -> _Count:
-    return _Count([text for text in texts if is_dressed(text)], len(texts))
 
 
 def _without_prompts(requests: Sequence[ScoreRequest]) -> list[str]:
@@ -215,7 +200,6 @@ def _json_list(text: str) -> list[object]:
 
 
 def _is_json_list(prompt: str) -> bool:
-    """Whether a prompt is a JSON list of texts or of turns, as of a conversation."""
     values = _json_list(prompt)
     return bool(values) and all(isinstance(value, str | dict) for value in values)
 

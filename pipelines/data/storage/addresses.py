@@ -31,24 +31,14 @@ def absolute(path: str) -> str:
     return place
 
 
+_ALIASES = {"s3a://": "s3://", "gcs://": "gs://", "file://": "", "local://": ""}
+"""Other names of the same places; those of this machine are paths."""
+
+
 def canonical(path: str) -> str:
-    """The path, or the address with the first of its protocol's names (`s3a` -> `s3`)."""
-    protocol, mark, place = path.partition("://")
-    if not mark or protocol in _NAMED_ONCE:
-        return path
-    from fsspec import get_filesystem_class
-
-    try:
-        system = get_filesystem_class(protocol)
-    except (ValueError, ImportError):  # opening it reports the error
-        return path
-    if "file" in (names := [system.protocol] if isinstance(system.protocol, str) else list(system.protocol)):
-        return str(system._strip_protocol(path))
-    return f"{names[0]}://{place}" if protocol in names else path
-
-
-_NAMED_ONCE = frozenset({"http", "https", "s3"})
-"""Protocols that aren't renamed: fsspec lists http and https as names of one file system, but they are different places."""
+    """The path, or the address by the first of its protocol's names (`s3a` -> `s3`)."""
+    alias = next((alias for alias in _ALIASES if path.startswith(alias)), "")
+    return _ALIASES.get(alias, "") + path.removeprefix(alias)
 
 
 def real(path: str) -> str:

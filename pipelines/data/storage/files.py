@@ -26,17 +26,13 @@ def is_folder(path: str) -> bool:
     return bool(folder(place).names()) if is_remote(place) else os.path.isdir(place)
 
 
-def open_read(
-    path: str, size: int | None = None, block_bytes: int = BLOCK_BYTES, *, before: FileStatus | None = None
-) -> IO[bytes]:
+def open_read(path: str, size: int | None = None, block_bytes: int = BLOCK_BYTES) -> IO[bytes]:
     """Open a file for reading, as a seekable stream. Raises `OSError`.
 
     In a store, opening is one request unless the size in bytes is given; then each `block_bytes` that are read are one.
-    With `before`, its status when the caller last looked, a read in a store raises `SourceError` if the file was written to
-    since. On this machine it doesn't: there, looking again costs the caller nothing.
     """
     path = canonical(path)
-    return object_store.open_read(path, size, block_bytes, before) if is_remote(path) else open(path, "rb")
+    return object_store.open_read(path, size, block_bytes) if is_remote(path) else open(path, "rb")
 
 
 def file_status(path: str) -> FileStatus:

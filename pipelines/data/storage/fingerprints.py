@@ -38,6 +38,11 @@ def tagged(tag: str) -> str:
     return f"{_TAG}{tag}"
 
 
+def tag_in(fingerprint: str) -> str | None:
+    """The store's tag in a fingerprint; None if it is a hash."""
+    return fingerprint.removeprefix(_TAG) if fingerprint.startswith(_TAG) else None
+
+
 def is_sampled(fingerprint: str) -> bool:
     """Whether a file may have changed although its size and this fingerprint are equal."""
     return fingerprint.startswith(_SAMPLED)

@@ -87,7 +87,9 @@ class Holder:
         return self.is_gone or time.time() - self.renewed > STALE_S
 
     def __str__(self) -> str:
-        began, renewed = (datetime.fromtimestamp(at, UTC).isoformat(" ", "seconds") for at in (self.began, self.renewed))
+        began, renewed = (
+            datetime.fromtimestamp(moment, UTC).isoformat(" ", "seconds") for moment in (self.began, self.renewed)
+        )
         return f"process {self.pid} on {self.host}, since {began}, last sign of life {renewed}"
 
 
@@ -236,8 +238,6 @@ def _changes(place: Folder, content: bytes, within_s: float) -> bool:
 
 
 class _Lease:
-    """A lease that this process holds, or has lost."""
-
     def __init__(self, place: Folder, holder: Holder, patience_s: float) -> None:
         self._place = place
         self._holder = holder
@@ -286,15 +286,8 @@ class _Lease:
         try:
             holder = Holder.read(self._place.read(LEASE))
         except FileNotFoundError:
-            # The file is missing. After more than STALE_S another run may have taken the lease, worked, and released it.
-            # Sooner than that nobody may have: somebody deleted the file, and it is created again.
-            if renewed.renewed - self._renewed > STALE_S:
-                self._taken_by = "one that has ended since"
-                return
-            if self._place.create(LEASE, renewed.content):
-                self._renewed = renewed.renewed
-                return
-            holder = Holder.read(self._place.read(LEASE))
+            self._taken_by = f"one that has ended since, or somebody has deleted {LEASE}"
+            return
         if holder.token != self._holder.token:
             self._taken_by = str(holder)
             return

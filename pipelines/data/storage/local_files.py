@@ -98,7 +98,9 @@ class LocalFolder:
     def create(self, name: str, content: bytes) -> bool:
         temporary = self._temporary()
         try:
-            self._write(temporary, content)
+            with open(temporary, "wb") as stream:
+                stream.write(content)
+                _sync(stream)
             # A hard link fails if the name exists, and appears with its full content: `os.replace` would overwrite, and
             # an open with O_EXCL would show readers a half-written file.
             os.link(temporary, self.file(name))
@@ -110,12 +112,8 @@ class LocalFolder:
 
     def replace(self, name: str, content: bytes) -> None:
         os.makedirs(self.path, exist_ok=True)
-        temporary = self._temporary()
-        try:
-            self._write(temporary, content)
-            os.replace(temporary, self.file(name))
-        finally:
-            temporary.unlink(missing_ok=True)
+        with self.writing(name) as stream:
+            stream.write(content)
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
@@ -141,12 +139,6 @@ class LocalFolder:
 
     def _temporary(self) -> Path:
         return Path(self.path, f"{uuid.uuid4().hex}{TEMPORARY}")
-
-    @staticmethod
-    def _write(path: Path, content: bytes) -> None:
-        with open(path, "wb") as stream:
-            stream.write(content)
-            _sync(stream)
 
 
 def _entry(file: os.DirEntry[str]) -> Entry | None:

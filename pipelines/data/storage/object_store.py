@@ -4,7 +4,6 @@ A file is written with one put, which is complete or absent. Of two writers that
 where the store supports conditional puts.
 """
 
-import functools
 import glob
 import io
 import tempfile
@@ -24,7 +23,6 @@ from pipelines.data.storage.protocol import (
     Folder,
     Matches,
     escaped,
-    written_to,
 )
 
 BLOCK_BYTES = 4 * 2**20
@@ -42,11 +40,11 @@ _CONDITION_FAILED = 412, "PreconditionFailed"
 
 
 class _RangeReader(io.RawIOBase):
-    """An object of a known size, read by ranges: every `readinto` calls `read` once, with a start and an end."""
+    """An object of a known size, read by ranges: every `readinto` is a request."""
 
-    def __init__(self, read: Callable[[int, int], bytes], inner: str, size: int) -> None:
+    def __init__(self, system: Any, inner: str, size: int) -> None:
         super().__init__()
-        self._read = read
+        self._system = system
         self._inner = inner
         self._size = size
         self._position = 0
@@ -66,86 +64,28 @@ class _RangeReader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        content = self._range(self._position, min(self._position + len(buffer), self._size))
+        content = self.read_range(self._position, min(self._position + len(buffer), self._size))
         buffer[: len(content)] = content
         self._position += len(content)
         return len(content)
 
-    def whole(self) -> bytes:
-        """All bytes, by one request."""
-        return self._range(0, self._size)
-
-    def _range(self, start: int, end: int) -> bytes:
+    def read_range(self, start: int, end: int) -> bytes:
+        """The bytes from a start to an end. Raises `OSError` if there are fewer."""
         if start >= end:
             return b""
-        content = self._read(start, end)
+        content = bytes(patiently(self._system.cat_file)(self._inner, start=start, end=end))
         if len(content) != end - start:
             raise OSError(f"{self._inner} is shorter than it was when it was listed ({self._size:,} bytes)")
         return content
 
 
-def open_read(
-    address: str, size: int | None = None, block_bytes: int = BLOCK_BYTES, before: FileStatus | None = None
-) -> IO[bytes]:
-    """See `files.open_read`. An object that isn't larger than a block is read whole, by one request, when it is opened.
-
-    With `before`, each request of a store other than S3 is followed by one for the object's status.
-    """
+def open_read(address: str, size: int | None = None, block_bytes: int = BLOCK_BYTES) -> IO[bytes]:
+    """See `files.open_read`. An object that isn't larger than a block is read whole, by one request, when it is opened."""
     system, inner = _resolve(address)
     if size is None:
         size = int(patiently(system.info)(inner)["size"])
-    reader = _RangeReader(_range_read(system, inner, before), inner, size)
-    return io.BufferedReader(reader, block_bytes) if size > block_bytes else io.BytesIO(reader.whole())
-
-
-def _range_read(system: Any, inner: str, before: FileStatus | None) -> Callable[[int, int], bytes]:
-    """The function that reads an object from a start to an end; see `files.open_read` for `before`."""
-    if before is None:
-        return functools.partial(_read, system, inner)
-    read = _read_tagged if _protocol(system) == "s3" and before.tag else _read_and_look
-    return functools.partial(read, system, inner, before)
-
-
-def _read(system: Any, inner: str, start: int, end: int) -> bytes:
-    return bytes(patiently(system.cat_file)(inner, start=start, end=end))
-
-
-def _read_tagged(system: Any, inner: str, before: FileStatus, start: int, end: int) -> bytes:
-    try:
-        content, tag = patiently(_range_and_tag)(system, inner, before.tag, start, end)
-    except OSError as error:
-        if _is_answer(error, *_CONDITION_FAILED):
-            raise written_to(before.path) from error
-        raise
-    if tag != before.tag:  # of a store that passes over the condition
-        raise written_to(before.path)
-    return content
-
-
-def _read_and_look(system: Any, inner: str, before: FileStatus, start: int, end: int) -> bytes:
-    try:
-        return _read(system, inner, start, end)
-    finally:
-        # Also after an error: an object that is shorter by now refuses the range.
-        if _status(system, patiently(system.info)(inner)) != before:
-            raise written_to(before.path)
-
-
-def _range_and_tag(system: Any, inner: str, tag: str | None, start: int, end: int) -> tuple[bytes, str]:
-    """A range of an object in S3 that must have a tag, and the tag that it has. s3fs's `cat_file` takes no condition."""
-    from fsspec.asyn import sync
-    from s3fs.core import version_id_kw
-
-    bucket, key, version = system.split_path(inner)
-    arguments = {"Bucket": bucket, "Key": key, "Range": f"bytes={start}-{end - 1}", "IfMatch": tag, **version_id_kw(version)}
-
-    async def get() -> tuple[bytes, str]:
-        answer = await system._call_s3("get_object", **arguments)
-        async with answer["Body"] as body:
-            return await body.read(), answer["ETag"]
-
-    content_and_tag: tuple[bytes, str] = sync(system.loop, get)
-    return content_and_tag
+    reader = _RangeReader(system, inner, size)
+    return io.BufferedReader(reader, block_bytes) if size > block_bytes else io.BytesIO(reader.read_range(0, size))
 
 
 def file_status(address: str) -> FileStatus:
@@ -173,11 +113,10 @@ def files_below(address: str) -> Iterator[FileStatus]:
     """See `files.files_below`."""
     system, inner = _resolve(address)
     is_empty = True
-    if _lists_pages(system):  # fsspec's `find` holds 1.2 kB of each object until the end, of a million 1.2 GB
-        for bucket, entry in _objects(system, inner):
-            is_empty = False
-            yield FileStatus(system.unstrip_protocol(f"{bucket}/{entry['Key']}"), entry["Size"], entry["ETag"])
-    if is_empty:
+    for info in _listing(system, inner, deep=True):
+        is_empty = False
+        yield _status(system, info)
+    if is_empty:  # there is no folder, and perhaps a file of this name
         yield from _statuses(system, patiently(system.find)(inner, detail=True))
 
 
@@ -231,19 +170,11 @@ class StoreFolder:
 
     def entries(self) -> Iterator[Entry]:
         system, inner = _resolve(self.path)
-        if _lists_pages(system):
-            with suppress(FileNotFoundError):
-                for _, entry in _objects(system, inner, Delimiter="/"):
-                    if name := entry["Key"].rsplit("/", 1)[-1]:
-                        yield Entry(name, entry["Size"], entry["LastModified"].timestamp())
-            return
-        try:
-            infos = patiently(system.ls)(inner, detail=True)
-        except FileNotFoundError:
-            return
-        for info in infos:
-            if info["type"] == "file" and info["name"].rstrip("/") != inner.rstrip("/"):
-                yield Entry(info["name"].rsplit("/", 1)[1], info["size"], _write_time(info))
+        with suppress(FileNotFoundError):
+            for info in _listing(system, inner, deep=False):
+                name = info["name"].removeprefix(f"{inner.rstrip('/')}/")
+                if info["type"] == "file" and name and name != info["name"]:  # some stores list the folder itself, too
+                    yield Entry(name, info["size"], _write_time(info))
 
     def names(self) -> list[str]:
         system, inner = _resolve(self.path)
@@ -297,46 +228,43 @@ class StoreFolder:
 
     def delete(self, name: str) -> None:
         system, inner = _resolve(self.file(name))
-        try:
+        with suppress(FileNotFoundError):
             patiently(system.rm_file, writes=True)(inner)
-        except FileNotFoundError:
-            return
 
     def delete_all(self) -> None:
         system, inner = _resolve(self.path)
-        try:
+        with suppress(FileNotFoundError):
             patiently(system.rm, writes=True)(inner, recursive=True)
-        except FileNotFoundError:
-            return
 
 
-def _lists_pages(system: Any) -> bool:
-    """Whether `_objects` can list a store."""
-    return _protocol(system) == "s3" and not system.version_aware
-
-
-def _objects(system: Any, inner: str, **options: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The bucket and the entry of each object below a prefix, of which a page of 1,000 is held. Raises `OSError`."""
+def _listing(system: Any, inner: str, *, deep: bool) -> Iterator[Mapping[str, Any]]:
+    """The entries of fsspec of what is below a prefix; `deep`: of the files at any depth. Raises `OSError`."""
+    if _protocol(system) != "s3" or system.version_aware:
+        yield from patiently(system.find)(inner, detail=True).values() if deep else patiently(system.ls)(inner, detail=True)
+        return
+    # A page of 1,000 objects at a time: fsspec's `find` holds 1.2 kB of each until the end, of a million 1.2 GB.
     bucket, _, key = inner.partition("/")
-    arguments = {**system.req_kw, "Bucket": bucket, "Prefix": f"{key.rstrip('/')}/" if key else "", **options}
+    prefix = f"{key.rstrip('/')}/" if key else ""
+    arguments = {**system.req_kw, "Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
     while True:
         page = patiently(system.call_s3)("list_objects_v2", **arguments)
-        yield from ((bucket, entry) for entry in page.get("Contents", ()))
+        for entry in page.get("Contents", ()):
+            yield {**entry, "name": f"{bucket}/{entry['Key']}", "size": entry["Size"], "type": "file"}
         if not page.get("IsTruncated"):
             return
         arguments["ContinuationToken"] = page["NextContinuationToken"]
 
 
-def _statuses(system: Any, infos: dict[str, dict[str, Any]]) -> list[FileStatus]:
+def _statuses(system: Any, infos: Mapping[str, Mapping[str, Any]]) -> list[FileStatus]:
     return [_status(system, info) for info in infos.values() if info["type"] == "file"]
 
 
-def _status(system: Any, info: dict[str, Any]) -> FileStatus:
+def _status(system: Any, info: Mapping[str, Any]) -> FileStatus:
     path, tag = system.unstrip_protocol(info["name"]), info.get("ETag")
     return FileStatus(path, info["size"], tag, None if tag else int(_write_time(info) * 1e9) or None)
 
 
-def _write_time(info: dict[str, Any]) -> float:
+def _write_time(info: Mapping[str, Any]) -> float:
     """The time of writing of an object, in seconds since 1970; 0 for a store that has none. Its name differs by store."""
     moment = next((info[name] for name in ("LastModified", "mtime", "created", "updated") if info.get(name)), 0.0)
     return float(moment.timestamp() if hasattr(moment, "timestamp") else moment)

@@ -119,9 +119,9 @@ class Matches(NamedTuple):
 def escaped(pattern: str, exists: Callable[[str], bool]) -> str:
     """The pattern with the folders at its beginning that exist by these names escaped: `[v1]/*.jsonl` is within `[v1]`."""
     names = pattern.split("/")
-    for at, name in enumerate(names[:-1]):
+    for index, name in enumerate(names[:-1]):
         if glob.has_magic(name):
-            if not exists("/".join([*names[:at], name])):
+            if not exists("/".join([*names[:index], name])):
                 break
-            names[at] = glob.escape(name)
+            names[index] = glob.escape(name)
     return "/".join(names)

@@ -1,32 +1,33 @@
-"""Alpaca, as LLaMA-Factory has it: an instruction, an input to it, and one response or a chosen and a rejected one.
+"""Alpaca, as LLaMA-Factory has it: an instruction, an input to it, and one response or a chosen and a rejected one."""
 
-{"instruction": str, "input"?: str, "output": str, "system"?: str, "history"?: [[question, answer], ...]}
-{"instruction": str, "input"?: str, "chosen": str, "rejected": str, ...}
-"""
-
+from collections.abc import Callable
 from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from pipelines.data.formats.content import answer, field, is_blank, text, with_row_system
-from pipelines.data.formats.prompts import prompt_request
-from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather, response_keys
+from pipelines.data.formats.declare import in_fields
+from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
 
-SIDES = ("chosen", "rejected")
+_SIDES = ("chosen", "rejected")
+_RESPONSES = in_fields({side: side for side in _SIDES}, single="output")
 
 
 def looks_like(row: Row) -> bool:
     """An instruction, and an output or two sides, all text; with a `prompt` it would be another kind of row."""
     if not isinstance(row.get("instruction"), str) or row.get("prompt") is not None:
         return False
-    return isinstance(row.get("output"), str) or all(isinstance(row.get(side), str) for side in SIDES)
+    return isinstance(row.get("output"), str) or all(isinstance(row.get(side), str) for side in _SIDES)
 
 
 def read(row: Row) -> RowRequests:
     """The output as `final`, or `chosen` and `rejected`; all three if the row has them."""
-    names = response_keys(row, "output", {side: side for side in SIDES})
-    return gather({name: partial(_exchange, row, key) for name, key in names.items()})
+
+    def read_response(value: Callable[[], object]) -> Exchange:
+        return Exchange(prompt_turns(row), answer(value()))
+
+    return gather({name: partial(read_response, value) for name, value in _RESPONSES.of(row).items()})
 
 
 def prompt_turns(row: Row) -> tuple[Message, ...]:
@@ -34,10 +35,6 @@ def prompt_turns(row: Row) -> tuple[Message, ...]:
     parts = (field(row, "instruction"), row.get("input"))
     last = Message(Role.USER, text("\n".join(text(part) for part in parts if not (is_blank(part) or _is_no_input(part)))))
     return with_row_system(row, (*_history(row.get("history")), last))
-
-
-def _exchange(row: Row, key: str) -> Exchange:
-    return Exchange(prompt_turns(row), answer(field(row, key)))
 
 
 def _is_no_input(value: object) -> bool:
@@ -55,19 +52,27 @@ def _history(pairs: object) -> list[Message]:
     ]
 
 
-SHAPE = Shape(
-    "alpaca",
-    "an instruction with an input, and one response or a chosen and a rejected one (Alpaca, LLaMA-Factory)",
-    "`instruction`, with `output`, or with `chosen` and `rejected`; `input`, `system` and `history` are optional",
-    looks_like,
-    read,
-    reads=("instruction", "input", "history", "output", *SIDES),
+SHAPES = (
+    Shape(
+        "alpaca",
+        "an instruction with an input, and one response or a chosen and a rejected one (Alpaca, LLaMA-Factory)",
+        "`instruction`, with `output`, or with `chosen` and `rejected`; `input`, `system` and `history` are optional",
+        looks_like,
+        read,
+        reads=("instruction", "input", "history", *_RESPONSES.fields),
+        layout=(
+            '{"instruction": str, "input"?: str, "output": str, "system"?: str, "history"?: [[question, answer], ...]}\n'
+            '{"instruction": str, "input"?: str, "chosen": str, "rejected": str, ...}'
+        ),
+    ),
 )
-PROMPT_SHAPE = Shape(
-    "alpaca",
-    "an instruction with an input",
-    "`instruction`, and perhaps `input`",
-    lambda row: isinstance(row.get("instruction"), str),
-    lambda row: prompt_request(lambda: prompt_turns(row)),
-    reads=("instruction", "input", "history"),
+PROMPT_SHAPES = (
+    Shape(
+        "alpaca",
+        "an instruction with an input",
+        "`instruction`, and perhaps `input`",
+        lambda row: isinstance(row.get("instruction"), str),
+        lambda row: prompt_request(lambda: prompt_turns(row)),
+        reads=("instruction", "input", "history"),
+    ),
 )

@@ -1,10 +1,9 @@
 """A prompt alone, for a policy to answer: one field of text or messages, and perhaps a system prompt beside it."""
 
 from actors.records import Message
-from pipelines.data.formats.content import conversation, field, is_conversation, question, text, with_row_system
+from pipelines.data.formats.content import conversation, field, is_text_or_turns, open_end, question, text, with_row_system
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.prompts import open_end, prompt_request
-from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.rows import Row, RowRequests, prompt_request
 from pipelines.data.formats.shape import Shape
 
 _FIELDS = ("prompt", "question", "problem", "query", "input")
@@ -23,7 +22,7 @@ def _named(row: Row) -> RowRequests:
 
 
 def _prompt_fields(row: Row) -> list[str]:
-    return [name for name in _FIELDS if isinstance(row.get(name), str) or is_conversation(row.get(name))]
+    return [name for name in _FIELDS if is_text_or_turns(row.get(name))]
 
 
 def _is_named(row: Row) -> bool:
@@ -32,11 +31,13 @@ def _is_named(row: Row) -> bool:
     return len(_prompt_fields(row)) == 1 and not any(row.get(name) is not None for name in other_shapes)
 
 
-PROMPT_SHAPE = Shape(
-    "prompt",
-    "a prompt, with an optional system prompt",
-    f"one of {', '.join(f'`{name}`' for name in _FIELDS)}, text or messages; `system` is optional",
-    _is_named,
-    _named,
-    reads=_FIELDS,
+PROMPT_SHAPES = (
+    Shape(
+        "prompt",
+        "a prompt, with an optional system prompt",
+        f"one of {', '.join(f'`{name}`' for name in _FIELDS)}, text or messages; `system` is optional",
+        _is_named,
+        _named,
+        reads=_FIELDS,
+    ),
 )

@@ -1,7 +1,5 @@
 """SteerLM rows of NeMo-Aligner: the turns with a label are judged.
 
-{"conversations": [{"from": "User", "value": str, "label": str | null}, ...], "mask": "User", "system": str, "type": str}
-
 As in the authors' annotation script: `mask` is what `from` says for the user, everyone else is the assistant, and each
 labelled turn is judged with all turns before it. `system` is the first turn, as in every shape: the script puts a fixed
 text in its place, and so does the attribute family for any system turn.
@@ -17,16 +15,17 @@ from pipelines.data.formats.content import (
     conversation,
     entries,
     field,
+    final,
     is_conversation,
+    open_end,
     role_of,
     systems,
     with_row_system,
 )
 from pipelines.data.formats.extra_ids import embedded
-from pipelines.data.formats.prompts import open_end, prompt_request
-from pipelines.data.formats.rows import Row, RowRequests
+from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
-from pipelines.data.formats.turns import RowTurn, assistant_turns, final_turn, number_turns, turns_at
+from pipelines.data.formats.turns import turns_at
 
 
 def looks_like(row: Row) -> bool:
@@ -36,45 +35,44 @@ def looks_like(row: Row) -> bool:
 
 def read(row: Row) -> RowRequests:
     """The labelled turns, by their positions; without labels the final one."""
-    labelled = _labelled(row)
-    return turns_at(_turns(row), labelled) if labelled else final_turn(_turns(row))
+    if _labelled(row):
+        return read_turns(row)
+    return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(_turns(row)[0])))})
 
 
 def read_turns(row: Row) -> RowRequests:
     """The labelled turns, by their positions; without labels all of the assistant's."""
-    labelled = _labelled(row)
-    return turns_at(_turns(row), labelled) if labelled else assistant_turns(_turns(row))
+    turns, places = _turns(row)
+    positions = _labelled(row) or [position for position, place in places.items() if role_of(turns[place]) is Role.ASSISTANT]
+    return turns_at(turns, {position: places[position] for position in positions}, systems(row))
 
 
 def read_prompt(row: Row) -> RowRequests:
     """The conversation up to the assistant's last turn, to be answered."""
-    return prompt_request(
-        lambda: with_row_system(row, conversation(open_end([turn.value for turn in _split_turns(row, ())])))
-    )
+    return prompt_request(lambda: with_row_system(row, conversation(open_end(_turns(row)[0]))))
 
 
 def _labelled(row: Row) -> list[int]:
-    items = enumerate(entries(field(row, "conversations")))
-    return [i for i, entry in items if isinstance(entry, dict) and entry.get("label") is not None]
+    turns = enumerate(entries(field(row, "conversations")))
+    return [position for position, turn in turns if isinstance(turn, dict) and turn.get("label") is not None]
 
 
-def _turns(row: Row) -> list[RowTurn]:
-    return _split_turns(row, systems(row))
-
-
-def _split_turns(row: Row, system_values: Sequence[object]) -> list[RowTurn]:
+def _turns(row: Row) -> tuple[list[object], dict[int, int]]:
+    """The turns, of which a user's may be several, and by the positions in the row where its turns end among them."""
     items = entries(field(row, "conversations"))
     mask = field(row, "mask")
     if not isinstance(mask, str):
         raise Rejected(Reason.WRONG_TYPE, "a mask that isn't a string")
     if not any(isinstance(entry, dict) and entry.get("from") == mask for entry in items):
         raise Rejected(Reason.UNKNOWN_ROLE, "a mask that is nobody's name: everyone would be the assistant")
-    turns = number_turns([_name_role(entry, mask) for entry in items], system_values)
-    return [part for turn in turns for part in _parts(turn)]
+    turns, places = list[object](), dict[int, int]()
+    for position, entry in enumerate(items):
+        turns += _parts(_name_role(entry, mask))
+        places[position] = len(turns) - 1
+    return turns, places
 
 
 def _name_role(entry: object, mask: str) -> object:
-    """The turn with the name of its role under `from`."""
     name = entry.get("from") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(name, str):
         return entry
@@ -86,30 +84,35 @@ def _name_role(entry: object, mask: str) -> object:
     return entry if name.lower() in ROLES else entry | {"from": role.value}
 
 
-def _parts(turn: RowTurn) -> list[RowTurn]:
+def _parts(turn: object) -> Sequence[object]:
     """The turn; a user's taken apart, because rows made from HelpSteer2 still have its turns in their prompts."""
-    value = turn.value
-    text = value.get(content_key(value)) if isinstance(value, dict) and role_of(value) is Role.USER else None
-    if not isinstance(text, str):
-        return [turn]
-    *before, last = embedded(text)
-    return [*(RowTurn(None, part) for part in before), RowTurn(turn.at, last)]
+    text = turn.get(content_key(turn)) if isinstance(turn, dict) and role_of(turn) is Role.USER else None
+    return embedded(text) if isinstance(text, str) else [turn]
 
 
-SHAPE = Shape(
-    "steerlm",
-    "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
-    "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
-    looks_like,
-    read,
-    read_turns,
-    reads=("conversations", "mask"),
+_LAYOUT = """{"conversations": [{"from": "User", "value": str, "label": str | null}, ...], "mask": "User", ...}
+
+`mask` is what `from` says for the user, everyone else is the assistant, and each labelled turn is judged with all turns
+before it."""
+SHAPES = (
+    Shape(
+        "steerlm",
+        "a conversation whose labelled turns are judged, or the last (NeMo-Aligner's SteerLM rows)",
+        "`conversations`, a list of {from, value, label}, and `mask`, the user's name there",
+        looks_like,
+        read,
+        read_turns,
+        reads=("conversations", "mask"),
+        layout=_LAYOUT,
+    ),
 )
-PROMPT_SHAPE = Shape(
-    "steerlm",
-    "a conversation of NeMo-Aligner's SteerLM rows, to be answered",
-    "`conversations`, a list of {from, value}, and `mask`, the user's name there",
-    looks_like,
-    read_prompt,
-    reads=("conversations", "mask"),
+PROMPT_SHAPES = (
+    Shape(
+        "steerlm",
+        "a conversation of NeMo-Aligner's SteerLM rows, to be answered",
+        "`conversations`, a list of {from, value}, and `mask`, the user's name there",
+        looks_like,
+        read_prompt,
+        reads=("conversations", "mask"),
+    ),
 )

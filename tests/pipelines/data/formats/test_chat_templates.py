@@ -184,21 +184,6 @@ def test_a_policy_cannot_make_turns_up(name: str, opening: str, data: st.DataObj
     assert split_by_any(prompt + response, prompt) == talk
 
 
-FRAGMENTS = [
-    "<|im_end|>", "<|eot_id|>", "</s>", "[INST]", "[/INST]", "<end_of_turn>", "<extra_id_1>", "<|end|>", "<|user|>", " ",
-    "<|system|>", "<|assistant|>", "<｜User｜>", "<｜Assistant｜>", "<|endoftext|>", "<bos>", "<eos>", "<pad>", "<s>", "\n",
-    "<|begin_of_text|>", "<<SYS>>\n", "\n<</SYS>>\n\n", "<start_of_turn>user\n", "<start_of_turn>model\n", "hi",
-    "<extra_id_0>System\n", "<extra_id_1>User\n", "\n<extra_id_1>Assistant\n", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
-    "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<|im_start|>user\n", "<|im_start|>assistant\n",
-    "<|start_header_id|>user<|end_header_id|>\n\n", "<|start_header_id|>assistant<|end_header_id|>\n\n",
-]  # fmt: skip
-
-
-@given(text=st.lists(st.sampled_from(FRAGMENTS), max_size=10).map("".join))
-def test_two_templates_never_split_the_same_text(text: str) -> None:
-    assert sum(template.split(text) is not None for template in set(TEMPLATES.values())) <= 1
-
-
 @given(data=st.data())
 def test_two_templates_never_split_the_same_text_of_one_of_them(data: st.DataObject) -> None:
     render, inner = (RENDERERS[data.draw(st.sampled_from(sorted(RENDERERS)))][0] for _ in range(2))
@@ -252,29 +237,23 @@ def test_reasoning_that_a_template_begins_is_part_of_the_response() -> None:
     assert split_by_any(prompt + "hm</think>yes<｜end▁of▁sentence｜>") == talk
 
 
-@pytest.mark.parametrize(
-    "prompt", ["<|im_start|>user\nhi<|im_end|>\n", "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes<|im_end|>"]
-)
-def test_a_prompt_that_ends_elsewhere_is_no_reason_to_guess(prompt: str) -> None:
-    assert split_by_any(prompt + "<|im_start|>assistant\nyes<|im_end|>", prompt) is None
-
-
-@pytest.mark.parametrize("prompt", ["", "hi", None])
-def test_a_prompt_that_the_text_does_not_begin_with_is_passed_over(prompt: str | None) -> None:
-    assert split_by_any("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes", prompt) == ((user("hi"),), "yes")
+def test_a_prompt_that_ends_elsewhere_is_no_reason_to_guess() -> None:
+    turn, response = "<|im_start|>user\nhi<|im_end|>\n", "<|im_start|>assistant\nyes<|im_end|>"
+    for prompt in (turn, turn + response):
+        assert split_by_any(prompt + response, prompt) is None
+    for other in ("", "hi", None):  # which the text doesn't begin with
+        assert split_by_any(turn + response, other) == ((user("hi"),), "yes")
 
 
 def test_spaces_that_decoding_puts_in_do_no_harm() -> None:
-    assert split_by_any("<s> [INST] hi [/INST] yes </s>") == ((user("hi"),), "yes")
-    assert split_by_any("<s> [INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nhi [/INST] yes </s><s> [INST] so? [/INST] no</s>") == (
-        (system("Be kind."), user("hi"), assistant("yes"), user("so?")),
-        "no",
-    )
-    assert split_by_any("<|user|> hi<|end|><|assistant|> yes<|end|>") == ((user("hi"),), "yes")
-    assert split_by_any("<|endoftext|><|endoftext|><|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes") == (
-        (user("hi"),),
-        "yes",
-    )
+    for text in (
+        "<s> [INST] hi [/INST] yes </s>",
+        "<|user|> hi<|end|><|assistant|> yes<|end|>",
+        "<|endoftext|><|endoftext|><|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\nyes",
+    ):
+        assert split_by_any(text) == ((user("hi"),), "yes")
+    text = "<s> [INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nhi [/INST] yes </s><s> [INST] so? [/INST] no</s>"
+    assert split_by_any(text) == ((system("Be kind."), user("hi"), assistant("yes"), user("so?")), "no")
 
 
 def test_endless_tokens_take_no_endless_time() -> None:
@@ -338,13 +317,6 @@ def test_endings_are_taken_off_as_if_one_by_one(name: str) -> None:
         assert TEMPLATES[name]._content_end(text) == one_by_one(text, ends)
 
     check()
-
-
-def test_an_empty_turn_that_would_begin_again_is_in_no_template() -> None:
-    text = "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\n[/INST] 7 </s>"
-    result: list[object] = []
-    assert calls(lambda: result.append(split_by_any(text))) < 1_000
-    assert result == [None]
 
 
 def test_a_long_beginning_is_read_in_little_memory() -> None:

@@ -1,6 +1,7 @@
 """Which shape a file has is found by looking, and only one is found."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -8,10 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import Rejected, SourceError
+from actors.modules import modules_in
 from actors.records import Reason
-from pipelines.data.formats import PROMPT_SHAPES, SHAPES, RowShape, Shape, detect, explain_detection, parse, requests
+from pipelines.data.formats import (
+    PROMPT_SHAPES,
+    SHAPES,
+    RowShape,
+    Shape,
+    detect,
+    explain_detection,
+    parse,
+    requests,
+    shapes,
+)
 from pipelines.data.formats.registry import recognise
-from tests.support.asked import account, chat, contexts, refused, said, shared_data, user
+from tests.support.asked import account, chat, contexts, refused, said, user
 from tests.support.examples import examples
 
 CHAT = chat(user("q"), said("a"))
@@ -194,8 +206,13 @@ ENDING_WITH_THE_USER = {"alpaca"}
 """Their prompt can't end with anyone else."""
 
 
-def test_every_shape_with_a_prompt_apart_has_a_row_whose_prompt_is_answered() -> None:
+def test_every_shape_has_its_examples_and_a_name_of_its_own() -> None:
+    assert {name for name, _ in EXAMPLES} == set(SHAPES)
     assert {name for name, _ in APART} == SHAPES.keys() - TOLD_WHOLE - ENDING_WITH_THE_USER
+    assert {name for name, _ in PROMPTS} == PROMPT_SHAPES.keys()
+    modules = modules_in(shapes.__name__, shapes.__path__)
+    names = [shape.name for module in modules for shape in getattr(module, "SHAPES", ())]
+    assert sorted(names) == list(SHAPES)
 
 
 def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
@@ -214,10 +231,6 @@ PROMPTS: list[tuple[str, dict[str, Any]]] = [
     ("alpaca", {"instruction": "q"}),
     ("prompt", {"prompt": [user("q")]}),
 ]
-
-
-def test_every_shape_of_prompts_has_an_example() -> None:
-    assert {name for name, _ in PROMPTS} == PROMPT_SHAPES.keys()
 
 
 def test_a_system_prompt_beside_a_prompt_belongs_to_what_is_asked() -> None:
@@ -294,10 +307,8 @@ def test_no_damaged_row_fails_and_no_response_vanishes(row: dict[str, Any]) -> N
         account(requests(shape, row))
         if shape.read_turns:
             account(requests(shape, row, "all"))
-
-
-def test_every_shape_has_an_example() -> None:
-    assert {name for name, _ in EXAMPLES} == set(SHAPES)
+    with suppress(SourceError):
+        assert detect([row]).name in SHAPES
 
 
 def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over() -> None:
@@ -307,9 +318,8 @@ def test_a_response_beside_the_only_one_that_a_shape_reads_is_not_passed_over() 
         {"bad_rejected": "x"},
         {"REJECTED_text": [said("x")]},
     ]
-    cases_2: list[tuple[str, dict[str, Any]]] = [(name, row) for name, row in EXAMPLES if name != "prompt-responses"]
-    for name, row in cases_2:
-        for others in all_others:
+    for name, row in EXAMPLES:
+        for others in all_others if name != "prompt-responses" else ():
             recognised = recognise(others | row, SHAPES)
             if len(requests(SHAPES[name], row).names) > 1 or not others.keys() - row.keys():
                 assert [shape.name for shape in recognised.shapes] == [name]
@@ -372,48 +382,7 @@ def test_lines_that_are_no_json_are_called_that_and_not_another_shape() -> None:
         detect([parsed(b"[1]"), {"a": 1}])
 
 
-@pytest.mark.parametrize(
-    ("row", "question"),
-    [
-        (
-            {"dialogue": 1, "Message": [user("q"), said("a")]},
-            "Did you mean 'messages' by 'Message' (messages: ",
-        ),
-        (
-            {"question": "q", "response_a": "a", "response-b": "b"},
-            "Did you mean 'response_A' by 'response_a', 'response_B' by ",
-        ),
-        ({"message": [user("q"), said("a")]}, "Did you mean 'messages' by 'message' (messages: `messages`, a list of"),
-        ({"Prompt": "q", "response": "a"}, "Did you mean 'prompt' by 'Prompt' ("),
-        ({"prompt": "q", "completoin": "a"}, "Did you mean 'completion' by 'completoin' (prompt-completion: "),
-    ],
-)
-def test_a_key_that_is_nearly_known_is_answered_with_the_known_key(row: dict[str, Any], question: str) -> None:
-    with pytest.raises(SourceError) as refusal:
-        detect([row, {"id": 1, **row}])
-    assert question in str(refusal.value)
-    assert str(refusal.value).count("Did you mean") == 1
-
-
-@pytest.mark.parametrize("row", [{"foo": 1}, {"conversations": []}, {"prompt": "q", "prompts": "r"}])
-def test_no_key_is_offered_where_none_is_near_or_it_is_there(row: dict[str, Any]) -> None:
-    with pytest.raises(SourceError, match="no known shape") as refusal:
-        detect([row])
-    assert "Did you mean" not in str(refusal.value)
-
-
-def test_numbers_as_published_have_no_shape() -> None:
-    lines = (shared_data() / "formats" / "nemo-aligner_synthetic-123.jsonl").read_text().splitlines()
-    with pytest.raises(SourceError, match=r"Keys seen: 'text'\."):
-        detect([{"text": line} for line in lines])
-
-
 def test_a_user_hears_what_was_found_and_why() -> None:
     rows = [*[CHAT] * 48, None, {"messages": None}]
     assert explain_detection(detect(rows), rows) == "messages: 48 of 50 rows have `messages`, a list of {role, content}"
     assert explain_detection(SHAPES["messages"], []) == "messages: there are no rows to look at"
-
-
-def test_rivals_are_named_with_their_counts() -> None:
-    with pytest.raises(SourceError, match=r"messages \(3 of 3 rows\), sharegpt \(3 of 3 rows\)\. .+--format NAME"):
-        detect([CHAT | {"conversations": TURNS}] * 3)

@@ -44,6 +44,9 @@ def test_roles_are_known_by_their_common_names() -> None:
 def test_text_parts_are_text() -> None:
     for parts in TEXT_PARTS:
         assert judged(read(chat(user(parts), said(parts)))) == {"final": "7"}
+    several = [{"type": "text", "text": "one "}, {"type": "text", "text": ""}, "two"]
+    assert judged(read(chat(user("q"), said(several)))) == {"final": "one two"}
+    assert judged(read(chat(user("q"), said(" as it is \U0001f600\n")))) == {"final": " as it is \U0001f600\n"}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actors.errors import Rejected, SettingsError, SourceError
-from actors.records import Message, Reason, Role
+from actors.records import Reason
 from pipelines.data.formats import MAX_DEPTH, SHAPES, Shape, detect, parse, requests
-from tests.support.asked import account, chat, contexts, judged, refused, said, shared_data, user
+from tests.support.asked import chat, contexts, judged, refused, said, shared_data, user
 
 MESSAGES, PROMPT_RESPONSE, PREFERENCE = SHAPES["messages"], SHAPES["prompt-response"], SHAPES["preference"]
 JUDGEBENCH, RM_BENCH = SHAPES["judgebench"], SHAPES["rm-bench"]
@@ -97,19 +97,6 @@ def test_several_texts_are_not_one_response(name: str) -> None:
     assert set(refused(requests(SHAPES[name], row)).values()) == {Reason.WRONG_TYPE}
 
 
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (" as it is\n", " as it is\n"),
-        ([{"type": "text", "text": "one "}, "two"], "one two"),
-        ([{"type": "text", "text": ""}, {"type": "text", "text": "x"}], "x"),
-        ("\U0001f600", "\U0001f600"),
-    ],
-)
-def test_text_is_judged_as_it_is(content: object, text: str) -> None:
-    assert judged(requests(MESSAGES, chat(user("q"), said(content)))) == {"final": text}
-
-
 def test_what_is_not_text_has_its_reason() -> None:
     cases: list[tuple[object, Reason]] = [
         (None, Reason.EMPTY_CONTENT),
@@ -173,20 +160,10 @@ def test_a_tool_call_is_refused_even_without_content(key: dict[str, object]) -> 
     assert refused(requests(MESSAGES, chat(user("q"), {"role": "assistant", **key}))) == {"final": Reason.TOOL_CALL}
 
 
-@pytest.mark.parametrize("empty", [None, []])
-def test_an_empty_tool_call_is_none(empty: object) -> None:
-    assert judged(requests(MESSAGES, chat(user("q"), said("a", tool_calls=empty)))) == {"final": "a"}
-
-
 def test_all_turns_are_judged_each_in_its_own_context() -> None:
     row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("r"), said("b"), user("bye")), "all")
     assert judged(row_requests) == {"turn[1]": "a", "turn[3]": "b"}
     assert contexts(row_requests) == [[("user", "q")], [("user", "q"), ("assistant", "a"), ("user", "r")]]
-
-
-def test_a_trailing_user_turn_leaves_no_final_response() -> None:
-    row_requests = requests(MESSAGES, chat(user("q"), said("a"), user("bye")))
-    assert refused(row_requests) == {"final": Reason.NO_FINAL_ASSISTANT}
 
 
 def test_a_bad_turn_spoils_what_follows_it_and_nothing_before() -> None:
@@ -217,20 +194,6 @@ def test_only_conversations_have_turns() -> None:
 
 
 # --- prompt-response -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prompt", ["q", [user("q")]])
-@pytest.mark.parametrize("response", ["a", said("a")])
-def test_a_prompt_and_its_response(prompt: object, response: object) -> None:
-    row_requests = requests(PROMPT_RESPONSE, {"prompt": prompt, "response": response})
-    assert contexts(row_requests) == [[("user", "q")]]
-    assert judged(row_requests) == {"final": "a"}
-
-
-@pytest.mark.parametrize(("system", "turns"), [("s", [("system", "s")]), ("", []), (None, [])])
-def test_a_system_prompt_goes_first_where_there_is_one(system: object, turns: list[tuple[str, str]]) -> None:
-    row_requests = requests(PROMPT_RESPONSE, {"prompt": "q", "response": "a", "system": system})
-    assert contexts(row_requests) == [[*turns, ("user", "q")]]
 
 
 def test_a_bad_prompt_or_response() -> None:
@@ -417,14 +380,6 @@ def test_a_bad_side_leaves_the_other() -> None:
 # --- benchmarks ----------------------------------------------------------------------------------------------------
 
 
-def test_judgebench_has_two_responses_and_either_may_be_bad() -> None:
-    row = {"question": "q", "response_A": "a", "response_B": ""}
-    row_requests = requests(JUDGEBENCH, row)
-    assert row_requests.requests[0].context == (Message(Role.USER, "q"),)
-    assert (judged(row_requests), refused(row_requests)) == ({"A": "a"}, {"B": Reason.EMPTY_CONTENT})
-    assert refused(requests(JUDGEBENCH, {})) == {"A": Reason.MISSING_FIELD, "B": Reason.MISSING_FIELD}
-
-
 def test_rm_bench_names_its_responses_by_position() -> None:
     row_requests = requests(RM_BENCH, {"prompt": "q", "chosen": ["a", "a", "c"], "rejected": ["x", None, "z"]})
     assert len(row_requests.requests) == 1
@@ -437,11 +392,6 @@ def test_rm_bench_names_its_responses_by_position() -> None:
     }
     assert refused(row_requests) == {"rejected[1]": Reason.EMPTY_CONTENT}
     assert row_requests.names == ("chosen[0]", "chosen[1]", "chosen[2]", "rejected[0]", "rejected[1]", "rejected[2]")
-
-
-def test_rewardbench_2_has_lists_of_any_length() -> None:
-    row = {"prompt": "q", "chosen": ["a"], "rejected": ["x", "y", "z"]}
-    assert list(requests(detect([row]), row).names) == ["chosen[0]", "rejected[0]", "rejected[1]", "rejected[2]"]
 
 
 @pytest.mark.parametrize(
@@ -462,19 +412,6 @@ def test_a_side_of_rm_bench_may_be_odd(rejected: object, names: list[str], reaso
 
 CHAT = chat(user("q"), said("a"))
 SINGLE = {"prompt": "q", "response": "a"}
-
-
-def test_a_row_tells_its_shape() -> None:
-    cases: list[tuple[Mapping[str, object], str]] = [
-        (CHAT, "messages"),
-        (SINGLE, "prompt-response"),
-        ({"prompt": "q", **PAIR}, "preference"),
-        ({"question": "q", "response_A": "a", "response_B": "b"}, "judgebench"),
-        ({"prompt": "q", "chosen": ["a"], "rejected": ["b"]}, "rm-bench"),
-        ({"prompt": "q", "chosen": "a", "rejected": ["b", "c"]}, "rm-bench"),
-    ]
-    for row, name in cases:
-        assert detect([row]) is SHAPES[name]
 
 
 def test_a_few_bad_rows_do_not_defeat_detection() -> None:
@@ -529,47 +466,3 @@ def test_rm_bench_as_published(name: str, count: int) -> None:
     assert detect(rows) is RM_BENCH
     row_requests = [requests(RM_BENCH, row) for row in rows]
     assert [(len(row.names), len(row.requests), row.rejected) for row in row_requests] == [(6, 1, ())] * count
-
-
-# --- any row at all ------------------------------------------------------------------------------------------------
-
-KEYS = ["messages", "role", "content", "tool_calls", "prompt", "response", "system", "chosen", "rejected", "question"]
-KEYS += ["response_A", "response_B", "type", "text", "conversations", "from", "value", "mask", "label", "completion"]
-KEYS += ["completions", "context", "rank", "instruction", "input", "output", "history", "system_prompt", "principle"]
-KEYS += ["chosen_response", "rejected_response", "preference", "response1", "response2", "response_1", "response_2"]
-KEYS += ["original_response", "edited_response", "good_edited_response", "bad_edited_response"]
-TEMPLATES = ["<extra_id_0>System\n", "\n<extra_id_1>User\n", "\n<extra_id_1>Assistant\n", "\n<extra_id_1>", "\n<extra_id_2>"]
-TEMPLATES += [
-    "<|start_header_id|>user<|end_header_id|>\n\n",
-    "<|start_header_id|>assistant<|end_header_id|>\n\n",
-    "<|eot_id|>",
-]
-TEMPLATED = st.lists(st.sampled_from([*TEMPLATES, "q", " ", "\n"]), max_size=8).map("".join)
-NAMES = ["system", "user", "assistant", "tool", "text", "human", "gpt", "User", "Assistant", "function_call", "chosen"]
-WORDS = st.sampled_from([*NAMES, "", " ", SURROGATE, "q"]) | TEMPLATED
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS) | st.text(), inner, max_size=5),
-    max_leaves=20,
-)
-MESSAGE = st.fixed_dictionaries({"role": WORDS | JSON, "content": WORDS | JSON}, optional={"tool_calls": JSON})
-SHARED = st.fixed_dictionaries({"from": WORDS | JSON, "value": WORDS | JSON}, optional={"label": JSON})
-TURN = MESSAGE | SHARED
-RANKED = st.fixed_dictionaries({"rank": st.integers(0, 2) | JSON, "completion": st.lists(TURN, max_size=3) | JSON})
-VALUES = JSON | TURN | st.lists(TURN | JSON, max_size=5) | st.lists(WORDS | RANKED, max_size=4)
-ROWS = JSON | st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=6)
-
-
-@any_speed
-@given(row=ROWS, shape=st.sampled_from(list(SHAPES.values())))
-def test_no_row_fails_and_no_response_vanishes(row: object, shape: Shape) -> None:
-    account(requests(shape, row))
-    if shape.read_turns:
-        account(requests(shape, row, "all"))
-
-
-@any_speed
-@given(st.lists(ROWS, max_size=5))
-def test_detection_finds_one_shape_or_says_why_not(rows: list[object]) -> None:
-    with suppress(SourceError):
-        assert detect(rows).name in SHAPES

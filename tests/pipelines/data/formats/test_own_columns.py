@@ -64,13 +64,6 @@ def test_a_path_that_leads_nowhere_is_a_missing_field() -> None:
         assert refused(read(ROW, path, "a.b")) == {"final": Reason.MISSING_FIELD}
 
 
-@pytest.mark.parametrize("prompt", ["q", [user("q")]])
-@pytest.mark.parametrize("response", ["a", said("a")])
-def test_a_prompt_may_be_messages_and_a_response_a_message(prompt: object, response: object) -> None:
-    row_requests = read({"prompt": prompt, "response": response})
-    assert (contexts(row_requests), judged(row_requests)) == ([[("user", "q")]], {"final": "a"})
-
-
 def test_a_list_of_responses_is_judged_one_by_one() -> None:
     row_requests = read({"prompt": "q", "response": ["a", said("b"), "", user("c")]})
     assert judged(row_requests) == {"response[0]": "a", "response[1]": "b"}
@@ -102,15 +95,6 @@ def test_nobody_is_judged_after_another_answer_to_the_prompt() -> None:
     assert contexts(unanswered) == [[("user", "What is 3 + 4?")]]
 
 
-@pytest.mark.parametrize("more", [{}, {"sys": None}, {"sys": " "}])
-def test_a_row_may_be_without_a_system_prompt(more: dict[str, Any]) -> None:
-    assert contexts(read({"prompt": "q", "response": "a", **more}, system="sys")) == [[("user", "q")]]
-
-
-def test_a_system_prompt_that_is_no_text_is_refused() -> None:
-    assert refused(read({"prompt": "q", "response": "a", "sys": 5}, system="sys")) == {"final": Reason.CONTENT_NOT_TEXT}
-
-
 SYSTEMS = {"system": "Be brief.", "system_prompt": "Be brief."}
 
 
@@ -131,6 +115,9 @@ def test_a_system_prompt_beside_the_columns_belongs_to_what_is_judged_and_asked(
 def test_a_system_column_stands_for_the_fields_that_have_the_name() -> None:
     row = {"q": "q", "a": "a", "s": "Be kind.", **SYSTEMS}
     assert contexts(read(row, "q", "a", "s")) == [[("system", "Be kind."), ("user", "q")]]
+    for blank in (None, " "):
+        assert contexts(read(row | {"s": blank}, "q", "a", "s")) == [[("user", "q")]]
+    assert refused(read(row | {"s": 5}, "q", "a", "s")) == {"final": Reason.CONTENT_NOT_TEXT}
 
 
 def test_an_empty_system_column_says_that_no_field_is_the_system_prompt() -> None:
@@ -147,13 +134,6 @@ def test_an_empty_system_column_says_that_no_field_is_the_system_prompt() -> Non
                 assert own_columns.shape().looks_like(row)
                 assert contexts(requests(own_columns.shape(), row)) == [[("user", "q")]]
                 assert OwnColumns.read(own_columns.recorded()) == own_columns != OwnColumns("q", response)
-
-
-def test_an_empty_system_column_reaches_the_workers(tmp_path: Path) -> None:
-    _, made = planned(
-        tmp_path, [{"q": "q", "a": "a", "system": 3}], prompt_column="q", response_column="a", system_column=""
-    )
-    assert made.preparation.row_shape.own_columns == OwnColumns("q", "a", "")
 
 
 def test_a_column_that_is_named_for_something_else_is_no_system_prompt() -> None:
@@ -235,12 +215,8 @@ def test_columns_travel_to_the_workers_and_are_part_of_what_a_run_is(tmp_path: P
     }
 
 
-def test_a_shape_that_was_found_is_told(tmp_path: Path) -> None:
-    row = {"instruction": "q", "output": "a"}
-    message, made = planned(tmp_path, [row])
-    assert made.shape_found.startswith("alpaca: 1 of 1 rows have `instruction`")
-    assert judged(made.preparation.requests(row)) == {"final": "a"}
-    assert manifest_of(made, message).identity["own_columns"] is None
+def test_responses_that_would_have_one_name_are_refused() -> None:
+    assert refused(requests(OwnColumns("q", ("a[0]", "a")).shape(), {"q": "x", "a": ["y"]})) == {"final": Reason.WRONG_TYPE}
 
 
 def test_several_columns_are_responses_of_one_row_by_their_names(tmp_path: Path) -> None:
@@ -269,11 +245,6 @@ def test_a_parquet_table_has_its_system_prompts_beside_the_columns(tmp_path: Pat
     (request,), _ = parse_rows(table, made.preparation)
     assert request is not None
     assert contexts(request) == [[("system", "Be brief."), ("user", "q")]]
-
-
-def test_responses_that_would_have_one_name_are_refused() -> None:
-    own_columns = OwnColumns("q", ("a[0]", "a"))
-    assert [bad.reason for bad in requests(own_columns.shape(), {"q": "x", "a": ["y"]}).rejected] == [Reason.WRONG_TYPE]
 
 
 @pytest.mark.parametrize(
@@ -380,21 +351,10 @@ def test_a_path_to_no_elements_has_a_reason(row: dict[str, Any], reason: Reason)
     assert refused(read({"prompt": "q"} | row, response="answers[].answer")) == {"final": reason}
 
 
-def test_a_field_whose_name_has_a_dot_begins_a_path() -> None:
-    row = {"a.b": [{"c": "x"}], "a": {"b": [{"c": "y"}]}, "prompt": "q"}
-    assert judged(read(row, response="a.b[0].c")) == {"final": "x"}
-    assert judged(read({"prompt": "q", "a": row["a"]}, response="a.b[0].c")) == {"final": "y"}
-
-
 def test_principles_may_be_those_of_each_element() -> None:
     row = {"prompt": "q", "response": "a", "rubrics": [{"text": "Be kind."}, {"text": "Be brief."}]}
     row_requests = with_principles(read(row), row, "rubrics[].text")
     assert [request.principles for request in row_requests.requests] == [("Be kind.", "Be brief.")]
-
-
-def test_an_element_that_is_an_object_says_what_it_holds() -> None:
-    (first, *_) = read({"prompt": "q", "response": ANSWERS}).rejected
-    assert first.detail == "an object with 'answer', 'rank', where a text or a message is expected"
 
 
 def test_a_column_of_another_case_is_asked_about() -> None:

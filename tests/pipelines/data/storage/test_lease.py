@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from pipelines.data.corpus.corpus_files import Range
 from pipelines.data.storage import LEASE
 from pipelines.data.storage import lease as leases
 from pipelines.data.storage.lease import Holder, check_held, lease, ticket
-from pipelines.data.storage.local_files import LocalFolder
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
 from tests.conftest import REPOSITORY
@@ -169,35 +167,3 @@ def test_what_a_dead_process_held_in_a_store_that_answers_as_minio_is_taken_over
     folder.replace(LEASE, replace(living, start=(living.start or 0) - 1).content)
     take(folder.path)
     assert list(folder.entries()) == []
-
-
-def test_a_lease_is_held_although_the_answer_to_its_put_was_lost(terse_s3: TerseStore) -> None:
-    folder, terse_s3.lost = storage.folder(f"{BUCKET}/out"), 1
-    with lease(folder.path):
-        assert terse_s3.lost == 0
-        folder.delete(LEASE)
-        leases._leases[-1]._renewed -= leases.STALE_S * 0.75
-        terse_s3.lost = 1
-        check_held()
-        assert terse_s3.lost == 0
-        assert leases._leases[-1]._renewed > time.time() - leases.STALE_S / 2
-    assert list(folder.entries()) == []
-
-
-def test_a_holder_whose_lease_was_deleted_and_taken_meanwhile_sees_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def create_too_late(folder: LocalFolder, name: str, content: bytes) -> bool:
-        (tmp_path / name).write_bytes(replace(Holder.this_process(), token="another").content)
-        return False
-
-    def work() -> None:
-        with lease(str(tmp_path)):
-            (tmp_path / LEASE).unlink()
-            leases._leases[-1]._renewed -= leases.STALE_S * 0.75
-            monkeypatch.setattr(LocalFolder, "create", create_too_late)
-            check_held()
-            pytest.fail("it wasn't seen")
-
-    with pytest.raises(RunStopped, match="another run has taken"):
-        work()

@@ -4,8 +4,6 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
 from pipelines.data import storage
 from pipelines.data.storage.local_files import LocalFolder
 
@@ -39,17 +37,3 @@ def test_a_link_to_a_folder_counts_as_a_file_and_is_not_entered(tmp_path: Path) 
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "round").symlink_to(tmp_path)
     assert sorted(file.path for file in storage.files_below(str(tmp_path))) == [f"{tmp_path}/a.jsonl", f"{tmp_path}/round"]
-
-
-def test_a_folder_that_cant_be_listed_isnt_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "below").mkdir()
-    scan = os.scandir
-
-    def refuse(path: str) -> object:
-        if path.endswith("below"):
-            raise PermissionError(13, "Permission denied", path)
-        return scan(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(PermissionError):
-        storage.find(str(tmp_path))

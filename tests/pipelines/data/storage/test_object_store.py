@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from s3fs import S3FileSystem
 
-from actors.errors import SourceError
 from bench._simulated_store import content_of, simulated_store
 from pipelines.data import storage
 from pipelines.data.storage.patience import waits_at_most
@@ -68,24 +67,6 @@ def test_an_object_of_known_size_that_fits_in_a_block_is_one_request(s3: Any, re
         assert len(stream.read(7)) == 7
     assert len(storage.folder(BUCKET).read("a")) == 100_000
     assert requests == {"get_object": 2}
-
-
-def test_an_object_that_mustnt_have_changed_is_read_by_as_many_requests(s3: Any, requests: Counter[str]) -> None:
-    s3.pipe_file(f"{BUCKET}/a", bytes(100_000))
-    before = storage.file_status(f"{BUCKET}/a")
-    requests.clear()
-    for block_bytes in (100_000, 50_000):
-        with storage.open_read(before.path, before.size, block_bytes, before=before) as stream:
-            assert [len(stream.read(50_000)) for _ in range(2)] == [50_000, 50_000]
-    assert requests == {"get_object": 1 + 2}
-
-
-def test_a_store_that_passes_over_the_condition_of_a_read_is_noticed(terse_s3: TerseStore, s3: Any) -> None:
-    s3.pipe_file(f"{BUCKET}/a", b"before")
-    before, terse_s3.ignored = storage.file_status(f"{BUCKET}/a"), {"If-Match"}
-    s3.pipe_file(f"{BUCKET}/a", b"after!")
-    with pytest.raises(SourceError, match=r"a was written to while it was read"):
-        storage.open_read(before.path, before.size, before=before)
 
 
 def test_an_object_that_is_shorter_than_its_listing_said_is_an_error(s3: Any) -> None:

@@ -1,0 +1,47 @@
+"""Rows that are a conversation, whose last turn or turns are judged, or which a policy goes on with."""
+
+from dataclasses import replace
+
+from pipelines.data.formats.content import is_conversation
+from pipelines.data.formats.declare import conversations
+from pipelines.data.formats.own_columns import OwnColumns
+
+_BATTLE = ("conversation_a", "conversation_b")
+
+_EACH = (
+    conversations(
+        "messages",
+        key="messages",
+        about="a conversation in OpenAI's form",
+        turn="{role, content}",
+        layout='{"messages": [{"role": ..., "content": ...}, ...]}',
+    ),
+    conversations(
+        "conversation",
+        key="conversation",
+        about="a logged chat (WildChat, LMSYS-Chat-1M)",
+        turn="{role, content}",
+        layout='{"conversation": [{"role": ..., "content": ...}, ...]}',
+    ),
+    conversations(
+        "sharegpt",
+        key="conversations",
+        about="a conversation in ShareGPT's form",
+        turn="{from, value}",
+        layout=(
+            '{"conversations": [{"from": "human" | "gpt" | ..., "value": str}, ...], "system"?: str}\n\n'
+            "Turns that have OpenAI's keys, as some of these files do, are read as what they are."
+        ),
+        is_other=lambda row: isinstance(row.get("mask"), str),  # which tells the roles, as in NeMo's rows
+    ),
+)
+_ARENA = replace(
+    OwnColumns(None, None, conversations=_BATTLE).shape(),
+    name="arena",
+    about="two models' conversations with the same user (Chatbot Arena)",
+    needs="`conversation_a` and `conversation_b`, each a list of messages",
+    looks_like=lambda row: all(is_conversation(row.get(side)) for side in _BATTLE),
+    layout='{"conversation_a": [turn, ...], "conversation_b": [turn, ...], "winner": str, ...}',
+)
+SHAPES = (*(judged for judged, _ in _EACH), _ARENA)
+PROMPT_SHAPES = tuple(open_ended for _, open_ended in _EACH)
