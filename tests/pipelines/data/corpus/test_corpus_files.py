@@ -5,9 +5,11 @@ import gzip
 import json
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,11 +22,13 @@ from hypothesis import strategies as st
 
 from actors.errors import SourceError
 from pipelines.data import storage
+from pipelines.data.corpus import corpus_files
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range, check_same, check_unchanged
 from pipelines.data.corpus.find_corpus import find, find_corpus
 from pipelines.data.corpus.units import Unit, cut
 from pipelines.data.storage import FileStatus, fingerprints
 from pipelines.data.storage.protocol import Matches
+from tests.conftest import REPOSITORY
 from tests.support.object_store import BUCKET
 
 any_speed = settings(deadline=None)
@@ -551,3 +555,56 @@ def test_who_waits_for_many_files_is_told_how_far_it_is(s3: Any, monkeypatch: py
     notes: list[str] = []
     find_corpus([f"{BUCKET}/in"], notify=notes.append)
     assert notes == [f"looked at {number} of 4 files" for number in (1, 2, 3, 4)]
+
+
+# --- opened by several processes --------------------------------------------------------------------------
+
+
+SCRIPT = """
+import sys
+from dataclasses import asdict
+from pipelines.data.corpus import corpus_files, find_corpus
+corpus_files._FOR_PROCESSES, corpus_files._PIECE = 1, 2
+try:
+    corpus = find_corpus.find_corpus(sys.argv[1:])
+except corpus_files.SourceError as error:
+    print(error)
+else:
+    print([asdict(file) for file in corpus.files])
+    print(len(set(map(id, corpus.schemas.values()))), *set(corpus.schemas.values()))
+"""
+"""Without a guard for a process that imports it."""
+
+
+def test_many_files_are_opened_by_several_processes(tmp_path: Path) -> None:
+    for number in range(7):
+        parquet(tmp_path / "in" / f"{number}.parquet", 10 + number)
+    corpus(tmp_path / "in", "7.json", data=b'[{"a": 1}]')
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, script, tmp_path / "in"],
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    alone = find_corpus([str(tmp_path / "in")])
+    assert run() == [str([asdict(file) for file in alone.files]), "1 n: int64"]
+    (tmp_path / "in" / "4.parquet").write_bytes(b"nothing")
+    (message,) = run()
+    assert "4.parquet isn't a valid Parquet file" in message
+
+
+def test_a_process_that_helps_sends_equal_columns_once(tmp_path: Path) -> None:
+    paths = [str(parquet(tmp_path / f"{number}.parquet", 10)) for number in range(3)]
+    first, *later = corpus_files._inspect_piece([(path, None) for path in paths])
+    assert isinstance(first, corpus_files.Inspected)
+    assert first.schema == pa.schema([("n", pa.int64())])
+    assert all(inspected.schema is first.schema for inspected in later if isinstance(inspected, corpus_files.Inspected))

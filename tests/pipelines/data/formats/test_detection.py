@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.errors import Rejected, SourceError
-from actors.modules import modules_in
+from actors.extensions import modules_in
 from actors.records import Reason
 from pipelines.data.formats import (
     PROMPT_SHAPES,
