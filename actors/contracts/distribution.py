@@ -7,7 +7,6 @@ close beside their spreads, so that annotators diverge about which is better.
 
 from collections.abc import Mapping, Sequence
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import OneLogit
 from actors.errors import SettingsError
 
@@ -21,13 +20,8 @@ class Distribution(OneLogit):
     """
 
     ways = frozenset({"diverging_lambda"})
+    recognised = False  # a head with this many labels may mean anything
     skips_padding = True
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture.endswith("ForSequenceClassification")
-
-    def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # a head with this many labels may mean anything
 
     def outputs(self) -> tuple[str, ...]:
         return (MEAN, STD, DIVERGING)

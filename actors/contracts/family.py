@@ -116,6 +116,8 @@ class Family(ABC):
     """Whether an earlier turn's reward can be read inside a longer conversation: the token that is read is there, too."""
     step_token: ClassVar[str | None] = None
     """The token at each of whose positions the outputs are read, if every step of a response has a reward."""
+    last_token: ClassVar[str | None] = None
+    """The token where the reward is read, if the family knows it: it must be one token, and the prompt's last."""
     begins: ClassVar[int | None] = None
     """How many BOS tokens a prompt has, if the family says so and not the tokenizer."""
     ways: frozenset[str] = frozenset()
@@ -123,6 +125,16 @@ class Family(ABC):
     way: ReadSettings = AS_PUBLISHED
     skips_padding: ClassVar[bool] = False
     """Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last."""
+    architecture: ClassVar[str] = "ForSequenceClassification"
+    """How the architecture in its config.json ends."""
+    fitting_labels: ClassVar[int | None] = None
+    """How many labels its config.json must have, if the family needs a certain number."""
+    recognised: ClassVar[bool] = True
+    """Whether the config.json alone shows that a checkpoint is of this family, whatever its name."""
+    head_labels: ClassVar[int | None] = None
+    """How many raw outputs the engine gives for a prompt, if the config.json doesn't say it."""
+    roles: ClassVar[frozenset[Role] | None] = None
+    """The roles that `text` can render, or None if the checkpoint's template decides."""
     head: ClassVar[str] = "score.weight"
     """The name of the reward head's weights, which a checkpoint must have."""
     reasoning: ClassVar[Reasoning | None] = None
@@ -134,13 +146,14 @@ class Family(ABC):
     probes_delimiters: ClassVar[bool] = False
     """Whether prompts may have more delimiters than these, from the checkpoint's template or the user's rubric."""
 
-    @abstractmethod
     def fits(self, checkpoint: Checkpoint) -> bool:
         """Whether this family can read a checkpoint, by its config.json."""
+        has_labels = self.fitting_labels in (None, checkpoint.labels)
+        return has_labels and checkpoint.architecture.endswith(self.architecture)
 
     def recognises(self, checkpoint: Checkpoint) -> bool:
-        """Whether the config.json alone shows that a checkpoint is of this family, whatever its name."""
-        return self.fits(checkpoint)
+        """Whether the config.json alone shows that a checkpoint is of this family."""
+        return self.recognised and self.fits(checkpoint)
 
     def knows(self, model: str) -> KnownModel | None:
         """The entry for a published model, by its id."""
@@ -148,11 +161,11 @@ class Family(ABC):
 
     def labels(self, checkpoint: Checkpoint) -> int:
         """How many raw outputs the engine gives for a prompt."""
-        return checkpoint.labels
+        return checkpoint.labels if self.head_labels is None else self.head_labels
 
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         """Fields of config.json that vLLM gets with other values, so that it returns these outputs."""
-        return {}
+        return {"num_labels": self.head_labels} if self.head_labels else {}
 
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
@@ -215,10 +228,6 @@ class Family(ABC):
         """Whether each step of a response has a reward as well."""
         return self.step_token is not None
 
-    def roles(self) -> frozenset[Role] | None:
-        """The roles that `text` can render, or None if the checkpoint's template decides."""
-        return None
-
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """Raise `ModelError` if the checkpoint lacks what the family, or the published model, must have.
 
@@ -231,10 +240,6 @@ class Family(ABC):
                 f"{checkpoint.folder} has no {self.head}: it is a {checkpoint.architecture} without its reward head, "
                 "which would be filled with random numbers. Give the reward model's own checkpoint"
             )
-
-    def last_token(self) -> str | None:
-        """The token where the reward is read, if the family knows it: it must be one token, and the prompt's last."""
-        return None
 
     def appended(self, checkpoint: Checkpoint) -> tuple[int, ...]:
         """Token ids that are appended to those of the text."""
@@ -321,6 +326,15 @@ class OneLogit(Family):
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         (score,) = values
         return {"score": score}
+
+
+def check_token_ids(checkpoint: Checkpoint, published: KnownModel | None, ids: Mapping[str, int]) -> None:
+    """Raise `ModelError` if a published model is read by other tokens than the tokenizer has."""
+    if published is not None and published.token_ids and ids != published.token_ids:
+        raise ModelError(
+            f"{published.id} is read by {dict(published.token_ids)}, and the tokenizer in {checkpoint.folder} has {ids}"
+            ": it isn't the one that the model was published with"
+        )
 
 
 def weighted_reward(scores: Mapping[str, float], weights: Mapping[str, float], steps: tuple[float, ...] = ()) -> Reading:

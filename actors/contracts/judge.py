@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Family, KnownModel, Question, weighted_reward
+from actors.contracts.family import Family, KnownModel, Question, check_token_ids, weighted_reward
 from actors.contracts.showings import Showings, Shows
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable
@@ -54,6 +54,11 @@ class Judge(Family):
     """One kind of judge. The default shows a response alone, under the checkpoint's own template and a generation prompt."""
 
     task = Task.GENERATE
+    architecture = "ForCausalLM"
+    recognised = False  # its config.json is that of any language model
+    head_labels = 0
+    gives: ClassVar[tuple[str, ...]] = ()
+    """The outputs that its text gives, if these are always the same."""
     probes_delimiters = True
     card: Sampling
     """How its authors sample a single verdict."""
@@ -90,9 +95,9 @@ class Judge(Family):
         """The two answers, each one token, of a judge that is read by log-probabilities: the counted, the subtracted one."""
         return ()
 
-    @abstractmethod
     def text_outputs(self) -> tuple[str, ...]:
         """The names of the outputs that its text gives, without those that Assay computes."""
+        return self.gives
 
     @abstractmethod
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
@@ -114,12 +119,6 @@ class Judge(Family):
             tuple(dict.fromkeys(self.text_outputs(), merit) for merit in merits),
             merits if self.together and shown > 1 else (),
         )
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture.endswith("ForCausalLM")
-
-    def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # its config.json is that of any language model
 
     # How it is prompted and sampled.
 
@@ -258,14 +257,7 @@ class Judge(Family):
                 "would be filled with random numbers. Give a complete checkpoint"
             )
         ids = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
-        if published is not None and published.token_ids and ids != published.token_ids:
-            raise ModelError(
-                f"{published.id} is read by {dict(published.token_ids)}, and the tokenizer in {checkpoint.folder} has {ids}"
-                ": it isn't the one that the model was published with"
-            )
-
-    def labels(self, checkpoint: Checkpoint) -> int:
-        return 0
+        check_token_ids(checkpoint, published, ids)
 
     # How its verdicts become rewards.
 

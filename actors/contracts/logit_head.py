@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.checkpoint.checkpoint_files import CONVERTED, Checkpoint
-from actors.contracts.family import Family, KnownModel
+from actors.contracts.family import Family, KnownModel, check_token_ids
 from actors.errors import ModelError
 
 CAUSAL, CLASSIFIER = "ForCausalLM", "ForSequenceClassification"
@@ -19,6 +19,8 @@ _PADDING = 64  # vLLM rounds a vocabulary up to a multiple of this before it sha
 
 class LogitHead(Family):
     """A family whose reward is a language model's logit of one token, or the difference of two tokens' logits."""
+
+    head_labels = 1
 
     @abstractmethod
     def tokens(self, checkpoint: Checkpoint) -> tuple[str, ...]:
@@ -47,11 +49,7 @@ class LogitHead(Family):
                 "models, whose output embedding is their own"
             )
         ids = dict(zip(self.tokens(checkpoint), self.ids(checkpoint), strict=True))
-        if published is not None and published.token_ids and ids != published.token_ids:
-            raise ModelError(
-                f"{published.id} is read by {dict(published.token_ids)}, and the tokenizer in {checkpoint.folder} has {ids}"
-                ": it isn't the one that the model was published with"
-            )
+        check_token_ids(checkpoint, published, ids)
         size = int(checkpoint.config.get("vocab_size") or len(checkpoint.vocabulary))
         share = -(-size // _PADDING) * _PADDING // tensor_parallel
         for token, number in ids.items():
@@ -61,9 +59,6 @@ class LogitHead(Family):
                     f"first GPU has the output rows of ids below {share} alone. Write the head into a checkpoint of its own "
                     f"once (assay convert {checkpoint.folder} FOLDER --family {self.name}), and score with that folder"
                 )
-
-    def labels(self, checkpoint: Checkpoint) -> int:
-        return 1
 
     def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         if self.recognises(checkpoint):

@@ -25,6 +25,7 @@ SYSTEM_TURN = (
 )
 UNTRAINED = ("quality", "toxicity", "humor", "creativity")
 ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
+_LABELS = len(UNTRAINED) + len(ATTRIBUTES)
 CARD_WEIGHTS = dict(zip(ATTRIBUTES, (0.3, 0.74, 0.46, 0.47, -0.33), strict=True))
 _SPEAKERS: Mapping[str, str] = {Role.USER: "User", Role.ASSISTANT: "Assistant"}
 
@@ -56,12 +57,13 @@ class Attributes(Family):
             "arXiv 2406.11704",
         ),
     )
+    architecture = "NemotronForSequenceClassification"
+    fitting_labels = _LABELS
+    roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
+    last_token = "<extra_id_2>"
     begins = 0
     ways = frozenset({"all_outputs", "steerlm_rounding"})
     control_texts = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture == "NemotronForSequenceClassification" and checkpoint.labels == self._labels
 
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         """What a converted checkpoint must hold, since the published one is NeMo's own format."""
@@ -72,7 +74,7 @@ class Attributes(Family):
                 "Convert the checkpoint again, with its rm_head's bias as score.bias"
             )
         hidden = checkpoint.config.get("hidden_size")
-        for name, shape in (("score.weight", (self._labels, hidden)), ("score.bias", (self._labels,))):
+        for name, shape in (("score.weight", (_LABELS, hidden)), ("score.bias", (_LABELS,))):
             if checkpoint.tensors and hidden and (stored := checkpoint.tensors[name]) not in (None, shape):
                 raise ModelError(
                     f"{checkpoint.folder}: {name} is {list(stored or ())}, and the attribute head's is {list(shape)}, "
@@ -85,12 +87,6 @@ class Attributes(Family):
 
     def card_weights(self) -> Mapping[str, float]:
         return CARD_WEIGHTS
-
-    def roles(self) -> frozenset[Role]:
-        return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
-
-    def last_token(self) -> str:
-        return "<extra_id_2>"
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         messages = question.messages
@@ -107,10 +103,6 @@ class Attributes(Family):
         if self.way.steerlm_rounding:
             named = {name: _round_as_steerlm(value) for name, value in named.items()}
         return {name: named[name] for name in self.outputs()}
-
-    @property
-    def _labels(self) -> int:
-        return len(UNTRAINED) + len(ATTRIBUTES)
 
 
 def _round_as_steerlm(value: float) -> float:

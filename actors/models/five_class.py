@@ -6,7 +6,6 @@ The reward is the expected rating. No config.json says what five labels mean: `-
 import math
 from collections.abc import Mapping, Sequence
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.distribution import MEAN, STD, Distribution
 from actors.contracts.family import Golden, KnownModel
 from actors.engine.protocol import activation
@@ -22,6 +21,7 @@ class FiveClass(Distribution):
     source = "arXiv 2410.14632"
     read_at = "the softmax of the five raw outputs at the last token"
     range = "0 to 4"
+    fitting_labels = len(RATINGS)
     models = (
         KnownModel(
             "tiny-five-class",
@@ -33,9 +33,6 @@ class FiveClass(Distribution):
             ),
         ),
     )
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return super().fits(checkpoint) and checkpoint.labels == len(RATINGS)
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         shares = activation(values)

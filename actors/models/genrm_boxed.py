@@ -55,6 +55,7 @@ class GenrmBoxed(Judge):
     asked = "its chat template, with the roles `response_1` and `response_2` after the user's last turn; generation prompt"
     read_at = r"\boxed{} after </think>: a grade for each response, and a ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
+    gives = ("score", "margin")
     order_matters = True
     relative = frozenset({"margin"})
     delimiters = (*DELIMITERS, *(f"[The {edge} of {what}]" for what in (_GRADES, _RANKING) for edge in ("Begin", "End")))
@@ -83,9 +84,6 @@ class GenrmBoxed(Judge):
 
     def register(self) -> None:
         import actors.checkpoint.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import
-
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("score", "margin")
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=False))

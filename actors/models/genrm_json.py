@@ -28,6 +28,7 @@ class GenrmJson(Judge):
     asked = "its chat template, with `principle` (where there is one), `response_1`, `response_2` last; generation prompt"
     read_at = "JSON after the reasoning: score_1, score_2, ranking"
     range = "grades 1 to 5, ranking 1 (the first is much better) to 6"
+    gives = ("score", "margin")
     order_matters = True
     relative = frozenset({"margin"})
     delimiters = DELIMITERS
@@ -51,9 +52,6 @@ class GenrmJson(Judge):
     @property
     def takes_principles(self) -> bool:
         return "principles" in self.ways and self.way.principles is None
-
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("score", "margin")
 
     def shown(self, question: Question) -> tuple[str, ...]:
         responses = map(str.strip, question.responses)

@@ -6,9 +6,6 @@ already; there, and nowhere else, was the value head trained, so a prompt that h
 needs the checkpoint's code must be saved once as tokenizer.json.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Golden, KnownModel, OneLogit
 from actors.engine.protocol import Task
@@ -29,6 +26,9 @@ class InternLM2(OneLogit):
     range = "unbounded; compare responses to one prompt"
     one_pass = False  # no turn but the last is followed by the reward token
     task = Task.TOKEN_CLASSIFY
+    architecture = "InternLM2ForRewardModel"
+    recognised = False  # POLAR shares the class, and is asked about a trajectory beside a reference
+    head_labels = 1
     head = "v_head.weight"
     models = (
         KnownModel(
@@ -59,12 +59,6 @@ class InternLM2(OneLogit):
         KnownModel("internlm/internlm2-*-reward", "1.8 and 7 billion", "Apache-2.0", card="arXiv 2403.17297"),
     )
 
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture == "InternLM2ForRewardModel"
-
-    def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # POLAR shares the class, and is asked about a trajectory beside a reference
-
     def check(self, checkpoint: Checkpoint, published: KnownModel | None = None, tensor_parallel: int = 1) -> None:
         super().check(checkpoint, published, tensor_parallel)
         if not isinstance(checkpoint.config.get(_TOKEN), int):
@@ -77,12 +71,6 @@ class InternLM2(OneLogit):
 
     def register(self) -> None:
         import actors.checkpoint.internlm2_config  # noqa: F401  registers itself, and is seconds of import
-
-    def labels(self, checkpoint: Checkpoint) -> int:
-        return 1
-
-    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        return {"num_labels": 1}
 
 
 FAMILY = InternLM2()

@@ -9,9 +9,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted_reward
 from actors.engine.protocol import Task, activation
 from actors.errors import Rejected
@@ -31,6 +29,9 @@ class MathProcess(Family):
     read_at = f"the softmax of two raw outputs at each {STEP}, the second of them"
     range = "0 to 1 for each step"
     task = Task.TOKEN_CLASSIFY
+    architecture = "Qwen2ForProcessRewardModel"
+    recognised = False  # others share the class, and needn't be trained on the card's system turn and step token
+    head_labels = 2
     step_token = STEP
     control_texts = (STEP,)
     head = "score.2.weight"
@@ -50,18 +51,6 @@ class MathProcess(Family):
         KnownModel("Qwen/Qwen2.5-Math-PRM-72B", "solutions to problems, step by step", LICENCE, 4096, "arXiv 2501.07301"),
         KnownModel("Qwen/Qwen2.5-Math-7B-PRM800K", "solutions to problems, step by step", "Apache-2.0", 4096),
     )
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture == "Qwen2ForProcessRewardModel"
-
-    def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # others share the class, and needn't be trained on the card's system turn and step token
-
-    def labels(self, checkpoint: Checkpoint) -> int:
-        return 2
-
-    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        return {"num_labels": 2}
 
     def outputs(self) -> tuple[str, ...]:
         return ("product", "min", "last")

@@ -3,10 +3,6 @@
 Asked with the chat template and the card's system turn, which a row's own replaces; read at the last token of the text.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import ChatTemplate, Golden, KnownModel, OneLogit, Question
 from actors.engine.protocol import Task
 from actors.records import Message, Role
@@ -30,6 +26,9 @@ class MathReward(OneLogit):
     read_at = "the raw output of the two-layer head at the last token"
     range = "unbounded; compare solutions to one problem"
     task = Task.TOKEN_CLASSIFY
+    architecture = "Qwen2ForRewardModel"
+    recognised = False  # others share the class, and aren't trained on the card's system turn
+    head_labels = 1
     skips_padding = True
     head = "score.2.weight"
     models = (
@@ -45,20 +44,8 @@ class MathReward(OneLogit):
         KnownModel("Qwen/Qwen2.5-Math-RM-72B", "solutions to problems", LICENCE, 4096, "arXiv 2409.12122"),
     )
 
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture == "Qwen2ForRewardModel"
-
-    def recognises(self, checkpoint: Checkpoint) -> bool:
-        return False  # others share the class, and aren't trained on the card's system turn
-
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template(with_default_system(question.messages))
-
-    def labels(self, checkpoint: Checkpoint) -> int:
-        return 1
-
-    def overrides(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        return {"num_labels": 1}
 
 
 FAMILY = MathReward()

@@ -6,7 +6,6 @@ The second label is the logarithm of the standard deviation. No config.json says
 import math
 from collections.abc import Mapping, Sequence
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.distribution import MEAN, STD, Distribution
 from actors.contracts.family import Golden, KnownModel
 
@@ -21,6 +20,7 @@ class MeanVariance(Distribution):
     source = "arXiv 2410.14632"
     read_at = "the raw outputs at the last token: the mean, and the logarithm of the standard deviation"
     range = "the model's own; compare responses to one prompt"
+    fitting_labels = 2
     models = (
         KnownModel(
             "tiny-mean-variance",
@@ -32,9 +32,6 @@ class MeanVariance(Distribution):
             ),
         ),
     )
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return super().fits(checkpoint) and checkpoint.labels == 2
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         mean, log_std = values

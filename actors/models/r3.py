@@ -88,6 +88,7 @@ class R3(Judge):
     asked = "one user turn with task, input, one response or two, rubric and form of the answer; generation prompt"
     read_at = "`score` in the JSON after </think>"
     range = "1 for the better and 0 for the other; 1 to 5; or 1 for true and 0 for false, by `rating`"
+    roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
     order_matters = True
     card = Sampling(max_tokens=8192, temperature=0.6, top_p=0.95, top_k=20)
     ways = frozenset({"principles", "rating"})
@@ -133,9 +134,6 @@ class R3(Judge):
     @property
     def needs_principles(self) -> bool:
         return self.way.principles is None and not self._kind.rubric
-
-    def roles(self) -> frozenset[Role]:
-        return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 
     def text_outputs(self) -> tuple[str, ...]:
         return ("win",) if self.shows is Shows.TWO else ("score",)

@@ -67,6 +67,8 @@ class RewardAnything(Judge):
     asked = "its own system turn, then JSON with principle, prompt and responses under masked names, shuffled"
     read_at = "JSON after </think>: scores, best-to-worst"
     range = "grades 1 to 5"
+    gives = ("score", "rank")
+    roles = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
     order_matters = True
     relative = frozenset({"rank"})
     probes_delimiters = False  # inside JSON nothing ends a text but a quotation mark, which is escaped
@@ -86,12 +88,6 @@ class RewardAnything(Judge):
     @property
     def needs_principles(self) -> bool:
         return self.way.principles is None
-
-    def roles(self) -> frozenset[Role]:
-        return frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
-
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("score", "rank")
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(json.dumps(text, ensure_ascii=False) for text in (question.principle or "", *question.responses))

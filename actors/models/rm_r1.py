@@ -67,6 +67,8 @@ class RmR1(Judge):
     asked = "one user turn with its authors' text and both responses, in both orders; generation prompt"
     read_at = "[[A]] or [[B]] in the last <answer> after </think>, if no other one names the other"
     range = "1 for the better, 0 for the other, 0.5 each where the orders contradict each other"
+    gives = ("win",)
+    roles = frozenset({Role.USER, Role.ASSISTANT})
     order_matters = True
     shows = Shows.TWO
     card_votes = 2
@@ -91,12 +93,6 @@ class RmR1(Judge):
         ),
         KnownModel("gaotang/RM-R1-DeepSeek-Distilled-*", "7, 14 and 32 billion", "its card's", card="arXiv 2505.02387"),
     )
-
-    def roles(self) -> frozenset[Role]:
-        return frozenset({Role.USER, Role.ASSISTANT})
-
-    def text_outputs(self) -> tuple[str, ...]:
-        return ("win",)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         return template((Message(Role.USER, f"{_TASK}{both(question)}{_FORMAT}"),), generation_prompt=True)

@@ -44,6 +44,7 @@ class Rubric(Judge):
     asked = "the rubric's prompt as a user turn, in the checkpoint's chat template; generation prompt"
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
+    roles = frozenset(Role)
     order_matters = True
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
@@ -86,9 +87,6 @@ class Rubric(Judge):
     def takes_principles(self) -> bool:
         return self.way.principles is None and "principle" in _variables(self.rubric)
 
-    def roles(self) -> frozenset[Role]:
-        return frozenset(Role)
-
     def text_outputs(self) -> tuple[str, ...]:
         return self.rubric.outputs
 
@@ -129,9 +127,8 @@ class Rubric(Judge):
         rubric = self.rubric
         if rubric.verdict is not None:
             return Verdict(({"score": difference(generation, rubric.verdict.after, self.marks, self.verdict_ids)},))
-        values, labels, rest = (
-            _read_matches(rubric, generation.text) if rubric.pattern else _read_objects(rubric, generation.text)
-        )
+        answer = generation.text.rstrip("\n")  # `$` in a pattern is the end of the text
+        values, labels, rest = (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
         verdict = self._verdict(values)
         check_agrees(rest, list(_claims(rubric, values, labels)), verdict.merits)
         return verdict

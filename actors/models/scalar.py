@@ -4,7 +4,6 @@ Asked with the checkpoint's own chat template and no generation prompt; the rewa
 the conversation. Its scale is the model's own, and it compares only responses to the same prompt.
 """
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Golden, KnownModel, OneLogit
 from actors.records import Message, Role
 
@@ -30,6 +29,7 @@ class Scalar(OneLogit):
     source = "Skywork-Reward and Skywork-Reward-V2 model cards; transformers' sequence classification"
     read_at = "the raw logit at the last token"
     range = "the model's own; compare responses to one prompt"
+    fitting_labels = 1
     skips_padding = True
     models = (
         KnownModel(
@@ -55,9 +55,6 @@ class Scalar(OneLogit):
         KnownModel("nvidia/Qwen-3-Nemotron-32B-Reward", "asked without thinking", context=8192, card="arXiv 2505.11475"),
         KnownModel("nvidia/Qwen-2.5-Nemotron-32B-Reward", "", card="arXiv 2505.11475"),
     )
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 1
 
 
 FAMILY = Scalar()

@@ -33,7 +33,7 @@ class ChatRenderer:
     def __init__(self, judge: Judge) -> None:
         """Raises `SettingsError` for a judge that can't be asked by messages, or read without log-probabilities."""
         self._judge = judge
-        self._turns = ShownTurns(judge.roles() or _ROLES)
+        self._turns = ShownTurns(judge.roles or _ROLES)
         if judge.marks:
             raise SettingsError(
                 f"{judge.name} is read by the log-probabilities of {' and '.join(map(repr, judge.marks))}, which chat "

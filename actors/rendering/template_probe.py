@@ -50,7 +50,7 @@ class TemplateProbe:
     def shown_turns(self) -> ShownTurns:
         """The turns that prompts show. Raises `ModelError` if users' or the assistant's are left out."""
         # A family that writes its own text says itself what it does with system turns; only a template must be tried out.
-        if (roles := self._family.roles()) is not None:
+        if (roles := self._family.roles) is not None:
             return ShownTurns(roles)
         roles = self._template_roles()
         if Role.SYSTEM not in roles:
@@ -136,7 +136,7 @@ class TemplateProbe:
                 "engine at the last. If the model was trained to be read at the last one, give another pad_token_id in "
                 "config.json; if before it, take the token out of the end of the template"
             )
-        token = self._family.last_token()
+        token = self._family.last_token
         if token is not None and ids[-1:] != list(self._tokenizer.known_ids([token]).values()):
             raise ModelError(
                 f"{name}: {token}, where the reward is read, must be one token and the prompt's last, but the tokenizer "

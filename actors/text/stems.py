@@ -5,8 +5,7 @@ split and merged separately. So the ids up to the end of such a token don't depe
 are those that the text has behind the token alone. At any other place, ids may depend on what follows: nothing is shared.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 Tokenize = Callable[[list[str]], list[list[int]]]
@@ -38,7 +37,7 @@ class PrefixSharingTokenizer:
         """`prompts` are rendered ones: tokens that occur in them, and that cut them exactly, become `cutters`."""
         self._tokenize = tokenize
         self._shortest = shortest
-        self.cutters = tuple(text for text in _cutters(tokenizer) if self._cuts_exactly(text, prompts))
+        self.cutters = tuple(text for text in _cutters(tokenizer, prompts) if self._cuts_exactly(text, prompts))
 
     def tokenized(
         self, texts: Sequence[str], check_cancelled: CheckCancelled = lambda: None, depth: int = _DEEPEST
@@ -88,13 +87,13 @@ class PrefixSharingTokenizer:
         return (text[:end], token) if end >= self._shortest else ("", "")
 
     def _cuts_exactly(self, token: str, prompts: Sequence[str]) -> bool:
-        """Whether a token occurs in these texts, and cutting each of them there gives the same ids as the uncut text."""
+        """Whether cutting each of these texts at the token gives the same ids as the uncut text."""
         for text in (sample for sample in prompts if token in sample):
             at = text.find(token)
             before, after, uncut = self._tokenize([text[: at + len(token)], text[at:], text])
             if before + after[1:] != uncut:
                 return False
-        return any(token in text for text in prompts)
+        return True
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -111,35 +110,28 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _cutters(tokenizer: Any) -> list[str]:
-    """The added tokens that are found wherever their text stands, whatever is around it; none of a slow tokenizer.
+def _cutters(tokenizer: Any, prompts: Sequence[str]) -> list[str]:
+    """The added tokens in these texts that are found wherever their text stands, whatever is around it.
 
-    Left out: tokens that are matched after normalisation, that match whole words only, or that may overlap another one.
+    Left out: tokens that are matched after normalisation, that match whole words only, or before whose end another one could
+    begin. None of a slow tokenizer.
     """
     if not getattr(tokenizer, "is_fast", False):
         return []
     added = [token for token in tokenizer.added_tokens_decoder.values() if not token.normalized and token.content]
-    overlapping = _overlapping({token.content for token in added})
-    unconditional = [token.content for token in added if not token.single_word and token.content == token.content.strip()]
-    return [text for text in unconditional if text not in overlapping]
+    # Looked at before they are compared with all others: of Gemma 3's 6,384 added tokens a prompt has four.
+    shown = [token for token in added if any(token.content in text for text in prompts)]
+    unconditional = [token.content for token in shown if not token.single_word and token.content == token.content.strip()]
+    return [text for text in unconditional if not any(_may_overlap(text, other.content) for other in added)]
 
 
-def _overlapping(tokens: Collection[str]) -> set[str]:
-    """The tokens before whose end another one could begin, so that a text's tokens depend on what follows.
+def _may_overlap(token: str, other: str) -> bool:
+    """Whether another token could begin before the end of this one, so that a text's tokens depend on what follows.
 
-    The other may be the token itself: in "ababa" there are two places for "aba", and which one is taken depends on where
-    the tokenizer began. A Gemma 3 tokenizer has 6,384 tokens, so they aren't compared in pairs: a token stands in a text
-    where it begins one of the text's endings, and these stand behind it in alphabetical order.
+    The other may be the token itself: in "ababa" there are two places for "aba".
     """
-    endings = sorted(token[at:] for token in tokens for at in range(len(token)))
-    distinct = set(endings)
-
-    def overlaps(token: str) -> bool:
-        after = bisect_left(endings, token) + 1  # behind the whole of it, which is its longest ending
-        is_inside = any(ending.startswith(token) for ending in endings[after : after + 1])
-        return is_inside or any(token[:size] in distinct for size in range(1, len(token)))
-
-    return set(filter(overlaps, tokens))
+    beginnings = [token[:size] for size in range(1, len(token))]
+    return (token in other and token != other) or other.endswith(tuple(beginnings))
 
 
 def _common_length(text: str, other: str) -> int:

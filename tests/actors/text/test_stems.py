@@ -1,6 +1,5 @@
 """What texts share at their beginning is tokenised once, and every id is the one that the whole text has there."""
 
-import time
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from actors.rendering.renderer import Renderer
 from actors.rendering.request_draft import MOST_PROMPTS
 from actors.reward_model import resolve_model
 from actors.settings.replica import JudgeSettings, ModelSettings, Pairs, RenderSettings, TooLong
-from actors.text.stems import PrefixSharingTokenizer, _overlapping
+from actors.text.stems import PrefixSharingTokenizer
 from tests.support.examples import examples
 from tests.support.models import ATTRIBUTES, SCALAR, assistant, renderer, request, user
 
@@ -128,55 +127,6 @@ def test_a_token_that_what_is_around_it_can_change_cuts_nothing(tokens: tuple[Ad
     assert "<end>" not in stems.cutters
     texts = ["a <end>b", "a <end>\nb"]
     assert stems.tokenized(texts) == tokenizer(texts, add_special_tokens=False)["input_ids"]
-
-
-def may_overlap(token: str, other: str) -> bool:
-    """Whether another token could begin before the end of this one, by a comparison of each with each."""
-    if token == other:
-        return any(token.endswith(token[:size]) for size in range(1, len(token)))
-    return token in other or any(other.endswith(token[:size]) for size in range(1, min(len(token), len(other) + 1)))
-
-
-@examples(500)
-@given(st.sets(st.text("ab<>", min_size=1, max_size=6), max_size=12))
-def test_overlapping_tokens_are_those_of_a_comparison_of_each_with_each(tokens: set[str]) -> None:
-    assert _overlapping(tokens) == {token for token in tokens if any(may_overlap(token, other) for other in tokens)}
-
-
-PUBLISHED = {
-    "Gemma 3": [
-        *("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "[multimodal]", "<start_of_turn>", "<end_of_turn>", "[toxicity]"),
-        *(f"<unused{number}>" for number in range(6242)),
-        *("\n" * count for count in range(1, 32)),
-        *("\t" * count for count in range(2, 32)),
-        *(" " * count for count in range(2, 32)),
-        *(f"<{slash}{tag}>" for slash in ("", "/") for tag in ("table", "tr", "th", "td", "h1", "b", "i", "code", "strong")),
-    ],
-    "Qwen 3": [
-        *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|fim_prefix|>", "<tool_call>"),
-        *("</tool_call>", "<think>", "</think>"),
-    ],
-    "Llama 3": [
-        *("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>"),
-        *(f"<|reserved_special_token_{number}|>" for number in range(250)),
-    ],
-    "gpt-oss": [
-        *("<|startoftext|>", "<|endoftext|>", "<|return|>", "<|constrain|>", "<|channel|>", "<|start|>", "<|end|>"),
-        *("<|message|>", "<|call|>", *(f"<|reserved_{number}|>" for number in range(200_000, 201_088))),
-    ],
-}
-"""Added tokens as published tokenizers have them."""
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_the_added_tokens_of_published_tokenizers_are_compared_at_once(name: str) -> None:
-    tokens = {*PUBLISHED[name]}
-    began = time.process_time()
-    overlapping = _overlapping(tokens)
-    assert time.process_time() - began < 1
-    few = [token for token in tokens if not any(character.isdigit() for character in token[:-2])] + sorted(tokens)[:300]
-    expected = {token for token in few if any(may_overlap(token, other) for other in tokens)}
-    assert {token for token in few if token in overlapping} == expected
 
 
 class Left(Exception):
