@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
@@ -58,9 +59,12 @@ class Golden:
     tolerance: float
 
     @classmethod
-    def answer(cls, question: str, answer: str, reward: float, tolerance: float, principle: str | None = None) -> Self:
-        """A question with one answer and its reward."""
-        return cls.answers((Message(Role.USER, question),), {answer: reward}, tolerance, principle)
+    def each(
+        cls, question: str, rewards: Mapping[str, float], tolerance: float, principle: str | None = None
+    ) -> tuple[Self, ...]:
+        """A conversation for each answer to a question, with its reward."""
+        context = (Message(Role.USER, question),)
+        return tuple(cls.answers(context, {answer: reward}, tolerance, principle) for answer, reward in rewards.items())
 
     @classmethod
     def answers(
@@ -88,6 +92,17 @@ class KnownModel:
     """Whether it can be asked about principles, if its family can."""
     token_ids: Mapping[str, int] = field(default_factory=dict)
     """The tokens whose logits or log-probabilities are read, with the ids in its own tokenizer."""
+
+    @classmethod
+    def built_in(
+        cls,
+        name: str,
+        golden: tuple[Golden, ...],
+        note: str = "for trying things out and for tests",
+        token_ids: Mapping[str, int] = MappingProxyType({}),
+    ) -> Self:
+        """A tiny checkpoint of ours."""
+        return cls(name, f"built in; {note}", "Apache-2.0", golden=golden, token_ids=token_ids)
 
     def matches(self, model: str) -> bool:
         """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named."""

@@ -40,15 +40,7 @@ class Attributes(Family):
     read_at = "nine raw outputs with bias at <extra_id_2>, the last token; five of them were trained"
     range = "each mostly 0 to 4, and may leave that"
     models = (
-        KnownModel(
-            "tiny-attributes",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 7.546, 0.2),
-                Golden.answer("What is 3 + 4?", "9", 1.792, 0.2),
-            ),
-        ),
+        KnownModel.built_in("tiny-attributes", Golden.each("What is 3 + 4?", {"7": 7.546, "9": 1.792}, 0.2)),
         KnownModel(
             "nvidia/Nemotron-4-340B-Reward",
             "as a Hugging Face checkpoint with score.weight and score.bias",

@@ -23,15 +23,8 @@ class FirstLogit(OneLogit, LogitHead):
     read_at = "the raw logit of token id 0 at the last token"
     range = "unbounded, often negative; compare responses to one prompt"
     models = (
-        KnownModel(
-            "tiny-first-logit",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.359, 0.2),
-                Golden.answer("What is 3 + 4?", "9", -0.418, 0.2),
-            ),
-            token_ids={"<s>": _REWARD_ID},
+        KnownModel.built_in(
+            "tiny-first-logit", Golden.each("What is 3 + 4?", {"7": 3.359, "9": -0.418}, 0.2), token_ids={"<s>": _REWARD_ID}
         ),
         KnownModel(
             "nvidia/Llama-3.1-Nemotron-70B-Reward*",

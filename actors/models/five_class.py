@@ -22,17 +22,7 @@ class FiveClass(Distribution):
     read_at = "the softmax of the five raw outputs at the last token"
     range = "0 to 4"
     fitting_labels = len(RATINGS)
-    models = (
-        KnownModel(
-            "tiny-five-class",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.886, 0.2),
-                Golden.answer("What is 3 + 4?", "9", 0.075, 0.2),
-            ),
-        ),
-    )
+    models = (KnownModel.built_in("tiny-five-class", Golden.each("What is 3 + 4?", {"7": 3.886, "9": 0.075}, 0.2)),)
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         shares = activation(values)

@@ -64,11 +64,8 @@ class GenrmBoxed(Judge):
     alone = True
     card = Sampling(max_tokens=32768)
     models = (
-        KnownModel(
-            "tiny-genrm",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+        KnownModel.built_in(
+            "tiny-genrm", (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),)
         ),
         KnownModel(
             "nvidia/Llama-3_3-Nemotron-Super-49B-GenRM*",

@@ -38,11 +38,10 @@ class GenrmJson(Judge):
     opens_reasoning = True
     ways = frozenset({"principles"})
     models = (
-        KnownModel(
+        KnownModel.built_in(
             "tiny-genrm-json",
-            "built in; knows correctness, brevity, verbosity, and what is better without a principle",
-            "Apache-2.0",
-            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+            (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 2.0}, 0.1),),
+            "knows correctness, brevity, verbosity, and what is better without a principle",
         ),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM", "takes no principle", takes_principles=False),
         KnownModel("nvidia/Qwen3-Nemotron-235B-A22B-GenRM-2603", "with a principle or without"),

@@ -36,14 +36,10 @@ class GenrmPrinciple(ByPrinciple, Judge):
     shows = Shows.ONE
     card = Sampling(max_tokens=16000)
     models = (
-        KnownModel(
+        KnownModel.built_in(
             "tiny-genrm-principle",
-            "built in; knows correctness, brevity, verbosity",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 4.0, 3.0, "correctness"),
-                Golden.answer("What is 3 + 4?", "9", -4.0, 3.0, "correctness"),
-            ),
+            Golden.each("What is 3 + 4?", {"7": 4.0, "9": -4.0}, 3.0, "correctness"),
+            "knows correctness, brevity, verbosity",
         ),
         KnownModel(
             "nvidia/Qwen3-Nemotron-32B-GenRM-Principle",
@@ -52,10 +48,7 @@ class GenrmPrinciple(ByPrinciple, Judge):
             8192,
             "arXiv 2509.21319",
             # The card prints no numbers; of its example the signs are certain.
-            golden=(
-                Golden.answer("What is 1+1?", "1+1=2", 25.0, 25.0, "correctness"),
-                Golden.answer("What is 1+1?", "1+1=3", -25.0, 25.0, "correctness"),
-            ),
+            golden=Golden.each("What is 1+1?", {"1+1=2": 25.0, "1+1=3": -25.0}, 25.0, "correctness"),
             token_ids={" Yes": 7414, " No": 2308},
         ),
     )

@@ -31,15 +31,7 @@ class InternLM2(OneLogit):
     head_labels = 1
     head = "v_head.weight"
     models = (
-        KnownModel(
-            "tiny-internlm2",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 1.898, 0.2),
-                Golden.answer("What is 3 + 4?", "9", -2.713, 0.2),
-            ),
-        ),
+        KnownModel.built_in("tiny-internlm2", Golden.each("What is 3 + 4?", {"7": 1.898, "9": -2.713}, 0.2)),
         KnownModel(
             "internlm/internlm2-20b-reward",
             "20 billion",

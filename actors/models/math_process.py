@@ -36,14 +36,9 @@ class MathProcess(Family):
     control_texts = (STEP,)
     head = "score.2.weight"
     models = (
-        KnownModel(
+        KnownModel.built_in(
             "tiny-math-prm",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 5 + 4 + 6?", "5 + 4 = 9\n\n9 + 6 = 15", 1.0, 0.05),
-                Golden.answer("What is 5 + 4 + 6?", "5 + 4 = 9\n\n9 + 6 = 16", 0.0, 0.05),
-            ),
+            Golden.each("What is 5 + 4 + 6?", {"5 + 4 = 9\n\n9 + 6 = 15": 1.0, "5 + 4 = 9\n\n9 + 6 = 16": 0.0}, 0.05),
         ),
         KnownModel(
             "Qwen/Qwen2.5-Math-PRM-7B", "solutions to problems, step by step", "Apache-2.0", 4096, "arXiv 2501.07301"

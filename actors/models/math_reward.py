@@ -32,15 +32,7 @@ class MathReward(OneLogit):
     skips_padding = True
     head = "score.2.weight"
     models = (
-        KnownModel(
-            "tiny-math-rm",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.228, 0.2),
-                Golden.answer("What is 3 + 4?", "9", -2.038, 0.2),
-            ),
-        ),
+        KnownModel.built_in("tiny-math-rm", Golden.each("What is 3 + 4?", {"7": 3.228, "9": -2.038}, 0.2)),
         KnownModel("Qwen/Qwen2.5-Math-RM-72B", "solutions to problems", LICENCE, 4096, "arXiv 2409.12122"),
     )
 

@@ -21,17 +21,7 @@ class MeanVariance(Distribution):
     read_at = "the raw outputs at the last token: the mean, and the logarithm of the standard deviation"
     range = "the model's own; compare responses to one prompt"
     fitting_labels = 2
-    models = (
-        KnownModel(
-            "tiny-mean-variance",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.885, 0.2),
-                Golden.answer("What is 3 + 4?", "9", 0.060, 0.2),
-            ),
-        ),
-    )
+    models = (KnownModel.built_in("tiny-mean-variance", Golden.each("What is 3 + 4?", {"7": 3.885, "9": 0.060}, 0.2)),)
 
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         mean, log_std = values

@@ -29,14 +29,10 @@ class Principle(ByPrinciple, LogitHead):
     read_at = "the raw logit of Yes less that of No at the last token"
     range = "unbounded, above 0 where the principle is fulfilled; compare responses to one prompt"
     models = (
-        KnownModel(
+        KnownModel.built_in(
             "tiny-principle",
-            "built in; knows correctness, coherence, brevity, verbosity",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 6.366, 0.3, "correctness"),
-                Golden.answer("What is 3 + 4?", "9", -9.281, 0.3, "correctness"),
-            ),
+            Golden.each("What is 3 + 4?", {"7": 6.366, "9": -9.281}, 0.3, "correctness"),
+            "knows correctness, coherence, brevity, verbosity",
             token_ids={"No": 6, "Yes": 7},
         ),
         KnownModel(
@@ -45,10 +41,7 @@ class Principle(ByPrinciple, LogitHead):
             "NVIDIA Open Model License, and the Llama 3.3 Community License Agreement",
             4096,
             "arXiv 2509.21319",
-            golden=(
-                Golden.answer("What is 1+1?", "1+1=2", 4.875, 0.25, "correctness"),
-                Golden.answer("What is 1+1?", "1+1=3", -4.875, 0.25, "correctness"),
-            ),
+            golden=Golden.each("What is 1+1?", {"1+1=2": 4.875, "1+1=3": -4.875}, 0.25, "correctness"),
             token_ids={"No": 2822, "Yes": 9642},
         ),
     )

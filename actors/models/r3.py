@@ -79,6 +79,9 @@ _SCORE = re.compile(
 )
 
 
+_GOLDEN = (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),)
+
+
 class R3(Judge):
     """A language model that rates by rubrics, merged or with its LoRA adapter."""
 
@@ -96,20 +99,11 @@ class R3(Judge):
     delimiters = ("### RESPONSE 1", "### RESPONSE 2", "### EVALUATION RUBRIC")
     probes_delimiters = False
     models = (
-        *(
-            KnownModel(
-                name,
-                note,
-                "Apache-2.0",
-                golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 1.0, "9": 0.0}, 0.1),),
-            )
-            for name, note in (
-                ("tiny-r3", "built in; for trying things out and for tests"),
-                (
-                    "tiny-r3-lora",
-                    "built in, for --model tiny-genrm-principle --set adapter=tiny-r3-lora: the same as an adapter",
-                ),
-            )
+        KnownModel.built_in("tiny-r3", _GOLDEN),
+        KnownModel.built_in(
+            "tiny-r3-lora",
+            _GOLDEN,
+            "for --model tiny-genrm-principle --set adapter=tiny-r3-lora: the same as an adapter",
         ),
         KnownModel("rubricreward/R3-*", "whole models; the LoRA in a name is how it was trained", card="arXiv 2505.13388"),
     )

@@ -76,11 +76,10 @@ class RewardAnything(Judge):
     card = Sampling(max_tokens=4096)
     ways = frozenset({"principles"})
     models = (
-        KnownModel(
+        KnownModel.built_in(
             "tiny-reward-anything",
-            "built in; knows correctness, brevity, verbosity",
-            "Apache-2.0",
-            golden=(Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
+            (Golden.answers((Message(Role.USER, "What is 3 + 4?"),), {"7": 5.0, "9": 1.0}, 0.1, "correctness"),),
+            "knows correctness, brevity, verbosity",
         ),
         KnownModel("WisdomShell/RewardAnything-8B-v1", "", "its card's", 4096, "arXiv 2506.03637"),
     )

@@ -32,15 +32,7 @@ class Scalar(OneLogit):
     fitting_labels = 1
     skips_padding = True
     models = (
-        KnownModel(
-            "tiny-scalar",
-            "built in; for trying things out and for tests",
-            "Apache-2.0",
-            golden=(
-                Golden.answer("What is 3 + 4?", "7", 3.495, 0.2),
-                Golden.answer("What is 3 + 4?", "9", -0.497, 0.2),
-            ),
-        ),
+        KnownModel.built_in("tiny-scalar", Golden.each("What is 3 + 4?", {"7": 3.495, "9": -0.497}, 0.2)),
         KnownModel("Skywork/Skywork-Reward-Gemma-2-27B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
         KnownModel("Skywork/Skywork-Reward-Llama-3.1-8B*", "v0.1 and v0.2", card="arXiv 2410.18451"),
         KnownModel(

@@ -131,6 +131,12 @@ class Renderer:
             check_encodable(texts.answer(text))
 
         questions = draft.questions(check_answer)
+        try:
+            texts.context(draft.request.context)
+        except Rejected as rejected:
+            for question in questions:
+                draft.reject(question.response_positions, rejected.reason)
+            return
         # A context that is too long for any response is rendered with the first alone: of a thousand responses to 90,000
         # characters, rejected in 0.05 s, each would be rendered to be rejected, in 5 s.
         long_context: tuple[Message, ...] | None = None

@@ -5,7 +5,7 @@ A text is looked at twice: as it is written (`TextSafety.clean`), and as the ids
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from actors.contracts.family import Family, Question
 from actors.errors import Rejected
@@ -89,41 +89,25 @@ class SafeTexts:
     """
 
     def __init__(self, safety: TextSafety, turns: ShownTurns, keeps_reasoning: bool = False) -> None:
-        self._safety = safety
         self._turns = turns
-        self._keeps_reasoning = keeps_reasoning
-        self._cleaned: dict[tuple[str, bool], str | Rejected] = {}
-        self._context: tuple[Message, ...] = ()
-        self._safe_context: tuple[Message, ...] = ()
+        self._clean = cache(safety.clean)
+        self.answer = cache(safety.clean_answer if keeps_reasoning else safety.clean)
+        """What the assistant wrote. Raises `Rejected`."""
+        self.context = cache(self._safe_context)
+        """The turns of a conversation. Raises `Rejected`."""
 
     def question(self, question: Question) -> Question:
         """The question without control tokens or delimiters in its texts. Raises `Rejected` if they can't be removed."""
-        if question.context != self._context:
-            self._turns.check(question.context)
-            self._safe_context = tuple(map(self._safe_turn, question.context))
-            self._context = question.context
         return replace(
             question,
-            context=self._safe_context,
+            context=self.context(question.context),
             responses=tuple(map(self.answer, question.responses)),
-            principle=question.principle and self._clean(question.principle, False),
+            principle=question.principle and self._clean(question.principle),
         )
 
-    def answer(self, text: str) -> str:
-        """What the assistant wrote. Raises `Rejected`."""
-        return self._clean(text, self._keeps_reasoning)
-
-    def _safe_turn(self, turn: Message) -> Message:
-        return Message(turn.role, self._clean(turn.content, turn.role is Role.ASSISTANT and self._keeps_reasoning))
-
-    def _clean(self, text: str, keeps_reasoning: bool) -> str:
-        cleaned = self._cleaned.get((text, keeps_reasoning))
-        if cleaned is None:
-            try:
-                cleaned = self._safety.clean_answer(text) if keeps_reasoning else self._safety.clean(text)
-            except Rejected as rejected:
-                cleaned = rejected
-            self._cleaned[text, keeps_reasoning] = cleaned
-        if isinstance(cleaned, Rejected):  # a new one each time, for an error that is raised again grows by its traceback
-            raise Rejected(cleaned.reason, cleaned.detail)
-        return cleaned
+    def _safe_context(self, context: tuple[Message, ...]) -> tuple[Message, ...]:
+        self._turns.check(context)
+        return tuple(
+            Message(turn.role, (self.answer if turn.role is Role.ASSISTANT else self._clean)(turn.content))
+            for turn in context
+        )

@@ -203,8 +203,8 @@ def test_weights_that_came_after_the_run_was_settled_are_checked(engine: Any, mo
 def test_a_conversation_with_a_known_reward_must_have_it(
     engine: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    golden = Golden.answer("What is 1+1?", "1+1=2", 50.0, tolerance)
-    names = (KnownModel(engine.model.model, "", golden=(golden,)),)
+    golden = Golden.each("What is 1+1?", {"1+1=2": 50.0}, tolerance)
+    names = (KnownModel(engine.model.model, "", golden=golden),)
     monkeypatch.setattr(type(engine.model.family), "models", names)
     passed: list[str] = []
     if tolerance == 100.0:

@@ -21,6 +21,7 @@ from actors.verdicts.verdict_token import difference
 from tests.dialects import answer_tag, boxed, final_judgement, json_grades, listwise, rated, rubric_readers
 from tests.dialects.final_judgement import MARK, NO, YES, made
 from tests.support.examples import examples
+from tests.support.forms import forms
 
 Case = tuple[str, str, int, Verdict | Reason]
 
@@ -106,15 +107,6 @@ def test_reasoning_between_words_ends_at_them() -> None:
     assert isinstance(outcome(JUDGES["rm-r1"], said(f"analysis of both: {a}"), 2), Verdict)
 
 
-def test_there_are_enough_of_each_kind_and_none_has_anothers_name() -> None:
-    dialects: list[Sequence[str]] = [[case[0] for case in CASES[name]] for name in ("genrm-boxed", "genrm-json", "rm-r1")]
-    dialects += [[case[0] for case in listwise.CASES], [case.name for case in final_judgement.CASES]]
-    dialects += [[f"{how} {case[0]}" for how, cases in rated.CASES.items() for case in cases]]
-    dialects += [[f"{name} {case[0]}" for name, cases in rubric_readers.CASES.items() for case in cases]]
-    assert min(map(len, dialects)) >= 60
-    assert all(len(set(names)) == len(names) for names in dialects)
-
-
 # A verdict that is one token.
 
 
@@ -194,112 +186,16 @@ def test_a_text_in_tokens_has_a_finite_verdict_or_none(tokens: list[str]) -> Non
 # Any text whatsoever.
 
 FRAGMENTS = (
-    *(
-        "<think>",
-        "</think>",
-        "<answer>",
-        "</answer>",
-        "[[A]]",
-        "[[B]]",
-        "[[C]]",
-        "A",
-        "B",
-        "\\boxed{",
-        "\\text{",
-        "{",
-        "}",
-        "[",
-        "]",
-    ),
     *(boxed.GRADES, boxed.GRADES_END, boxed.RANKING, boxed.RANKING_END, boxed.grades("4, 2"), boxed.ranking("2")),
-    *(
-        "1",
-        "2",
-        "3",
-        "4",
-        "5",
-        "6",
-        "0",
-        "-1",
-        "4.5",
-        "10",
-        "1e0",
-        "٤",
-        "４",
-        "NaN",
-        "Infinity",
-        "null",
-        "true",
-        "false",
-        "True",
-    ),
-    *(
-        ",",
-        ", ",
-        ":",
-        ": ",
-        "'",
-        '"',
-        "\\",
-        "\\n",
-        "\n",
-        " ",
-        "```json\n",
-        "```",
-        "~~~",
-        "#",
-        "//",
-        "...",
-        "-",
-        "+",
-        "_",
-        "/",
-    ),
-    *(
-        '"score"',
-        "'score'",
-        '"score": ',
-        '"score_1": ',
-        '"score_2": ',
-        '"ranking": ',
-        '"overall": ',
-        '"explanation": "',
-        "score:",
-    ),
-    *(
-        '"scores": ',
-        '"best-to-worst": ',
-        '"model-1": ',
-        '"model-2": ',
-        '["model-2", "model-1"]',
-        '"Response 1"',
-        '"Response 2"',
-    ),
-    *(
-        "Grade: ",
-        "Grade:",
-        "facts=",
-        " style=",
-        "1: ",
-        " 2: ",
-        '"polite": true',
-        '"right": false',
-        '"winner": "A"',
-        '"winner": ',
-    ),
-    *("Response 1", "\x00", "\ud800", "é", "评分", "المجموع", "\u2028", "\r\n", "**", "| ", "# "),
-    *(
-        '{"score_1": 4, "score_2": 2, "ranking": 2}',
-        "{'score_1': 1, 'score_2': 5, 'ranking': 6}",
-        '{"score": 4}',
-        "{'score': 5}",
-    ),
-    *(
-        '{"scores": {"model-1": 4, "model-2": 2}',
-        '{"score": "Response 1"}',
-        "{'score': True}",
-        '{"score_1": 4, "score_2": 2',
-    ),
+    *("\x00", "\ud800", "\u2028", "\r\n"),
+    *forms(r"""
+<think>¦</think>¦<answer>¦</answer>¦[[A]]¦[[B]]¦[[C]]¦A¦B¦\boxed{¦\text{¦{¦}¦[¦]¦1¦2¦3¦4¦5¦6¦0¦-1¦4.5¦10¦1e0¦٤¦４¦NaN
+Infinity¦null¦true¦false¦True¦,¦, ¦:¦: ¦'¦"¦\¦\n¦⏎¦ ¦```json⏎¦```¦~~~¦#¦//¦...¦-¦+¦_¦/¦"score"¦'score'¦"score": 
+"score_1": ¦"score_2": ¦"ranking": ¦"overall": ¦"explanation": "¦score:¦"scores": ¦"best-to-worst": ¦"model-1": 
+"model-2": ¦["model-2", "model-1"]¦"Response 1"¦"Response 2"¦Grade: ¦Grade:¦facts=¦ style=¦1: ¦ 2: ¦"polite": true
+"right": false¦"winner": "A"¦"winner": ¦Response 1¦é¦评分¦المجموع¦**¦| ¦# ¦{"score_1": 4, "score_2": 2, "ranking": 2}
+{'score_1': 1, 'score_2': 5, 'ranking': 6}¦{"score": 4}¦{'score': 5}¦{"scores": {"model-1": 4, "model-2": 2}
+{"score": "Response 1"}¦{'score': True}¦{"score_1": 4, "score_2": 2"""),
 )
 TEXTS = st.text(max_size=60) | st.lists(st.sampled_from(FRAGMENTS) | st.characters(), max_size=30).map("".join)
 BENT = st.tuples(

@@ -9,186 +9,71 @@ from actors.errors import Unreadable
 from actors.models.rubric import FAMILY
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import RubricSettings
+from tests.support.forms import forms
 
 FOUND = r"""Score:\s*(?:[*_`"($\[]|<b>|\\boxed\{|\\frac\{)*(?P<score>[0-9]+(?:\.[0-9]+)?)"""
 
+
 WHOLE = {
-    "an end": ["4", "4.", "4, because", "4;", "4!", "4: good", "4?", "4...", "4.0", "4 ... because", "4 but"],
-    "a comment": ["4 (good)", "4 - good", "4 – good", "4—good", "4 = good", "4 *good*", "4 or 'good'", "4 and that is it"],
-    "numbers of other things": [
-        *(
-            "4\n5. Next",
-            "4\n5 facts are right",
-            "4\n2. Style: 3",
-            "4. 5 would need more",
-            "4, the answer has 2 errors",
-            "4 with 2 errors",
-        ),
-        *("4 (2 errors)", "4 (2-3 small errors)", "4 because 3 out of 10 facts are wrong", "4\n\nThe answer is 5."),
-        *(
-            "4 | 2 errors",
-            "4 : 2 errors",
-            "4; 2 errors",
-            "4 (the best of 3 answers)",
-            "4. The best is 7",
-            "4, as 2 is right",
-        ),
-        *(
-            "4 for the top 10 list",
-            "4 - the best of the 3",
-            "4 (5 facts, 3 right)",
-            "4 (3 errors, 2 typos)",
-            "4 with at most 2 errors",
-        ),
-        *("4 in 2 ways", "4 for 2 reasons", '4, "style": 5}', "4 - one of the best", "4, one of the best", "4 2: 5"),
-    ],
-    "of five": [
-        *(
-            "4/5",
-            "4 / 5",
-            "4/5.",
-            "4/5.0",
-            "4 out of 5",
-            "4 out of five",
-            "4 of 5",
-            "4 (out of 5)",
-            "4/5 points",
-            "4 / five",
-        ),
-        *(
-            "4 | 5",
-            "4 : 5",
-            "4 (5)",
-            r"4\text{/}5",
-            "4/**5**",
-            "4 where 5 is best",
-            "4 (1 = worst, 5 = best)",
-            "4 (best: 5)",
-        ),
-        *("4 out of a possible 5", "4 on a scale of 1 to 5", "4 (on a scale of 1 to 5)", "4 (1-5)", "4 on a 5-point scale"),
-        *("4 stars out of 5", "4 points / 5", "4/5 (80%)", "4 ⭐", "4分", "4/5分", "4 stars", "4 points."),
-    ],
-    "marks": [
-        "**4**",
-        "(4)",
-        "[[4]]",
-        "`4`",
-        '"4"',
-        "<b>4</b>",
-        "**4**/5",
-        "[[4]] out of 5",
-        r"\boxed{4}",
-        r"$\frac{4}{5}$",
-    ],
+    "an end": forms(r"""4¦4.¦4, because¦4;¦4!¦4: good¦4?¦4...¦4.0¦4 ... because¦4 but"""),
+    "a comment": forms(r"""
+4 (good)¦4 - good¦4 – good¦4—good¦4 = good¦4 *good*¦4 or 'good'¦4 and that is it"""),
+    "numbers of other things": forms(r"""
+4⏎5. Next¦4⏎5 facts are right¦4⏎2. Style: 3¦4. 5 would need more¦4, the answer has 2 errors¦4 with 2 errors
+4 (2 errors)¦4 (2-3 small errors)¦4 because 3 out of 10 facts are wrong¦4⏎⏎The answer is 5.¦4 | 2 errors¦4 : 2 errors
+4; 2 errors¦4 (the best of 3 answers)¦4. The best is 7¦4, as 2 is right¦4 for the top 10 list¦4 - the best of the 3
+4 (5 facts, 3 right)¦4 (3 errors, 2 typos)¦4 with at most 2 errors¦4 in 2 ways¦4 for 2 reasons¦4, "style": 5}
+4 - one of the best¦4, one of the best¦4 2: 5"""),
+    "of five": forms(r"""
+4/5¦4 / 5¦4/5.¦4/5.0¦4 out of 5¦4 out of five¦4 of 5¦4 (out of 5)¦4/5 points¦4 / five¦4 | 5¦4 : 5¦4 (5)¦4\text{/}5
+4/**5**¦4 where 5 is best¦4 (1 = worst, 5 = best)¦4 (best: 5)¦4 out of a possible 5¦4 on a scale of 1 to 5
+4 (on a scale of 1 to 5)¦4 (1-5)¦4 on a 5-point scale¦4 stars out of 5¦4 points / 5¦4/5 (80%)¦4 ⭐¦4分¦4/5分¦4 stars
+4 points."""),
+    "marks": forms(r"""
+**4**¦(4)¦[[4]]¦`4`¦"4"¦<b>4</b>¦**4**/5¦[[4]] out of 5¦\boxed{4}¦$\frac{4}{5}$"""),
 }
 PARTS = {
     "of another many": [
-        *("4/10", "4 / 10", "4/ 10", "4\n/10", "4 out of 10", "4 out of ten", "4 of 10", "4/100", "4/one hundred", "4 ÷ 10"),
-        *("4 points out of 10", "4 stars out of 10", "4 on a scale of 1 to 10", "4 (on a scale of 1-10)", "4 (1-10)"),
-        *("4, out of 10", "4 - out of 10", "4 (scale: 1-10)", "4 on a ten-point scale", "4 (out of 10)", "4 (/10)"),
-        *("4 von 10", "4 sur 10", "4 de 10", "4 max 10", "4 of a maximum of 10", "4 over 10", "4/5/10", "4／10", "4⁄10"),
-        *("**4**/10", "**4** out of 10", "[[4]]/10", "(4)/10", "<b>4</b>/10", '"4"/10', r"\boxed{4}/10", r"$\frac{4}{10}$"),
-        *("4\u200b/10", "4" + " " * 100 + "/10", "4\u00a0/\u00a010"),
+        *forms(r"""
+4/10¦4 / 10¦4/ 10¦4⏎/10¦4 out of 10¦4 out of ten¦4 of 10¦4/100¦4/one hundred¦4 ÷ 10¦4 points out of 10
+4 stars out of 10¦4 on a scale of 1 to 10¦4 (on a scale of 1-10)¦4 (1-10)¦4, out of 10¦4 - out of 10¦4 (scale: 1-10)
+4 on a ten-point scale¦4 (out of 10)¦4 (/10)¦4 von 10¦4 sur 10¦4 de 10¦4 max 10¦4 of a maximum of 10¦4 over 10¦4/5/10
+4／10¦4⁄10¦**4**/10¦**4** out of 10¦[[4]]/10¦(4)/10¦<b>4</b>/10¦"4"/10¦\boxed{4}/10¦$\frac{4}{10}$"""),
+        "4\u200b/10",
+        "4" + " " * 100 + "/10",
+        "4\xa0/\xa010",
     ],
     "of another many, otherwise parted": [
-        *(
-            "4|10",
-            "4 | 10",
-            "| 4 | 10 |",
-            "4 : 10",
-            "4; 10",
-            "4 \\ 10",
-            "4 [10]",
-            "4 (10)",
-            "4 <10>",
-            "4 {10}",
-            "4 \u2223 10",
-        ),
-        *(
-            r"4\text{/}10",
-            r"4 \text{ out of } 10",
-            r"4\,/\,10",
-            r"4\/10",
-            r"4 \over 10",
-            r"4 \mid 10",
-            r"4 \div 10",
-            "4 // 10",
-        ),
-        *(
-            "4/**10**",
-            "**4** / **10**",
-            "4 / `10`",
-            '4 / "10"',
-            "4/<b>10</b>",
-            "<b>4</b>/<sub>10</sub>",
-            "4 / (10)",
-            "4&#47;10",
-        ),
-        *("4 per 10", "4 on 10", "4 from 10", "4 vs 10", "4 vs. 10", "4 out-of 10", "4 out of the 10", "4 out of a full 10"),
-        *("4 & 10", "4 # 10", "4 @ 10", "4 => 10", "4 > 10", "4 < 10", "4 | ten", "4 * 10", "4|10|2"),
+        *forms(r"""
+4|10¦4 | 10¦| 4 | 10 |¦4 : 10¦4; 10¦4 \ 10¦4 [10]¦4 (10)¦4 <10>¦4 {10}¦4\text{/}10¦4 \text{ out of } 10¦4\,/\,10¦4\/10
+4 \over 10¦4 \mid 10¦4 \div 10¦4 // 10¦4/**10**¦**4** / **10**¦4 / `10`¦4 / "10"¦4/<b>10</b>¦<b>4</b>/<sub>10</sub>
+4 / (10)¦4&#47;10¦4 per 10¦4 on 10¦4 from 10¦4 vs 10¦4 vs. 10¦4 out-of 10¦4 out of the 10¦4 out of a full 10¦4 & 10
+4 # 10¦4 @ 10¦4 => 10¦4 > 10¦4 < 10¦4 | ten¦4 * 10¦4|10|2"""),
+        "4 ∣ 10",
     ],
-    "of another many, by its best": [
-        *(
-            "4 where 10 is best",
-            "4 (where 10 is the best)",
-            "4, 10 being the best",
-            "4, with 10 as the highest",
-            "4 (10 = best)",
-        ),
-        *(
-            "4 (10 is perfect)",
-            "4 (0 = worst, 10 = best)",
-            "4, where the best is 10",
-            "4 (best: 10)",
-            "4 (max: 10)",
-            "4 (10 max)",
-        ),
-        *(
-            "4 with a maximum of 10",
-            "4 (the highest possible score is 10)",
-            "4 where 10 means excellent",
-            "4 (top score 10)",
-        ),
-        *("4 (0–10)", "4 [0-10]", "4 on a 1-10 scale", "4 on the 10-point scale", "4 points (max. 10)", "4 (scale 0..10)"),
-    ],
-    "of another many, as a user may not think of it": [
-        *(
-            "4 in 10",
-            "4 (10-point scale)",
-            "4 on a 10 scale",
-            "4-out-of-10",
-            "4 · 10",
-            "4 (10 best)",
-            "4 (0 worst, 10 best)",
-        ),
-        *("4 (lowest 0, highest 10)", "4 (0 – 10 scale)", "4 (from 10)", "4 (on 10)", "4 (10分制)", "4 (满分: 10)"),
-        *("4 (1=bad, 10=great)", "4 if 10 is best", "4 • 10", "4 :: 10", "4 || 10", "4 (of 10)", "4, scale 1-10", "4!10"),
-    ],
-    "of another many, in other words": ["4 (max score 10)", "4 Punkte von 10", "4（满分10分）", "4 (maximum score: 10)"],
-    "taken back": ["4 -> 2", "4 → 2", "4 (revised to 2)", "4, no wait, 2", "4 minus", "4ish"],
-    "a percentage": ["4%", "4 %", "4 percent", "4 per cent", "4％", r"4\%", "4/5%"],
-    "a range": [
-        *("4-5", "4–5", "4—5", "4−5", "4 - 5", "4 – 5", "4‑5", "4 to 5", "4 to five", "4 through 5", "4~5", "4 ~ 5", "4..5"),
-        *("4...5", "4…5", "**4**-5", "4/5-5/5", "4/5 to 5/5", "4 ± 1", "4 +/- 1", r"4 \pm 1", "4-5/5"),
-    ],
-    "a fraction": [
-        *("4 1/2", "4½", "4 ½", "4⅔", "4 1⁄2", "4 and a half", "4 and 1/2", "4 stars and a half", "4 a half", "4-1/2"),
-        *("4 point 5", "4 point five", "4.5.1", "4,5", "4.5", "4·5", "4٫5", "4，5", "4．5"),
-    ],
-    "one of two": ["4 or 5", "4, or 5", "4 or five", "4 (or 5)", "4, maybe 5", "4/5 or 5/5", "4 or more", "4 and 5", "4, 5"],
-    "thousands": [
-        "4,000",
-        "4.000.000",
-        "4 000",
-        "4\u202f000",
-        "4'000",
-        "4’000",
-        "4_000",
-        r"4\,000",
-        "4{,}000",
-        "4 thousand",
-    ],
-    "more of it": ["40", "4٥", "4 5", "4e3", "4E1", "4k", "4²", "4+", "4 plus", "4 + 1", "4 × 2", "4x2", "4:5", "4^2"],
+    "of another many, by its best": forms(r"""
+4 where 10 is best¦4 (where 10 is the best)¦4, 10 being the best¦4, with 10 as the highest¦4 (10 = best)
+4 (10 is perfect)¦4 (0 = worst, 10 = best)¦4, where the best is 10¦4 (best: 10)¦4 (max: 10)¦4 (10 max)
+4 with a maximum of 10¦4 (the highest possible score is 10)¦4 where 10 means excellent¦4 (top score 10)¦4 (0–10)
+4 [0-10]¦4 on a 1-10 scale¦4 on the 10-point scale¦4 points (max. 10)¦4 (scale 0..10)"""),
+    "of another many, as a user may not think of it": forms(r"""
+4 in 10¦4 (10-point scale)¦4 on a 10 scale¦4-out-of-10¦4 · 10¦4 (10 best)¦4 (0 worst, 10 best)
+4 (lowest 0, highest 10)¦4 (0 – 10 scale)¦4 (from 10)¦4 (on 10)¦4 (10分制)¦4 (满分: 10)¦4 (1=bad, 10=great)
+4 if 10 is best¦4 • 10¦4 :: 10¦4 || 10¦4 (of 10)¦4, scale 1-10¦4!10"""),
+    "of another many, in other words": forms(r"""
+4 (max score 10)¦4 Punkte von 10¦4（满分10分）¦4 (maximum score: 10)"""),
+    "taken back": forms(r"""4 -> 2¦4 → 2¦4 (revised to 2)¦4, no wait, 2¦4 minus¦4ish"""),
+    "a percentage": forms(r"""4%¦4 %¦4 percent¦4 per cent¦4％¦4\%¦4/5%"""),
+    "a range": forms(r"""
+4-5¦4–5¦4—5¦4−5¦4 - 5¦4 – 5¦4‑5¦4 to 5¦4 to five¦4 through 5¦4~5¦4 ~ 5¦4..5¦4...5¦4…5¦**4**-5¦4/5-5/5¦4/5 to 5/5¦4 ± 1
+4 +/- 1¦4 \pm 1¦4-5/5"""),
+    "a fraction": forms(r"""
+4 1/2¦4½¦4 ½¦4⅔¦4 1⁄2¦4 and a half¦4 and 1/2¦4 stars and a half¦4 a half¦4-1/2¦4 point 5¦4 point five¦4.5.1¦4,5¦4.5
+4·5¦4٫5¦4，5¦4．5"""),
+    "one of two": forms(r"""
+4 or 5¦4, or 5¦4 or five¦4 (or 5)¦4, maybe 5¦4/5 or 5/5¦4 or more¦4 and 5¦4, 5"""),
+    "thousands": [*forms(r"""4,000¦4.000.000¦4 000¦4'000¦4’000¦4_000¦4\,000¦4{,}000¦4 thousand"""), "4\u202f000"],
+    "more of it": forms(r"""40¦4٥¦4 5¦4e3¦4E1¦4k¦4²¦4+¦4 plus¦4 + 1¦4 × 2¦4x2¦4:5¦4^2"""),
 }
 
 

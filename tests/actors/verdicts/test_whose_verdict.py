@@ -18,6 +18,7 @@ from tests.dialects import answer_tag, boxed, json_grades, listwise, rated
 from tests.dialects.final_judgement import MARK as MARKER
 from tests.dialects.final_judgement import made
 from tests.support.examples import examples
+from tests.support.forms import forms
 
 PLAIN = [good for good in GOOD if not re.search("think>|thought>", good[1], re.IGNORECASE)]
 """Good answers without reasoning, all of which is the answer."""
@@ -130,10 +131,6 @@ def test_a_response_cant_hold_a_verdict_of_the_familys_form(family: str, text: s
 def by_pattern(pattern: str, **settings: object) -> Judge:
     rubric = {"prompt": "{{ response }}", "pattern": pattern, "low": 1, "high": 10} | settings
     return judge("rubric").with_settings(JudgeSettings(rubric=RubricSettings.model_validate(rubric)))
-
-
-def forms(table: str) -> list[str]:
-    return [form.replace("⏎", "\n") for form in table.replace("\n", "¦").split("¦")]
 
 
 NUMBERS = forms(r"""**Score**: 1¦*Score:* 1¦__Score__: 1¦Score : 1¦score = 1¦SCORE: 1¦### Score⏎1¦## Score⏎⏎**1**
