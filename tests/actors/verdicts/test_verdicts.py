@@ -188,14 +188,33 @@ def test_a_text_in_tokens_has_a_finite_verdict_or_none(tokens: list[str]) -> Non
 FRAGMENTS = (
     *(boxed.GRADES, boxed.GRADES_END, boxed.RANKING, boxed.RANKING_END, boxed.grades("4, 2"), boxed.ranking("2")),
     *("\x00", "\ud800", "\u2028", "\r\n"),
+    *(
+        ", ",
+        ": ",
+        " ",
+        '"score": ',
+        '"score_1": ',
+        '"score_2": ',
+        '"ranking": ',
+        '"overall": ',
+        '"scores": ',
+        '"best-to-worst": ',
+        '"model-1": ',
+        '"model-2": ',
+        "Grade: ",
+        "1: ",
+        " 2: ",
+        '"winner": ',
+        "| ",
+        "# ",
+    ),
     *forms(r"""
 <think>¦</think>¦<answer>¦</answer>¦[[A]]¦[[B]]¦[[C]]¦A¦B¦\boxed{¦\text{¦{¦}¦[¦]¦1¦2¦3¦4¦5¦6¦0¦-1¦4.5¦10¦1e0¦٤¦４¦NaN
-Infinity¦null¦true¦false¦True¦,¦, ¦:¦: ¦'¦"¦\¦\n¦⏎¦ ¦```json⏎¦```¦~~~¦#¦//¦...¦-¦+¦_¦/¦"score"¦'score'¦"score": 
-"score_1": ¦"score_2": ¦"ranking": ¦"overall": ¦"explanation": "¦score:¦"scores": ¦"best-to-worst": ¦"model-1": 
-"model-2": ¦["model-2", "model-1"]¦"Response 1"¦"Response 2"¦Grade: ¦Grade:¦facts=¦ style=¦1: ¦ 2: ¦"polite": true
-"right": false¦"winner": "A"¦"winner": ¦Response 1¦é¦评分¦المجموع¦**¦| ¦# ¦{"score_1": 4, "score_2": 2, "ranking": 2}
-{'score_1': 1, 'score_2': 5, 'ranking': 6}¦{"score": 4}¦{'score': 5}¦{"scores": {"model-1": 4, "model-2": 2}
-{"score": "Response 1"}¦{'score': True}¦{"score_1": 4, "score_2": 2"""),
+Infinity¦null¦true¦false¦True¦,¦:¦'¦"¦\¦\n¦⏎¦```json⏎¦```¦~~~¦#¦//¦...¦-¦+¦_¦/¦"score"¦'score'¦"explanation": "¦score:
+["model-2", "model-1"]¦"Response 1"¦"Response 2"¦Grade:¦facts=¦ style=¦"polite": true¦"right": false¦"winner": "A"
+Response 1¦é¦评分¦المجموع¦**¦{"score_1": 4, "score_2": 2, "ranking": 2}¦{'score_1': 1, 'score_2': 5, 'ranking': 6}
+{"score": 4}¦{'score': 5}¦{"scores": {"model-1": 4, "model-2": 2}¦{"score": "Response 1"}¦{'score': True}
+{"score_1": 4, "score_2": 2"""),
 )
 TEXTS = st.text(max_size=60) | st.lists(st.sampled_from(FRAGMENTS) | st.characters(), max_size=30).map("".join)
 BENT = st.tuples(
