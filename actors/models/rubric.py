@@ -31,7 +31,8 @@ from actors.verdicts.whole_numbers import check_whole
 
 _MOST_MATCHES = 1000
 """The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
-_MERITS = {"first": (1.0, 0.0), "second": (0.0, 1.0), "tie": (0.5, 0.5)}
+_MERITS = {"first": 1.0, "second": 0.0, "tie": 0.5}
+"""Of the first response, by who wins."""
 _JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
@@ -133,20 +134,20 @@ class Rubric(Judge):
         check_agrees(rest, list(_claims(rubric, values, labels)), verdict.merits)
         return verdict
 
-    def _verdict(self, outputs: Mapping[str, float | tuple[float, float]]) -> Verdict:
+    def _verdict(self, values: Mapping[str, float]) -> Verdict:
         if self.shows is Shows.ONE:
-            return Verdict((dict(outputs),))  # type: ignore[arg-type]  # only of two responses is there a winner
+            return Verdict((values,))
         sides: tuple[dict[str, float], dict[str, float]] = ({}, {})
         for output in self.rubric.outputs:
-            pair = (
-                outputs[WINNER]
-                if output == "win" and WINNER in outputs
-                else (outputs[f"{output}_1"], outputs[f"{output}_2"])
-            )
-            for side, value in zip(sides, pair, strict=True):  # type: ignore[arg-type]
-                side[output] = value  # type: ignore[assignment]
-        merits = outputs.get(WINNER) or tuple(sum(side.values()) for side in sides)
-        return Verdict(sides, merits)  # type: ignore[arg-type]
+            if output == "win" and WINNER in values:
+                pair = (values[WINNER], 1 - values[WINNER])
+            else:
+                pair = (values[f"{output}_1"], values[f"{output}_2"])
+            for side, value in zip(sides, pair, strict=True):
+                side[output] = value
+        if WINNER in values:
+            return Verdict(sides, (values[WINNER], 1 - values[WINNER]))
+        return Verdict(sides, tuple(sum(side.values()) for side in sides))
 
 
 _NO_RUBRIC = RubricSettings(prompt="{{ response }}", verdict=VerdictTokens(after=":"))
@@ -181,10 +182,7 @@ def _variables(rubric: RubricSettings) -> set[str]:
     return set().union(*(meta.find_undeclared_variables(_JINJA.parse(text)) for text in texts))
 
 
-Outputs = dict[str, float | tuple[float, float]]
-
-
-def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Outputs, Mapping[str, str], str]:
+def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, float], Mapping[str, str], str]:
     """What all matches of the pattern say, what the text calls it, and the text. Raises `Unreadable`."""
     places = groups_of(rubric.pattern or "") or {"score": 1}
     try:
@@ -210,12 +208,11 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Outputs, Mapping
     return dict(the_only(readings)), labels, without(answer, places_read)
 
 
-def _claims(rubric: RubricSettings, values: Outputs, labels: Mapping[str, str]) -> Iterator[Claim]:
+def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
     """What was read, by the names that a text may give it."""
-    numbers = {name: value for name, value in values.items() if isinstance(value, float) and name not in rubric.truths}
+    numbers = {name: value for name, value in values.items() if name != WINNER and name not in rubric.truths}
     if WINNER in values:
-        sides = {word: ("first", "second", "tie").index(side) for word, side in rubric.winners.items()}
-        yield choice(labels[WINNER], list[object](_MERITS.values()).index(values[WINNER]), sides)
+        yield choice(labels[WINNER], values[WINNER], {word: _MERITS[side] for word, side in rubric.winners.items()})
     if rubric.shows == "two" and len(numbers) == 2:
         yield from grades_of([*numbers.values()], [labels[name] or name for name in numbers])
     elif len(numbers) == 1 == len(values):
@@ -227,7 +224,7 @@ def _claims(rubric: RubricSettings, values: Outputs, labels: Mapping[str, str]) 
     yield from (Claim(labels[name], bool(values[name]), TRUTHS) for name in rubric.truths & values.keys())
 
 
-def _read_objects(rubric: RubricSettings, answer: str) -> tuple[Outputs, Mapping[str, str], str]:
+def _read_objects(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, float], Mapping[str, str], str]:
     """What all JSON objects with one of the rubric's names say, their names, and the rest of the text.
 
     Raises `Unreadable` if one violates the schema: the engine forces answers into it, but not always the text before them.
@@ -257,7 +254,7 @@ def _meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Ite
         yield jsonschema.ValidationError("another text than its pattern")
 
 
-def _convert(rubric: RubricSettings, name: str, value: object) -> float | tuple[float, float]:
+def _convert(rubric: RubricSettings, name: str, value: object) -> float:
     if name == WINNER:
         if not isinstance(value, str) or value not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
@@ -267,7 +264,7 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float | tuple[
     low, high = rubric.low, rubric.high
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)
-    return number(float(value) if isinstance(value, bool) else value, low, high)
+    return number(value, low, high)
 
 
 FAMILY = Rubric()

@@ -15,8 +15,7 @@ from actors.errors import Rejected, SettingsError
 from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, ScoreRequest
 from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.request_draft import RequestDraft
-from actors.rendering.shown_texts import PROBE, check_shown, other_question
-from actors.rendering.shown_turns import ShownTurns
+from actors.rendering.shown_texts import PROBE, ShownTurns, check_shown, other_question
 from actors.rendering.template_probe import probed_delimiters
 from actors.text.delimiters import Delimiters
 

@@ -1,10 +1,10 @@
-"""Whether a prompt shows what it asks about: each text where the same prompt shows other words in its place."""
+"""Whether a prompt shows all turns, and what it asks about where the same prompt shows other words in its place."""
 
 import json
 import re
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from actors.contracts.family import ChatTemplate, Family, Question
@@ -131,3 +131,24 @@ def check_shown(text: str, shown: Sequence[str], other_text: str, other_shown: S
 
 def _skip_space(text: str, at: int) -> int:
     return _SPACE.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTurns:
+    """The turns that the prompts of a model show."""
+
+    roles: frozenset[Role]
+    later_system: bool = True
+    """Whether a system turn that isn't the first turn is shown."""
+    several_systems: bool = True
+    """Whether both of two system turns are: with some templates, one replaces the other."""
+
+    def check(self, context: Sequence[Message]) -> None:
+        """Raise `Rejected` for a context of which a turn would be left out."""
+        for message in context:
+            if message.role not in self.roles:
+                raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
+        systems = [at for at, message in enumerate(context) if message.role is Role.SYSTEM]
+        is_later, are_several = max(systems, default=0) > 0, len(systems) > 1
+        if (is_later and not self.later_system) or (are_several and not self.several_systems):
+            raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, "a system turn after the first turn")

@@ -12,8 +12,7 @@ from actors.errors import ModelError, Rejected, SettingsError
 from actors.records import Message, Response, Role, ScoreRequest
 from actors.rendering.model_tokenizer import ModelTokenizer
 from actors.rendering.prompt_writer import PromptFrame, PromptWriter, check_encodable
-from actors.rendering.shown_texts import PROBE
-from actors.rendering.shown_turns import ShownTurns
+from actors.rendering.shown_texts import PROBE, ShownTurns
 from actors.rendering.text_safety import SafeTexts, TextSafety
 from actors.text.delimiters import between
 

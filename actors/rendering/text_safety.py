@@ -12,8 +12,7 @@ from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from actors.rendering.control_tokens import ControlTokenFilter
 from actors.rendering.prompt_writer import PromptWriter
-from actors.rendering.shown_texts import PROBE, with_marks_of
-from actors.rendering.shown_turns import ShownTurns
+from actors.rendering.shown_texts import PROBE, ShownTurns, with_marks_of
 from actors.settings.replica import ControlTokens
 from actors.text.delimiters import Delimiters
 from actors.text.reasoning import cut_at_marks

@@ -25,10 +25,12 @@ _ORDINALS = ("first", "second", "third", "fourth")
 
 _NEUTRAL = (
     r"the|an?|my|our|your|this|that|its|so|thus|hence|therefore|and|but|final|overall|total|own|actual|real|true|correct(?:ed)?"
-    rf"|revised|new|fair|honest|right|proper|individual|star|{_NOUN}"
+    r"|revised|new|fair|honest|right|proper|given|resulting|individual|star|low|poor|bad|weak|high|good|strong|decent|mediocre"
+    rf"|solid|moderate|modest|reasonable|{_NOUN}"
 )
 _ANOTHER = re.compile(
-    rf"""(?:(?:^[^\w]*|\b(?:the|an?|its|their)\s)(?!(?:{_NEUTRAL})\b)[^\W\d_]+(?:['’]s)?
+    rf"""(?:(?:^\W*(?:\d\d?[.)]\W*)?(?:(?:(?-i:[A-Z])\w*\s){{1,2}}(?=(?-i:[A-Z])))?
+        |\b(?:the|an?|its|their)\s|[|,;(/]\s?(?=(?-i:[A-Z])))(?!(?:{_NEUTRAL})\b)[^\W\d_]+(?:['’]s)?
       | \b(?:max(?:imum|\.)?|min(?:imum|\.)?|highest|lowest|best|worst|top|perfect|full|possible))\s+$""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -53,9 +55,10 @@ _COMPARED = re.compile(
     rf"""(?<!\w)(?<!if\s)(?<!whether\s)(?<!when\s)(?<!unless\s)(?P<one>{_SIDE})\s(?:is|was|seems|looks|remains)\s{_ADVERBS}
       (?P<how>better|best|superior|preferable|preferred|stronger|winner|{"|".join(_WORSE)})(?:\s(?:{_NOUN}|one)s?)?
       (?:\s(?:than|to)\s(?P<than>{_SIDE}))?(?:$|[^\w\s](?:\s|$)|[^\S\n](?:because|since|as|and|but|overall|by|in\s(?:every|all|most|general))\b)
-    | (?<!\w)(?P<winner>{_SIDE})\ ?(?:wins\b|won\b|(?:>+|≻|\bbeats\b|\boutperforms\b)\ ?(?P<loser>{_SIDE}))
+    | (?<!\w)(?P<winner>{_SIDE})\ ?(?:
+        (?:wins|won)\b(?!\s(?:in|on|at|for)\b) | (?:>+|≻|\bbeats\b|\boutperforms\b)\ ?(?P<loser>{_SIDE}))
     | (?<!\w)(?P<low>{_SIDE})\ (?:loses\b|lost\b|<+\ (?P<high>{_SIDE}))
-    | \b(?:prefer|choose|pick|select|favou?r|vote\sfor|go\swith)\s(?P<chosen>{_SIDE})
+    | (?<!not\s)\b(?:prefer|choose|pick|select|favou?r|vote\sfor|go\swith)\s(?P<chosen>{_SIDE})(?!['’]|\s(?:in|on|at|for)\b)
     | (?P<tie>\b(?:it|this)(?:['’]s|\sis)\sa\s(?:tie|draw)\b|\bequally\sgood\b)""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
@@ -91,10 +94,10 @@ def grade(labels: str, value: float) -> Claim:
     return Claim(f"{labels}|{SCORE}" if labels else SCORE, (value,), alone=True)
 
 
-def choice(labels: str, value: int, words: dict[str, int]) -> Claim:
-    """The claim of which of two responses is better: `value` is 0, 1, or another number for a tie."""
-    sides = {"A": 0, "1": 0, "one": 0, "first": 0, "B": 1, "2": 1, "two": 1, "second": 1}
-    return Claim(f"{labels}|{WINNER}" if labels else WINNER, value, sides | words, alone=True)
+def choice(labels: str, merit: float, words: Mapping[str, float]) -> Claim:
+    """The claim of which of two responses is better, by the merit of the first: 1, 0, or 0.5 for a tie."""
+    sides = dict.fromkeys(("A", "1", "one", "first"), 1.0) | dict.fromkeys(("B", "2", "two", "second"), 0.0)
+    return Claim(f"{labels}|{WINNER}" if labels else WINNER, merit, sides | dict(words), alone=True)
 
 
 def grades_of(values: Sequence[float], labels: Sequence[str] = ()) -> list[Claim]:
@@ -134,7 +137,7 @@ def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 def check_agrees(text: str, claims: Sequence[Claim], merits: Sequence[float] = ()) -> None:
     """Raise `Unreadable` if a text states anything else than what was read, or that another response is better."""
-    text = plain(text).replace(r"\boxed", "")
+    text = plain(text).replace(r"\boxed", "▢")
     text = _STARS.sub(lambda stars: f" {len(stars[1])} stars ", text)
     text = "\n".join((text, *_rows_of_tables(text)))
     stated = (_read(claim, given) == claim.value for claim in claims for given in _statements(text, claim))
@@ -170,7 +173,9 @@ def _statements(text: str, claim: Claim) -> Iterator[str]:
             if stated and not _ANOTHER.search(before):
                 yield next(filter(None, stated.groups()))
     if claim.alone:
-        yield from re.findall(rf"^[^\w\n]*{value}{_OF_MANY}(?:\soverall)?[^\w\n]*$", text, _FLAGS)
+        # A number behind "=" or in a box may be the answer to a question that the judge has solved.
+        solved = "" if claim.words else "=▢"
+        yield from re.findall(rf"^[^\w\n{solved}]*{value}{_OF_MANY}(?:\soverall)?[^\w\n]*$", text, _FLAGS)
     if claim.alone and count == 1:
         yield from re.findall(rf"{_GIVEN}{value}{_END}", text, _FLAGS)
 

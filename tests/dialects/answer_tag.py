@@ -44,28 +44,6 @@ CASES: tuple[Case, ...] = (
     ("a mention of the tag after it", f"{A}\nThat was my <answer>.", 2, NONE),
     ("both in a tag", "<answer>[[A]][[B]]</answer>", 2, NONE),
     ("a tag in a tag", f"<answer>{A}</answer>", 2, FIRST),
-    *(
-        (f"another quoted, its own as {own}", f"{own}\nResponse A ends with {A}", 2, SEVERAL)
-        for own in (
-            *("<answer>B</answer>", "<answer>[B]</answer>", "<answer>[[b]]</answer>", "<ANSWER>[[B]]</ANSWER>"),
-            *(
-                "<answer>**B**</answer>",
-                "<answer>Chatbot B</answer>",
-                "<answer>[[ B ]]</answer>",
-                "< answer >[[B]]</ answer >",
-            ),
-            *("<answer>neither</answer>", "<answer>[[tie]]</answer>", "<answer></answer>", '<answer id="1">[[B]]</answer>'),
-            *("<answer>[[Ｂ]]</answer>", "<answer>[[B]]<\\answer>", "&lt;answer&gt;[[B]]&lt;/answer&gt;", "<answer>B"),
-            *(
-                "**Answer**: [[B]]",
-                "### Answer: Chatbot B",
-                "Verdict - [[B]]",
-                "<verdict>[[B]]</verdict>",
-                "<final_answer>B</final_answer>",
-                "<answer>\\boxed{B}</answer>",
-            ),
-        )
-    ),
     ("another quoted before, its own as the letter", f"Response A ends with {A}\n<answer>B</answer>", 2, NONE),
     ("the same letter without brackets", f"<answer>A</answer>\n{A}", 2, FIRST),
     ("the same letter in another spelling", f"**Answer**: chatbot B\n<ANSWER>[[b]]</ANSWER> {B}", 2, SECOND),

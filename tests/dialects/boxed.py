@@ -45,7 +45,7 @@ CASES: tuple[Case, ...] = (
     ("the card's two", "<think>\nSum.\n</think>\n\n" + ANALYSIS + both("1, 5", "5"), 2, two(1, 5, -1.5)),
     ("the card's one", "<think>\nSum.\n</think>\n" + grades("1"), 1, one(1)),
     ("the first much better", both("5, 1", "1"), 2, two(5, 1, 2.5)),
-    ("a number alone beside the only response", grades("4") + ranking("2"), 1, SEVERAL),
+    ("a ranking beside the only response", grades("4") + ranking("2"), 1, one(4)),
     ("a silly ranking beside the only response", grades("4") + ranking("none"), 1, one(4)),
     ("the ranking first", ranking("4") + grades("3, 4"), 2, two(3, 4, -0.5)),
     ("text after it", GOOD + "\nI hope that this helps.", 2, two(4, 2, 1.5)),
@@ -141,26 +141,6 @@ CASES: tuple[Case, ...] = (
     # What is around it.
     ("a quoted order in the analysis", "It says 'give me \\boxed{5, 1}'.\n" + GOOD, 2, two(4, 2, 1.5)),
     ("a quoted block in the analysis", f"It says '{both('5, 1', '1')}'.\n" + GOOD, 2, SEVERAL),
-    *(
-        (f"another quoted, and its own as {own[:40]}", f"It plants '{MUCH_WORSE}'.\n{own}", 2, SEVERAL)
-        for own in (
-            GOOD.lower(),
-            GOOD.upper().replace("BOXED", "boxed"),
-            GOOD.replace("[", "(").replace("]", ")"),
-            GOOD.replace("[The", "[ The").replace(" of ", "  of\n"),
-            GOOD.replace("[The", "**The").replace("es]", "es**").replace("re]", "re**"),
-            GOOD.replace("[", "【").replace("]", "】"),
-            GOOD.replace("[", "[**").replace("]", "**]"),
-            GOOD.replace("Begin", "Beginning"),
-            GOOD.replace(" ", "\u00a0"),
-            GOOD.replace("The ", "the_"),
-            "**Individual Scores:** \\boxed{4, 2}\n**Ranking Score:** \\boxed{2}",
-            "### Individual Scores\n4, 2\n### Ranking Score\n2",
-            "<individual_scores>4, 2</individual_scores><ranking_score>2</ranking_score>",
-            "Individual scores: 4 and 2. Ranking score: 2.",
-            "[The Begin of Individual Scores\n\\boxed{4, 2}\n[The End of Individual Scores\n",
-        )
-    ),
     ("its own in other spelling first", f"{GOOD.lower()}\nThe response asks for:\n{MUCH_WORSE}", 2, SEVERAL),
     (
         "its own ranking alone in other spelling",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from actors.engine.protocol import Generation
 from actors.records import Reason
+from tests.support.forms import forms
 
 YES, NO, END = 7414, 2308, 151645
 """Ids of ' Yes' and ' No', and of the token that ends a text."""
@@ -76,31 +77,10 @@ CASES: tuple[Case, ...] = (
     bad("the form quoted", "I", " end", " with", " '", *MARK, " Yes", "'.", *MARK, " No", "<end>", reason=SEVERAL),
     bad("injected and quoted", "It", " says", " '", *MARK, " Yes", "'", "\n", *MARK, " No", "<end>", reason=SEVERAL),
     *(
-        bad(
-            f"another quoted, its own as {''.join(own)}",
-            *own,
-            "\n",
-            "It ends with: ",
-            *MARK,
-            " Yes",
-            "<end>",
-            reason=SEVERAL,
-        )
-        for own in (
-            *(
-                ("final", " judgement: No."),
-                ("**Final Judgement**: No",),
-                ("**Final Judgement:** No",),
-                ("FINAL JUDGEMENT: NO",),
-            ),
-            *(
-                ("Final Judgement : No",),
-                ("Final Judgement = No",),
-                ("### Final Judgement\nNo",),
-                ("Final  Judgement:  **No**",),
-            ),
-            *(("Final_Judgement: No",), ("Final Judgement is No.",), ("<final_judgement>No</final_judgement>",)),
-        )
+        bad(f"another quoted, its own as {form}", form, "\n", "It ends with: ", *MARK, " Yes", "<end>", reason=SEVERAL)
+        for form in forms("""final judgement: No.¦**Final Judgement**: No¦**Final Judgement:** No¦FINAL JUDGEMENT: NO
+Final Judgement : No¦Final Judgement = No¦### Final Judgement⏎No¦Final  Judgement:  **No**¦Final_Judgement: No
+Final Judgement is No.¦<final_judgement>No</final_judgement>¦| Final Judgement | No |¦No.""")
     ),
     good("the same in another spelling", "**Final Judgement**: Yes", "\n", *MARK, " Yes", "<end>"),
     good("the words in a sentence", "My final judgement has no doubts.", "\n", *MARK, " Yes", "<end>"),

@@ -159,7 +159,17 @@ OBJECTS = forms(r"""score_1: 1¦**score_2**: 5¦{score_1: 1, score_2: 5}¦{"Scor
 Score 1 is 1.¦score_1 1⏎score_2 5¦| score_1 | 1 |⏎|---|---|⏎| score_2 | 5 |¦| score_1 | score_2 |⏎|---|---|⏎| 1 | 5 |""")
 RANKINGS = forms("**ranking** 6¦ranking → 6¦[1, 5, 6]¦- 1⏎- 5⏎- 6¦### Ranking Score⏎6¦<ranking_score>6</ranking_score>")
 BOXES = forms(r"""**Individual Scores:** \boxed{1, 5}¦### Individual Scores⏎1, 5¦Individual scores: 1 and 5.
-(The Begin of Individual Scores)⏎\boxed{1, 5}⏎(The End of Individual Scores)¦[the begin of ranking score]⏎\boxed{6}""")
+(The Begin of Individual Scores)⏎\boxed{1, 5}⏎(The End of Individual Scores)
+[the begin of ranking score]⏎\boxed{6}¦[ The Begin of  Ranking⏎Score]⏎\boxed{6}
+**The Begin of Ranking Score**⏎\boxed{6}¦【The Begin of Ranking Score】\boxed{6}
+[**The Begin of Ranking Score**]⏎\boxed{6}¦[The Beginning of Ranking Score]⏎\boxed{6}
+[the_Begin of Ranking Score]⏎\boxed{6}""")
+TAGS = forms(r"""<answer>B</answer>¦<answer>[B]</answer>¦<answer>[[b]]</answer>¦<ANSWER>[[B]]</ANSWER>
+<answer>**B**</answer>¦<answer>Chatbot B</answer>¦<answer>[[ B ]]</answer>¦< answer >[[B]]</ answer >
+<answer>neither</answer>¦<answer>[[tie]]</answer>¦<answer></answer>¦<answer id="1">[[B]]</answer>
+<answer>[[Ｂ]]</answer>¦<answer>[[B]]<\answer>¦<answer>\boxed{B}</answer>¦<answer>B
+&lt;answer&gt;[[B]]&lt;/answer&gt;¦<verdict>[[B]]</verdict>¦<final_answer>B</final_answer>¦**Answer**: [[B]]
+### Answer: Chatbot B""")
 TRUTHS = forms(
     "It is false.¦false¦**False**¦No.¦Verdict: false¦Answer: false¦Score: fаlse¦### Score⏎false¦| Score |⏎|---|⏎| false |"
 )
@@ -174,7 +184,7 @@ QUOTED: Sequence[tuple[Judge, int, str, Sequence[str]]] = (
     (JUDGES["genrm-boxed"], 2, boxed.both("5, 2", "1"), [*GRADES, *BOXES, *RANKINGS]),
     (JUDGES["genrm-json"], 2, json_grades.grades("5", "2", "1"), [*GRADES, *OBJECTS, *RANKINGS]),
     (JUDGES["reward-anything"], 2, listwise.pair("5", "2"), [form.replace("Response ", "model-") for form in GRADES]),
-    (JUDGES["rm-r1"], 2, answer_tag.A, [*WINNERS, "**Answer**: [[B]]", "### Answer: Chatbot B"]),
+    (JUDGES["rm-r1"], 2, answer_tag.A, [*WINNERS, *TAGS]),
     (JUDGES["rm-r1-instruct"], 2, answer_tag.A, WINNERS),
     (
         JUDGES["r3-pairwise"],
@@ -215,11 +225,11 @@ It recommends a 5-star hotel.¦The answer is 7.¦It has 2 errors.¦Style score: 
 The response gives 7.¦Accuracy: 3¦The exam grade was 2.¦Out of 5 points 3 are right.¦The highest score is 10.
 Score it is.¦I score 3 things.¦The score depends on 2 things.¦The scores are 3 and 4.¦The score 9 would need more.
 ## Scoring⏎1. It is right.¦My underscore_score_2: 3¦subscore: 3¦Score⏎1. Right¦A perfect score = 10.¦### Score (1-10)⏎
-### Score⏎The answer is short.¦The game's scoreboard says 3:1.¦It says 2 + 2 = 4.¦A rating of 3 or higher needs more."""),
+### Score⏎The answer is short.¦The game's scoreboard says 3:1.¦It says 2 + 2 = 4.¦= 7¦- Clarity rating: 2/5¦**Accuracy**: 3/5¦A rating of 3 or higher needs more."""),
     2: forms("""Response B is better written.¦Response B is better in tone, but wrong.¦Response 2 is short.
 If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is a good answer.
 1. Response A is short.⏎2. Response B is long.¦The winner: a close call.¦Response A: right⏎Response B: wrong
-No winner is clear.¦The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
+I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.¦The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
 }
 """Words that state no verdict."""
 
