@@ -6,12 +6,12 @@ A judge is a `Family`: it turns a request into questions, and a question into a 
 
 import copy
 import hashlib
-import math
 from abc import abstractmethod
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from statistics import fmean
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
@@ -48,6 +48,11 @@ class Judgement:
 
     prompt: Prompt
     verdicts: tuple[Verdict, ...]
+
+    def scores_of(self, position: int) -> list[Mapping[str, float]]:
+        """What each verdict says of the response at a position in the request, wherever the prompt shows it."""
+        place = self.prompt.response_positions.index(position)
+        return [verdict.scores[place] for verdict in self.verdicts]
 
 
 class Judge(Family):
@@ -289,7 +294,7 @@ class Judge(Family):
         readings = {}
         for position in positions:
             judgements_about = [judgement for judgement in judgements if position in judgement.prompt.response_positions]
-            first = judgements_about[0].verdicts[0].scores[judgements_about[0].prompt.response_positions.index(position)]
+            first, *_ = judgements_about[0].scores_of(position)
             record = records.get(position)
             # Shown alone it has no record: a mean of grades is its reward all the same, a share of wins or a margin isn't.
             if record is None and (self._aggregate is not Aggregate.MEAN or not self.is_complete(first, weights)):
@@ -298,12 +303,11 @@ class Judge(Family):
             # two one says 0 and one can't be read, the mean is 0.5; a mean over the four texts would be 0.75.
             ballots = self.ballots(judgements_about, position, weights)
             votes = tuple(ballot.reward for of_prompt in ballots for ballot in of_prompt)
-            names = ballots[0][0].scores
             scores = {
-                name: _mean([_mean([ballot.scores[name] for ballot in of_prompt]) for of_prompt in ballots])
-                for name in names
+                name: fmean(fmean(ballot.scores[name] for ballot in of_prompt) for of_prompt in ballots)
+                for name in ballots[0][0].scores
             }
-            reward = _mean([_mean([ballot.reward for ballot in of_prompt]) for of_prompt in ballots])
+            reward = fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots)
             spread = _spread(votes)
             if record is not None:
                 scores |= record.as_scores()
@@ -335,14 +339,7 @@ class Judge(Family):
 
     def ballots(self, judgements: Sequence[Judgement], at: int, weights: Mapping[str, float]) -> list[list[Reading]]:
         """For each prompt that shows the response at a position, its reading by each verdict."""
-        return [
-            # `index` and not `at`: the response's place in this prompt, which the swapped order turns round.
-            [
-                weighted_reward(verdict.scores[judgement.prompt.response_positions.index(at)], weights)
-                for verdict in judgement.verdicts
-            ]
-            for judgement in judgements
-        ]
+        return [[weighted_reward(scores, weights) for scores in judgement.scores_of(at)] for judgement in judgements]
 
 
 def _records(judgements: Sequence[Judgement]) -> Mapping[int, PairwiseRecord]:
@@ -366,13 +363,9 @@ def _only_id(checkpoint: Checkpoint, text: str) -> int:
     return int(ids[0])
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)  # which doesn't depend on their order: equal responses are shown in another one
-
-
 def _spread(values: Sequence[float]) -> float | None:
     """The sample standard deviation (n - 1); None for fewer than two values."""
     if len(values) < 2:
         return None
-    mean = _mean(values)
+    mean = fmean(values)
     return float((sum((value - mean) ** 2 for value in values) / (len(values) - 1)) ** 0.5)

@@ -1,10 +1,10 @@
 """How a response did against those that it was compared with: wins, agreement, position bias, and Bradley-Terry strength."""
 
 import itertools
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Self
 
 import numpy as np
@@ -35,7 +35,7 @@ class _Meeting:
     def share(self) -> float:
         """The share of the comparisons won, 0 to 1. Both orders count alike, however many votes each has."""
         # Three wins shown first and one loss shown second are 0.5, as each order says something else; by games it were 0.75.
-        return _mean([_mean(results) for results in (self.first, self.second) if results])
+        return fmean(fmean(results) for results in (self.first, self.second) if results)
 
     @property
     def agreement(self) -> float:
@@ -82,7 +82,7 @@ class PairwiseRecord:
     @property
     def win_rate(self) -> float:
         """The mean share of the comparisons won over all others, 0 to 1; each other one counts alike."""
-        return _mean(self.outcomes)
+        return fmean(self.outcomes)
 
     def as_scores(self) -> dict[str, float]:
         """The record as named outputs.
@@ -92,13 +92,13 @@ class PairwiseRecord:
         `order_decided` have another winner in each order, and in `first_preferred` that winner was shown first.
         """
         in_both_orders = [meeting for meeting in self.meetings.values() if meeting.first and meeting.second]
-        shares = [(_mean(meeting.first), _mean(meeting.second)) for meeting in in_both_orders]
+        shares = [(fmean(meeting.first), fmean(meeting.second)) for meeting in in_both_orders]
         # One side above a half and the other below gives a negative product; a tie in either order doesn't count.
         decided_by_order = [(first, second) for first, second in shares if (first - 0.5) * (second - 0.5) < 0]
         return {
             WIN_RATE: self.win_rate,
             LOSSES: float(sum(share < 0.5 for share in self.outcomes)),
-            AGREEMENT: _mean([meeting.agreement for meeting in self.meetings.values()]),
+            AGREEMENT: fmean(meeting.agreement for meeting in self.meetings.values()),
             BOTH_ORDERS: float(len(in_both_orders)),
             ORDER_DECIDED: float(len(decided_by_order)),
             FIRST_PREFERRED: float(sum(first > second for first, second in decided_by_order)),
@@ -144,7 +144,3 @@ def bradley_terry(records: Mapping[int, PairwiseRecord]) -> dict[int, tuple[floa
     strengths = (centred @ strengths).round(_DIGITS)
     errors = np.sqrt(np.diag(centred @ np.linalg.inv(curvature) @ centred))
     return {position: (float(strengths[place]), float(errors[place])) for position, place in places.items()}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)  # which doesn't depend on their order

@@ -221,15 +221,18 @@ QUOTED: Sequence[tuple[Judge, int, str, Sequence[str]]] = (
 """A judge, how many responses it is shown, its verdict in the form that was asked for, and all forms of another one."""
 CLEAR = {
     1: forms("""The test score is 90.¦A score of 9 would need more.¦The movie's rating was 8.
-It recommends a 5-star hotel.¦The answer is 7.¦It has 2 errors.¦Style score: 3¦On a scale of 1 to 10, this is short.
-The response gives 7.¦Accuracy: 3¦The exam grade was 2.¦Out of 5 points 3 are right.¦The highest score is 10.
-Score it is.¦I score 3 things.¦The score depends on 2 things.¦The scores are 3 and 4.¦The score 9 would need more.
-## Scoring⏎1. It is right.¦My underscore_score_2: 3¦subscore: 3¦Score⏎1. Right¦A perfect score = 10.¦### Score (1-10)⏎
-### Score⏎The answer is short.¦The game's scoreboard says 3:1.¦It says 2 + 2 = 4.¦= 7¦- Clarity rating: 2/5¦**Accuracy**: 3/5¦A rating of 3 or higher needs more."""),
+It recommends a 5-star hotel.¦The answer is 7.¦It has 2 errors.¦Style score: 3
+On a scale of 1 to 10, this is short.¦The response gives 7.¦Accuracy: 3¦The exam grade was 2.
+Out of 5 points 3 are right.¦The highest score is 10.¦Score it is.¦I score 3 things.
+The score depends on 2 things.¦The scores are 3 and 4.¦The score 9 would need more.¦## Scoring⏎1. It is right.
+My underscore_score_2: 3¦subscore: 3¦Score⏎1. Right¦A perfect score = 10.¦### Score (1-10)⏎
+### Score⏎The answer is short.¦The game's scoreboard says 3:1.¦It says 2 + 2 = 4.¦= 7¦- Clarity rating: 2/5
+**Accuracy**: 3/5¦A rating of 3 or higher needs more."""),
     2: forms("""Response B is better written.¦Response B is better in tone, but wrong.¦Response 2 is short.
 If B is better, I say so.¦Neither is perfect.¦Response 2 has 2 mistakes.¦B is a good answer.
 1. Response A is short.⏎2. Response B is long.¦The winner: a close call.¦Response A: right⏎Response B: wrong
-I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.¦The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
+I prefer A's style.¦I do not prefer B.¦Response 2 wins in clarity.¦No winner is clear.
+The winner gets [1] point.¦[A] is short.¦Winner: see below"""),
 }
 """Words that state no verdict."""
 
