@@ -20,7 +20,8 @@ _NOUN = "(?:response|assistant|answer|chatbot|model|option|candidate|solution)"
 WINNER = rf"""winner|verdict|decision|judge?ment|choice|preference|preferred|pick|vote|(?:better|best)(?:\s(?:{_NOUN}|one))?
   |answer(?=[^\w\n]*[:=>\]-][^\w\[\n]*(?:\[\[|{_NOUN}\b))"""
 """What any text may call the better of two; `answer` may be the one to a question, "B" among others."""
-TRUTHS: Mapping[str, Hashable] = {"true": True, "yes": True, "false": False, "no": False}
+_TRUE, _FALSE = ("true", "yes", "correct"), ("false", "no", "not true", "untrue", "incorrect")
+TRUTHS: Mapping[str, Hashable] = dict.fromkeys(_TRUE, True) | dict.fromkeys(_FALSE, False)
 _ORDINALS = ("first", "second", "third", "fourth")
 
 _NEUTRAL = (
@@ -52,22 +53,28 @@ _SIDE = rf"""(?:(?:the\s)?(?:{_NOUN}[^\w\n]{{0,3}}(?:[a-d]|\d{{1,3}}|one|two)|(?
 _ADVERBS = r"(?:(?:\w+ly|the|much|far|still|thus|overall|somewhat)\s)*"
 _WORSE = ("worse", "worst", "inferior", "weaker")
 _COMPARED = re.compile(
-    rf"""(?<!\w)(?<!if\s)(?<!whether\s)(?<!when\s)(?<!unless\s)(?P<one>{_SIDE})\s(?:is|was|seems|looks|remains)\s{_ADVERBS}
+    rf"""(?<!\w)(?<!if\s)(?<!whether\s)(?<!when\s)(?<!unless\s)(?P<one>{_SIDE})\s
+      (?:is|was|seems|looks|remains|does|performs|provides|gives|(?:should|is\sto)\sbe)\s{_ADVERBS}
       (?P<how>better|best|superior|preferable|preferred|stronger|winner|{"|".join(_WORSE)})(?:\s(?:{_NOUN}|one)s?)?
       (?:\s(?:than|to)\s(?P<than>{_SIDE}))?(?:$|[^\w\s](?:\s|$)|[^\S\n](?:because|since|as|and|but|overall|by|in\s(?:every|all|most|general))\b)
     | (?<!\w)(?P<winner>{_SIDE})\ ?(?:
         (?:wins|won)\b(?!\s(?:in|on|at|for)\b) | (?:>+|≻|\bbeats\b|\boutperforms\b)\ ?(?P<loser>{_SIDE}))
     | (?<!\w)(?P<low>{_SIDE})\ (?:loses\b|lost\b|<+\ (?P<high>{_SIDE}))
-    | (?<!not\s)\b(?:prefer|choose|pick|select|favou?r|vote\sfor|go\swith)\s(?P<chosen>{_SIDE})(?!['’]|\s(?:in|on|at|for)\b)
+    | (?P<less>{_SIDE})\s(?:is|was)\s(?:not|n['’]t)\s(?:as|so)\sgood\sas\s(?P<more>{_SIDE})
+    | (?<!not\s)\b(?:prefer|choose|pick|select|favou?r|vote\sfor|go\swith|lean\stowards?)\s(?P<chosen>{_SIDE})
+        (?!['’]|\s(?:in|on|at|for)\b)
     | (?P<tie>\b(?:it|this)(?:['’]s|\sis)\sa\s(?:tie|draw)\b|\bequally\sgood\b)""",
     re.VERBOSE | re.IGNORECASE | re.MULTILINE,
 )
 _LISTED = re.compile(
     rf"^[^\w\n]*1[.):]\s?({_SIDE})[^\w\n]*\n[^\w\n]*2[.):]\s?({_SIDE})[^\w\n]*$", re.VERBOSE | re.IGNORECASE | re.MULTILINE
 )
+_RANKED = re.compile(
+    rf"(?:ranking|order|best[\s-]to[\s-]wors[te])\W{{1,9}}({_SIDE})\W{{1,9}}({_SIDE})", re.VERBOSE | re.IGNORECASE
+)
 _COMPARES = re.compile(
     r"better|best|superior|prefer|stronger|winner|wor[sk]|inferior|weak|w[io]n|[<>≻]|beat|outperf|los[et]|choose|pick|select|favou?r"
-    r"|vote|go with|tie|draw|equal",
+    r"|vote|go with|lean|as good|tie|draw|equal",
     re.IGNORECASE,
 )
 """Most lines have none of these, and needn't be searched for comparisons, which takes ten times as long."""
@@ -109,7 +116,7 @@ def grades_of(values: Sequence[float], labels: Sequence[str] = ()) -> list[Claim
             *labels[at : at + 1],
             rf"(?:the\s)?{_NOUN}[^\w\n]{{0,3}}(?:{name})(?:(?:['’]s)?\s(?:score|rating|grade))?",
             *(rf"{ordinal}(?:\s(?:{_NOUN}|one))?" for ordinal in _ORDINALS[at : at + 1]),
-            rf"(?:^[^\w\n]*|(?<=[,;]\s)){at + 1}(?=\s?[-:)=→|]|\.\s)",
+            rf"(?:^[^\w\n]*|(?<=[,;]\s))(?-i:{name})(?=[\])]?\s?[-:)=→|]|\.\s)",
         ]
         claims.append(Claim("|".join(names), (value,)))
     return claims
@@ -151,7 +158,7 @@ def _statements(text: str, claim: Claim) -> Iterator[str]:
     if claim.words:
         value, lead, verb, counted, end = _any_of(claim.words), rf"{_LEAD}(?:{_NOUN}\s)?", _IS, "", ""
     else:
-        value = r"[\W_]{1,9}(?:and[\W_]{1,9})?".join([rf"(?:{NUMERAL})(?![.,]\d)"] * count)
+        value = r"[\W_]{1,9}(?:and[\W_]{1,9})?".join([rf"(?:{NUMERAL})(?![.,]\d)(?:\s?/\s?{NUMBER})?"] * count)
         lead, verb, counted, end = _LEAD, _GETS, _NOT_COUNTED, _END
     value = rf"{lead}({value})(?!\w)"
     if claim.labels:
@@ -183,6 +190,7 @@ def _statements(text: str, claim: Claim) -> Iterator[str]:
 def _read(claim: Claim, given: str) -> Hashable:
     if claim.words:
         return {word.lower(): value for word, value in claim.words.items()}.get(given.lower())
+    given = re.sub(rf"/\s?{NUMBER}", "", given, flags=re.IGNORECASE)
     return tuple(map(number_in, re.findall(NUMERAL, given, re.IGNORECASE)))
 
 
@@ -206,11 +214,11 @@ def _rows_of_tables(text: str) -> Iterator[str]:
 
 def _comparisons(text: str) -> Iterator[tuple[str | None, str | None]]:
     """Who is better than whom by each comparison in words: None for all others, and twice None where all are equal."""
-    yield from _LISTED.findall(text)
+    yield from (*_LISTED.findall(text), *_RANKED.findall(text))
     for line in filter(_COMPARES.search, text.split("\n")):
         for match in _COMPARED.finditer(line):
-            better = match["one"] or match["winner"] or match["high"] or match["chosen"]
-            worse = match["than"] or match["loser"] or match["low"]
+            better = match["one"] or match["winner"] or match["high"] or match["more"] or match["chosen"]
+            worse = match["than"] or match["loser"] or match["low"] or match["less"]
             yield (worse, better) if (match["how"] or "").lower() in _WORSE else (better, worse)
 
 
