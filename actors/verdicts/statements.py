@@ -35,14 +35,14 @@ _ANOTHER = re.compile(
       | \b(?:max(?:imum|\.)?|min(?:imum|\.)?|highest|lowest|best|worst|top|perfect|full|possible))\s+$""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""Before a label, what makes another one of it: "style score: 3", "the test score is 90" and "the highest score is 10"."""
+"""Before the label of a number, what makes another of it: "style score: 3", "the test score is 90", "the highest score is 10"."""
 _LEAD = r"(?:(?:the|an?|about|only|just|of|(?:final\s)?(?:score|rating|grade|mark))[^\S\n]+){0,4}"
 _UNIT = r"(?:[^\S\n]*(?:points?|stars?|marks?)\b)?"
 _OF_MANY = rf"{_UNIT}(?:[^\S\n]*(?:/|out[^\S\n]+of|of)[^\S\n]*{NUMBER}{_UNIT})?"
 _END = rf"{_OF_MANY}[^\w\n]*?(?:$|[^\w\s](?=\s)|[^\S\n](?:because|since|as|for|due|overall|and|but)\b)"
 _IS = r"is|was|(?:would|should|will|must)\sbe"
 _GETS = rf"{_IS}|gets|earns|receives|deserves|scores"
-_NOT_COUNTED = r"(?![^\S\n]+(?!points\b|stars\b|marks\b|as\b|is\b)[a-z]+s\b)"
+_NOT_COUNTED = r"(?![^\S\n]+(?!(?:points|stars|marks|as|is|was|has|does|this|thus)\b)[a-z]+s\b)"
 """Behind a number: it isn't one of things, as in "Response 1: 3 errors"."""
 _SUPPOSED = r"(?![^\S\n]*(?:or|and|to|would|could|might|may|must|can|should|need\w*|require\w*|means?|is|was)\b)"
 _GIVEN = r"""\b(?:I(?:['’](?:d|ll)|\s(?:would|will|shall|must|can))?\s(?:only\s)?(?:give|rate|grade|score|assign|award)\b
@@ -177,7 +177,7 @@ def _statements(text: str, claim: Claim) -> Iterator[str]:
             line = text[text.rfind("\n", 0, named.start()) + 1 : named.start()]
             before = line if len(line) < _LOOKED_BACK else f"0{line[-_LOOKED_BACK:]}"
             stated = follows.match(text, named.end()) or precedes.search(before)
-            if stated and not _ANOTHER.search(before):
+            if stated and (claim.words or not _ANOTHER.search(before)):
                 yield next(filter(None, stated.groups()))
     if claim.alone:
         # A number behind "=" or in a box may be the answer to a question that the judge has solved.
@@ -235,7 +235,7 @@ def _is_so(merits: Sequence[float], better: str | None, worse: str | None) -> bo
     """Whether one response is better than another, or than all others; also where these responses aren't compared."""
     if better is None and worse is None:
         return len(set(merits)) < 2
-    places = range(len(merits))
-    above = [at for at in places if (at != _place_of(worse) if better is None and worse else at == _place_of(better or ""))]
-    below = [at for at in places if (at != _place_of(better) if worse is None and better else at == _place_of(worse or ""))]
-    return not (above and below) or min(merits[at] for at in above) > max(merits[at] for at in below)
+    places = set(range(len(merits)))
+    above = {_place_of(better)} if better else places - {_place_of(worse or "")}
+    below = {_place_of(worse)} if worse else places - above
+    return all(merits[high] > merits[low] for high in above & places for low in below & places)

@@ -147,10 +147,11 @@ WINNERS = forms(r"""**Winner**: B¦*Winner:* B¦winner: B¦WINNER = B¦### Winne
 Winner: Response B¦Winner - B¦Winner: [[B]]¦<winner>B</winner>¦Winner: B, as it is right¦Winner: assistant B
 Winner: В¦Winner: 2¦Winner: two¦"winner": "B"¦[[b]]¦[ [B] ]¦\[\[B\]\]¦【【B】】¦[[ В ]]¦[[Response B]]¦\boxed{B}
 **B**¦[[2]]¦B is better than A.¦Response 2 is better than Response 1.¦The second response is better.
-B is the winner.¦Response 2 is clearly the better one.¦A is worse than B.¦Response A loses.¦B > A¦A < B
-Response B wins.¦Response 2 > Response 1¦1. Response B⏎2. Response A¦I prefer Response B.¦So I choose B.
-My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2¦A is not as good as B.¦B should be preferred.
-I lean towards B.¦Ranking: B, A¦(B)¦It is a tie.¦Both are equally good.¦| Winner | B |¦| Winner |⏎|---|⏎| B |""")
+B is the winner.¦The clear winner is B.¦Response 2 is clearly the better one.¦A is worse than B.
+Response A loses.¦B > A¦A < B¦Response B wins.¦Response 2 > Response 1¦1. Response B⏎2. Response A
+I prefer Response B.¦So I choose B.¦My pick: B¦Verdict: B¦The better response is B.¦Better: Response 2
+A is not as good as B.¦B should be preferred.¦I lean towards B.¦Ranking: B, A¦(B)¦It is a tie.
+Both are equally good.¦| Winner | B |¦| Winner |⏎|---|⏎| B |""")
 GRADES = forms(r"""Response 1: 1, Response 2: 5¦- Response 1: 1⏎- Response 2: 5¦1, 5¦[1, 5]¦- 1⏎- 5¦1⏎5
 Response 1 gets a score of 1.¦Scores: 1, 5¦Scores: 1 and 5¦Response 1 - 1⏎Response 2 - 5¦**Response 1**: 1/5
 Assistant A: 1, Assistant B: 5¦The first response deserves 1.¦Response 1's score: 1¦Response 1: I
