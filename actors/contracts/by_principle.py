@@ -21,7 +21,7 @@ class ByPrinciple(Family):
 
     @property
     def needs_principles(self) -> bool:
-        return self.way.principles is None
+        return self.takes_principles
 
     def named(self) -> tuple[str, ...]:
         """The names of the outputs."""

@@ -217,8 +217,8 @@ class Family(ABC):
 
     @property
     def takes_principles(self) -> bool:
-        """Whether it uses the principles of a row that has some."""
-        return self.needs_principles
+        """Whether it uses the principles of a row that has some: not where the run has its own."""
+        return "principles" in self.ways and self.way.principles is None
 
     @property
     def together(self) -> bool:

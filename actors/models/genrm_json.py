@@ -48,10 +48,6 @@ class GenrmJson(Judge):
         KnownModel("nvidia/*Nemotron-3-*GenRM*", "with a principle or without"),
     )
 
-    @property
-    def takes_principles(self) -> bool:
-        return "principles" in self.ways and self.way.principles is None
-
     def shown(self, question: Question) -> tuple[str, ...]:
         responses = map(str.strip, question.responses)
         return (*responses,) if question.principle is None else (question.principle.strip(), *responses)

@@ -122,12 +122,8 @@ class R3(Judge):
         return 2 if self.shows is Shows.TWO else 1
 
     @property
-    def takes_principles(self) -> bool:
-        return self.way.principles is None
-
-    @property
     def needs_principles(self) -> bool:
-        return self.way.principles is None and not self._kind.rubric
+        return self.takes_principles and not self._kind.rubric
 
     def text_outputs(self) -> tuple[str, ...]:
         return ("win",) if self.shows is Shows.TWO else ("score",)

@@ -86,7 +86,7 @@ class RewardAnything(Judge):
 
     @property
     def needs_principles(self) -> bool:
-        return self.way.principles is None
+        return self.takes_principles
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(json.dumps(text, ensure_ascii=False) for text in (question.principle or "", *question.responses))

@@ -82,11 +82,11 @@ class Rubric(Judge):
 
     @property
     def needs_principles(self) -> bool:
-        return self.way.principles is None and _needs_principle(self.rubric)
+        return self.takes_principles and _needs_principle(self.rubric)
 
     @property
     def takes_principles(self) -> bool:
-        return self.way.principles is None and "principle" in _variables(self.rubric)
+        return super().takes_principles and "principle" in _variables(self.rubric)
 
     def text_outputs(self) -> tuple[str, ...]:
         return self.rubric.outputs
@@ -159,7 +159,7 @@ def _template(text: str) -> Template:
 
 
 def _needs_principle(rubric: RubricSettings) -> bool:
-    """Whether rendering fails without a principle; a prompt with `{% if principle is defined %}` doesn't need one."""
+    """Whether rendering a prompt with a principle fails without one; with `{% if principle is defined %}` it needn't."""
     places = {
         "conversation": "",
         "turns": [{"role": "user", "content": ""}],
@@ -171,7 +171,7 @@ def _needs_principle(rubric: RubricSettings) -> bool:
         for text in (rubric.prompt, rubric.system or ""):
             _template(text).render(places)
     except UndefinedError:
-        return "principle" in _variables(rubric)
+        return True
     except Exception:  # noqa: BLE001  a prompt that can't be rendered at all is rejected row by row
         return False
     return False

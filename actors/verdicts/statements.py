@@ -35,7 +35,7 @@ _ANOTHER = re.compile(
       | \b(?:max(?:imum|\.)?|min(?:imum|\.)?|highest|lowest|best|worst|top|perfect|full|possible))\s+$""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""Before the label of a number, what makes another of it: "style score: 3", "the test score is 90", "the highest score is 10"."""
+"""Before a number's label, what makes another of it: "style score: 3", "the test score is 90", "the highest score is 10"."""
 _LEAD = r"(?:(?:the|an?|about|only|just|of|(?:final\s)?(?:score|rating|grade|mark))[^\S\n]+){0,4}"
 _UNIT = r"(?:[^\S\n]*(?:points?|stars?|marks?)\b)?"
 _OF_MANY = rf"{_UNIT}(?:[^\S\n]*(?:/|out[^\S\n]+of|of)[^\S\n]*{NUMBER}{_UNIT})?"
