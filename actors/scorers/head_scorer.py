@@ -68,6 +68,12 @@ class HeadOutputs(NamedTuple):
     scores: Scores
     rows: Rows
 
+    @property
+    def score(self) -> Score:
+        """The score of a request with one response."""
+        (score,) = self.scores
+        return score
+
 
 class HeadScorer(Scorer):
     """A reward head's contract on a live engine.

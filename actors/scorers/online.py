@@ -14,16 +14,15 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from actors.contracts.family import Rows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import AssayError, EngineDead, EngineError
 from actors.launch.start_engine import start_engine
-from actors.records import Prompt, Reason, RenderedRequest, Score, ScoreRequest
+from actors.records import Prompt, Reason, RenderedRequest, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.fair_turns import FairTurns
-from actors.scorers.head_scorer import HeadScorer, Scores
+from actors.scorers.head_scorer import HeadOutputs, HeadScorer, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, RenderSettings
 from actors.text.stems import CheckCancelled
@@ -55,14 +54,6 @@ class Rendered:
 
     prompt: str | tuple[int, ...]
     begin: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RawOutputs:
-    """A head's raw outputs at each position where they are read, and the score that the family makes of them."""
-
-    rows: Rows
-    score: Score
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +101,14 @@ class OnlineScorer:
             RequestScores(request.prompt_hash, scores) for request, scores in zip(rendered_requests, all_scores, strict=True)
         ]
 
-    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[RawOutputs]:
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[HeadOutputs]:
         """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
         rendered_requests = await self._run_in_thread(
             lambda check_cancelled: [self._render_one(prompt, check_cancelled) for prompt in prompts]
         )
         assert isinstance(self._scorer, HeadScorer), "a judge has no head"
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
-            all_outputs = await self._run_on_engine(self._scorer.read(rendered_requests))
-        return [RawOutputs(outputs.rows, outputs.scores[0]) for outputs in all_outputs]
+            return await self._run_on_engine(self._scorer.read(rendered_requests))
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Reason:
         """`sampling.n` texts of a judge, for the prompt that shows all responses of a request."""

@@ -10,7 +10,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import Field
 
-from actors.scorers.online import RawOutputs, Rendered
+from actors.scorers.head_scorer import HeadOutputs
+from actors.scorers.online import Rendered
 from deploy.api.pooling import PromptBody, TokenId, activated, as_prompts, envelope, read, reward_or_activated
 from deploy.errors import BadRequest
 from deploy.models.service import Service
@@ -49,7 +50,7 @@ async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
     return envelope("classify", served, data, outputs)
 
 
-def _class(at: int, output: RawOutputs, is_activated: bool) -> dict[str, Any]:
+def _class(at: int, output: HeadOutputs, is_activated: bool) -> dict[str, Any]:
     probs = reward_or_activated(output, is_activated)
     label = "reward" if not is_activated else f"LABEL_{max(range(len(probs)), key=probs.__getitem__)}"
     return {"index": at, "label": label, "probs": probs, "num_classes": len(probs), "scores": dict(output.score.scores)}

@@ -16,7 +16,8 @@ from pydantic import Field
 
 from actors.engine.protocol import activation
 from actors.records import ScoreRequest
-from actors.scorers.online import RawOutputs, Rendered
+from actors.scorers.head_scorer import HeadOutputs
+from actors.scorers.online import Rendered
 from deploy.errors import BadRequest, reward_of, score_error
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
@@ -99,7 +100,7 @@ async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
 
 async def read(
     served: ServedModel, prompts: Sequence[Rendered | ScoreRequest], field: str, *, raw: bool
-) -> list[RawOutputs]:
+) -> list[HeadOutputs]:
     """The outputs of all prompts in `field`, `raw` as in `ServedModel.read`.
 
     Raises `ApiError` if one has none: the format has no place for a reason.
@@ -122,7 +123,7 @@ def as_prompts(field: Input) -> list[str | tuple[int, ...]]:
     return [item if isinstance(item, str) else tuple(item) for item in field if not isinstance(item, int)]
 
 
-def envelope(kind: str, served: ServedModel, data: Sequence[Any], outputs: Sequence[RawOutputs]) -> dict[str, Any]:
+def envelope(kind: str, served: ServedModel, data: Sequence[Any], outputs: Sequence[HeadOutputs]) -> dict[str, Any]:
     """The answer around `data`, with the usage, as in vLLM."""
     tokens = sum(output.score.prompt_tokens or 0 for output in outputs)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens, "completion_tokens": 0, "prompt_tokens_details": None}
@@ -137,12 +138,12 @@ def activated(values: Sequence[float], is_activated: bool) -> list[float]:
     return list(activation(values) if is_activated else values)
 
 
-def reward_or_activated(output: RawOutputs, is_activated: bool) -> list[float]:
+def reward_or_activated(output: HeadOutputs, is_activated: bool) -> list[float]:
     """The reward alone, or if `is_activated` vLLM's activation of the outputs, for formats whose clients read the last."""
     return activated(output.rows[-1], True) if is_activated else [reward_of(output.score)]
 
 
-def _values(outputs: RawOutputs, is_activated: bool) -> list[float] | list[list[float]]:
+def _values(outputs: HeadOutputs, is_activated: bool) -> list[float] | list[list[float]]:
     """A row per step for a model that judges steps, otherwise the last row alone."""
     rows = [activated(row, is_activated) for row in outputs.rows]
     return rows if outputs.score.steps else rows[-1]

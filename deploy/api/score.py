@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import AliasChoices, Field
 
 from actors.records import Message, Score, ScoreRequest
-from actors.scorers.online import RawOutputs
+from actors.scorers.head_scorer import HeadOutputs
 from deploy.api.pooling import envelope
 from deploy.errors import BadRequest, reward_of
 from deploy.models.service import ServedModel
@@ -66,7 +66,7 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
     )
     scores = await scores_of(served, requests)
     data = [{"index": at, "object": "score", "score": reward_of(score, document(at))} for at, score in enumerate(scores)]
-    return envelope("score", served, data, [RawOutputs((), score) for score in scores])
+    return envelope("score", served, data, [HeadOutputs((score,), ()) for score in scores])
 
 
 async def scores_of(served: ServedModel, pairs: list[ScoreRequest]) -> list[Score]:

@@ -15,7 +15,8 @@ from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
 from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
-from actors.scorers.online import JudgeText, OnlineScorer, RawOutputs, Rendered, RequestScores
+from actors.scorers.head_scorer import HeadOutputs
+from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScores
 from actors.settings.replica import EngineSettings, RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
 from deploy.metrics.counters import Meters
@@ -68,7 +69,7 @@ class ServedModel:
         self.meters.count_scores(self.name, [score for result in results for score in result.scores])
         return results
 
-    async def read(self, prompts: Sequence[Rendered | ScoreRequest], *, raw: bool) -> list[RawOutputs]:
+    async def read(self, prompts: Sequence[Rendered | ScoreRequest], *, raw: bool) -> list[HeadOutputs]:
         """A head's raw outputs for each prompt; `raw` if the caller shows these, and not only the reward made of them.
 
         Raises `ApiError`, also if the model is a judge, or if several principles would have to answer as one.
@@ -86,7 +87,7 @@ class ServedModel:
             self._check_questions(0)
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
             call = methodcaller("read", prompts)
-            outputs: list[RawOutputs] = await self._await_answer(self.scoring.answer(call))
+            outputs: list[HeadOutputs] = await self._await_answer(self.scoring.answer(call))
         self.meters.count_scores(self.name, [output.score for output in outputs])
         return outputs
 

@@ -239,13 +239,13 @@ def test_a_language_model_is_never_guessed_to_be_a_reward_model(tmp_path: Path) 
     ("name", "family"), [("internlm2", "internlm2"), ("math-rm", "math-reward"), ("math-prm", "math-process")]
 )
 def test_a_class_that_models_of_other_cards_share_is_no_family(tmp_path: Path, name: str, family: str) -> None:
-    foreign, known = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
-    for folder in (foreign, known):
+    foreign, copied = tmp_path / "POLAR-7B", tmp_path / f"tiny-{name}"
+    for folder in (foreign, copied):
         shutil.copytree(BUILT_IN / name, folder)
     with pytest.raises(ModelError, match=rf"nor how it is read: if it is one, say which with --family: {family}: "):
         reward_model(foreign)
     assert named(foreign, family).family_name == family
-    assert reward_model(known).family_name == reward_model(f"tiny-{name}").family_name == family
+    assert reward_model(copied).family_name == reward_model(f"tiny-{name}").family_name == family
 
 
 def test_a_family_that_is_named_must_be_there_and_fit() -> None:

@@ -54,9 +54,9 @@ def test_experts_are_compared_with_experts() -> None:
 
 def test_no_figure_exceeds_the_cards() -> None:
     """Two operations for each parameter and token, read or written, are a part of the peak."""
-    for item in PUBLISHED:
-        passed = item.output * (item.prompt + item.answer) / item.answer
-        used = 2 * item.active * passed / (item.gpus * PEAK["fp8"])
+    for figure in PUBLISHED:
+        passed = figure.output * (figure.prompt + figure.answer) / figure.answer
+        used = 2 * figure.active * passed / (figure.gpus * PEAK["fp8"])
         assert 0.05 < used < 0.8
 
 

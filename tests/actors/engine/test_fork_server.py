@@ -182,8 +182,8 @@ def test_a_server_is_shared_with_other_processes_while_it_lives(server: Any) -> 
     assert int(process.stdout.readline()) == server.pid
     os.kill(server.pid, signal.SIGKILL)
     until(lambda: not running(server.pid))  # but it is there, until we ask how it ended
-    others, _ = process.communicate("the server is gone\n")
-    assert others == "True\n"
+    output, _ = process.communicate("the server is gone\n")
+    assert output == "True\n"
 
 
 @pytest.mark.long

@@ -27,12 +27,12 @@ class Stub(FakeEngine):
     def __init__(self, answer: Answer) -> None:
         super().__init__(1, 1000, every_position=True)
         self._answer = answer
-        self.asked: list[tuple[Sequence[int], Places]] = []
+        self.calls: list[tuple[Sequence[int], Places]] = []
 
     async def pool(
         self, ids: Sequence[int], at: Places = None, *, activated: bool = False, uncached: bool = False
     ) -> Pooled:
-        self.asked.append((ids, at))
+        self.calls.append((ids, at))
         rows = [tuple(await self._answer(ids[: last + 1])) for last in at or [len(ids) - 1]]
         return Pooled(tuple(rows), 0, len(ids))
 
@@ -109,7 +109,7 @@ def test_equal_prompts_of_a_block_are_asked_once_and_tie_exactly(start: Start, o
     engine = start(place_in_the_batch)
     requests = [asks([1, 2], [1, 3], [1, 2]), asks([1, 2])]
     (first, second, third), (again,) = scorer(engine, one_pass=one_pass).score_block(requests)
-    assert len(engine.asked) == 2
+    assert len(engine.calls) == 2
     assert first == third == again != second
     # What each was judged by counts for each, and went through the model once.
     assert [score.prompt_tokens for score in (first, second, third, again)] == [2] * 4
@@ -123,7 +123,7 @@ def test_a_turn_that_two_conversations_share_has_one_number_though_it_is_read_in
     assert scores[0] == scores[2]
     assert scores[3] == scores[5]
     assert len({*scores}) == 4
-    assert engine.asked == [([1, 2, 3], [1, 2]), ([1, 2, 4], [2]), ([9], [0])]
+    assert engine.calls == [([1, 2, 3], [1, 2]), ([1, 2, 4], [2]), ([9], [0])]
 
 
 def test_steps_of_equal_texts_tie_exactly(start: Start) -> None:
@@ -135,7 +135,7 @@ def test_steps_of_equal_texts_tie_exactly(start: Start) -> None:
     row = RenderedRequest("hash", (RenderedResponse("A"), RenderedResponse("B")), prompts)
     ((score, equal),) = scorer(engine, "math-process").score_block([row])
     assert score == equal
-    assert engine.asked == [([1, 2, 3], [1, 2])]
+    assert engine.calls == [([1, 2, 3], [1, 2])]
 
 
 def test_the_reward_is_weighted_and_the_outputs_are_named(start: Start) -> None:
@@ -185,7 +185,7 @@ def test_what_the_engine_doesnt_answer_fails_alone(start: Start, one_pass: bool,
     assert first[1:] == (Score.failed(reason, 1), Score.failed(reason, 3))
     assert second[1] == Score.failed(reason, 1)
     assert first[0].reward == second[0].reward == 1.0
-    assert len(engine.asked) == (3 if one_pass else 4)
+    assert len(engine.calls) == (3 if one_pass else 4)
 
 
 @pytest.mark.parametrize("error", [EngineDead("it is gone"), ZeroDivisionError("a bug")])
@@ -241,9 +241,9 @@ def test_a_prompt_inside_the_next_is_read_there(start: Start) -> None:
     scores = scorer(engine, one_pass=True).score_block(requests)
     assert [[score.reward for score in of_request] for of_request in scores] == [[2], [4, 5], [2], [9]]
     assert [[score.prompt_tokens for score in of_request] for of_request in scores] == [[2], [4, 5], [2], [1]]
-    assert engine.asked == [([1, 2, 3, 4, 5], [1, 3, 4]), ([9, 2], [1]), ([9], [0])]
+    assert engine.calls == [([1, 2, 3, 4, 5], [1, 3, 4]), ([9, 2], [1]), ([9], [0])]
     scorer(engine).score_block(requests)
-    assert len(engine.asked) == 3 + 5
+    assert len(engine.calls) == 3 + 5
 
 
 def test_no_more_of_a_prompt_is_told_to_be_cached_than_there_is(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

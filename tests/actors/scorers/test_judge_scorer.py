@@ -77,16 +77,16 @@ class Judged:
     """Scores of one request, and all that was asked for them."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[tuple[int, ...], Sampling]] = []
+        self.calls: list[tuple[tuple[int, ...], Sampling]] = []
 
     @property
     def shown(self) -> list[tuple[int, ...]]:
         """The responses that each prompt showed."""
-        return [ids for ids, _ in self.asked]
+        return [ids for ids, _ in self.calls]
 
     def scores(self, judge: Judge, reply: Reply, count: int = 2, **engine: Any) -> tuple[Score, ...]:
         def record(ids: Sequence[int], sampling: Sampling) -> str:
-            self.asked.append((tuple(ids), sampling))
+            self.calls.append((tuple(ids), sampling))
             return reply(ids, sampling)
 
         return score(judge, record, request(judge, count), **engine)
@@ -148,8 +148,8 @@ def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -
 
     scores = judged.scores(boxing, reply)
     assert judged.shown == [(0, 1)] * 5 + [(1, 0)] * 5
-    assert len({sampling.seed for _, sampling in judged.asked}) == 10
-    assert {(sampling.temperature, sampling.top_p) for _, sampling in judged.asked} == {(0.6, 0.95)}
+    assert len({sampling.seed for _, sampling in judged.calls}) == 10
+    assert {(sampling.temperature, sampling.top_p) for _, sampling in judged.calls} == {(0.6, 0.95)}
     votes = scores[0].votes
     assert len(votes) == 10
     assert scores[0].reward == pytest.approx(sum(votes) / 10)
@@ -162,7 +162,7 @@ def test_votes_are_half_in_each_order_and_their_spread_is_told(judged: Judged) -
 def test_another_seed_draws_others_and_shows_lists_in_another_order(judged: Judged) -> None:
     for seed in (0, 1):
         judged.scores(judge("genrm-boxed", votes=8, seed=seed), lambda ids, _: boxed(ids, dict.fromkeys(ids, 3)))
-    assert len({sampling.seed for _, sampling in judged.asked}) == 16
+    assert len({sampling.seed for _, sampling in judged.calls}) == 16
     lists = [prompts(judge("reward-anything", seed=seed), 6) for seed in range(4)]
     assert len({tuple(prompt.response_positions for prompt in shown) for shown in lists}) == 4
 
@@ -170,7 +170,7 @@ def test_another_seed_draws_others_and_shows_lists_in_another_order(judged: Judg
 def test_a_single_judgement_is_asked_as_the_card_or_the_user_says(judged: Judged) -> None:
     judged.scores(judge("genrm-boxed"), grades({0: 1, 1: 5}))
     judged.scores(judge("genrm-boxed", temperature=0.3, top_p=0.8), grades({0: 1, 1: 5}))
-    (ids, by_card), (_, by_user) = judged.asked
+    (ids, by_card), (_, by_user) = judged.calls
     assert ids == (0, 1)
     assert (by_card.temperature, by_card.top_p, by_card.seed, by_card.max_tokens) == (0.0, 1.0, None, ANSWER_TOKENS)
     assert (by_user.temperature, by_user.top_p) == (0.3, 0.8)
@@ -199,7 +199,7 @@ def test_settings_that_dont_fit_a_judge_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pairs", "count", "asked"),
+    ("pairs", "count", "expected"),
     [
         ("circular", 2, [(0, 1)]),
         ("circular", 4, [(0, 1), (1, 2), (2, 3), (3, 0)]),
@@ -207,9 +207,9 @@ def test_settings_that_dont_fit_a_judge_are_refused() -> None:
         ("active", 4, [(0, 1), (2, 3), (1, 3)]),
     ],
 )
-def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, asked: list[tuple[int, int]]) -> None:
+def test_which_pairs_are_compared(judged: Judged, pairs: str, count: int, expected: list[tuple[int, int]]) -> None:
     scores = judged.scores(judge("genrm-boxed", pairs=pairs), grades(), count)
-    assert judged.shown == asked
+    assert judged.shown == expected
     assert [score.reward for score in scores] == [float(index + 1) for index in range(count)]
 
 
@@ -228,7 +228,7 @@ def test_the_best_has_the_highest_reward() -> None:
                 assert rewards[2] == max(rewards)
             else:
                 assert rewards[2] > max(rewards[1], rewards[3]), "those that it was compared with"
-            assert len(judged.asked) == {Pairs.CIRCULAR: 10, Pairs.ALL: 20, Pairs.ACTIVE: 8}[pairs]
+            assert len(judged.calls) == {Pairs.CIRCULAR: 10, Pairs.ALL: 20, Pairs.ACTIVE: 8}[pairs]
             if aggregate is Aggregate.BRADLEY_TERRY:
                 assert all(score.scores["reward_std"] > 0 for score in scores)
 
@@ -301,7 +301,7 @@ def test_an_order_with_more_votes_counts_no_more() -> None:
         judged = Judged()
         scores = judged.scores(judge(votes=votes), FIRST)
         assert [score.reward for score in scores] == [0.5, 0.5]
-        assert len(judged.asked) == votes
+        assert len(judged.calls) == votes
 
 
 def test_a_judge_of_two_with_nobody_to_compare_is_not_asked() -> None:
@@ -375,8 +375,8 @@ def test_a_text_without_a_verdict_is_asked_for_again_and_sampled(judged: Judged)
         return "I can't say." if len(tries) <= 2 else boxed(ids, {0: 1, 1: 5})
 
     scores = judged.scores(judge("genrm-boxed", trace=True), reply)
-    assert [sampling.temperature for _, sampling in judged.asked] == [0.0, 0.6, 0.6]
-    assert len({sampling.seed for _, sampling in judged.asked}) == 3
+    assert [sampling.temperature for _, sampling in judged.calls] == [0.0, 0.6, 0.6]
+    assert len({sampling.seed for _, sampling in judged.calls}) == 3
     assert [score.reward for score in scores] == [1.0, 5.0]
     assert [(text.vote, text.reason) for text in scores[1].trace] == [
         (None, Reason.NO_VERDICT), (None, Reason.NO_VERDICT), (5.0, None)
@@ -386,7 +386,7 @@ def test_a_text_without_a_verdict_is_asked_for_again_and_sampled(judged: Judged)
 
 def test_what_never_has_a_verdict_fails_and_keeps_the_text(judged: Judged) -> None:
     scores = judged.scores(judge("genrm-boxed", reask=1, trace=True), lambda ids, _: r"perhaps \boxed{3, 3}")
-    assert len(judged.asked) == 2
+    assert len(judged.calls) == 2
     for score in scores:
         assert (score.status, score.reason, score.reward, score.scores) == (Status.FAILED, Reason.NO_VERDICT, None, {})
         assert [text.text for text in score.trace] == [r"perhaps \boxed{3, 3}"] * 2
@@ -469,7 +469,7 @@ def test_a_response_whose_only_opponent_is_knocked_out_before_has_none() -> None
 def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: Judged) -> None:
     def reply(ids: Sequence[int], sampling: Sampling) -> str:
         scores = ", ".join(f'"model-{place}": {index + 1}' for place, index in enumerate(ids, 1))
-        return "?" if tuple(ids) == judged.asked[0][0] else f'{{"scores": {{{scores}}}}}'
+        return "?" if tuple(ids) == judged.calls[0][0] else f'{{"scores": {{{scores}}}}}'
 
     scores = judged.scores(judge("reward-anything", votes=6, reask=0), reply, 3)
     assert [score.reward for score in scores] == [1.0, 2.0, 3.0]
@@ -482,7 +482,7 @@ def test_half_of_a_lists_votes_must_be_readable_in_all_orders_together(judged: J
 def test_a_prompt_that_the_engine_doesnt_answer_isnt_asked_again(judged: Judged, fault: FakeFault, reason: Reason) -> None:
     scores = judged.scores(judge(), LARGER, faults=Faults({0: fault}), request_timeout_s=0.05)
     assert [score.reason for score in scores] == [reason] * 2
-    assert len(judged.asked) <= 2
+    assert len(judged.calls) <= 2
 
 
 class _DeafEngine(FakeEngine):

@@ -601,13 +601,13 @@ class Noisy(Actor):
         scorer = scorer_of(scalar_model(), engine)
         assert isinstance(scorer, HeadScorer)
         self._measured = scorer
-        self.asked: list[Sequence[int]] = []
+        self.repeated: list[Sequence[int]] = []
         pool = engine.pool
 
         async def answer(ids: Sequence[int], *arguments: Any, uncached: bool = False) -> Pooled:
             pooled = await pool(ids, *arguments)
             if uncached:
-                self.asked.append(ids)
+                self.repeated.append(ids)
             return replace(pooled, rows=tuple((row[0] + moved * uncached * ids[0],) for row in pooled.rows))
 
         engine.pool = answer  # type: ignore[assignment,method-assign]
@@ -620,11 +620,11 @@ def test_one_in_so_many_requests_is_asked_again_and_the_largest_difference_noted
         requests = block(*range(100 + first, 200 + first))
         actor.measure_noise(f"part-{first}", requests, actor.score(f"part-{first}", requests))
     actor.engine.close()
-    assert actor.asked == [[100 + index] for index in range(0, among, batch_actor._ONE_IN)]
+    assert actor.repeated == [[100 + index] for index in range(0, among, batch_actor._ONE_IN)]
     noise = ledger.engine_starts().noise
     assert noise is not None
-    assert noise.responses == len(actor.asked)
-    assert noise.largest == pytest.approx(0.001 * max(ids[0] for ids in actor.asked))
+    assert noise.responses == len(actor.repeated)
+    assert noise.largest == pytest.approx(0.001 * max(ids[0] for ids in actor.repeated))
 
 
 def test_what_the_engine_hasnt_answered_is_no_measure() -> None:
@@ -635,7 +635,7 @@ def test_what_the_engine_hasnt_answered_is_no_measure() -> None:
     failed = (Score.failed(Reason.ENGINE_TIMEOUT),)
     actor.measure_noise("part-1", requests, [stored, failed, (Score.rejected(Reason.TOO_LONG),)])
     actor.engine.close()
-    assert (actor.asked, ledger.engine_starts().noise) == ([], None)
+    assert (actor.repeated, ledger.engine_starts().noise) == ([], None)
 
 
 def test_an_engine_that_dies_of_being_asked_again_leaves_the_block_innocent() -> None:
