@@ -85,7 +85,10 @@ def _scores(rewards: Numbers, z: Numbers, u: Numbers, z_of_u: Numbers) -> list[N
 
 
 def _counts(step: CombineStep, part: Part, table: pa.Table) -> Counts:
-    return Counts.of_statuses(part.counts.rows, table.column(step.columns.prefix + "status").to_pylist())
+    responses = {
+        pair["values"]: pair["counts"] for pair in pc.value_counts(table.column(step.columns.prefix + "status")).to_pylist()
+    }
+    return Counts(part.counts.rows, *(responses.get(status.value, 0) for status in Status))
 
 
 def _matrix(table: pa.Table, names: Sequence[str]) -> Numbers:
