@@ -107,7 +107,7 @@ def _mistake(settings: type[Settings], problem: Any, spell: Callable[[Place], st
 def _allowed(problem: Any) -> str:
     context = problem.get("ctx", {})
     if problem["type"] == "string_pattern_mismatch":
-        return PATTERNS[context["pattern"]]
+        return PATTERNS.get(context["pattern"], f"must match {context['pattern']}")
     return ALLOWED[problem["type"]].format(**context)
 
 

@@ -63,6 +63,7 @@ def test_messages_are_in_a_persons_words_and_say_nothing_twice(settings: type[Se
     assert len({name for name, _ in messages(settings)}) == len(list(leaves(settings)))
     for _, message in messages(settings):
         assert not PROGRAMMERS.search(message)
+        assert "must match" not in message, "a pattern has words of its own"
         parts = message.split("; ")
         assert len(parts) == len(set(parts)), message
         assert not [part for part in parts if re.search(r"= '([^']{2,})': .*\1", part)], message

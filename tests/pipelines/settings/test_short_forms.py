@@ -75,6 +75,8 @@ def test_the_models_of_an_ensemble_and_of_an_endpoint_are_ids_or_mappings() -> N
     assert [model["model"] for model in ensemble["models"]] == ["tiny-scalar", "tiny-attributes"]
     assert ensemble["models"][1]["judge"]["votes"] == 2
     assert ensemble["combination"]["combine"] == "mean"
+    with pytest.raises(SettingsError, match=r"models\[0\]\.name = '1x': must be the letters A to Z, digits and _"):
+        full_form({"inputs": "c", "output": "o", "models": [{"model": "a", "name": "1x"}, "b"]}, "ensemble")
     whole: list[Any] = ["a", ["a"], {"model": "a"}, [{"model": "a"}]]
     served = [validate(EndpointSettings, {"models": value, "allowed_hosts": "assay"}) for value in whole]
     assert all(settings == served[0] for settings in served)
