@@ -17,6 +17,7 @@ from actors.records import Prompt, RenderedRequest, RenderedResponse, Score, Sta
 from actors.scorers.head_scorer import Scores
 from pipelines.data.storage import folder
 from pipelines.folders.score_store.entries import encode, key_of, units_of
+from pipelines.folders.score_store.key_index import KeyIndex
 from pipelines.folders.score_store.segments import write_segment
 from pipelines.folders.score_store.stored_scores import StoredScores
 
@@ -64,12 +65,17 @@ def _score(requests: Sequence[RenderedRequest]) -> list[Scores]:
 
 def _look_up(place: str, entries: int) -> None:
     before = _memory()
-    store = StoredScores(folder(place), _IDENTITY, _score, print, compares=False)
+    index = KeyIndex()
+    store = StoredScores(folder(place), _IDENTITY, _score, print, compares=False, index=index)
     start = time.monotonic()
     store([_request(0)])
     opened = time.monotonic() - start
     print(f"opened in {opened:,.1f} s; memory grew by {(_memory() - before) / 1024:,.0f} MB at the peak")
-    print(f"{store.index_bytes / entries:.0f} bytes an entry in the index on the disk")
+    keys = KeyIndex(content_bytes=0)
+    for first in range(0, entries, _SEGMENT):
+        names = range(first, min(first + _SEGMENT, entries))
+        keys.add(str(first), [hashlib.sha256(str(name).encode()).digest() for name in names], b"")
+    print(f"{keys.size / entries:.0f} bytes a key in the index on the disk, without the segments' bytes")
     for name, offset in (("all stored", 0), ("nothing stored", entries)):
         blocks = [[_request(offset + block * _SEGMENT + row) for row in range(_SEGMENT)] for block in range(_BLOCKS)]
         start = time.monotonic()

@@ -69,7 +69,18 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
         [
             identity,
             [[response.reason, response.truncated, response.reasoned] for response in request.responses],
-            [_described(prompt) for prompt in request.prompts],
+            [
+                [
+                    prompt.response_positions,
+                    prompt.at,
+                    prompt.times,
+                    prompt.opening,
+                    prompt.principle,
+                    prompt.redraw,
+                    len(prompt.ids),
+                ]
+                for prompt in request.prompts
+            ],
         ]
     ).encode()
     # The lengths are in the description, so that no two different requests give the same bytes.
@@ -77,11 +88,6 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
     for prompt in request.prompts:
         digest.update(array("q", prompt.ids).tobytes())
     return digest.digest()
-
-
-def _described(prompt: Prompt) -> list[Any]:
-    positions, length = prompt.response_positions, len(prompt.ids)
-    return [positions, prompt.at, prompt.times, prompt.opening, prompt.principle, prompt.redraw, length]
 
 
 def is_lasting(scores: Scores) -> bool:
@@ -97,56 +103,59 @@ def encode(unit: StoredUnit, scores: Scores) -> bytes:
     return json.dumps([_score_to_json(score, unit.names) for score in scores], allow_nan=False).encode()
 
 
-def decode(unit: StoredUnit, value: bytes) -> Scores:
+def decode(unit: StoredUnit, value: bytes, *, from_store: bool = True) -> Scores:
     """The scores that `encode` wrote, with the names of this unit's responses.
 
-    They are from the store, but for a failure, which is that of an equal request of the same block. Raises `ValueError`,
-    `KeyError`, `TypeError` or `IndexError` for anything else.
+    Raises `ValueError`, `KeyError`, `TypeError` or `IndexError` for anything else.
     """
-    scores = tuple(_score_from_json(fields, unit.names) for fields in json.loads(value))
+    scores = tuple(_score_from_json(fields, unit.names, from_store) for fields in json.loads(value))
     if len(scores) != len(unit.positions):
         raise ValueError(f"{len(scores)} scores of {len(unit.positions)} responses")
-    return scores if is_lasting(scores) else tuple(replace(score, from_store=False) for score in scores)
-
-
-_AS_THEY_ARE = (
-    "status",
-    "reason",
-    "reward",
-    "prompt_tokens",
-    "truncated",
-    "reasoned",
-    "steps",
-    "votes",
-    "completion_tokens",
-)
-"""The fields of a score that JSON holds as they are. What depends on the other requests of the time isn't stored."""
+    return scores
 
 
 def _score_to_json(score: Score, names: Sequence[str]) -> dict[str, Any]:
-    trace = [_answer_to_json(answer, names) for answer in score.trace]
-    return {**{name: getattr(score, name) for name in _AS_THEY_ARE}, "scores": dict(score.scores), "trace": trace}
-
-
-def _answer_to_json(answer: JudgeAnswer, names: Sequence[str]) -> list[Any]:
-    shown = [names.index(name) for name in answer.shown]
-    return [shown, answer.principle, answer.text, answer.finish_reason, answer.vote, answer.reason]
-
-
-def _score_from_json(fields: dict[str, Any], names: Sequence[str]) -> Score:
-    values = {
-        **fields,
-        "status": Status(fields["status"]),
-        "reason": _reason(fields["reason"]),
-        "steps": tuple(fields["steps"]),
-        "votes": tuple(fields["votes"]),
-        "trace": tuple(
-            JudgeAnswer(tuple(names[position] for position in shown), principle, text, finish, vote, _reason(reason))
-            for shown, principle, text, finish, vote, reason in fields["trace"]
-        ),
+    return {
+        "status": score.status,
+        "reason": score.reason,
+        "reward": score.reward,
+        "scores": dict(score.scores),
+        "prompt_tokens": score.prompt_tokens,
+        "truncated": score.truncated,
+        "reasoned": score.reasoned,
+        "steps": score.steps,
+        "votes": score.votes,
+        "completion_tokens": score.completion_tokens,
+        "trace": [
+            [
+                [names.index(name) for name in answer.shown],
+                answer.principle,
+                answer.text,
+                answer.finish_reason,
+                answer.vote,
+                answer.reason,
+            ]
+            for answer in score.trace
+        ],
     }
-    return Score(**values, from_store=True)
 
 
-def _reason(text: str | None) -> Reason | None:
-    return Reason(text) if text is not None else None
+def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
+    trace = tuple(
+        JudgeAnswer(tuple(names[at] for at in shown), principle, text, finish, vote, reason and Reason(reason))
+        for shown, principle, text, finish, vote, reason in fields["trace"]
+    )
+    return Score(
+        Status(fields["status"]),
+        fields["reason"] and Reason(fields["reason"]),
+        fields["reward"],
+        fields["scores"],
+        fields["prompt_tokens"],
+        fields["truncated"],
+        fields["reasoned"],
+        tuple(fields["steps"]),
+        tuple(fields["votes"]),
+        fields["completion_tokens"],
+        trace,
+        from_store=from_store,
+    )

@@ -7,7 +7,8 @@ content has an equal name, and different content another one.
 import hashlib
 import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,11 +23,18 @@ _KEY, _SCORES, _IDENTITY = "key", "scores", "assay_identity"
 _SCHEMA = pa.schema([(_KEY, pa.binary(KEY_BYTES)), (_SCORES, pa.binary())])
 
 
-@waits_at_most(SHORT_S)
-def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes]) -> str:
-    """Write entries, by their keys, as a segment of an identity's folder, and return its name.
+class Segment(NamedTuple):
+    """A segment that was just written: its name and its bytes."""
 
-    A segment of this name that was damaged is whole again then. Raises `OSError`.
+    name: str
+    content: bytes
+
+
+@waits_at_most(SHORT_S)
+def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes]) -> Segment:
+    """Write entries, by their keys, as a segment of an identity's folder; one of this name that was damaged is whole again.
+
+    Raises `OSError`.
     """
     table = pa.table([list(entries), list(entries.values())], _SCHEMA.with_metadata({_IDENTITY: identity}))
     stream = io.BytesIO()
@@ -35,7 +43,7 @@ def write_segment(folder: Folder, identity: str, entries: Mapping[bytes, bytes])
     name = f"{len(entries)}-{hashlib.sha256(content).hexdigest()}.segment"
     if not folder.create(name, content) and folder.read(name) != content:
         folder.replace(name, content)
-    return name
+    return Segment(name, content)
 
 
 @waits_at_most(SHORT_S)
@@ -54,13 +62,23 @@ def read_content(folder: Folder, name: str) -> bytes:
     return content
 
 
-def entries_in(folder: Folder, name: str, identity: str, content: bytes) -> dict[bytes, bytes]:
-    """The stored scores in the bytes of a segment, by key. Raises `SourceError` for a segment of something else."""
+def keys_in(folder: Folder, name: str, identity: str, content: bytes) -> list[bytes]:
+    """The keys in the bytes of a segment, in its order. Raises `SourceError` for a segment of something else."""
     try:
-        table = pq.read_table(io.BytesIO(content))
-        written_for = (table.schema.metadata or {}).get(_IDENTITY.encode(), b"").decode()
-        if written_for != identity:
-            raise SourceError(f"{folder.file(name)} holds the scores of another identity, {written_for or 'unnamed'}")
-        return dict(zip(table.column(_KEY).to_pylist(), table.column(_SCORES).to_pylist(), strict=True))
+        with pq.ParquetFile(io.BytesIO(content)) as parquet:
+            written_for = (parquet.schema_arrow.metadata or {}).get(_IDENTITY.encode(), b"").decode()
+            if written_for != identity:
+                raise SourceError(f"{folder.file(name)} holds the scores of another identity, {written_for or 'unnamed'}")
+            keys: list[bytes] = parquet.read([_KEY]).column(_KEY).to_pylist()
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise SourceError(f"{folder.file(name)} is no segment of a score store: {error}") from error
+    return keys
+
+
+def entries_at(content: bytes, rows: Sequence[int]) -> list[tuple[bytes, bytes]]:
+    """The keys and the stored scores at some rows of a segment's bytes. Raises `SourceError` if it hasn't so many."""
+    try:
+        table = pq.read_table(io.BytesIO(content)).take(pa.array(rows, pa.int64()))
+    except pa.ArrowException as error:
+        raise SourceError(f"a segment of {len(content):,} bytes can't be read: {error}") from error
+    return list(zip(table.column(_KEY).to_pylist(), table.column(_SCORES).to_pylist(), strict=True))

@@ -1,7 +1,7 @@
-"""A store around a scorer: it answers what it holds, equal requests of a block are asked once, and the rest is kept.
+"""A store around a scorer: it answers what it holds, equal requests of this process are asked once, and the rest is kept.
 
-1. Cut the requests into units, and find those that are in the store, of which each segment is read once into an index.
-2. Ask the scorer for the others, each once in a block.
+1. Cut the requests into units, and find those that are in the store, each segment read once for a block.
+2. Ask the scorer for the others, each once: a unit that another thread has asked for is waited for.
 3. Keep lasting outcomes. They are written as a segment when there are `_ENTRIES` of them, when the oldest has waited for
    `_WRITE_S`, and when no block is in work, so that nothing is left when the work ends.
 
@@ -11,9 +11,12 @@ Whatever is wrong with the store costs work, and never a run: it is reported, an
 import itertools
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from actors.errors import SourceError
 from actors.launch.start_engine import Report
@@ -21,8 +24,8 @@ from actors.records import RenderedRequest
 from actors.scorers.head_scorer import ScoreBlock, Scores
 from pipelines.data.storage import Folder, error_text
 from pipelines.folders.score_store.entries import StoredUnit, decode, encode, is_lasting, key_of, units_of
-from pipelines.folders.score_store.key_index import KeyIndex
-from pipelines.folders.score_store.segments import entries_in, read_content, segment_names, write_segment
+from pipelines.folders.score_store.key_index import KeyIndex, Place
+from pipelines.folders.score_store.segments import entries_at, keys_in, read_content, segment_names, write_segment
 
 _ENTRIES = 4096
 _BYTES = 8 * 2**20
@@ -33,7 +36,17 @@ _LOOK_SHARE = 20  # and a look that takes long comes so many times more rarely
 _READERS = 8
 
 
-KeyedUnit = tuple[bytes, StoredUnit]
+class UnitOutcome(NamedTuple):
+    """What a unit came to, as it is stored; `lasts` if it may be."""
+
+    value: bytes
+    lasts: bool
+
+
+@dataclass(frozen=True)
+class _KeyedUnit:
+    unit: StoredUnit
+    key: bytes
 
 
 class StoredScores:
@@ -47,6 +60,7 @@ class StoredScores:
         report: Report,
         *,
         compares: bool,
+        index: KeyIndex | None = None,
     ) -> None:
         """`identity` is the digest whose folder it is, `compares` as in `units_of`; `report` gets what goes wrong."""
         self._folder = folder
@@ -55,7 +69,8 @@ class StoredScores:
         self._report = report
         self._compares = compares
         self._lock = threading.Lock()  # of all that follows
-        self._index = KeyIndex()
+        self._index = index or KeyIndex()
+        self._in_progress: dict[bytes, Future[UnitOutcome]] = {}
         self._unwritten: dict[bytes, bytes] = {}
         self._being_written: dict[bytes, bytes] = {}
         self._unwritten_since = 0.0
@@ -63,27 +78,22 @@ class StoredScores:
         self._look_lock = threading.Lock()
         self._next_look = 0.0
 
-    @property
-    def index_bytes(self) -> int:
-        """The bytes that the index takes on this machine's disk."""
-        return self._index.size
-
     def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
         """Score a block as the scorer does; what isn't scored for it has `from_store`."""
         with self._count_block():
             self._read_new_segments_if_due()
             by_request = [
-                [(key_of(self._identity, unit), unit) for unit in units_of(request, compares=self._compares)]
+                [_KeyedUnit(unit, key_of(self._identity, unit)) for unit in units_of(request, compares=self._compares)]
                 for request in requests
             ]
             unit_by_key = dict[bytes, StoredUnit]()  # in the order of the requests: neighbours may share a forward pass
-            for key, unit in itertools.chain.from_iterable(by_request):
-                unit_by_key.setdefault(key, unit)
-            scores, values = self._find(unit_by_key)
-            fresh_scores, fresh_values = self._score({key: unit for key, unit in unit_by_key.items() if key not in scores})
-            scores |= fresh_scores
-            values |= fresh_values
-        return [_assemble(request, units, scores, values) for request, units in zip(requests, by_request, strict=True)]
+            for keyed in itertools.chain.from_iterable(by_request):
+                unit_by_key.setdefault(keyed.key, keyed.unit)
+            ready, outcomes = self._find(unit_by_key)
+            claims, awaited = self._claim({key: unit for key, unit in unit_by_key.items() if key not in ready})
+            ready |= self._score(claims)  # before anything is waited for: else two threads might wait for each other
+            outcomes |= {key: future.result() for key, future in {**claims, **awaited}.items()}
+        return [_assemble(request, units, ready, outcomes) for request, units in zip(requests, by_request, strict=True)]
 
     @contextmanager
     def _count_block(self) -> Iterator[None]:
@@ -117,39 +127,56 @@ class StoredScores:
             names = segment_names(self._folder)
             with self._lock:
                 new = self._index.lacking(names)
-            with ThreadPoolExecutor(_READERS) as threads:
-                for start in range(0, len(new), _READERS):
-                    batch = new[start : start + _READERS]  # whose entries are in memory at a time
-                    for name, entries in zip(batch, threads.map(self._read_segment, batch), strict=True):
-                        if entries is not None:
-                            with self._lock:
-                                self._index.add(name, entries)
         except OSError as error:
-            self._report(f"the store {self._folder.path} can't be read, so that more is scored: {error_text(error)}")
+            self._report(f"the store {self._folder.path} can't be listed, so that more is scored: {error_text(error)}")
+            return
+        with ThreadPoolExecutor(_READERS) as threads:
+            for start in range(0, len(new), _READERS):
+                batch = new[start : start + _READERS]  # whose bytes are in memory at a time
+                for name, content in zip(batch, threads.map(self._content, batch), strict=True):
+                    if content is not None:
+                        self._add(name, content)
 
-    def _read_segment(self, name: str) -> dict[bytes, bytes] | None:
-        """The entries of a segment: none, if it can't be trusted, and isn't looked at again; None if it can't be had now."""
+    def _add(self, name: str, content: bytes) -> None:
+        with self._report_errors_of(name):
+            keys = keys_in(self._folder, name, self._identity, content)
+            with self._lock:
+                self._index.add(name, keys, content)
+
+    def _content(self, name: str) -> bytes | None:
+        """The bytes of a segment; None if they can't be had or trusted."""
+        with self._report_errors_of(name):
+            with self._lock:
+                content = self._index.content(name)
+            return read_content(self._folder, name) if content is None else content
+        return None
+
+    @contextmanager
+    def _report_errors_of(self, name: str) -> Iterator[None]:
+        """Report what is wrong with a segment, and go on without it; what can't be trusted is never looked at again."""
         try:
-            return entries_in(self._folder, name, self._identity, read_content(self._folder, name))
+            yield
         except SourceError as error:
+            with suppress(OSError), self._lock:
+                self._index.drop(name)
             self._report(
                 f"{error}; it is left out, and what it holds is scored again. If that writes the same content, the file is "
                 "whole again; if a later run names it again, delete it"
             )
-            return {}
         except OSError as error:
             self._report(f"{self._folder.file(name)} can't be used, so that more is scored: {error_text(error)}")
-            return None
 
-    def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, bytes]]:
-        """The scores of those units that are stored, and the form in which they are."""
-        values = dict[bytes, bytes]()
-        try:
-            with self._lock:
-                values = {key: value for key in units if (value := self._recent(key)) is not None}
-                values |= self._index.find(units.keys() - values.keys())
-        except OSError as error:
-            self._report(f"nothing is found in the store {self._folder.path}: {error_text(error)}")
+    def _find(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, UnitOutcome]]:
+        """The scores of those units that are stored, and their outcomes."""
+        with self._lock:
+            values = {key: value for key in units if (value := self._recent(key)) is not None}
+        by_segment: dict[str, list[int]] = defaultdict(list)
+        for place in self._places([key for key in units if key not in values]).values():
+            by_segment[place.segment].append(place.row)
+        for name, rows in by_segment.items():
+            with self._report_errors_of(name):
+                if (content := self._content(name)) is not None:
+                    values |= {key: value for key, value in entries_at(content, rows) if key in units}
         scores = dict[bytes, Scores]()
         for key, value in values.items():
             try:
@@ -158,24 +185,60 @@ class StoredScores:
                 self._report(
                     f"{self._folder.path} holds scores of a form that can't be read, and they are left out: {error}"
                 )
-        return scores, values
+        return scores, {key: UnitOutcome(values[key], True) for key in scores}
+
+    def _places(self, keys: Sequence[bytes]) -> Mapping[bytes, Place]:
+        try:
+            with self._lock:
+                return self._index.places(keys)
+        except OSError as error:
+            self._report(f"nothing is found in the store {self._folder.path}: {error_text(error)}")
+            return {}
 
     def _recent(self, key: bytes) -> bytes | None:
         return self._unwritten.get(key) or self._being_written.get(key)
 
     # Scoring.
 
-    def _score(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, Scores], dict[bytes, bytes]]:
-        """Score units, and keep what lasts to be written. Returns as `_find`."""
-        if not units:
-            return {}, {}
-        scores = dict(zip(units, self._score_block([unit.request for unit in units.values()]), strict=True))
-        values = {key: encode(unit, scores[key]) for key, unit in units.items()}
+    def _claim(self, units: Mapping[bytes, StoredUnit]) -> tuple[dict[bytes, "_Claim"], dict[bytes, "Future[UnitOutcome]"]]:
+        """Divide units into those to be scored here, and those that other threads are scoring or have just scored."""
+        claims, awaited = dict[bytes, _Claim](), dict[bytes, Future[UnitOutcome]]()
         with self._lock:
-            if not self._unwritten:
-                self._unwritten_since = time.monotonic()
-            self._unwritten |= {key: value for key, value in values.items() if is_lasting(scores[key])}
-        return scores, values
+            for key, unit in units.items():
+                # Looked up again, under the lock: since `_find` another thread may have begun this unit, or finished it.
+                if key in self._in_progress:
+                    awaited[key] = self._in_progress[key]
+                elif (value := self._recent(key)) is not None:
+                    awaited[key] = Future()
+                    awaited[key].set_result(UnitOutcome(value, True))
+                else:
+                    claims[key] = self._in_progress[key] = _Claim(unit)
+        return claims, awaited
+
+    def _score(self, claims: Mapping[bytes, "_Claim"]) -> dict[bytes, Scores]:
+        """Score what was claimed, and tell whoever waits for it the outcome or the error."""
+        if not claims:
+            return {}
+        try:
+            scored = self._score_block([claim.unit.request for claim in claims.values()])
+            fresh = dict(zip(claims, scored, strict=True))
+            outcomes = {
+                key: UnitOutcome(encode(claims[key].unit, scores), is_lasting(scores)) for key, scores in fresh.items()
+            }
+        except BaseException as error:  # any: a claim that is never settled would be waited for without end
+            with self._lock:
+                for key, claim in claims.items():
+                    del self._in_progress[key]
+                    claim.set_exception(error)
+            raise
+        with self._lock:
+            self._unwritten_since = self._unwritten_since if self._unwritten else time.monotonic()
+            for key, outcome in outcomes.items():
+                if outcome.lasts:
+                    self._unwritten[key] = outcome.value
+                del self._in_progress[key]
+                claims[key].set_result(outcome)
+        return fresh
 
     # Writing.
 
@@ -190,9 +253,9 @@ class StoredScores:
             self._unwritten = {}
             self._being_written |= entries
         try:
-            name = write_segment(self._folder, self._identity, entries)
+            segment = write_segment(self._folder, self._identity, entries)
             with self._lock:
-                self._index.add(name, entries)
+                self._index.add(segment.name, list(entries), segment.content)
         except OSError as error:
             self._report(f"{self._folder.path}: scores can't be kept there: {error_text(error)}")
         with self._lock:
@@ -200,13 +263,23 @@ class StoredScores:
                 self._being_written.pop(key, None)
 
 
+class _Claim(Future[UnitOutcome]):
+    """A unit that one thread scores, and others may wait for."""
+
+    def __init__(self, unit: StoredUnit) -> None:
+        super().__init__()
+        self.unit = unit
+
+
 def _assemble(
-    request: RenderedRequest, units: Sequence[KeyedUnit], scores: dict[bytes, Scores], values: Mapping[bytes, bytes]
+    request: RenderedRequest, units: Sequence[_KeyedUnit], ready: dict[bytes, Scores], outcomes: Mapping[bytes, UnitOutcome]
 ) -> Scores:
-    """The scores of a request. Those in `scores` are taken out: they are those of the first unit with their key."""
-    of_request = [response.refusal for response in request.responses]
-    for key, unit in units:
-        of_unit = scores.pop(key, None) or decode(unit, values[key])
-        for position, score in zip(unit.positions, of_unit, strict=True):
-            of_request[position] = score
-    return tuple(score for score in of_request if score is not None)
+    """The scores of a request. `ready` scores are taken out: they are those of the first unit with their key."""
+    scores = [response.refusal for response in request.responses]
+    for keyed in units:
+        outcome = outcomes[keyed.key]
+        # A failure is shared by the equal units that were asked for at that time, and is from no store.
+        of_unit = ready.pop(keyed.key, None) or decode(keyed.unit, outcome.value, from_store=outcome.lasts)
+        for position, score in zip(keyed.unit.positions, of_unit, strict=True):
+            scores[position] = score
+    return tuple(score for score in scores if score is not None)

@@ -133,9 +133,9 @@ class MeanCells:
         """The subsets whose names begin with `prefix`."""
         return [subset for subset in self.by_subset if subset.startswith(prefix)]
 
-    def subsets(self, known: Iterable[str] = ()) -> list[str]:
-        """The subsets that have graded items: those of `known` in its order, then all others by name."""
-        first = [subset for subset in known if subset in self.by_subset]
+    def subsets(self, leading: Iterable[str] = ()) -> list[str]:
+        """The subsets that have graded items: those of `leading` in its order, then all others by name."""
+        first = [subset for subset in leading if subset in self.by_subset]
         return [*first, *sorted(self.by_subset.keys() - {*first})]
 
     @property

@@ -75,7 +75,9 @@ def _graded_rows(benchmark: Benchmark, corpus: OpenedCorpus) -> Iterator[tuple[_
     fields = [RECORD, *benchmark.fields] if columns.is_json else columns.carried.names
     items = with_games(read_items(corpus.responses, listing, columns, fields), corpus.manifest.identity)
     for graded in benchmark.grade(items):
-        for item in graded.of_rows if graded.cells is not None else ():
+        if graded.cells is None:
+            continue
+        for item in graded.of_rows:
             row = parse(item.fields[RECORD]) if columns.is_json else item.fields
             yield _InputRow(item.row, row), item
 

@@ -33,8 +33,8 @@ def neighbour_places(responses: Responses) -> list[Place]:
         ranked = sorted((value, place) for place, values in sampled.items() if (value := values[at]) is not None)
         places |= dict.fromkeys(ranked[rank][1] for rank in _spread_ranks(len(ranked), EXAMPLES // len(numbers)))
     # Outputs often agree on the same responses; what room is left is for others that have an output.
-    others = (place for place in responses.sampled if any(value is not None for value in sampled[place]))
-    return list(dict.fromkeys([*places, *others]))[:EXAMPLES]
+    with_output = (place for place in responses.sampled if any(value is not None for value in sampled[place]))
+    return list(dict.fromkeys([*places, *with_output]))[:EXAMPLES]
 
 
 def _spread_ranks(count: int, most: int) -> list[int]:

@@ -1,18 +1,20 @@
 """A store around a scorer, here and in an object store: who is asked for what, and what comes of damage."""
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from actors.records import Reason, RenderedRequest, Score, Status
+from actors.records import RenderedRequest, Status
 from actors.scorers.head_scorer import Scores
 from pipelines.data.storage import Folder
 from pipelines.folders.score_store import stored_scores
 from pipelines.folders.score_store.segments import read_content, segment_names
 from pipelines.folders.score_store.stored_scores import StoredScores
 from tests.pipelines.data.storage.conftest import folder as a_folder
+from tests.support.engines import until
 from tests.support.stores import CountingScorer, pair, request
 
 folder = a_folder
@@ -85,10 +87,14 @@ def test_a_failure_is_never_kept_and_is_nobodys_hit(folder: Folder) -> None:
 
 
 def test_a_pair_of_which_one_failed_isnt_kept(folder: Folder) -> None:
-    def fail_second(requests: Sequence[RenderedRequest]) -> list[Scores]:
-        return [(scores[0], Score.failed(Reason.ENGINE_TIMEOUT)) for scores in CountingScorer()(requests)]
+    class HalfFailing(CountingScorer):
+        def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+            return [
+                (scores[0], CountingScorer(fails=1)([request([1])])[0][0])
+                for scores in CountingScorer.__call__(self, requests)
+            ]
 
-    Store(folder, fail_second)([pair([1], [2])])
+    Store(folder, HalfFailing())([pair([1], [2])])
     assert segment_names(folder) == []
 
 
@@ -109,29 +115,30 @@ def test_another_identity_never_hits_even_in_the_same_folder(folder: Folder) -> 
 def test_a_segment_that_was_tampered_with_is_refused_named_and_scored_again(folder: Folder) -> None:
     Store(folder)(ROWS)
     (name,) = segment_names(folder)
-    whole = folder.read(name)
-    middle = len(whole) // 2
-    for content in (b"", b"PAR1", whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]):
-        folder.replace(name, content)
-        store = Store(folder)
-        assert store(ROWS) == CountingScorer()(ROWS)
-        assert len(store.scorer.prompts) == 200
-        (report,) = store.reports
-        assert report.startswith(f"{folder.file(name)} isn't what was written")
-        assert report.endswith("the file is whole again; if a later run names it again, delete it")
+    content = bytearray(folder.read(name))
+    content[len(content) // 2] ^= 1
+    folder.replace(name, bytes(content))
+    store = Store(folder)
+    assert store(ROWS) == CountingScorer()(ROWS)
+    assert len(store.scorer.prompts) == 200
+    (report,) = store.reports
+    assert report.startswith(f"{folder.file(name)} isn't what was written")
+    assert report.endswith("the file is whole again; if a later run names it again, delete it")
 
 
 def test_damaged_segments_that_are_scored_again_are_whole_again(folder: Folder) -> None:
     halves = ROWS[:50], ROWS[50:]
     for half in halves:
         Store(folder)(half)
-    contents = {name: folder.read(name) for name in segment_names(folder)}
-    for name, content in contents.items():
-        folder.replace(name, content[:-1] + b"?")
+    names = segment_names(folder)
+    contents = {name: folder.read(name) for name in names}
+    for name in names:
+        folder.replace(name, contents[name][:-1] + b"?")
     store = Store(folder)
     for half in halves:  # the same scores under the same keys: segments of the same names
         assert not any(flags(store(half)))
-    assert ["isn't what was written" in report for report in store.reports] == [True, True]
+    assert all("isn't what was written" in report for report in store.reports)
+    assert len(store.reports) == 2
     assert {name: folder.read(name) for name in segment_names(folder)} == contents
     assert all(flags(store(ROWS)))
     last = Store(folder)
@@ -139,9 +146,18 @@ def test_damaged_segments_that_are_scored_again_are_whole_again(folder: Folder) 
     assert last.reports == []
 
 
-def test_writers_and_threads_at_once_lose_nothing(folder: Folder) -> None:
-    shared = Store(folder)
-    stores = [Store(folder), Store(folder), shared, shared]
+@pytest.mark.parametrize("content", [b"", b"PAR1"])
+def test_a_segment_that_is_cut_off_is_refused(folder: Folder, content: bytes) -> None:
+    Store(folder)(ROWS)
+    (name,) = segment_names(folder)
+    folder.replace(name, content)
+    store = Store(folder)
+    assert not any(flags(store(ROWS)))
+    assert len(store.reports) == 1
+
+
+def test_two_writers_at_once_lose_nothing(folder: Folder) -> None:
+    stores = [Store(folder) for _ in range(4)]
     with ThreadPoolExecutor(4) as threads:
         results = list(threads.map(lambda store: store(ROWS), stores))
     assert all(result == results[0] for result in results)
@@ -150,7 +166,31 @@ def test_writers_and_threads_at_once_lose_nothing(folder: Folder) -> None:
     assert last.reports == []
 
 
-def test_an_error_of_the_scorer_is_forgotten(folder: Folder) -> None:
+def test_threads_of_one_process_ask_once_for_what_they_share(folder: Folder) -> None:
+    class Waiting(CountingScorer):
+        """Lets a block through when `go` is set."""
+
+        go = threading.Event()
+
+        def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
+            scores = super().__call__(requests)
+            assert self.go.wait(120)
+            return scores
+
+    scorer = Waiting()
+    store = Store(folder, scorer)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(store, [request([1]), request([2])])
+        until(lambda: len(scorer.prompts) == 2)
+        second = threads.submit(store, [request([3]), request([2])])
+        until(lambda: len(scorer.prompts) == 3)
+        scorer.go.set()
+        assert (flags(first.result(120)), flags(second.result(120))) == ([False, False], [False, True])
+    assert sorted(scorer.prompts) == [(1,), (2,), (3,)]
+    assert len(segment_names(folder)) == 1, "written when no block is in work"
+
+
+def test_an_error_of_the_scorer_reaches_whoever_waits_and_is_forgotten(folder: Folder) -> None:
     class Broken(CountingScorer):
         def __call__(self, requests: Sequence[RenderedRequest]) -> list[Scores]:
             super().__call__(requests)
@@ -178,9 +218,9 @@ def test_a_block_is_written_in_a_few_segments_and_read_with_one_request_each(
     reads: list[str] = []
     read = read_content
 
-    def counting(place: Folder, name: str) -> bytes:
+    def counting(some: Folder, name: str) -> bytes:
         reads.append(name)
-        return read(place, name)
+        return read(some, name)
 
     monkeypatch.setattr(stored_scores, "read_content", counting)
     Store(folder)(ROWS[:50])
@@ -205,7 +245,7 @@ def test_a_store_that_cant_be_written_or_listed_costs_work_and_no_run(folder: Fo
     store = Store(Broken())  # type: ignore[arg-type]
     assert store(ROWS) == CountingScorer()(ROWS)
     assert store.reports == [
-        "the store there can't be read, so that more is scored: Permission denied (there)",
+        "the store there can't be listed, so that more is scored: Permission denied (there)",
         "there: scores can't be kept there: No space left on device (there)",
     ]
 

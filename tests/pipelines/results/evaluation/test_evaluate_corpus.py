@@ -271,10 +271,10 @@ def test_from_python_it_returns_the_results(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", GOOD)
     (evaluation,) = pipelines.evaluate(scored)
     assert evaluation.figures[0].value == 0.9
-    both = pipelines.evaluate(
+    results_of_two = pipelines.evaluate(
         [scored, preferences(tmp_path / "t", WORSE)], str(tmp_path / "e"), benchmark="pairs", resampling_seed=3
     )
-    assert both.paired[0].splits[0].first_ahead == 2
+    assert results_of_two.paired[0].splits[0].first_ahead == 2
     assert json.loads((tmp_path / "e" / "results.json").read_text())["settings"]["resampling_seed"] == 3
     with pytest.raises(SettingsError, match=r"`against` is a gate .* `assay evaluate`"):
         pipelines.evaluate(scored, against="x")

@@ -22,8 +22,8 @@ def rated(reward: float | None, labels: int | Sequence[float], prompt: str, **ou
 
 
 def pair(first: float | None, second: float, strength: object, **fields: object) -> Item:
-    both = item({"response_1": first, "response_2": second})
-    return replace(both, fields={"preference_strength": strength, **fields})
+    responses = item({"response_1": first, "response_2": second})
+    return replace(responses, fields={"preference_strength": strength, **fields})
 
 
 def test_a_negative_strength_is_for_the_first_response() -> None:

@@ -26,5 +26,5 @@ def test_an_unknown_label_is_no_grade() -> None:
 def test_a_label_of_a_float_column_is_the_integer_that_it_is() -> None:
     rows = [item({"output_1": 2.0, "output_2": 1.0}, label=1.0), item({"output_1": 2.0, "output_2": 1.0}, label=2.0)]
     assert measures_of(BENCHMARK, rows) == pytest.approx({"average": 0.5, "both": 0.5})
-    others = [item({"output_1": 1.0, "output_2": 2.0}, label=label) for label in (1.5, True, "1", math.nan)]
-    assert grades_of(BENCHMARK, others).cells == {}
+    unlabelled = [item({"output_1": 1.0, "output_2": 2.0}, label=label) for label in (1.5, True, "1", math.nan)]
+    assert grades_of(BENCHMARK, unlabelled).cells == {}

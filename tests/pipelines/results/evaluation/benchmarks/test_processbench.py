@@ -46,8 +46,8 @@ def test_half_is_right_and_the_score_is_the_mean_of_the_subsets() -> None:
     items = [solution(label, *steps, subset=name) for name in names for label, steps in ((-1, (0.5,)), (0, (0.49,)))]
     assert measures_of(BENCHMARK, items)["score"] == 1
     assert measures_of(BENCHMARK, [*items, solution(0, RIGHT)])["score"] == pytest.approx((2 * 0.5 / 1.5 + 3) / 4)
-    others = [solution(label, RIGHT, subset="other") for label in (-1, 0)]
-    figures = measures_of(BENCHMARK, [*items, *others])
+    other_subset = [solution(label, RIGHT, subset="other") for label in (-1, 0)]
+    figures = measures_of(BENCHMARK, [*items, *other_subset])
     assert (figures["other"], figures["score"]) == (0, 1), "a subset that ProcessBench doesn't have isn't part of its score"
     counts = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
     assert (BENCHMARK.split_of(counts), BENCHMARK.split_of({**counts, "math": 999})) == ("published", None)

@@ -34,15 +34,15 @@ def ties_score(questions: Rows) -> float:
         right, wrong = question["scores"][: question["num_correct"]], question["scores"][question["num_correct"] :]
         stats[kind][int(number)] = (min(right) - max(wrong), max(right) - min(right))
     ref, tied = stats["ref"], stats["tied"]
-    both = [(min(ref[index][0], tied[index][0]), *tied[index]) for index in ref.keys() & tied.keys()]
+    pairs = [(min(ref[index][0], tied[index][0]), *tied[index]) for index in ref.keys() & tied.keys()]
     margins = [
-        math.tanh(least / spread - 1) if spread else math.copysign(1, least) * (least != 0) for least, _, spread in both
+        math.tanh(least / spread - 1) if spread else math.copysign(1, least) * (least != 0) for least, _, spread in pairs
     ]
     return (
         0.30 * average([gap > 0 for gap, _ in tied.values()])
         + 0.30 * average([gap > 0 for gap, _ in ref.values()])
-        + 0.20 * average([gap > spread for _, gap, spread in both])
-        + 0.20 * average([least > spread for least, _, spread in both])
+        + 0.20 * average([gap > spread for _, gap, spread in pairs])
+        + 0.20 * average([least > spread for least, _, spread in pairs])
         + 0.01 * average(margins)
     )
 

@@ -45,8 +45,8 @@ ROWS, REWARDS = [row for row, _ in ITEMS], [rewards for _, rewards in ITEMS]
 
 def beats_all(row: Mapping[str, str]) -> bool:
     """As the benchmark's rule has it: the best response's reward is above that of every other one."""
-    best, *others = (float(row[name]) for name in row if name.startswith("reward_") and row[name])
-    return best > max(others)
+    best, *losers = (float(row[name]) for name in row if name.startswith("reward_") and row[name])
+    return best > max(losers)
 
 
 def sections(files: Mapping[str, Any]) -> dict[str, float]:
