@@ -269,14 +269,14 @@ def _filter_part(
 ) -> tuple[KeepSummary, dict[str, KeptInPart]]:
     """The counts of a part, and which of its responses are on each side; writes them to the `files`."""
     row_column = step.columns.prefix + ROW
-    masks = {side: [np.zeros(0, np.bool_)] for side in ("kept", "rest")}
-    last_rows, row_counts, reasons = dict[str, str](), Counter[str](), Counter[str]()
+    masks, reasons = [np.zeros(0, np.bool_)], Counter[str]()
+    last_rows, row_counts = dict[str, str](), Counter[str]()
     for rows in step.evaluate_part(numbered, evaluate):
         why = _reasons(step, selection, rows)
         why_not_kept = pc.drop_null(why)
         reasons.update(why_not_kept.to_pylist())
+        masks.append(pc.is_null(why).to_numpy(zero_copy_only=False))
         for side, mask in (("kept", pc.is_null(why)), ("rest", pc.is_valid(why))):
-            masks[side].append(mask.to_numpy(zero_copy_only=False))
             table = rows.table.filter(mask)
             # The responses of a row are neighbours, so a row is new where its id differs from the one before. They may lie
             # in two tables of the part: the last row is carried over.
@@ -289,11 +289,11 @@ def _filter_part(
                 files[side].write(table, pa.array(is_first, pa.bool_()), why_not_kept)
     # Indices are those in the part, also of what is filtered again: then only some responses of the part are read.
     earlier = step.source.kept
-    is_kept, is_rest = (np.concatenate(masks[side]) for side in ("kept", "rest"))
+    is_kept = np.concatenate(masks)
     indices = np.arange(is_kept.size) if earlier is None else earlier.of_part(numbered.part).at
     in_part = {
         "kept": KeptInPart(indices[is_kept], row_counts["kept"]),
-        "rest": KeptInPart(indices[is_rest], row_counts["rest"]),
+        "rest": KeptInPart(indices[~is_kept], row_counts["rest"]),
     }
     rows_read, _ = step.source.counts(numbered.part)
     return KeepSummary(rows_read, is_kept.size, int(is_kept.sum()), row_counts["kept"], reasons), in_part

@@ -40,7 +40,7 @@ def test_the_best_in_the_order_of_their_rewards_and_of_equals_the_first() -> Non
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "settings",
     [
         {"keep": "best"},
         {"keep": "top-k", "k": 3},
@@ -49,10 +49,10 @@ def test_the_best_in_the_order_of_their_rewards_and_of_equals_the_first() -> Non
         {"keep": "majority", "voters": ("a",)},
     ],
 )
-def test_of_none_nothing_is_kept_and_of_one_that_one(asked: dict[str, Any]) -> None:
-    assert choose([], ChoiceOfCandidates(**asked)) == []
-    (item,) = choose([candidate(0.5, a=1.0)], ChoiceOfCandidates(**asked))
-    assert (item.rank, item.z_score, item.of) == (1, None, 1)
+def test_of_none_nothing_is_kept_and_of_one_that_one(settings: dict[str, Any]) -> None:
+    assert choose([], ChoiceOfCandidates(**settings)) == []
+    (ranked,) = choose([candidate(0.5, a=1.0)], ChoiceOfCandidates(**settings))
+    assert (ranked.rank, ranked.z_score, ranked.of) == (1, None, 1)
 
 
 @given(REWARDS, st.integers(1, 9))

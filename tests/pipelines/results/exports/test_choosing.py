@@ -146,10 +146,10 @@ def test_an_ensemble_in_which_a_member_was_shown_the_reasoning_goes_by_the_whole
     manifest = read_manifest(folder)
     assert manifest is not None
     (member,) = manifest.identity["members"].values()
-    both = {how: {**member, "identity": {**member["identity"], "reasoning": how}} for how in ("strip", "keep")}
+    by_reasoning = {how: {**member, "identity": {**member["identity"], "reasoning": how}} for how in ("strip", "keep")}
     stripped = [
         Reader.of(replace(manifest, identity={**manifest.identity, "members": members})).stripped
-        for members in ({"a": both["strip"], "b": both["strip"]}, both)
+        for members in ({"a": by_reasoning["strip"], "b": by_reasoning["strip"]}, by_reasoning)
     ]
     assert stripped == [True, False]
 

@@ -26,8 +26,8 @@ def test_answers_at_different_turns_of_a_conversation_never_make_a_pair(tmp_path
 
 
 def test_turns_make_pairs_with_those_that_were_asked_the_same_so_far(tmp_path: Path) -> None:
-    others = [user("q"), said("A"), user("r"), said("B")], [*TURNS[:3], said("bb")]
-    rows = [{"messages": turns} for turns in (TURNS[:4], *others)]
+    conversations = [user("q"), said("A"), user("r"), said("B")], [*TURNS[:3], said("bb")]
+    rows = [{"messages": turns} for turns in (TURNS[:4], *conversations)]
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 2.0], [3.0, 4.0], [0.5, 5.0]], RowShape("messages", "all"))
     summary = pair(folder, tmp_path / "pairs", pairs="all", trainer="trl-implicit")
     contents = [

@@ -92,19 +92,19 @@ def test_a_run_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     folder, out, step = drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", getattr(export_job, moment)
-    others = {"choose.json": "its document", "chosen-00007.jsonl": "its rows", "half.tmp": "what it writes"}
+    foreign = {"choose.json": "its document", "chosen-00007.jsonl": "its rows", "half.tmp": "what it writes"}
 
     def suspended(*arguments: Any) -> Any:
         result = step(*arguments)
         take_over(out)
-        for name, text in others.items():
+        for name, text in foreign.items():
             (out / name).write_text(text)
         return result
 
     monkeypatch.setattr(export_job, moment, suspended)
     with pytest.raises(RunStopped, match=r"another run has taken|isn't held by this run any more"):
         choose(folder, out, keep="best", per="row")
-    assert {name: (out / name).read_text() for name in others} == others
+    assert {name: (out / name).read_text() for name in foreign} == foreign
 
 
 @PER

@@ -110,9 +110,9 @@ def test_parquet_comes_back_type_for_type(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "c.parquet", row_group_size=4)
     score(str(tmp_path / "c.parquet"), str(tmp_path / "scored"), model="tiny-attributes", engine="fake")
     keep(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
-    result = pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names)
-    assert result.schema.remove_metadata() == table.schema
-    assert result.equals(table)
+    kept = pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names)
+    assert kept.schema.remove_metadata() == table.schema
+    assert kept.equals(table)
 
 
 def test_values_that_python_has_no_object_for_go_through(tmp_path: Path) -> None:

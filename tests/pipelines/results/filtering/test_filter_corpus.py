@@ -70,12 +70,12 @@ class Corpus:
         first = self.end if start is None else start
         self.end = max(self.end, first + len(rows))
         names = self.columns.carried.names
-        values = [(item if isinstance(item, dict) else {names[0]: item}) for item, result in rows for _ in result]
+        values = [(item if isinstance(item, dict) else {names[0]: item}) for item, responses in rows for _ in responses]
         carried = pa.Table.from_pylist(values, self.columns.carried)
         ours = [
             (f"corpus:{first + index}", name, "hash", score)
-            for index, (_, result) in enumerate(rows)
-            for name, score in result
+            for index, (_, responses) in enumerate(rows)
+            for name, score in responses
         ]
         part = Part(0, Range(first, first + len(rows)), Counts.of(len(rows), [score for *_, score in ours]), RUN)
         self.parts.commit(part, self.columns.table(carried, ours), {"assay": "{}"})
@@ -100,7 +100,7 @@ def json_corpus(folder: Path, rows: Sequence[Row], prefix: str = "") -> str:
     return corpus.close()
 
 
-def one(record: bytes | None, score: Score) -> Row:
+def row_of(record: bytes | None, score: Score) -> Row:
     return record, [("final", score)]
 
 
@@ -118,10 +118,10 @@ def objects(folder: Path) -> list[dict[str, Any]]:
 
 
 FOUR: list[Row] = [
-    one(b'{"id": 0, "x": 1.10}', scored(REWARD, 3.0)),
-    one(b'{"id": 1}', scored(-1.0, 3.0)),
-    one(b'{"id": 2}', Score.rejected(Reason.TOO_LONG)),
-    one(b'{"id": 3}', Score.failed(Reason.ENGINE_KILLER, 9)),
+    row_of(b'{"id": 0, "x": 1.10}', scored(REWARD, 3.0)),
+    row_of(b'{"id": 1}', scored(-1.0, 3.0)),
+    row_of(b'{"id": 2}', Score.rejected(Reason.TOO_LONG)),
+    row_of(b'{"id": 3}', Score.failed(Reason.ENGINE_KILLER, 9)),
 ]
 
 
@@ -179,7 +179,7 @@ def test_both_sides_are_written_with_what_was_done(four: str, tmp_path: Path) ->
 
 def test_several_responses_of_a_row_and_names_with_a_prefix(tmp_path: Path) -> None:
     row: Row = (b'{"reward": 5}', [("chosen", scored(2.0)), ("rejected[0]", scored(1.0)), ("rejected[1]", scored(-1.0))])
-    folder = json_corpus(tmp_path / "scored", [row, one(b'{"p": 2}', scored(-1.0)), row], "judge_")
+    folder = json_corpus(tmp_path / "scored", [row, row_of(b'{"p": 2}', scored(-1.0)), row], "judge_")
     summary = run(folder, "judge_reward > 0", tmp_path / "kept", rest=str(tmp_path / "rest"))
     assert (summary.rows, summary.responses, summary.kept, summary.kept_rows, summary.several) == (3, 7, 4, 2, True)
     rows = objects(tmp_path / "kept")
@@ -192,8 +192,8 @@ def test_original_bytes_once_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         "pipelines.folders.run_folder.part_content._BATCH_ROWS", 2
     )  # a row's responses then lie in two batches
-    both: Row = (b'{"p":1,  "n": 1.50}  ', [("chosen", scored(2.0)), ("A", scored(-1.0)), ("rejected", scored(1.0))])
-    folder = json_corpus(tmp_path / "scored", [both, one(b'{"p": 2}', scored(-1.0)), both])
+    several: Row = (b'{"p":1,  "n": 1.50}  ', [("chosen", scored(2.0)), ("A", scored(-1.0)), ("rejected", scored(1.0))])
+    folder = json_corpus(tmp_path / "scored", [several, row_of(b'{"p": 2}', scored(-1.0)), several])
     summary = run(folder, "reward > 0", tmp_path / "kept", fields=False, rest=str(tmp_path / "rest"))
     assert read_lines(tmp_path / "kept") == [b'{"p":1,  "n": 1.50}'] * 2
     assert summary.kept_rows == 2
@@ -201,16 +201,16 @@ def test_original_bytes_once_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 ODD: list[Row] = [
-    one(b"{}", scored(1.0)),
-    one(b'\xef\xbb\xbf{"a": 1 } \r', scored(1.0)),
-    one(b'{\n  "a": "b\\nc",\r\n  "d": {}\n}', scored(1.0)),
-    one(b'{"broken": ', Score.rejected(Reason.BROKEN_JSON)),
-    one(b"\xff\xfe", Score.rejected(Reason.NOT_UTF8)),
-    one(b"[1, 2]", Score.rejected(Reason.NOT_AN_OBJECT)),
-    one(None, Score.rejected(Reason.RECORD_TOO_LARGE)),
-    one(b"", Score.rejected(Reason.BROKEN_JSON)),
-    one(b'{"reward": 3}', Score.rejected(Reason.COLUMN_COLLISION)),
-    one(b'{"s": "\\ud800"}', Score.rejected(Reason.LONE_SURROGATE)),
+    row_of(b"{}", scored(1.0)),
+    row_of(b'\xef\xbb\xbf{"a": 1 } \r', scored(1.0)),
+    row_of(b'{\n  "a": "b\\nc",\r\n  "d": {}\n}', scored(1.0)),
+    row_of(b'{"broken": ', Score.rejected(Reason.BROKEN_JSON)),
+    row_of(b"\xff\xfe", Score.rejected(Reason.NOT_UTF8)),
+    row_of(b"[1, 2]", Score.rejected(Reason.NOT_AN_OBJECT)),
+    row_of(None, Score.rejected(Reason.RECORD_TOO_LARGE)),
+    row_of(b"", Score.rejected(Reason.BROKEN_JSON)),
+    row_of(b'{"reward": 3}', Score.rejected(Reason.COLUMN_COLLISION)),
+    row_of(b'{"s": "\\ud800"}', Score.rejected(Reason.LONE_SURROGATE)),
 ]
 
 
@@ -251,7 +251,7 @@ def test_records_of_all_kinds_come_back(tmp_path: Path) -> None:
 
 def test_a_record_with_a_field_why_of_its_own(tmp_path: Path) -> None:
     records = [b'{"why": 1}', b'{"\\u0077hy": 1}', b'{"a": "why"}']
-    folder = json_corpus(tmp_path / "scored", [one(record, scored(0.0)) for record in records])
+    folder = json_corpus(tmp_path / "scored", [row_of(record, scored(0.0)) for record in records])
     run(folder, "reward > 0", rest=str(tmp_path / "rest"))
     rows = objects(tmp_path / "rest")
     assert [row["why"] for row in rows] == ["condition"] * 3
@@ -386,27 +386,27 @@ def test_output_folders_are_apart_free_and_of_a_filter(four: str, tmp_path: Path
 def test_a_filter_that_is_killed_while_it_clears_its_folders_takes_nothing_of_another(
     four: str, tmp_path: Path, condition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def both(place: Path, condition: str) -> KeepSummary:
+    def both_sides(place: Path, condition: str) -> KeepSummary:
         return run(four, condition, place / "kept", rest=str(place / "rest"))
 
     def files(place: Path) -> dict[str, list[bytes]]:
         return {path.name: read_lines(path.parent) for path in place.glob("*/*.jsonl")}
 
-    whole, deletions, killed = both(tmp_path / "calm", condition), 0, True
+    whole, deletions, killed = both_sides(tmp_path / "calm", condition), 0, True
     while killed:
         out = tmp_path / f"{deletions}"
         with monkeypatch.context() as patch:
             patch.setattr(output_folder, "finish", _dies)
             with pytest.raises(KeyboardInterrupt):
-                both(out, "reward > -10")
+                both_sides(out, "reward > -10")
         assert set(files(out)) == {"kept-00000.jsonl", "rest-00000.jsonl"}
         with monkeypatch.context() as patch:
             die_in_start(patch, deletions)
             try:
-                killed = both(out, condition) != whole
+                killed = both_sides(out, condition) != whole
             except KeyboardInterrupt:
                 deletions += 1
-        assert both(out, condition) == whole if killed else deletions == 6
+        assert both_sides(out, condition) == whole if killed else deletions == 6
         assert files(out) == files(tmp_path / "calm")
 
 
@@ -420,7 +420,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 3)
     corpus = Corpus(tmp_path / "scored", JSON)
     for part in range(10):
-        corpus.part([one(b'{"id": %d}' % (part * 5 + index), scored(float(part))) for index in range(5)])
+        corpus.part([row_of(b'{"id": %d}' % (part * 5 + index), scored(float(part))) for index in range(5)])
     return corpus.close()
 
 
@@ -547,19 +547,19 @@ def test_a_worker_of_a_filter_that_lost_its_folder_writes_no_file(tmp_path: Path
 def test_a_filter_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
     four: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, write, others = tmp_path / "kept", filter_corpus._write_outputs, ("filter.json", "recipe.yaml", "half.tmp")
+    out, write, foreign = tmp_path / "kept", filter_corpus._write_outputs, ("filter.json", "recipe.yaml", "half.tmp")
 
     def suspended(*arguments: Any) -> Any:
         written = write(*arguments)
         take_over(out)
-        for name in others:
+        for name in foreign:
             (out / name).write_text("the other's")
         return written
 
     monkeypatch.setattr(filter_corpus, "_write_outputs", suspended)
     with pytest.raises(RunStopped, match="another run has taken"):
         run(four, "reward > 1", out)
-    assert {(out / name).read_text() for name in others} == {"the other's"}
+    assert {(out / name).read_text() for name in foreign} == {"the other's"}
 
 
 def test_what_another_version_noted_is_written_again(four: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from pipelines.settings.run_settings import FilterSettings
 from tests.support.selections import corpus, grades, numbers, prompts_of
 
 
-def select(folder: str, output: Path | None = None, **asked: Any) -> KeepSummary:
-    return keep(FilterSettings(scored=folder, output=output and str(output), **asked))
+def select(folder: str, output: Path | None = None, **choice: Any) -> KeepSummary:
+    return keep(FilterSettings(scored=folder, output=output and str(output), **choice))
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_of_equals_the_same_are_kept_however_the_corpus_is_cut(tmp_path: Path, s
     for part_rows in (7, 50, 200):
         folder = tmp_path / str(part_rows)
         select(corpus(folder / "in", rewards, part_rows=part_rows), folder / "out", top_fraction=0.5)
-    first, *others = (numbers(tmp_path / str(part_rows) / "out") for part_rows in (7, 50, 200))
-    assert all(other == first for other in others)
+    first, *recut = (numbers(tmp_path / str(part_rows) / "out") for part_rows in (7, 50, 200))
+    assert all(kept == first for kept in recut)
 
 
 def test_of_those_that_meet_the_condition_by_a_number_of_ones_own(tmp_path: Path) -> None:
@@ -78,11 +78,11 @@ def test_what_has_no_number_to_be_chosen_by_isnt_a_candidate(tmp_path: Path) -> 
     assert summary.kept == 2
 
 
-@pytest.mark.parametrize("asked", [{"top_fraction": 0.5}, {"quantile": 0.5}, {"top_k": 1}])
-def test_without_candidates_nothing_is_kept(tmp_path: Path, asked: dict[str, Any]) -> None:
-    summary = select(corpus(tmp_path / "in", [None] * 3), tmp_path / "out", **asked)
+@pytest.mark.parametrize("choice", [{"top_fraction": 0.5}, {"quantile": 0.5}, {"top_k": 1}])
+def test_without_candidates_nothing_is_kept(tmp_path: Path, choice: dict[str, Any]) -> None:
+    summary = select(corpus(tmp_path / "in", [None] * 3), tmp_path / "out", **choice)
     assert (summary.kept, summary.not_kept) == (0, {"rejected: too_long": 3})
-    assert select(corpus(tmp_path / "empty", []), tmp_path / "none", **asked).responses == 0
+    assert select(corpus(tmp_path / "empty", []), tmp_path / "none", **choice).responses == 0
 
 
 @pytest.mark.parametrize(("k", "min_gap"), [(1, None), (3, None), (1, 1.0), (2, 0.0)])
@@ -118,24 +118,24 @@ def test_the_best_of_each_row(tmp_path: Path) -> None:
     assert select(folder, top_k=1).kept == 1
 
 
-@pytest.mark.parametrize("asked", [{"keep": "reward > 2"}, {"top_fraction": 0.4}, {"top_k": 2}], ids=str)
+@pytest.mark.parametrize("choice", [{"keep": "reward > 2"}, {"top_fraction": 0.4}, {"top_k": 2}], ids=str)
 def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(filter_corpus, "_GROUP_PARTS", 1)
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 1)
     monkeypatch.setattr(filter_corpus, "workers", lambda tasks: workers(1))
     folder = corpus(tmp_path / "in", grades(100, seed=6), prompts_of(100, seed=7))
     calm, out, rest = tmp_path / "calm", tmp_path / "out", tmp_path / "rest"
-    whole = select(folder, calm, **asked)
+    whole = select(folder, calm, **choice)
     with monkeypatch.context() as patch:
         patch.setattr(filter_step, "_reasons", _dies_after(15))
         with pytest.raises(KeyboardInterrupt):
-            select(folder, out, rest=str(rest), **asked)
+            select(folder, out, rest=str(rest), **choice)
     before = {path.name: path.stat().st_ino for path in out.glob("*.parquet")}
     assert before
     assert json.loads((out / "filter.json").read_text())["summary"] is None
-    assert select(folder, out, rest=str(rest), **asked) == whole
+    assert select(folder, out, rest=str(rest), **choice) == whole
     assert {path.name: path.stat().st_ino for path in out.glob("*.parquet") if path.name in before} == before
     assert numbers(out) == numbers(calm)
     assert sorted(numbers(out) + numbers(rest)) == list(range(100))
@@ -177,7 +177,7 @@ def test_what_is_kept_of_little_comes_in_few_files(
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("choice", "says"),
     [
         ({}, "there is nothing to filter by: give --keep, --top-fraction, --quantile or --top-k"),
         ({"top_fraction": 0.1, "top_k": 1}, "--top-fraction and --top-k don't go together"),
@@ -186,6 +186,6 @@ def test_what_is_kept_of_little_comes_in_few_files(
         ({"keep": "true", "min_gap": 1.0}, "--min-gap goes with --top-k"),
     ],
 )
-def test_settings_that_dont_go_together_are_told(tmp_path: Path, asked: dict[str, Any], says: str) -> None:
+def test_settings_that_dont_go_together_are_told(tmp_path: Path, choice: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
-        select(str(tmp_path), **asked)
+        select(str(tmp_path), **choice)

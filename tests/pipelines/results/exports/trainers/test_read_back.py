@@ -85,20 +85,20 @@ def faithful_pair(name: str, pair: PreferencePair, rows: Sequence[Mapping[str, A
         assert rows[0][key] == MEANT[key](pair)
 
 
-def faithful_response(name: str, one: Candidate, rows: Sequence[Mapping[str, Any]], labels: Labels) -> None:
+def faithful_response(name: str, candidate: Candidate, rows: Sequence[Mapping[str, Any]], labels: Labels) -> None:
     """Assert that the one row says what the response is, and how it was judged."""
-    assert list(said(name, rows)) == [meant(name, one)]
+    assert list(said(name, rows)) == [meant(name, candidate)]
     (row,) = rows
     assert labels.threshold is not None
-    desirable = one.reward >= labels.threshold
+    desirable = candidate.reward >= labels.threshold
     if name in KTO_LABELS:
         assert row[KTO_LABELS[name]] == (desirable if name != "nemo-aligner-kto" else "chosen" if desirable else "rejected")
     if name == "steerlm-regression":
-        assert row["label"] == [one.scores.get(attribute, -100.0) for attribute in ORDER]
+        assert row["label"] == [candidate.scores.get(attribute, -100.0) for attribute in ORDER]
     if name == "steerlm":
         pieces = dict(part.split(":") for part in row["conversations"][-1]["label"].split(","))
-        assert list(pieces) == [attribute for attribute in ORDER if attribute in one.scores]
-        assert all(abs(int(value) - min(4.0, max(0.0, one.scores[key]))) <= 0.5 for key, value in pieces.items())
+        assert list(pieces) == [attribute for attribute in ORDER if attribute in candidate.scores]
+        assert all(abs(int(value) - min(4.0, max(0.0, candidate.scores[key]))) <= 0.5 for key, value in pieces.items())
 
 
 # --- whatever is said ----------------------------------------------------------------------------------------------
@@ -144,12 +144,12 @@ def test_pairs_come_back_as_they_were(pair: PreferencePair) -> None:
         faithful_pair(made.name, pair, list(made.rows(pair)))
 
 
-@given(one=candidates(), labels=NUMBER.map(Labels))
-def test_responses_come_back_as_they_were(one: Candidate, labels: Labels) -> None:
-    held = [made for made in RESPONSE_FORMATS.values() if made.check(one) is None]
+@given(candidate=candidates(), labels=NUMBER.map(Labels))
+def test_responses_come_back_as_they_were(candidate: Candidate, labels: Labels) -> None:
+    held = [made for made in RESPONSE_FORMATS.values() if made.check(candidate) is None]
     assert "sft" in {made.name for made in held}
     for made in held:
-        faithful_response(made.name, one, list(made.rows([one], labels)), labels)
+        faithful_response(made.name, candidate, list(made.rows([candidate], labels)), labels)
 
 
 @given(turns=ALTERNATING.flatmap(conversation), last=TEXTS, judged=st.sets(st.integers(0, 3)), scores=SCORES)

@@ -35,17 +35,17 @@ def pair(context: str = "suau", chosen: str = "good", rejected: str = "bad") -> 
     return PreferencePair(response(chosen, context, 2.5), response(rejected, context, 1.0))
 
 
-def pair_rows(name: str, *given: PreferencePair) -> list[dict[str, Any]]:
-    return [row for item in given for row in PAIR_FORMATS[name].rows(item)]
+def pair_rows(name: str, *pairs: PreferencePair) -> list[dict[str, Any]]:
+    return [row for each in pairs for row in PAIR_FORMATS[name].rows(each)]
 
 
 def response_rows(name: str, *given: Candidate, threshold: float | None = None) -> list[dict[str, Any]]:
     return list(RESPONSE_FORMATS[name].rows(given, Labels(threshold)))
 
 
-def same(found: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> None:
+def same(rows: Sequence[Mapping[str, Any]], expected: Sequence[Mapping[str, Any]]) -> None:
     """Equal to the byte as JSON, so in the order of their keys too."""
-    assert [json.dumps(row) for row in found] == [json.dumps(row) for row in expected]
+    assert [json.dumps(row) for row in rows] == [json.dumps(row) for row in expected]
 
 
 PROMPT = [
