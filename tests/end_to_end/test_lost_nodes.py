@@ -14,7 +14,7 @@ from pipelines.run.runtime import lost_engines
 from pipelines.run.sampling.sample_prompts import sample
 from pipelines.run.scoring.score_corpus import score
 from tests.pipelines.run.sampling.test_endpoint_policy import Endpoint
-from tests.pipelines.run.sampling.test_sample_prompts import prompts, told
+from tests.pipelines.run.sampling.test_sample_prompts import prompts, sample_settings
 from tests.support.clusters import add, cluster
 from tests.support.corpora import Notes, lines, rows, scored, settings, write
 from tests.support.endpoints import listening, wait
@@ -78,7 +78,7 @@ def test_what_a_lost_judge_held_is_begun_again_by_the_others(
     parts = Parts(str(out))
     thread = meanwhile(lambda: out.exists() and len(parts.listing()) >= 5, lambda: head.remove_node(leaving))
     with listening(Endpoint().app) as address:
-        item = told(corpus, out, policy=f"{address}/v1", engine="vllm", replicas=2, n=2, part_rows=8)
+        item = sample_settings(corpus, out, policy=f"{address}/v1", engine="vllm", replicas=2, n=2, part_rows=8)
         result = sample(item, notes)
     thread.join()
     assert (result.prompts, result.drawn, result.scored.failed) == (PROMPTS, 2 * PROMPTS, 0)

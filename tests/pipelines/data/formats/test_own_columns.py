@@ -242,7 +242,7 @@ def test_a_parquet_table_has_its_system_prompts_beside_the_columns(tmp_path: Pat
     made = resolve(settings(path, tmp_path / "out", prompt_column="question", response_column=["chosen", "rejected"]))
     assert "system" in made.preparation.columns.carried.names
     (table,) = readers.read(Unit(made.files[0], Range(0, 1)), 2**20, lambda *_: None)
-    (request,), _ = parse_rows(table, made.preparation)
+    (request,), _ = parse_rows(table, made.preparation.row_shape, made.preparation.columns)
     assert request is not None
     assert contexts(request) == [[("system", "Be brief."), ("user", "q")]]
 

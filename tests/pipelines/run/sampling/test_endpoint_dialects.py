@@ -270,7 +270,8 @@ def test_the_list_of_models_is_read_alike(endpoint: Endpoint, address: str) -> N
     endpoint.listed = [{"id": "parrot"}, {"id": "lory"}]
     with pytest.raises(EndpointError, match="serves parrot, lory; give --policy-name"):
         served_by(settings)
-    for body in ({"models": []}, "<html>", {"data": ["parrot"]}):
+    bodies: list[Any] = [{"models": []}, "<html>", {"data": ["parrot"]}]
+    for body in bodies:
         endpoint.listed = body
         written = body if isinstance(body, str) else json.dumps(body)
         for ask in (partial(served_by, settings), partial(served_card, address, "parrot")):
