@@ -15,7 +15,7 @@ from actors.errors import SettingsError
 from actors.reward_model import families
 from pipelines.cli.app import _Commands, cli
 from pipelines.cli.grouped_help import settable, setting_form, shown_default
-from pipelines.data.formats import FORMATS, PROMPT_FORMATS
+from pipelines.data.formats import formats, prompt_formats
 from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 from tests.conftest import REPOSITORY
 from tests.support.commands import assay
@@ -115,11 +115,11 @@ def test_a_setting_says_what_it_takes() -> None:
 
 
 LISTED = [
-    ("score", "--format", FORMATS),
-    ("plan", "--format", FORMATS),
-    ("ensemble", "--format", FORMATS),
-    ("refine", "--format", PROMPT_FORMATS),
-    ("sample", "--format", PROMPT_FORMATS),
+    ("score", "--format", formats()),
+    ("plan", "--format", formats()),
+    ("ensemble", "--format", formats()),
+    ("refine", "--format", prompt_formats()),
+    ("sample", "--format", prompt_formats()),
     ("score", "--family", families()),
     ("pairs", "--for", PAIR_FORMATS),
     ("export", "--for", RESPONSE_FORMATS),

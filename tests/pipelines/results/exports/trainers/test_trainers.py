@@ -16,7 +16,7 @@ from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
 from pipelines.results.exports import trainers
 from pipelines.results.exports.trainer_format import Labels, TrainerFormat
 from pipelines.results.exports.trainer_messages import Refusal
-from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
+from pipelines.results.exports.trainers import FORMATS, PAIR_FORMATS, RESPONSE_FORMATS
 from tests.support.candidates import saying
 
 ROLES = {"s": Role.SYSTEM, "u": Role.USER, "a": Role.ASSISTANT, "t": Role.TOOL}
@@ -281,7 +281,7 @@ def test_a_token_of_nemos_template_is_refused_wherever_it_is(token: str) -> None
         for name in NEMO & RESPONSE_FORMATS.keys():
             assert Refusal.CONTROL_TOKEN in {RESPONSE_FORMATS[name].check(side) for side in (chosen, rejected)}
     near = saying((Message(Role.USER, "<extra_id> 1"),), "extra_id_1", 1.0, scores)
-    assert {(PAIR_FORMATS | RESPONSE_FORMATS)[name].check(near) for name in NEMO} == {None}
+    assert {FORMATS[name].check(near) for name in NEMO} == {None}
 
 
 # --- all of them ---------------------------------------------------------------------------------------------------
