@@ -62,7 +62,7 @@ demo: $(READY)
 	@mkdir -p demo
 	$(VENV)/bin/python -m tiny_models.synthetic --rows 300 --out demo/corpus.jsonl
 	$(VENV)/bin/assay score demo/corpus.jsonl demo/scored --model tiny-attributes --overwrite
-	$(VENV)/bin/assay filter demo/scored demo/kept --keep "reward >= 1.0 and scores.correctness > 2.5" --overwrite
+	$(VENV)/bin/assay filter demo/scored demo/kept --where "reward >= 1.0 and scores.correctness > 2.5" --overwrite
 	@echo
 	@echo 'demo/corpus.jsonl  the conversations'
 	@echo 'demo/scored        a reward and five named scores for each response, or the reason why not'

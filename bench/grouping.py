@@ -35,7 +35,7 @@ TEXT_BYTES = 300
 EQUAL_ROWS = 100_000
 COMMANDS: dict[str, dict[str, Any]] = {
     "pairs": {"trainer": "trl", "fake_ok": True},
-    "choose": {"keep": "best"},
+    "choose": {"strategy": "best"},
     "filter --top-k 1": {"top_k": 1},
     "filter --top-fraction 0.1": {"top_fraction": 0.1},
 }

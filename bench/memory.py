@@ -51,7 +51,7 @@ def _run_in_process(corpus: Path, output: Path) -> None:
     """Score one corpus in this process, and print its seconds and peak memory as JSON."""
     import ray
 
-    from pipelines import score
+    from assay import score
 
     start_ray()
     watch = _Progress(output)

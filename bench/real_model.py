@@ -65,7 +65,7 @@ def _rate(way: str, folder: Path, corpus: Path, scored: Path) -> float:
 def _rate_of_job(folder: Path, corpus: Path, scored: Path) -> float:
     rows = sum(1 for _ in corpus.open(encoding="utf-8"))
     options = ["--model", str(folder), "--family", "scalar", "--set", f"work.part_rows={max(1, rows // 10)}"]
-    command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(scored), *options]
+    command = [sys.executable, "-m", "assay", "score", str(corpus), str(scored), *options]
     subprocess.run(command, check=True, capture_output=True)
     parts = sorted((path.stat().st_mtime, path) for path in scored.glob("parts/*.parquet"))
     tokens = [sum(pq.read_table(path, columns=["prompt_tokens"])["prompt_tokens"].to_pylist()) for _, path in parts]

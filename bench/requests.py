@@ -47,7 +47,7 @@ def _measure(objects: int) -> tuple[int, int]:
         for number in range(objects):
             rows = [json.dumps({"messages": _turns(number * ROWS + row)}) for row in range(ROWS)]
             system.pipe_file(f"s3://corpora/in/{number:06d}.jsonl", ("\n".join(rows) + "\n").encode())
-        command = [sys.executable, "-m", "pipelines", "score", "s3://corpora/in", "s3://corpora/out"]
+        command = [sys.executable, "-m", "assay", "score", "s3://corpora/in", "s3://corpora/out"]
         command += ["--model", "tiny-attributes", "--engine", "fake"]
         counts = []
         for name in ("a run", "again"):

@@ -66,7 +66,7 @@ def expectation(candidates: Sequence[Answered], n: int) -> float:
 
 
 def _sample(folder: Path, name: str, *options: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "pipelines", "sample", str(folder / "prompts.jsonl"), str(folder / name)]
+    command = [sys.executable, "-m", "assay", "sample", str(folder / "prompts.jsonl"), str(folder / name)]
     policy = [
         "--policy",
         "tiny-policy",

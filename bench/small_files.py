@@ -54,5 +54,5 @@ def _score(corpus: Path, output: Path) -> float:
     """The seconds of a run."""
     command = ["score", str(corpus), str(output), "--model", "tiny-attributes", "--engine", "fake", "--overwrite"]
     start = time.monotonic()
-    subprocess.run([sys.executable, "-m", "pipelines", *command], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "assay", *command], check=True, capture_output=True)
     return time.monotonic() - start

@@ -202,7 +202,7 @@ def run_job(folder: Path, size: Size, place: Path, engine: Mapping[str, Any]) ->
         *(part for name in arguments for part in ("--set", f"engine.engine_args.{name}={arguments[name]}")),
     ]
     rows = ["--set", f"work.part_rows={size.conversations // 8}"]
-    command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(scored), "--model", str(folder), *rows, *options]
+    command = [sys.executable, "-m", "assay", "score", str(corpus), str(scored), "--model", str(folder), *rows, *options]
     subprocess.run(command, check=True)
     parts = sorted((path.stat().st_mtime, path) for path in scored.glob("parts/*.parquet"))
     tokens = [sum(pq.read_table(path, columns=["prompt_tokens"])["prompt_tokens"].to_pylist()) for _, path in parts]

@@ -12,7 +12,7 @@ from random import Random
 
 import ray
 
-from pipelines import keep, pairs, score, top_fraction, top_k
+from assay import filter, pairs, score
 from tiny_models.synthetic import draw_case
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -49,15 +49,15 @@ for row in judged.take(3):
     print(f"  {shown:>6}  {row['messages'][-1]['content']}")
 
 # %% What meets a condition; the columns of your own count too
-brief = keep(judged, "reward >= 1.0 and scores.correctness > 2.5 and words < 12")
+brief = filter(judged, "reward >= 1.0 and scores.correctness > 2.5 and words < 12")
 print(f"keep: {brief.count()} good and brief answers")
 
 # %% The best answer to each question
-best = top_k(judged, 1, per="prompt")
+best = filter(judged, top_k=1, per="prompt")
 print(f"top_k: the best answers to {best.count()} questions, {sum(row['right'] for row in best.take_all())} of them right")
 
 # %% The best tenth of all
-tenth = top_fraction(judged, 0.1)
+tenth = filter(judged, top_fraction=0.1)
 rewards = [row["reward"] for row in tenth.take_all()]
 print(f"top_fraction: the best {len(rewards)} answers, rewards from {min(rewards):.2f} to {max(rewards):.2f}")
 

@@ -18,12 +18,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-import pipelines
 from actors.errors import SettingsError
 from actors.reward_model import families
 from actors.settings.base import Settings
 from actors.settings.rubric import RubricSettings
 from deploy import api
+from docs.generate.python_api import functions
 from pipelines.cli.app import cli
 from pipelines.cli.flags import given_options
 from pipelines.cli.grouped_help import settable
@@ -113,9 +113,10 @@ FUNCTIONS = {
             "verify",
         )
     },
-    **dict.fromkeys(("keep", "top_k", "top_fraction"), "filter"),
+    "filter": "filter",
 }
-"""The commands whose options functions of `pipelines` take."""
+"""The commands whose options functions of `assay` take."""
+FUNCTION_NAMES = set(functions())
 PYTHON_ALONE = {"models", "of", "partitions"}
 
 FOREIGN = {
@@ -169,7 +170,7 @@ def test_every_command_shown_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def check_command(words: Sequence[str]) -> None:
     match words:
-        case ["assay", *rest] | ["python", "-m", "pipelines", *rest]:
+        case ["assay", *rest] | ["python", "-m", "assay", *rest]:
             check_assay(rest)
         case ["ray", "job", "submit", "--working-dir", ".", "--", *rest]:
             check_command(rest)
@@ -243,9 +244,9 @@ def test_every_line_of_python_names_functions_and_options_that_are_there() -> No
     for block in [block for block in blocks() if block.language == "python"]:
         tree = ast.parse(block.text)
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == "pipelines":
-                assert {alias.name for alias in node.names} <= set(pipelines.__all__)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in pipelines.__all__:
+            if isinstance(node, ast.ImportFrom) and node.module == "assay":
+                assert {alias.name for alias in node.names} <= set(FUNCTION_NAMES)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTION_NAMES:
                 assert {word.arg for word in node.keywords} <= options_of(node.func.id) | PYTHON_ALONE
 
 

@@ -69,7 +69,7 @@ def _index(found: Mapping[str, click.Command]) -> str:
     options = [option(parameter) for parameter in cli.params if isinstance(parameter, click.Option)]
     return document(
         "# Command line",
-        "`assay COMMAND --help-all` says the same in a terminal, and `--help` what has an option; `python -m pipelines` is "
+        "`assay COMMAND --help-all` says the same in a terminal, and `--help` what has an option; `python -m assay` is "
         "another name of `assay`. Options have the names of settings in a recipe and in Python, with `-` for `_`, but for "
         "three: `--for` is `trainer`, and `--judge` of `sample` and `--select` of `refine` are `model` in a recipe.",
         "All other settings are given as `--set section.name=value`, by their names in a recipe; as there, the section may "

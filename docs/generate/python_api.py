@@ -1,21 +1,19 @@
-"""The page of the Python API: what `pipelines` exports, with every way to call it."""
+"""The page of the Python API: what `assay` has, with every way to call it."""
 
 import inspect
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pipelines
+import assay
 from docs.generate.command_line import commands, page_of
 from docs.generate.markdown import Page, anchored, code, document, heading, paragraphs, table, text
 
-_COMMAND = {"keep": "filter", "top_k": "filter", "top_fraction": "filter"}
-"""The commands of those functions that are called otherwise."""
-
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """All that `pipelines` exports, by name."""
-    return {name: getattr(pipelines, name) for name in pipelines.__all__}
+    """All functions of `assay`, by name."""
+    members = {name: getattr(assay, name) for name in dir(assay)}
+    return {name: member for name, member in members.items() if inspect.isfunction(member)}
 
 
 def pages() -> Iterator[Page]:
@@ -29,7 +27,7 @@ def pages() -> Iterator[Page]:
         "python.md",
         document(
             "# Python",
-            "`from pipelines import score, keep` and so on: the commands by their names. With paths, each writes a folder "
+            "`import assay`, or `from assay import score`: the commands by their names. With paths, each writes a folder "
             "and returns a summary; with a `ray.data.Dataset` first and no output, it returns a Dataset. Options have the "
             "names of the command's, with `_` for `-`.",
             table(("function", "what it does"), rows),
@@ -41,7 +39,7 @@ def pages() -> Iterator[Page]:
 def _section(name: str, function: Callable[..., Any]) -> str:
     ways = typing.get_overloads(function) or [function]
     signatures = "\n".join(f"{name}{_signature(way)}" for way in ways)
-    command = _COMMAND.get(name, name)
+    command = name
     options = f"Options: those of [`assay {command}`]({page_of(command)})." if command in commands() else ""
     return document(
         heading(2, code(name), anchored(name)),

@@ -1,4 +1,4 @@
-"""The command line: `assay`, or `python -m pipelines`. Commands import what they need when they run: --help is instant."""
+"""The command line: `assay`, or `python -m assay`. Commands import what they need when they run: --help is instant."""
 
 import atexit
 import contextlib
@@ -104,7 +104,7 @@ def _how_to_resume() -> str:
             change = read_recipe(next((word for word in sys.argv[2:] if not word.startswith("-")), "")).change_to_resume
     if is_in_job():
         return f"submit the same job again to resume{change}"
-    program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m pipelines"
+    program = PROGRAM if os.path.basename(sys.argv[0]) == PROGRAM else "python -m assay"
     return f"to resume{change}:\n  {program} {shlex.join(words)}"
 
 

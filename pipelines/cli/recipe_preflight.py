@@ -15,7 +15,7 @@ from pipelines.results.exports import export_job
 from pipelines.results.exports.export_commands import JOBS
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering import filter_corpus
-from pipelines.results.filtering.filter_step import KeepSummary
+from pipelines.results.filtering.filter_step import FilterSummary
 from pipelines.run.prepare import resolve_run
 from pipelines.run.sampling import sample_prompts
 from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
@@ -68,7 +68,7 @@ def _filtered(later: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return [] if step is None else [(folder, step) for folder in (step.output, step.rest) if folder is not None]
 
 
-def read_finished_step(name: str, step: Any) -> KeepSummary | ExportSummary | None:
+def read_finished_step(name: str, step: Any) -> FilterSummary | ExportSummary | None:
     """The summary of a later step that is complete; None for any other step."""
     if name in JOBS:
         return export_job.read_finished_export(JOBS[name](step))

@@ -14,7 +14,7 @@ from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, SUSPECT
 from pipelines.folders.scored_corpus.candidates import LabelAgreement
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, quantile_title
 from pipelines.results.exports.export_counts import ExportSummary
-from pipelines.results.filtering.filter_corpus import KeepSummary
+from pipelines.results.filtering.filter_corpus import FilterSummary
 from pipelines.run.sampling.refine_prompts import RefineSummary
 from pipelines.run.sampling.sample_prompts import SampleSummary
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
@@ -38,7 +38,7 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
     """A scored corpus."""
     yield from _summary_report(summary, settings.render.reasoning)
     if summary.repeats:
-        choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --keep all --set distinct=1"
+        choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --strategy all --set distinct=1"
         yield (
             f"Repeats: {summary.repeats:,} of {summary.responses:,} responses have the text of an earlier response to an "
             f"equal prompt, and each counts here. `{choose}` leaves them out"
@@ -199,7 +199,7 @@ def export_report(output: str, summary: ExportSummary) -> Report:
     yield f"Written to {output}"
 
 
-def kept_report(summary: KeepSummary, settings: FilterSettings) -> Report:
+def kept_report(summary: FilterSummary, settings: FilterSettings) -> Report:
     """What a filter kept."""
     share = summary.kept / summary.responses if summary.responses else 0.0
     yield f"Kept {summary.kept:,} of {summary.responses:,} responses ({share:.1%})"
@@ -228,7 +228,7 @@ def kept_report(summary: KeepSummary, settings: FilterSettings) -> Report:
     yield f"Kept {settings.rows}: {settings.output}"
 
 
-def _field_report(summary: ExportSummary | KeepSummary) -> Report:
+def _field_report(summary: ExportSummary | FilterSummary) -> Report:
     """The input's own fields in what was written: which rows are without one, and what readers make of them."""
     if summary.left_fields:
         counts = "; ".join(f"{count:,} without {reason}" for reason, count in summary.left_fields.items())

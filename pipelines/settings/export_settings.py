@@ -27,7 +27,7 @@ class OutputSettings(HubSettings):
 
     where: str | None = Field(default=None, json_schema_extra=OPTION)
     """read only responses for which this SQL condition is true, e.g. 'scores.correctness > 2'; same syntax as `filter
-    --keep`"""
+    --strategy`"""
     partial: bool = Field(default=False, json_schema_extra=OPTION)
     """accept a run that isn't complete, and read the parts that exist"""
     overwrite: bool = Field(default=False, json_schema_extra=OPTION)
@@ -55,9 +55,9 @@ class Choose(StrEnum):
 class ChoiceOfCandidates(Settings):
     """Which candidates of each prompt are kept. Rejected, failed and truncated candidates never are."""
 
-    bare_field: ClassVar = "keep"
+    bare_field: ClassVar = "strategy"
 
-    keep: Choose | None = Field(default=None, json_schema_extra=OPTION)
+    strategy: Choose | None = Field(default=None, json_schema_extra=OPTION)
     """best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; softmax: K samples with
     probability proportional to exp(reward / `softmax_temperature`); majority: the candidate that most of `voters` rank first
     """

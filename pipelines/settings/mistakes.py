@@ -46,8 +46,7 @@ PATTERNS: Mapping[str, str] = {
 _MEANT: Mapping[str, tuple[str, ...]] = {
     "for": ("trainer",),
     "select": ("model",),
-    **dict.fromkeys(("filter", "condition", "where"), ("keep", "where")),
-    "keep": ("filter", "where"),
+    **dict.fromkeys(("filter", "condition", "keep"), ("where", "strategy")),
 }
 """Names that people write for others, by what they are called elsewhere: flags, SQL, another command."""
 

@@ -291,7 +291,7 @@ class DatasetSampleSettings(DatasetSettings):
 class ChoiceSettings(Settings):
     """Which responses are kept."""
 
-    keep: str | None = Field(default=None, min_length=1, json_schema_extra=OPTION)
+    where: str | None = Field(default=None, min_length=1, json_schema_extra=OPTION)
     """keep responses for which this SQL condition over the columns of the scored corpus is true"""
     by: str | None = Field(default=None, min_length=1, json_schema_extra=OPTION)
     """SQL expression that responses are ranked by, highest first; default: the reward"""

@@ -9,7 +9,6 @@ import click
 import pytest
 from fastapi.routing import APIRoute
 
-import pipelines
 from actors.errors import AssayError
 from actors.records import Reason, Status
 from actors.reward_model import families
@@ -103,7 +102,7 @@ def test_what_a_scored_corpus_holds_is_there(reference: Mapping[str, str]) -> No
 
 def test_all_that_python_users_call_is_there(reference: Mapping[str, str]) -> None:
     page = reference["python.md"]
-    assert all(f"## `{name}`" in page for name in pipelines.__all__)
+    assert all(f"## `{name}`" in page for name in functions())
     assert all(map(inspect.isfunction, functions().values()))
     assert "score(inputs: Dataset, *, model: str, **options: Any) -> Dataset" in page
     assert "score(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary" in page

@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def calm(corpus: Path, local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run to its end, with the best of each prompt kept."""
     output = tmp_path_factory.mktemp("calm") / "out"
-    counts = summary("sample", corpus, output, *SAMPLE, "--keep", "best", run=run_here)
+    counts = summary("sample", corpus, output, *SAMPLE, "--strategy", "best", run=run_here)
     assert counts["sampling"]["prompts"] == counts["made"]["kept"]["rows"] == PROMPTS
     assert counts["sampling"]["drawn"] == 16 * PROMPTS
     return output
@@ -100,7 +100,7 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
 
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
-    few = ("--drafts", 3, "--limit", 12, "--keep", "best", *sets("policy.policy_max_tokens=48", "refining.feedbacks=2"))
+    few = ("--drafts", 3, "--limit", 12, "--strategy", "best", *sets("policy.policy_max_tokens=48", "refining.feedbacks=2"))
     out = tmp_path / "out"
     models = ("--policy", "tiny-policy", "--select", "tiny-attributes")
     counts = summary("refine", corpus, out, *models, *few, run=run_here)

@@ -72,7 +72,7 @@ def ids_in(output: str) -> Counter[int]:
 def check_complete(output: str) -> None:
     """Every row is there once, whoever counts."""
     assert summary("verify", output, "--sample", 0)["bad"] == {}
-    kept = summary("filter", output, "--keep", "true")
+    kept = summary("filter", output, "--where", "true")
     assert (kept["rows"], kept["kept"]) == (ROWS, ROWS)
     counts = ids_in(output)
     assert sum(counts.values()) == ROWS

@@ -29,7 +29,7 @@ def test_score_then_filter_with_what_a_person_sees(tmp_path: Path) -> None:
     assert "median" in done.stdout
     assert "made up" in done.stdout
     kept = assay(
-        "filter", tmp_path / "scored", tmp_path / "kept", "--keep", "reward >= 0 and scores.correctness > -9", "--json"
+        "filter", tmp_path / "scored", tmp_path / "kept", "--where", "reward >= 0 and scores.correctness > -9", "--json"
     )
     counts = json.loads(kept.stdout)
     written = (tmp_path / "kept" / "kept-00000.jsonl").read_bytes().splitlines()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray
 
-import pipelines
+import assay
 from actors.capacity.sizes import SIZES
 from actors.errors import EngineError, SettingsError
 from actors.launch import placement
@@ -52,7 +52,7 @@ def gpus_free() -> float:
 @pytest.mark.long
 def test_a_dataset_is_scored_on_gpus(corpus: Path, expected: list[float], two_gpus: None) -> None:
     wait(lambda: gpus_free() == 2)
-    dataset = pipelines.score(ray.data.read_json(str(corpus)), model=MODEL, replicas=1)
+    dataset = assay.score(ray.data.read_json(str(corpus)), model=MODEL, replicas=1)
     rewards = {row["id"]: row["reward"] for row in dataset.take_all()}
     assert [rewards[number] for number in range(ROWS)] == pytest.approx(expected, abs=1e-5)
 
@@ -62,9 +62,7 @@ def test_a_policy_and_a_judge_share_the_gpus(two_gpus: None, tmp_path: Path) -> 
     wait(lambda: gpus_free() == 2)
     prompts = [{"messages": [{"role": "user", "content": f"What is {number} + 4?"}]} for number in range(6)]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
-    result = pipelines.sample(
-        str(corpus), str(tmp_path / "out"), policy="tiny-policy", judge=MODEL, n=2, policy_max_tokens=48
-    )
+    result = assay.sample(str(corpus), str(tmp_path / "out"), policy="tiny-policy", judge=MODEL, n=2, policy_max_tokens=48)
     assert (result.scored.responses, result.scored.failed) == (12, 0)
     assert result.scored.scored >= 10  # it may draw one that doesn't end
 

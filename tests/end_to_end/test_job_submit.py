@@ -171,7 +171,7 @@ def test_rays_line_of_the_guide(tmp_path: Path) -> None:
 def test_our_line_of_the_guide_with_its_progress_as_it_comes(tmp_path: Path) -> None:
     (line,) = re.findall(r"^(assay submit .*)$", GUIDE, re.MULTILINE)
     assert line == "assay submit recipe.yaml --address http://HEAD:8265"
-    recipe(tmp_path, SLOW, filter={"scored": "scored", "output": "kept", "keep": "reward >= 0"})
+    recipe(tmp_path, SLOW, filter={"scored": "scored", "output": "kept", "where": "reward >= 0"})
     with following(tmp_path) as submitted:
         submitted.until(r"waiting for the first part\n +\d?\d%  ")
         assert job(submitted.job)["status"] == "RUNNING"
@@ -260,7 +260,7 @@ def test_exit_codes_come_through(tmp_path: Path, inputs: str, engine: dict[str, 
 def test_rays_command_tells_the_exit_code_and_paths_that_would_be_lost_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "corpus.jsonl", lines(rows(10)))
     paths = [f"{tmp_path}/corpus.jsonl scored", f"README.md {tmp_path}/scored", f"{tmp_path}/corpus.jsonl $PWD/scored"]
-    score = "python -m pipelines score {} --model tiny-attributes --engine fake"
+    score = "python -m assay score {} --model tiny-attributes --engine fake"
     script = "; ".join([score.format(path) for path in paths] + ["code=$?; ls; exit $code"])
     done = command("ray", "job", "submit", "--working-dir", ".", "--", "sh", "-c", script)
     assert done.returncode == 1
@@ -279,7 +279,7 @@ def test_no_wait_and_where_the_address_comes_from(tmp_path: Path) -> None:
     submit = partial(command, BIN / "assay", "submit", "recipe.yaml", "--no-wait", cwd=tmp_path)
     done = submit()
     assert done.returncode == 0
-    assert job(done.stdout.strip())["entrypoint"] == "python -m pipelines run recipe.yaml"
+    assert job(done.stdout.strip())["entrypoint"] == "python -m assay run recipe.yaml"
     elsewhere = trusted(RAY_API_SERVER_ADDRESS="http://127.0.0.1:1", RAY_ADDRESS="127.0.0.1:1")
     submitted = submit("--address", ADDRESS, env=elsewhere)
     assert submitted.returncode == 0, submitted.stderr

@@ -193,7 +193,7 @@ def test_a_planted_gap_and_a_planted_overlap_are_noticed(calm_run: Callable[[str
 
 
 def _filter(folder: Path) -> None:
-    keep(FilterSettings(scored=str(folder / "out"), output=str(folder / "kept"), keep="true"))
+    keep(FilterSettings(scored=str(folder / "out"), output=str(folder / "kept"), where="true"))
 
 
 LOST_PER_PROCESS = 8

@@ -34,7 +34,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     tmp_path: Path, way: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(ROWS)))
-    command = [sys.executable, "-m", "pipelines", "score", str(corpus), str(tmp_path / "out"), *SLOW, "--overwrite"]
+    command = [sys.executable, "-m", "assay", "score", str(corpus), str(tmp_path / "out"), *SLOW, "--overwrite"]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         driver = psutil.Process(process.pid)
         wait_until(lambda: len(parts_of(tmp_path / "out")) >= 3, driver)
@@ -45,7 +45,7 @@ def test_a_run_that_is_told_to_stop_stops_cleanly_and_says_how_to_go_on(
     assert "Traceback" not in errors
     assert "SIGTERM" not in errors
     *_, last = errors.splitlines()
-    assert last == "  " + shlex.join(["python", "-m", "pipelines", *command[3:-1]]), "--overwrite would start again"
+    assert last == "  " + shlex.join(["python", "-m", "assay", *command[3:-1]]), "--overwrite would start again"
     assert psutil.wait_procs(members, timeout=60)[1] == [], "nothing is left behind"
 
     before = parts_of(tmp_path / "out")

@@ -52,8 +52,8 @@ def test_the_job_in_a_bucket_is_the_job_on_a_disk(s3: Any, tmp_path: Path) -> No
     there = numbers(summary("score", f"{BUCKET}/in", f"{BUCKET}/scored", *FAKE, "--set", "work.part_rows=30"))
     assert here == there
     assert (there["rows"], there["scored"], there["rejected"]) == (401, 400, 1)
-    summary("filter", tmp_path / "scored", tmp_path / "kept", "--keep", "reward > 0", "--rest", tmp_path / "rest")
-    summary("filter", f"{BUCKET}/scored", f"{BUCKET}/kept", "--keep", "reward > 0", "--rest", f"{BUCKET}/rest")
+    summary("filter", tmp_path / "scored", tmp_path / "kept", "--where", "reward > 0", "--rest", tmp_path / "rest")
+    summary("filter", f"{BUCKET}/scored", f"{BUCKET}/kept", "--where", "reward > 0", "--rest", f"{BUCKET}/rest")
     for side in ("kept", "rest"):
         local = {path.name: path.read_bytes() for path in (tmp_path / side).glob("*.jsonl")}
         assert contents(s3, f"{BUCKET}/{side}", "*.jsonl") == local != {}
@@ -77,7 +77,7 @@ def test_parquet_in_a_bucket(s3: Any, tmp_path: Path) -> None:
     with s3.open(f"{BUCKET}/corpus.parquet", "wb") as stream:
         pq.write_table(table, stream, row_group_size=20)
     summary("score", f"{BUCKET}/corpus.parquet", f"{BUCKET}/scored", *FAKE)
-    summary("filter", f"{BUCKET}/scored", f"{BUCKET}/kept", "--keep", "true")
+    summary("filter", f"{BUCKET}/scored", f"{BUCKET}/kept", "--where", "true")
     with s3.open(f"{BUCKET}/kept/kept-00000.parquet", "rb") as stream:
         assert pq.read_table(stream).select(table.column_names).cast(table.schema) == table
 

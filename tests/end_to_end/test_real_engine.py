@@ -58,7 +58,7 @@ def test_judgebench_is_scored_through_a_killed_engine_and_filtered(tmp_path: Pat
     assert (counts["rows"], counts["responses"]) == (ROWS, 2 * ROWS)
     assert counts["scored"] >= 0.99 * 2 * ROWS
     median = counts["quantiles"]["reward"][3]
-    kept = summary("filter", tmp_path / "out", tmp_path / "kept", "--keep", f"reward >= {median}", run=run_here)
+    kept = summary("filter", tmp_path / "out", tmp_path / "kept", "--where", f"reward >= {median}", run=run_here)
     assert 0.9 * ROWS < kept["kept"] < 1.1 * ROWS
     originals = corpus.read_bytes().splitlines()
     for line in (tmp_path / "kept" / "kept-00000.jsonl").read_bytes().splitlines():

@@ -142,7 +142,7 @@ def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableE
     prompts = [{"id": number, "prompt": text} for number, text in enumerate(texts)]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
     judged = ("--judge", "tiny-attributes", "--engine", "fake", "-n", 8)
-    counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--keep", "best")
+    counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--strategy", "best")
     assert set(endpoint.faults) == {*UnreliableEndpoint.FAULTS, "refused"}
     assert counts["scored"] == 12 * 8, "what failed for a time was drawn again"
     assert counts["reasons"] == {"endpoint_refused": 8}, "what is refused each time has failed, and is counted"
@@ -192,7 +192,7 @@ def test_an_ensemble_with_suspects(tmp_path: Path) -> None:
     assert suspects > 0
     table = duckdb.execute(f"select count(*) from '{tmp_path}/both/parts/*.parquet' where suspect").fetchall()
     assert table == [(suspects,)]
-    kept = summary("filter", tmp_path / "both", tmp_path / "kept", "--keep", "not suspect")
+    kept = summary("filter", tmp_path / "both", tmp_path / "kept", "--where", "not suspect")
     assert kept["kept"] == 160 - suspects
 
 
@@ -273,9 +273,9 @@ def test_looking(tmp_path: Path) -> None:
 def test_python(tmp_path: Path) -> None:
     write(tmp_path / "c.jsonl", lines(rows(50)))
     program = (
-        "from pipelines import keep, score\n"
+        "from assay import filter, score\n"
         "summary = score('c.jsonl', 'scored', model='tiny-attributes', engine='fake')\n"
-        "print(summary.scored, keep('scored', 'kept', 'reward > 0').responses)\n"
+        "print(summary.scored, filter('scored', 'kept', 'reward > 0').responses)\n"
         "score('c.jsonl', 'other', model='tiny-attributes', engine='fake', prompt_colum='x')\n"
     )
     done = subprocess.run(

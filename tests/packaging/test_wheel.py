@@ -107,7 +107,7 @@ def test_the_wheel_alone_scores_filters_and_reports(environment: dict[str, str],
     run("tiny_models.synthetic", "--rows", "40", "--out", "corpus.jsonl", folder=tmp_path, environment=environment)
     summary = json.loads(assay("score", "corpus.jsonl", "scored", "--model", "tiny-attributes", "--json"))
     assert summary["scored"] > 0
-    assay("filter", "scored", "kept", "--keep", "reward >= 0")
+    assay("filter", "scored", "kept", "--where", "reward >= 0")
     assert any(path.stat().st_size for path in (tmp_path / "kept").glob("kept-*.jsonl"))
     assay("report", "scored", "--out", "report.html")
     assert "<html" in (tmp_path / "report.html").read_text()

@@ -17,7 +17,7 @@ from actors.engine.fork_server import SWITCH, share
 from tests.conftest import REPOSITORY
 from tests.support.processes import family, title
 
-PROGRAM = ("-m", "pipelines")
+PROGRAM = ("-m", "assay")
 PATIENCE_S = 480.0
 ENGINE_ACTOR = "MapBatches(ScoreStep)"
 
@@ -119,7 +119,7 @@ def stamps(folder: Path) -> dict[str, tuple[int, int]]:
 
 def exported(scored: Path, folder: Path) -> bytes:
     """All responses with their scores, as `filter` writes them."""
-    summary("filter", scored, folder, "--keep", "true")
+    summary("filter", scored, folder, "--where", "true")
     return b"".join(path.read_bytes() for path in sorted(folder.glob("kept-*.jsonl")))
 
 

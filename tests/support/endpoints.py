@@ -173,7 +173,7 @@ def serving(
 ) -> Iterator[tuple[str, psutil.Process]]:
     """`assay serve` on a free port, once it is ready; its address, and its process."""
     port = free_port()
-    command = [sys.executable, "-m", "pipelines", "serve", *map(str, arguments), "--port", str(port)]
+    command = [sys.executable, "-m", "assay", "serve", *map(str, arguments), "--port", str(port)]
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | {SWITCH: share()}
     with log.open("wb") as output:
         process = subprocess.Popen(

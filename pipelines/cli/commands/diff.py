@@ -27,7 +27,7 @@ _SHOWN_CHARACTERS = 70
 def diff(as_json: bool, **options: Any) -> None:
     """Compare the scored corpora FIRST and SECOND of the same rows: by another model, version, card or prompt.
 
-    Shows what is in one only, statuses that changed, rank correlation, the largest moves, and with --keep, --top-fraction
+    Shows what is in one only, statuses that changed, rank correlation, the largest moves, and with --where, --top-fraction
     and so on what that filter would keep in one and not in the other. Starts no engine. Exit code 5 if a gate doesn't let
     the differences pass: --max-move, --min-rank-correlation, --max-status-changes, --max-kept-changes, --max-unmatched.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def sample(as_json: bool, **options: Any) -> None:
     """Generate -n answers to each prompt in INPUTS with a policy, judge them, and write both to the folder OUTPUT.
 
-    OUTPUT is a scored corpus with a row for each candidate; with --keep, OUTPUT/kept holds the chosen candidates of each
+    OUTPUT is a scored corpus with a row for each candidate; with --strategy, OUTPUT/kept holds the chosen candidates of each
     input row as conversations (`choose` compares the candidates of equal prompts in all rows). Run the same command again to
     resume after an interruption.
     """
@@ -38,8 +38,8 @@ def sample(as_json: bool, **options: Any) -> None:
 def refine(as_json: bool, **options: Any) -> None:
     """Draft answers to the prompts in INPUTS, criticise and edit them, judge all, and write them to the folder OUTPUT.
 
-    OUTPUT is a scored corpus with a row for each draft and each edit; with --keep, OUTPUT/kept holds the chosen ones. Run
-    the same command again to resume after an interruption.
+    OUTPUT is a scored corpus with a row for each draft and each edit; with --strategy, OUTPUT/kept holds the chosen ones.
+    Run the same command again to resume after an interruption.
     """
     do_run("refine", build_from(RefineSettings, options), as_json)
 
@@ -50,7 +50,7 @@ def refine(as_json: bool, **options: Any) -> None:
 @settings_options(ChooseSettings, "scored", "output", k=("-k",))
 @json_option
 def choose(as_json: bool, **options: Any) -> None:
-    """Write the candidates of each prompt in SCORED that --keep chooses, such as the best, to OUTPUT, as conversations."""
+    """Write the candidates of each prompt in SCORED that --strategy chooses, such as the best, to OUTPUT."""
     do_export("choose", build_from(ChooseSettings, options), as_json)
 
 

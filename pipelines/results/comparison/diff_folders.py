@@ -84,7 +84,7 @@ def diff(settings: DiffSettings) -> Differences:
 
 def _check(settings: DiffSettings) -> None:
     if settings.gates.max_kept_changes is not None and not is_filter(settings.choice):
-        raise SettingsError("--max-kept-changes goes with a filter: give --keep, --top-fraction, --quantile or --top-k")
+        raise SettingsError("--max-kept-changes goes with a filter: give --where, --top-fraction, --quantile or --top-k")
     folder = settings.output
     if folder is not None and not storage.folder(folder).is_empty() and _COMPARED.read(folder) is None:
         raise OutputError(f"{folder} isn't empty, and isn't a result of `assay diff`; give another folder with --out")

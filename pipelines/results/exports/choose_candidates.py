@@ -88,7 +88,7 @@ def choose(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) -> lis
         ordered = list(_distinct(ordered, settings.distinct))
     if settings.floor is not None:
         ordered = [ranked for ranked in ordered if ranked.candidate.reward >= settings.floor]
-    match settings.keep:
+    match settings.strategy:
         case Choose.BEST:
             return ordered[:1]
         case Choose.TOP_K:
@@ -161,15 +161,15 @@ def _majority(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list
 
 def check(settings: ChoiceOfCandidates) -> None:
     """Raise `SettingsError` if settings contradict each other, or choose nothing."""
-    if settings.keep is None:
-        raise SettingsError("there is nothing to choose by: give --keep best, top-k, all, softmax or majority")
-    if settings.keep is Choose.ALL and settings.floor is None and settings.distinct is None:
-        raise SettingsError("--keep all keeps everything: give --floor or --distinct, too")
-    if (settings.keep is Choose.MAJORITY) != bool(settings.voters):
-        raise SettingsError("--keep majority and --voters go together: the names, in `scores`, of the judges that vote")
-    if settings.k != 1 and settings.keep not in (Choose.TOP_K, Choose.SOFTMAX):
-        raise SettingsError(f"-k {settings.k} goes with --keep top-k and softmax, and not with {settings.keep}")
+    if settings.strategy is None:
+        raise SettingsError("there is nothing to choose by: give --strategy best, top-k, all, softmax or majority")
+    if settings.strategy is Choose.ALL and settings.floor is None and settings.distinct is None:
+        raise SettingsError("--strategy all keeps everything: give --floor or --distinct, too")
+    if (settings.strategy is Choose.MAJORITY) != bool(settings.voters):
+        raise SettingsError("--strategy majority and --voters go together: the names, in `scores`, of the judges that vote")
+    if settings.k != 1 and settings.strategy not in (Choose.TOP_K, Choose.SOFTMAX):
+        raise SettingsError(f"-k {settings.k} goes with --strategy top-k and softmax, and not with {settings.strategy}")
     softmax_settings = settings.model_dump(include={"softmax_temperature", "choice_seed"}, exclude_defaults=True)
-    if softmax_settings and settings.keep is not Choose.SOFTMAX:
+    if softmax_settings and settings.strategy is not Choose.SOFTMAX:
         flags = " and ".join(f"--{name.replace('_', '-')}" for name in sorted(softmax_settings))
-        raise SettingsError(f"{flags} goes with --keep softmax, and not with {settings.keep}")
+        raise SettingsError(f"{flags} goes with --strategy softmax, and not with {settings.strategy}")

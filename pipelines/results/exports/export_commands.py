@@ -187,13 +187,13 @@ def _response_rows(candidates: Sequence[Candidate], form: ResponseFormat, labels
 
 
 def jobs_of_run(settings: JudgingSettings) -> list[ExportJob]:
-    """The job of a run with --keep, into a folder inside the run's; else none. Raises as `choosing_job`."""
+    """The job of a run with --strategy, into a folder inside the run's; else none. Raises as `choosing_job`."""
     if not isinstance(settings, SampleSettings | RefineSettings):
         return []
     choice = settings.choice
-    if choice.keep is None:
+    if choice.strategy is None:
         if choice.model_dump(exclude_defaults=True):
-            raise SettingsError("there is nothing to choose by: give --keep, too")
+            raise SettingsError("there is nothing to choose by: give --strategy, too")
         return []
     folder = storage.folder(settings.output).sub(KEPT_FOLDER).path
     chosen = ChooseSettings(scored=settings.output, output=folder, per="row", overwrite=True, **choice.model_dump())

@@ -44,7 +44,7 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.recipe import write_recipe
 
 KEPT_FOLDER = "kept"
-"""Name of the folder inside a sampled corpus that holds the candidates chosen by `sample --keep`."""
+"""Name of the folder inside a sampled corpus that holds the candidates chosen by `sample --strategy`."""
 
 _BYTES = 64 * 2**20
 """Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""

@@ -34,8 +34,8 @@ from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus, PartEntr
 from pipelines.folders.scored_corpus.shuffle import cut
 from pipelines.results.filtering.filter_step import (
     FilterStep,
+    FilterSummary,
     Group,
-    KeepSummary,
     NumberedPart,
     ResponseEvaluator,
     filter_group,
@@ -47,7 +47,7 @@ from pipelines.run.runtime.workers import Workers, workers
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import ChoiceSettings, FilterSettings
 
-__all__ = ["KeepSummary", "keep"]
+__all__ = ["FilterSummary", "keep"]
 
 _GROUP_BYTES = 64 * 2**20
 _GROUP_PARTS = 256
@@ -61,7 +61,7 @@ _LEAST_SHARE = 1 / 64
 _SELECTIONS = ("top_fraction", "quantile", "top_k")
 
 
-def keep(settings: FilterSettings) -> KeepSummary:
+def keep(settings: FilterSettings) -> FilterSummary:
     """Filter a scored corpus, or resume an interrupted filter of the same settings.
 
     Raises a `UserError` if the settings, the scored folder or an output folder are unusable, `RunStopped` if a worker was
@@ -85,7 +85,7 @@ def keep(settings: FilterSettings) -> KeepSummary:
         # A single group makes a single output, whatever is kept of it: it needn't be counted before it is written.
         counted = None
         if len(groups) != 1 or not folders:
-            counted = sum(_run_pass(pool, step, chosen, dict(enumerate(groups))).values(), KeepSummary())
+            counted = sum(_run_pass(pool, step, chosen, dict(enumerate(groups))).values(), FilterSummary())
             if not folders:
                 return _audit(settings, corpus, counted, selection)
         targets = _targets(settings, corpus.manifest)
@@ -106,8 +106,8 @@ def keep(settings: FilterSettings) -> KeepSummary:
 
 
 def _audit(
-    settings: FilterSettings, corpus: OpenedCorpus, summary: KeepSummary, selection: Mapping[str, Any] | None
-) -> KeepSummary:
+    settings: FilterSettings, corpus: OpenedCorpus, summary: FilterSummary, selection: Mapping[str, Any] | None
+) -> FilterSummary:
     """The summary with what is of the whole run. Raises `AuditError` unless each response is kept or counted."""
     # The counts, the names of the parts and the reasons: three numbers must agree.
     if not summary.responses == corpus.total == summary.kept + sum(summary.not_kept.values()):
@@ -117,7 +117,9 @@ def _audit(
     return replace(summary, selection=selection, made_up=is_fake(manifest), several=several)
 
 
-def _run_pass(pool: Workers, step: FilterStep, chosen: Chosen | None, groups: Mapping[int, Group]) -> dict[int, KeepSummary]:
+def _run_pass(
+    pool: Workers, step: FilterStep, chosen: Chosen | None, groups: Mapping[int, Group]
+) -> dict[int, FilterSummary]:
     """Count what is kept of groups, or write it, too, if the step has targets. Returns the counts of each, by its number."""
     # Made as the tasks start, since the winners of all groups may be too many for this process.
     arguments = (
@@ -129,21 +131,21 @@ def _run_pass(pool: Workers, step: FilterStep, chosen: Chosen | None, groups: Ma
 
 def _write_outputs(
     pool: Workers, step: FilterStep, chosen: Chosen | None, outputs: Sequence[Group], documents: Mapping[str, Any]
-) -> KeepSummary:
+) -> FilterSummary:
     """Write the outputs that aren't noted as done yet. Returns the counts of all."""
     notes_by_folder = [output_folder.start(folder, document) for folder, document in documents.items()]
     for folder in documents:
         write_unfinished_card(folder, "filter")
-    written = dict[int, KeepSummary]()
+    written = dict[int, FilterSummary]()
     for number in range(len(outputs)):
         # An output is done if it is noted in all folders (one or two): somebody may have deleted one of them.
         notes = [notes.get(output_folder.result_name(number)) for notes in notes_by_folder]
-        counts = None if None in notes else KeepSummary.read(notes[0] or {})
+        counts = None if None in notes else FilterSummary.read(notes[0] or {})
         if counts is not None:
             written[number] = counts
     missing = {number: group for number, group in enumerate(outputs) if number not in written}
     written |= _run_pass(pool, step, chosen, missing)
-    return sum(written.values(), KeepSummary())
+    return sum(written.values(), FilterSummary())
 
 
 def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings, schema: pa.Schema | None) -> None:
@@ -158,7 +160,7 @@ def _write_card(target: Target, corpus: OpenedCorpus, settings: FilterSettings, 
     write_card(target.folder, "filter", f"{target.stem}-*.{target.format}", lines, schema)
 
 
-def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
+def read_finished_filter(settings: FilterSettings) -> FilterSummary | None:
     """The counts of a filter that is complete for the scored folder as it is now; None if there is something left to do."""
     if settings.overwrite or settings.output is None:
         return None
@@ -168,7 +170,7 @@ def read_finished_filter(settings: FilterSettings) -> KeepSummary | None:
         return None
     document, source = settings.model_dump(mode="json"), (corpus.manifest.fingerprint, corpus.made_of)
     summaries = [output_folder.read_finished(folder, document, *source) for folder in _folders(settings)]
-    return None if None in summaries else KeepSummary.read(summaries[0] or {})
+    return None if None in summaries else FilterSummary.read(summaries[0] or {})
 
 
 def groups_of(entries: PartEntries) -> list[Group]:
@@ -176,7 +178,7 @@ def groups_of(entries: PartEntries) -> list[Group]:
     return _number(cut(entries, _GROUP_BYTES, _GROUP_PARTS))
 
 
-def _plan_outputs(settings: FilterSettings, corpus: OpenedCorpus, counted: KeepSummary | None) -> list[Group]:
+def _plan_outputs(settings: FilterSettings, corpus: OpenedCorpus, counted: FilterSummary | None) -> list[Group]:
     """The parts of each output. They are cut by what will be written of them to the fuller of the folders, about.
 
     So a filter that keeps 1 % doesn't leave a hundred times as many tiny files. Without counts, all of it is written.
@@ -198,9 +200,9 @@ def check(settings: ChoiceSettings) -> None:
     selections = [name for name in _SELECTIONS if getattr(settings, name) is not None]
     flags = [f"--{name.replace('_', '-')}" for name in selections]
     if len(selections) > 1:
-        raise SettingsError(f"{' and '.join(flags)} don't go together: choose one, and put conditions into --keep")
-    if not selections and settings.keep is None:
-        raise SettingsError("there is nothing to filter by: give --keep, --top-fraction, --quantile or --top-k")
+        raise SettingsError(f"{' and '.join(flags)} don't go together: choose one, and put conditions into --where")
+    if not selections and settings.where is None:
+        raise SettingsError("there is nothing to filter by: give --where, --top-fraction, --quantile or --top-k")
     if not selections and settings.by is not None:
         raise SettingsError("--by is what --top-fraction, --quantile and --top-k choose by: give one of them")
     if settings.top_k is None and (settings.per is not None or settings.min_gap is not None):
@@ -263,7 +265,7 @@ def _targets(settings: FilterSettings, manifest: Manifest) -> tuple[Target, ...]
 
 def _describe(settings: FilterSettings) -> str:
     """The settings that decide what is kept, in one line."""
-    names = ("keep", "by", *_SELECTIONS, "per", "min_gap", *(["rows"] if settings.rows != "rows" else []))
+    names = ("where", "by", *_SELECTIONS, "per", "min_gap", *(["rows"] if settings.rows != "rows" else []))
     return ", ".join(f"{name}: {value}" for name in names if (value := getattr(settings, name, None)) is not None)
 
 

@@ -54,7 +54,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class KeepSummary:
+class FilterSummary:
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
     Every response is counted once: `responses == kept + sum(not_kept.values())`. `left_fields` are counts of the rows of
@@ -77,15 +77,15 @@ class KeepSummary:
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> "KeepSummary | None":
+    def read(cls, document: Mapping[str, Any]) -> "FilterSummary | None":
         """What `as_json` gave; None if another version of Assay wrote it."""
         try:
             return TypeAdapter(cls).validate_python(document)
         except ValidationError:
             return None
 
-    def __add__(self, other: "KeepSummary") -> "KeepSummary":
-        return KeepSummary(
+    def __add__(self, other: "FilterSummary") -> "FilterSummary":
+        return FilterSummary(
             self.rows + other.rows,
             self.responses + other.responses,
             self.kept + other.kept,
@@ -170,7 +170,7 @@ class ResponseEvaluator:
             )
         return cls(
             prefix,
-            Condition.check(choice.keep, schema) if choice.keep is not None else None,
+            Condition.check(choice.where, schema) if choice.where is not None else None,
             ranking,
             prefix + (ROW if choice.per == "row" else PROMPT_HASH) if choice.top_k is not None else None,
         )
@@ -238,13 +238,13 @@ class FilterStep:
             first += table.num_rows
 
 
-def filter_group(step: FilterStep, selection: Selection | None, index: int, group: Group) -> tuple[int, KeepSummary]:
+def filter_group(step: FilterStep, selection: Selection | None, index: int, group: Group) -> tuple[int, FilterSummary]:
     """Filter a group of parts; write its files of number `index` if the step has targets, and note them as done.
 
     Returns the number, too, as tasks end in any order. Idempotent: a retry writes the same.
     """
     evaluate = step.evaluator.compile()
-    summary, held = KeepSummary(), dict[str, list[tuple[Part, KeptInPart]]]({"kept": [], "rest": []})
+    summary, held = FilterSummary(), dict[str, list[tuple[Part, KeptInPart]]]({"kept": [], "rest": []})
     with ExitStack() as stack:
         files: dict[str, KeptFile] = {target.stem: stack.enter_context(writing(target, index)) for target in step.targets}
         for numbered in group:
@@ -253,7 +253,7 @@ def filter_group(step: FilterStep, selection: Selection | None, index: int, grou
             for side, kept_in_part in in_part.items():
                 held[side].append((numbered.part, kept_in_part))
         for file in files.values():
-            summary += KeepSummary(left_fields=file.left, mixed=file.mixed)
+            summary += FilterSummary(left_fields=file.left, mixed=file.mixed)
     for target in step.targets:
         write_note(target.folder, index, held[target.stem])
         output_folder.note_done(target.folder, output_folder.result_name(index), summary.as_json())
@@ -266,7 +266,7 @@ def _filter_part(
     numbered: NumberedPart,
     evaluate: Evaluator,
     files: Mapping[str, KeptFile],
-) -> tuple[KeepSummary, dict[str, KeptInPart]]:
+) -> tuple[FilterSummary, dict[str, KeptInPart]]:
     """The counts of a part, and which of its responses are on each side; writes them to the `files`."""
     row_column = step.columns.prefix + ROW
     masks, reasons = [np.zeros(0, np.bool_)], Counter[str]()
@@ -296,7 +296,7 @@ def _filter_part(
         "rest": KeptInPart(indices[~is_kept], row_counts["rest"]),
     }
     rows_read, _ = step.source.counts(numbered.part)
-    return KeepSummary(rows_read, is_kept.size, int(is_kept.sum()), row_counts["kept"], reasons), in_part
+    return FilterSummary(rows_read, is_kept.size, int(is_kept.sum()), row_counts["kept"], reasons), in_part
 
 
 def _reasons(step: FilterStep, selection: Selection | None, rows: EvaluatedRows) -> pa.Array:

@@ -22,7 +22,7 @@ from actors.errors import SettingsError
 from pipelines.run.runtime.job_package import JobPackage
 from pipelines.settings.recipe import NAME
 
-ENTRYPOINT = f"python -m pipelines run {NAME}"
+ENTRYPOINT = f"python -m assay run {NAME}"
 
 _STOP_WAIT_S = 30
 """Time for a job to stop by itself, instead of Ray's 3 s: it must end its engines and remove its placement groups."""

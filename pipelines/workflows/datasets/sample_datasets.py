@@ -77,15 +77,15 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
 
 
 def choose(
-    scored: Dataset, keep: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
+    scored: Dataset, strategy: str, *, of: Dataset | None = None, partitions: int | None = None, **options: Any
 ) -> Dataset:
-    """The chosen candidates of each prompt, as conversations; `keep` and options are those of `assay choose`.
+    """The chosen candidates of each prompt, as conversations; `strategy` and options are those of `assay choose`.
 
     `of` is the dataset of `score`, `sample` or `read_scored` from which this one was derived, if other steps came between.
     Ray groups rows in a shuffle with `partitions` partitions; its default, 200, is meant for large data. Raises a
     `UserError`.
     """
-    job = export_commands.choosing_job(build(ChooseSettings, {**_FOLDERS, "keep": keep, **_check_options(options)}))
+    job = export_commands.choosing_job(build(ChooseSettings, {**_FOLDERS, "strategy": strategy, **_check_options(options)}))
     return _export_rows(scored, job, of, partitions)
 
 

@@ -1,7 +1,7 @@
 """Scoring and filtering Ray Datasets: the jobs on folders, as steps of a caller's pipeline.
 
-`score` and `keep` are lazy, as Ray Data is. `top_k` and `top_fraction` depend on all rows, so they execute the dataset that
-they get, once, and hold it in Ray's object store.
+`score`, and a filter by a condition, are lazy, as Ray Data is. Which are the best depends on all rows, so that this
+executes the dataset, once, and holds it in Ray's object store.
 
 Nothing is committed: a dataset that is executed again is scored again. An error in a worker reaches the caller who executes
 the dataset as `ray.exceptions.RayError`, with our message at the end of its traceback. Where these functions execute it, the
@@ -98,47 +98,39 @@ def register_scored(
     return register(dataset, columns.schema, reader)
 
 
-def keep(dataset: Dataset, condition: str) -> Dataset:
-    """Keep the rows that meet an SQL condition over the columns of the dataset. Lazy.
+def filter_dataset(
+    dataset: Dataset,
+    where: str | None = None,
+    *,
+    top_k: int | None = None,
+    top_fraction: float | None = None,
+    per: str | None = None,
+    by: str | None = None,
+    min_gap: float | None = None,
+    prefix: str | None = None,
+) -> Dataset:
+    """Keep the rows that meet an SQL condition over the columns of the dataset, or the best of these.
 
-    Raises `ExpressionError` at once if the condition can't be used; the message lists the columns.
+    A condition alone is lazy, as Ray Data is. `top_k` and `top_fraction` depend on all rows: they execute the dataset once,
+    and are exact. Among equal values, the same hash of `row` and `response_name` decides as in a folder; equal responses of
+    equal rows are kept together or not at all. `prefix` selects the scores of a dataset that was scored twice.
+
+    Raises `ExpressionError` at once for a condition that can't be used, with the columns that there are, and `SettingsError`
+    if there is nothing to filter by.
     """
+    if top_k is not None or top_fraction is not None:
+        choice = {"top_k": top_k, "top_fraction": top_fraction, "per": per, "by": by, "where": where, "min_gap": min_gap}
+        return _select(dataset, choice, prefix)
+    if where is None:
+        raise SettingsError("there is nothing to filter by: give `where`, `top_k` or `top_fraction`")
     reader, dataset = reader_of(dataset), with_plain_blocks(dataset)
     schema = schema_of(dataset)
-    checked = Condition.check(condition, schema)
+    checked = Condition.check(where, schema)
     needed = pa.schema([schema.field(name) for name in checked.columns])
     kept_rows = dataset.map_batches(
         functools.partial(_filter_block, condition=checked, needed=needed), batch_size=None, batch_format="pyarrow"
     )
     return register(kept_rows, schema, reader)
-
-
-def top_fraction(
-    dataset: Dataset, fraction: float, *, by: str | None = None, keep: str | None = None, prefix: str | None = None
-) -> Dataset:
-    """Keep the best fraction of the scored responses that meet `keep`, by the reward or the number `by`, both SQL.
-
-    Exact. Executes the dataset once. Among equal values, the same hash of `row` and `response_name` decides as in a folder;
-    equal responses of equal rows are kept together or not at all. `prefix` selects the scores of a dataset scored twice.
-    """
-    return _select(dataset, {"top_fraction": fraction, "by": by, "keep": keep}, prefix)
-
-
-def top_k(
-    dataset: Dataset,
-    k: int,
-    *,
-    per: str | None = None,
-    by: str | None = None,
-    keep: str | None = None,
-    min_gap: float | None = None,
-    prefix: str | None = None,
-) -> Dataset:
-    """Keep the `k` best scored responses to each prompt, or of each `row`; otherwise as `top_fraction`.
-
-    With `min_gap`, only where the best is ahead of the second best by this much. Equal rows count as one row.
-    """
-    return _select(dataset, {"top_k": k, "per": per, "by": by, "keep": keep, "min_gap": min_gap}, prefix)
 
 
 def read_scored(folder: str, *, partial: bool = False) -> Dataset:

@@ -43,7 +43,7 @@ def test_a_port_that_is_in_use_is_refused_before_anything_starts(shared: bool) -
 
 def test_the_command_says_so_in_one_line() -> None:
     with listener(shared=True) as port:
-        command = [sys.executable, "-m", "pipelines", "serve", "--model", MODEL, "--port", str(port)]
+        command = [sys.executable, "-m", "assay", "serve", "--model", MODEL, "--port", str(port)]
         done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"assay: {HOST}:{port} is in use")

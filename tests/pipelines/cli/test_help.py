@@ -180,7 +180,7 @@ def completed(line: str) -> list[str]:
     """What bash gets for a line whose last word is being written: kind and value, as click's script asks for them."""
     words = line.split(" ")
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines"],
+        [sys.executable, "-m", "assay"],
         cwd=REPOSITORY,
         env={**os.environ, "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_ASSAY_COMPLETE": "bash_complete"},
         capture_output=True,
@@ -234,7 +234,7 @@ def test_a_reader_that_has_had_enough_ends_a_command_quietly(words: list[str], u
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "pipelines", *words],
+        [sys.executable, "-m", "assay", *words],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         stdout=writing,
@@ -249,7 +249,7 @@ def test_a_reader_that_has_had_enough_ends_a_command_quietly(words: list[str], u
 def test_an_error_keeps_its_code_when_nobody_reads_it() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "pipelines", "status", "nowhere"]
+    command = [sys.executable, "-m", "assay", "status", "nowhere"]
     assert subprocess.run(command, cwd=REPOSITORY, stdout=writing, stderr=subprocess.DEVNULL, check=False).returncode == 2
     assert subprocess.run(command, cwd=REPOSITORY, stdout=writing, stderr=writing, check=False).returncode in (2, 141)
     os.close(writing)

@@ -27,7 +27,7 @@ def test_a_condition_is_shown_as_it_was_given(text: str, tmp_path: Path) -> None
     rows = [{"prompt": "p", "responses": ["good", "bad"]}]
     scored = judged_corpus(tmp_path / "s", rows, [[2.0, 1.0]], RowShape("prompt-responses"), texts=("good", "bad"))
     condition = f"response_text not like '%{text}%'"
-    assert condition in run("choose", scored, tmp_path / "best", "--keep", "best", "--where", condition)
+    assert condition in run("choose", scored, tmp_path / "best", "--strategy", "best", "--where", condition)
 
 
 @FOREIGN

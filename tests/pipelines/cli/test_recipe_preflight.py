@@ -43,16 +43,16 @@ def checked(recipe: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("run", "later"),
     [
-        ("score", {"filter": {"keep": "scores.helpfulness > 1"}, "export": {"trainer": "steerlm"}}),
+        ("score", {"filter": {"where": "scores.helpfulness > 1"}, "export": {"trainer": "steerlm"}}),
         (
             "score",
-            {"choose": {"keep": "majority", "voters": ["helpfulness", "verbosity"]}, "pairs": {"where": "reward > 0"}},
+            {"choose": {"strategy": "majority", "voters": ["helpfulness", "verbosity"]}, "pairs": {"where": "reward > 0"}},
         ),
-        ("sample", {"filter": {"keep": "candidate_tokens > 3"}}),
-        ("refine", {"filter": {"keep": "parent is null"}}),
+        ("sample", {"filter": {"where": "candidate_tokens > 3"}}),
+        ("refine", {"filter": {"where": "parent is null"}}),
         (
             "ensemble",
-            {"filter": {"keep": "suspect or scores.other > 1"}, "choose": {"keep": "majority", "voters": ["other"]}},
+            {"filter": {"where": "suspect or scores.other > 1"}, "choose": {"strategy": "majority", "voters": ["other"]}},
         ),
     ],
     ids=str,
@@ -65,14 +65,19 @@ def test_what_can_be_done_is_let_through(corpus: Path, run: str, later: dict[str
 @pytest.mark.parametrize(
     ("run", "later", "error", "message"),
     [
-        ("score", {"filter": {"keep": "scores.kindness > 1"}}, ExpressionError, "kindness"),
+        ("score", {"filter": {"where": "scores.kindness > 1"}}, ExpressionError, "kindness"),
         ("score", {"filter": {"top_fraction": 0.1, "quantile": 0.5}}, SettingsError, "don't go together"),
-        ("score", {"filter": {"keep": "reward > 1", "output": "out/kept"}}, OutputError, "or nested"),
+        ("score", {"filter": {"where": "reward > 1", "output": "out/kept"}}, OutputError, "or nested"),
         ("score", {"pairs": {"trainer": "nobody"}}, SettingsError, "--for nobody is no format of pairs"),
-        ("score", {"choose": {"keep": "majority", "voters": ["kindness"]}}, SettingsError, "needs the scores kindness"),
-        ("score", {"choose": {"keep": "best", "scored": "nowhere"}}, SourceError, "nowhere isn't there"),
-        ("score", {"choose": {"keep": "best", "output": "x"}, "pairs": {"output": "x"}}, SettingsError, "choose and pairs"),
-        ("sample", {"filter": {"keep": "parent is null"}}, ExpressionError, "there is no column parent"),
+        ("score", {"choose": {"strategy": "majority", "voters": ["kindness"]}}, SettingsError, "needs the scores kindness"),
+        ("score", {"choose": {"strategy": "best", "scored": "nowhere"}}, SourceError, "nowhere isn't there"),
+        (
+            "score",
+            {"choose": {"strategy": "best", "output": "x"}, "pairs": {"output": "x"}},
+            SettingsError,
+            "choose and pairs",
+        ),
+        ("sample", {"filter": {"where": "parent is null"}}, ExpressionError, "there is no column parent"),
         ("ensemble", {"export": {"trainer": "steerlm"}}, SettingsError, "which the corpus hasn't"),
     ],
     ids=str,
@@ -91,7 +96,7 @@ def test_what_cant_be_done_is_told_before_the_run(
     [
         {"export": {"trainer": "sft"}},
         {"pairs": {}},
-        {"filter": {"keep": "reward > 1"}, "export": {"trainer": "sft", "scored": "filter"}},
+        {"filter": {"where": "reward > 1"}, "export": {"trainer": "sft", "scored": "filter"}},
     ],
     ids=str,
 )
@@ -111,13 +116,13 @@ def test_a_recipe_is_checked_before_its_run(corpus: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(score_corpus, "score", started)
     recipe = corpus.parent / "r.yaml"
-    recipe.write_text(yaml.safe_dump(steps(corpus, filter={"keep": "scores.kindness > 1"})))
+    recipe.write_text(yaml.safe_dump(steps(corpus, filter={"where": "scores.kindness > 1"})))
     assert isinstance(CliRunner().invoke(cli, ["run", str(recipe)]).exception, ExpressionError)
-    recipe.write_text(yaml.safe_dump(steps(corpus, filter={"keep": "scores.helpfulness > 1"})))
+    recipe.write_text(yaml.safe_dump(steps(corpus, filter={"where": "scores.helpfulness > 1"})))
     assert "was started" in str(CliRunner().invoke(cli, ["run", str(recipe)]).exception)
 
 
 def test_a_recipe_doesnt_upload(corpus: Path) -> None:
-    recipe = steps(corpus, filter={"keep": "reward > 1", "hub": "my-team/best"})
+    recipe = steps(corpus, filter={"where": "reward > 1", "hub": "my-team/best"})
     with pytest.raises(SettingsError, match=r"filter: a recipe doesn't upload; `assay upload FOLDER my-team/best` does"):
         checked(recipe)

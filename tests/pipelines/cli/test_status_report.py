@@ -46,7 +46,7 @@ def scored(tmp_path: Path) -> str:
     )
 
 
-OPTIONS = {"filter": ("--keep", "reward >= 2"), "choose": ("--keep", "best"), "export": ("--for", "sft")}
+OPTIONS = {"filter": ("--where", "reward >= 2"), "choose": ("--strategy", "best"), "export": ("--for", "sft")}
 
 
 def made(command: str, scored: str, output: str) -> None:
@@ -248,7 +248,7 @@ def test_a_terminal_shows_one_screen_that_is_drawn_over(unfinished: Any) -> None
     folder, commit, end = unfinished
     (folder / LEASE).write_bytes(Holder.this_process().content)
     here, there = pty.openpty()
-    command = [sys.executable, "-m", "pipelines", "status", str(folder), "--watch", "--interval", "0.2"]
+    command = [sys.executable, "-m", "assay", "status", str(folder), "--watch", "--interval", "0.2"]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdout=there, env={**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     ) as watch:

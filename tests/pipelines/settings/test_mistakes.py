@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import pipelines
+import assay
 from actors.errors import SettingsError
 from actors.settings.base import Settings
 from deploy.command import _from_file
@@ -97,7 +97,7 @@ def refusal(read: Callable[[], object]) -> str:
 def test_a_mistake_in_a_python_call_and_in_a_recipe(name: str, value: Any, problem: str, tmp_path: Path) -> None:
     step = {"inputs": "c.jsonl", "output": "o", "model": "tiny-scalar", name: value}
     options = dict(step)
-    message = refusal(lambda: pipelines.score(options.pop("inputs"), options.pop("output"), **options))
+    message = refusal(lambda: assay.score(options.pop("inputs"), options.pop("output"), **options))
     assert message.startswith(f"{name}{problem}")
     assert "; " not in message
     file = tmp_path / "r.yaml"
@@ -176,7 +176,7 @@ def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> Non
     given = ["score", "c", "o", "--model", "m", "--set", f"engine.engine_args.{name}={secret}"]
     messages = [
         refusal(lambda: validate(Recipe, {"score": step})),
-        refusal(lambda: pipelines.score("c", "o", model="m", engine_args={name: secret})),
+        refusal(lambda: assay.score("c", "o", model="m", engine_args={name: secret})),
         str(CliRunner().invoke(cli, given).exception),
         refusal(lambda: validate(EndpointSettings, {"models": {"model": "a", "engine_args": {name: secret}}})),
     ]
@@ -188,7 +188,7 @@ def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> Non
     [
         ({"export": {"scored": "a", "output": "b", "for": "sft"}}, "export.for isn't a setting; did you mean trainer?"),
         ({"filter": {"scored": "a", "output": "b", "filter": "reward > 1"}}, "did you mean keep?"),
-        ({"export": {"scored": "a", "output": "b", "trainer": "sft", "keep": "reward > 1"}}, "did you mean where?"),
+        ({"export": {"scored": "a", "output": "b", "trainer": "sft", "where": "reward > 1"}}, "did you mean where?"),
         ({"keep": {"scored": "a"}}, "keep isn't a setting; did you mean filter?"),
         ({"refine": {"inputs": "a", "output": "b", "policy": "p", "select": "m"}}, "did you mean model? Allowed"),
         *(
@@ -223,6 +223,6 @@ def test_a_name_beside_its_section_is_known(step: dict[str, Any], message: str) 
 
 def test_wrong_arguments_are_told_under_the_name_that_was_called() -> None:
     with pytest.raises(TypeError, match=r"^pairs\(\) missing 1 required positional argument: 'output'"):
-        pipelines.pairs("scored")  # type: ignore[call-overload]
+        assay.pairs("scored")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"^score\(\) missing"):
-        pipelines.score("corpus.jsonl", model="m")  # type: ignore[call-overload]
+        assay.score("corpus.jsonl", model="m")  # type: ignore[call-overload]

@@ -100,7 +100,7 @@ score:
   engine: {engine_args: {anything: [1, 2]}}
 filter:
   scored: scored
-  keep: reward > 0
+  where: reward > 0
 """
 
 
@@ -122,7 +122,7 @@ def test_a_recipe_is_the_settings_of_its_jobs(tmp_path: Path) -> None:
     jobs = read_recipe(recipe(tmp_path, RECIPE))
     flat = {"inputs": ["a.jsonl"], "turns": "all", "output": "scored", "model": "tiny-scalar"}
     assert jobs.score == build(ScoreSettings, {**flat, "engine_args": {"anything": [1, 2]}})
-    assert jobs.filter == FilterSettings(scored="scored", keep="reward > 0")
+    assert jobs.filter == FilterSettings(scored="scored", where="reward > 0")
     assert read_recipe(recipe(tmp_path, RECIPE.partition("filter:")[0])).filter is None
 
 
@@ -209,7 +209,7 @@ def test_a_recipe_is_a_mapping_and_asks_for_something(tmp_path: Path) -> None:
 
 def test_a_recipe_in_a_store_is_read() -> None:
     """As `status` names it, of a folder there."""
-    settings = FilterSettings(scored="memory://recipes/scored", output="memory://recipes/kept", keep="reward > 1")
+    settings = FilterSettings(scored="memory://recipes/scored", output="memory://recipes/kept", where="reward > 1")
     write_recipe("memory://recipes/kept", filter=settings)
     path = read_recipe_path("memory://recipes/kept")
     assert path is not None

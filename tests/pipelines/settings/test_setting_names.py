@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import pipelines
+import assay
 from actors.errors import SettingsError
 from pipelines.cli.app import cli
 from pipelines.settings.setting_names import setting_names, with_setting_names
@@ -17,7 +17,7 @@ from pipelines.settings.setting_names import setting_names, with_setting_names
         ("--max-model-len 99 is too much; give --prompt-column.", "`max_model_len` 99 is too much; give `prompt_column`."),
         ("--for nobody is no format", "`trainer` nobody is no format"),
         ("give --set render.reasoning=strip, or --set x.y=1", "give `reasoning`=strip, or --set x.y=1"),
-        ("-k 3 goes with --keep top-k", "`k` 3 goes with `keep` top-k"),
+        ("-k 3 goes with --strategy top-k", "`k` 3 goes with `keep` top-k"),
         ("run `assay report s --out r.html`", "run `assay report s --out r.html`"),
         ("--data.prompt_key and --out and a-k and -x are others'", "--data.prompt_key and --out and a-k and -x are others'"),
     ],
@@ -35,7 +35,7 @@ def test_an_error_keeps_its_kind_and_its_cause() -> None:
 
 def test_python_and_recipes_name_settings_and_the_command_line_flags(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="`trainer` nobody is no format of pairs"):
-        pipelines.pairs("scored", str(tmp_path), "nobody")
+        assay.pairs("scored", str(tmp_path), "nobody")
     recipe = tmp_path / "r.yaml"
     recipe.write_text("score: {inputs: c, output: o, model: m, replicas: 1, max_replicas: 2}\n")
     for command, message in (

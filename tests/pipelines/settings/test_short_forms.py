@@ -64,7 +64,7 @@ def test_every_section_with_a_main_setting_takes_it_alone() -> None:
         "policy": {"policy": "tiny-policy"},
         "engine": {"engine": "fake"},
         "draw": {"n": 16},
-        "choice": {"keep": "best"},
+        "choice": {"strategy": "best"},
     }
     assert full_form(short, "sample") == full_form(full, "sample")
 

@@ -72,7 +72,7 @@ def _numbers(responses: Responses) -> list[tuple[str, str]]:
 def _command(responses: Responses, condition: str) -> tuple[str, str]:
     """The command that keeps what is above a cut: what stands before the cut, and after it."""
     quoted = shlex.quote(f"{condition} >= ")
-    return f"assay filter {shlex.quote(responses.folder)} kept/ --keep {quoted[:-1]}", quoted[-1]
+    return f"assay filter {shlex.quote(responses.folder)} kept/ --where {quoted[:-1]}", quoted[-1]
 
 
 def _values_of_sample(responses: Responses, numbers: Sequence[str]) -> dict[Place, list[float | None]]:

@@ -44,9 +44,9 @@ def _write_each(tmp_path: Path) -> Path:
     judged_corpus(tmp_path / "both", rows, rewards, answered, ensemble=True)
     judged_corpus(tmp_path / "both" / "models" / "first", rows, rewards, answered)
     for name, condition in (("kept", "reward > 1"), ("none", "reward > 9")):
-        keep(FilterSettings(scored="scored", output=name, keep=condition))
-    keep(FilterSettings(scored="scored", output="columns", keep="reward > 1", format="parquet"))
-    export_commands.choose(ChooseSettings(scored="sampled", output="chosen", keep="best"))
+        keep(FilterSettings(scored="scored", output=name, where=condition))
+    keep(FilterSettings(scored="scored", output="columns", where="reward > 1", format="parquet"))
+    export_commands.choose(ChooseSettings(scored="sampled", output="chosen", strategy="best"))
     export_commands.make_pairs(PairSettings(scored="sampled", output="pairs", fake_ok=True))
     (tmp_path / "empty").mkdir()
     for name in ("file", "other/notes.txt", "other/filter.json"):
@@ -86,8 +86,8 @@ def test_a_result_that_was_begun_is_told_as_such(folders: Path, tmp_path: Path) 
 
 UNREADABLE = ["nowhere", "empty", "other", "chosen", "pairs", "both/models", "scored/parts"]
 COMMANDS: dict[str, Callable[[str], object]] = {
-    "filter": lambda folder: keep(FilterSettings(scored=folder, keep="reward > 0")),
-    "choose": lambda folder: export_commands.choose(ChooseSettings(scored=folder, output="out", keep="best")),
+    "filter": lambda folder: keep(FilterSettings(scored=folder, where="reward > 0")),
+    "choose": lambda folder: export_commands.choose(ChooseSettings(scored=folder, output="out", strategy="best")),
     "pairs": lambda folder: export_commands.make_pairs(PairSettings(scored=folder, output="out", fake_ok=True)),
     "status": status,
 }

@@ -100,8 +100,8 @@ def test_an_unfinished_result_is_not_loaded_as_if_its_documents_were_rows(
         raise KeyboardInterrupt
 
     kept, chosen = tmp_path / "kept", tmp_path / "chosen"
-    filtering = FilterSettings(scored=preferences, output=str(kept), keep="reward > 2")
-    choosing = ChooseSettings(scored=preferences, output=str(chosen), keep=Choose.BEST)
+    filtering = FilterSettings(scored=preferences, output=str(kept), where="reward > 2")
+    choosing = ChooseSettings(scored=preferences, output=str(chosen), strategy=Choose.BEST)
     with monkeypatch.context() as killed:
         killed.setattr(filter_corpus, "_write_card", die)
         killed.setattr(export_job, "_write_card", die)
@@ -123,7 +123,7 @@ def test_what_a_filter_kept_loads_and_so_does_the_rest(tmp_path: Path, load: Loa
     rows = [{"prompt": f"p{at}", "response": "r"} for at in range(6)]
     folder = judged_corpus(tmp_path / "in", rows, [[None], [1.0], [2.0], [3.0], [4.0], [5.0]], RowShape("prompt-response"))
     kept, left_out = tmp_path / "kept", tmp_path / "rest"
-    keep(FilterSettings(scored=folder, output=str(kept), rest=str(left_out), keep="reward > 2", format=form))
+    keep(FilterSettings(scored=folder, output=str(kept), rest=str(left_out), where="reward > 2", format=form))
     assert load(kept)["reward"][:] == [3.0, 4.0, 5.0]
     assert load(left_out)["why"][:] == ["rejected: too_long", "condition", "condition"]
     assert "What is kept by `keep: reward > 2`" in (kept / "README.md").read_text()
@@ -137,7 +137,7 @@ def test_what_is_null_until_late_loads_from_rows_of_single_responses(
     rows = [{"prompt": f"p{at}", "response": "r"} for at in range(4)]
     rewards: list[Any] = [[None], [None], [None], [1.0]]
     folder = judged_corpus(tmp_path / "in", rows, rewards, RowShape("prompt-response"), part_rows=1)
-    job: dict[str, Any] = {"scored": folder, "keep": "true or reward is null", "rows": "responses", "format": "jsonl"}
+    job: dict[str, Any] = {"scored": folder, "where": "true or reward is null", "rows": "responses", "format": "jsonl"}
     keep(FilterSettings(**job, output=str(tmp_path / "kept")))
     assert len(list((tmp_path / "kept").glob("*.jsonl"))) > 1
     loaded = load(tmp_path / "kept")
@@ -174,7 +174,7 @@ def test_a_column_that_only_later_rows_have_loads(tmp_path: Path, load: Load, mo
     folder = drawn_corpus(tmp_path / "in", rows, candidates, prompts(), part_rows=1)
     with monkeypatch.context() as patch:
         patch.setattr(export_job, "workers", lambda _: workers(1))
-        settings = ChooseSettings(scored=folder, output=str(tmp_path / "out"), keep="top-k", k=2, per="row")
+        settings = ChooseSettings(scored=folder, output=str(tmp_path / "out"), strategy="top-k", k=2, per="row")
         export_commands.choose(settings)
     assert len(list((tmp_path / "out").glob("*.jsonl"))) == 2
     assert load(tmp_path / "out")["z_score"][:] == [None, None, 1.0, -1.0]
@@ -236,8 +236,8 @@ def test_a_store_has_the_card_and_the_notes_and_takes_the_result(preferences: st
     """What was kept is filtered again, and of its folder `score` reads the rows alone."""
     scored, kept = f"{BUCKET}/scored", f"{BUCKET}/kept"
     s3.put(preferences, scored, recursive=True)
-    keep(FilterSettings(scored=scored, output=kept, keep="reward >= 3"))
-    again = keep(FilterSettings(scored=kept, output=f"{BUCKET}/again", keep="reward < 5"))
+    keep(FilterSettings(scored=scored, output=kept, where="reward >= 3"))
+    again = keep(FilterSettings(scored=kept, output=f"{BUCKET}/again", where="reward < 5"))
     assert (again.responses, again.kept) == (4, 3)
     assert b"data_files: kept-*.jsonl" in s3.cat_file(f"{kept}/README.md")
     corpus = find_corpus([kept])

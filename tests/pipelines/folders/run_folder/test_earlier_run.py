@@ -78,7 +78,7 @@ def test_a_late_writer_of_a_run_that_was_overwritten_counts_for_nothing(
     with duckdb.connect() as connection:
         read_by_others = connection.execute(f"select count(*) from '{out}/parts/*.parquet'").fetchall()
     assert read_by_others == [(again.get("limit", ROWS),)]
-    assert keep(FilterSettings(scored=str(out), keep="true")).responses == again.get("limit", ROWS)
+    assert keep(FilterSettings(scored=str(out), where="true")).responses == again.get("limit", ROWS)
 
 
 def test_a_run_that_goes_on_keeps_its_name(tmp_path: Path, corpus: Path) -> None:
@@ -110,10 +110,10 @@ def test_parts_that_cant_be_read_are_named_and_made_again(
     (out / "parts" / "foo.parquet").write_bytes(b"")
     assert status(str(out)).empty == (empty.name,)
     with pytest.raises(SourceError, match=rf"(?s){empty.name}.*scores this part again"):
-        keep(FilterSettings(scored=str(out), keep="true"))
+        keep(FilterSettings(scored=str(out), where="true"))
     empty.unlink()
     with pytest.raises(SourceError, match=rf"(?s){truncated.name}.*scores this part again"):
-        keep(FilterSettings(scored=str(out), keep="true", partial=True))
+        keep(FilterSettings(scored=str(out), where="true", partial=True))
     empty.write_bytes(b"")
     notes = "\n".join(score(settings_for(corpus, out), monkeypatch))
     assert scored(out) == before
@@ -122,7 +122,7 @@ def test_parts_that_cant_be_read_are_named_and_made_again(
     assert "copy.parquet, foo.parquet" in notes
     # What is complete is looked at whole by whoever asks for it again.
     assert flipped.name in notes + "\n".join(score(settings_for(corpus, out), monkeypatch))
-    assert keep(FilterSettings(scored=str(out), output=str(tmp_path / "kept"), keep="true")).kept == ROWS
+    assert keep(FilterSettings(scored=str(out), output=str(tmp_path / "kept"), where="true")).kept == ROWS
 
 
 def test_a_part_that_the_summary_cant_read_costs_its_own_rows_alone(

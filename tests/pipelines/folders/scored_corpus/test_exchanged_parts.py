@@ -61,11 +61,11 @@ def fewer_responses(folder: Path) -> None:
 
 HARMS = (copied, of_another_run, rewritten, fewer_responses)
 COMMANDS = [
-    "filter SCORED OUT --keep 'reward > 0'",
-    "filter SCORED OUT --keep 'reward > 0' --rows responses",
+    "filter SCORED OUT --where 'reward > 0'",
+    "filter SCORED OUT --where 'reward > 0' --rows responses",
     "filter SCORED OUT --top-fraction 0.5",
     "filter SCORED OUT --top-k 1 --per prompt",
-    "choose SCORED OUT --keep best",
+    "choose SCORED OUT --strategy best",
     "pairs SCORED OUT --set fake_ok=true",
     "export SCORED OUT --for sft",
     "report SCORED --out OUT.html",

@@ -77,13 +77,13 @@ COMMANDS: dict[str, Callable[[str, str], Any]] = {
     "list and prove": _list_and_prove,
     "status": lambda scored, output: status(scored),
     "verify": lambda scored, output: verify(build(VerifySettings, {"scored": scored, "sample": 0})),
-    "keep": lambda scored, output: keep(FilterSettings(scored=scored, output=output, keep="reward > 0")),
+    "keep": lambda scored, output: keep(FilterSettings(scored=scored, output=output, where="reward > 0")),
     "keep rows": lambda scored, output: keep(
-        FilterSettings(scored=scored, output=output, keep="reward > 0", rows="responses")
+        FilterSettings(scored=scored, output=output, where="reward > 0", rows="responses")
     ),
     "fraction": lambda scored, output: keep(FilterSettings(scored=scored, output=output, top_fraction=0.5)),
     "best": lambda scored, output: keep(FilterSettings(scored=scored, output=output, top_k=1)),
-    "choose": lambda scored, output: export_commands.choose(ChooseSettings(scored=scored, output=output, keep="best")),
+    "choose": lambda scored, output: export_commands.choose(ChooseSettings(scored=scored, output=output, strategy="best")),
     "pairs": lambda scored, output: export_commands.make_pairs(PairSettings(scored=scored, output=output, fake_ok=True)),
     "export": lambda scored, output: export_commands.export(
         ExportSettings(scored=scored, output=output, trainer="sft", fake_ok=True)

@@ -16,7 +16,7 @@ from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.exports import export_commands
 from pipelines.results.filtering import filter_corpus
-from pipelines.results.filtering.filter_corpus import KeepSummary, keep
+from pipelines.results.filtering.filter_corpus import FilterSummary, keep
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import FilterSettings
 from pipelines.workflows.datasets.score_datasets import read_scored
@@ -41,8 +41,8 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return drawn_corpus(tmp_path / "scored", rows, candidates, prompts(), part_rows=3)
 
 
-def run(scored: str, output: Path, condition: str | None = None, **more: Any) -> KeepSummary:
-    return keep(FilterSettings(scored=scored, output=str(output), keep=condition, **more))
+def run(scored: str, output: Path, condition: str | None = None, **more: Any) -> FilterSummary:
+    return keep(FilterSettings(scored=scored, output=str(output), where=condition, **more))
 
 
 def keys(folder: Path) -> list[Key]:
@@ -99,7 +99,7 @@ def test_what_is_made_of_what_was_kept_is_what_the_same_condition_makes(
     corpus: str, tmp_path: Path, kind: str, per: str
 ) -> None:
     make: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "choose": lambda of: export_commands.choose(ChooseSettings(**of, keep="top-k", k=2, per=per)),
+        "choose": lambda of: export_commands.choose(ChooseSettings(**of, strategy="top-k", k=2, per=per)),
         "pairs": lambda of: export_commands.make_pairs(PairSettings(**of, per=per, pairs="all", fake_ok=True)),
         "export": lambda of: export_commands.export(ExportSettings(**of, **SFT)),
     }
@@ -142,7 +142,7 @@ def test_a_dataset_holds_what_was_kept(corpus: str, tmp_path: Path, local_ray: N
 
 def test_a_finished_step_of_a_recipe_is_known_and_one_of_another_filter_isnt(corpus: str, tmp_path: Path) -> None:
     run(corpus, tmp_path / "kept", "reward > 0")
-    filter_settings = FilterSettings(scored=str(tmp_path / "kept"), output=str(tmp_path / "again"), keep="reward < 1")
+    filter_settings = FilterSettings(scored=str(tmp_path / "kept"), output=str(tmp_path / "again"), where="reward < 1")
     done = keep(filter_settings)
     assert filter_corpus.read_finished_filter(filter_settings) == done
     run(corpus, tmp_path / "kept", "reward > 0.5", overwrite=True)

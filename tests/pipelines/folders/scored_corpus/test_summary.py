@@ -276,7 +276,7 @@ def test_responses_that_are_there_again_are_counted(tmp_path: Path, capsys: pyte
     assert summary.repeats == 3
     output = shown(summary, capsys, "out dir/")
     assert "Repeats: 3 of 10 responses have the text of an earlier response to an equal prompt" in output
-    assert "`assay choose 'out dir' OUTPUT --keep all --set distinct=1`" in output
+    assert "`assay choose 'out dir' OUTPUT --strategy all --set distinct=1`" in output
     summary = summary_of_texts(tmp_path / "none", ("a", "yes"), ("b", "yes"), ("a", "Yes"))
     assert summary.repeats == 0
     assert "Repeats" not in shown(summary, capsys)

@@ -12,7 +12,7 @@ from tests.support.commands import assay, summary
 def test_a_person_reads_what_changed(tmp_path: Path) -> None:
     first = corpus(tmp_path / "a", [1.0, 2.0, 3.0, 4.0], ["w", "x", "y\x1b[31m", "z"])
     second = other_model(corpus(tmp_path / "b", [1.0, None, 9.0, 4.0], ["w", "x", "y\x1b[31m", "z"]))
-    done = assay("diff", first, second, "--keep", "reward > 3.5", COLUMNS="200")
+    done = assay("diff", first, second, "--where", "reward > 3.5", COLUMNS="200")
     assert done.returncode == 0, done.stderr
     for line in (
         f"first: {first}, 4 responses by m; 0 only there",
@@ -22,7 +22,7 @@ def test_a_person_reads_what_changed(tmp_path: Path) -> None:
         "1 responses have another status or reason",
         "  1: scored to rejected too_long",
         "Largest moves of reward, in percentile points of rank",
-        "--keep 'reward > 3.5': kept in both 1, only in the first 0, only in the second 1",
+        "--where 'reward > 3.5': kept in both 1, only in the first 0, only in the second 1",
         "  kept only in the second: c:2 (final) y⟨U+001B⟩[31m",
     ):
         assert line in done.stdout

@@ -82,7 +82,7 @@ def luck(count: int, seed: int, values: int) -> list[float]:
 def test_a_folder_and_itself_do_not_differ(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "a", [1.0, 2.0, None, 4.0])
     gates = {"max_move": 0, "min_rank_correlation": 1, "max_kept_changes": 0}
-    differences = compare(folder, folder, keep="reward > 1", **gates)
+    differences = compare(folder, folder, where="reward > 1", **gates)
     assert counts_of(differences) == ("row", 4, 0, 0)
     assert differences.changed_statuses == 0
     assert (differences.numbers[0].rank_correlation, differences.largest_move, differences.same_model) == (1.0, 0.0, True)
@@ -95,7 +95,7 @@ def test_other_parts_and_what_a_filter_kept_are_the_same_rows(tmp_path: Path) ->
     rewards = [float(at) for at in range(23)]
     first, second = corpus(tmp_path / "a", rewards, part_rows=5), corpus(tmp_path / "b", rewards, part_rows=7)
     assert counts_of(compare(first, second)) == ("row", 23, 0, 0)
-    filter_corpus.keep(FilterSettings(scored=first, output=str(tmp_path / "k"), keep="reward > 20"))
+    filter_corpus.keep(FilterSettings(scored=first, output=str(tmp_path / "k"), where="reward > 20"))
     assert counts_of(compare(str(tmp_path / "k"), second)) == ("row", 2, 0, 21)
 
 
@@ -267,7 +267,12 @@ def test_every_common_number_is_compared_and_gates_are_of_the_first(tmp_path: Pa
 
 @pytest.mark.parametrize(
     "choice",
-    [{"keep": "id % 2 = 0", "top_fraction": 0.3}, {"top_k": 1}, {"keep": "reward > 1"}, {"quantile": 0.6, "by": "-reward"}],
+    [
+        {"where": "id % 2 = 0", "top_fraction": 0.3},
+        {"top_k": 1},
+        {"where": "reward > 1"},
+        {"quantile": 0.6, "by": "-reward"},
+    ],
     ids=str,
 )
 def test_what_is_kept_is_what_filter_keeps(tmp_path: Path, choice: dict[str, Any]) -> None:
@@ -292,7 +297,7 @@ def test_what_is_kept_is_what_filter_keeps(tmp_path: Path, choice: dict[str, Any
 def test_a_response_that_is_kept_in_one_folder_only_counts_apart(tmp_path: Path) -> None:
     first = corpus(tmp_path / "a", [5.0, 5.0], ["x", "y"])
     second = corpus(tmp_path / "b", [5.0, 5.0, 5.0], ["x", "z", "w"])
-    kept = compare(first, second, match="content", keep="reward > 1").kept
+    kept = compare(first, second, match="content", where="reward > 1").kept
     assert kept is not None
     assert (kept.both, kept.changes, kept.first_unmatched, kept.second_unmatched) == (1, 0, 1, 2)
     with pytest.raises(SettingsError, match="--max-kept-changes goes with a filter"):
@@ -314,8 +319,8 @@ GATES: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ),
     ({"max_status_changes": 1}, {"max_status_changes": 0}, "1 responses have another status or reason, more than 0"),
     (
-        {"max_kept_changes": 2, "keep": "reward > 3", "max_unmatched": 1},
-        {"max_kept_changes": 1, "keep": "reward > 3", "max_unmatched": 1},
+        {"max_kept_changes": 2, "where": "reward > 3", "max_unmatched": 1},
+        {"max_kept_changes": 1, "where": "reward > 3", "max_unmatched": 1},
         "2 responses would be kept in one and not in the other, more than 1",
     ),
 ]
@@ -331,7 +336,7 @@ def test_a_gate_lets_pass_what_it_says(tmp_path: Path, passing: Any, failing: An
 
 
 @pytest.mark.parametrize(
-    "gate", [{"max_move": 0}, {"min_rank_correlation": 0.999}, {"max_kept_changes": 9, "keep": "reward > 99"}], ids=str
+    "gate", [{"max_move": 0}, {"min_rank_correlation": 0.999}, {"max_kept_changes": 9, "where": "reward > 99"}], ids=str
 )
 def test_a_number_that_is_gone_fails_any_gate_unless_allowed(tmp_path: Path, gate: dict[str, Any]) -> None:
     rewards = [float(at) for at in range(8)]

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-import pipelines
+import assay
 from actors.errors import GateFailed, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.data.formats import RowShape
@@ -239,7 +239,7 @@ def test_results_are_replaced_only_on_request(tmp_path: Path) -> None:
 def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", [(2.0, 1.0), (1.0, 3.0)])
     assert run(scored)[0].caveats == []
-    keep(FilterSettings(scored=scored, output=str(tmp_path / "f"), keep="reward < 3"))
+    keep(FilterSettings(scored=scored, output=str(tmp_path / "f"), where="reward < 3"))
     (kept,) = run(str(tmp_path / "f"))
     assert (kept.figures[0].value, kept.coverage) == (1.0, 0.5)
     assert kept.caveats == [
@@ -269,17 +269,17 @@ def test_rows_that_are_there_twice_are_counted_each_and_said(tmp_path: Path) -> 
 
 def test_from_python_it_returns_the_results(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", GOOD)
-    (evaluation,) = pipelines.evaluate(scored)
+    (evaluation,) = assay.evaluate(scored)
     assert evaluation.figures[0].value == 0.9
-    results_of_two = pipelines.evaluate(
+    results_of_two = assay.evaluate(
         [scored, preferences(tmp_path / "t", WORSE)], str(tmp_path / "e"), benchmark="pairs", resampling_seed=3
     )
     assert results_of_two.paired[0].splits[0].first_ahead == 2
     assert json.loads((tmp_path / "e" / "results.json").read_text())["settings"]["resampling_seed"] == 3
     with pytest.raises(SettingsError, match=r"`against` is a gate .* `assay evaluate`"):
-        pipelines.evaluate(scored, against="x")
+        assay.evaluate(scored, against="x")
     with pytest.raises(SettingsError, match=r"`endpoint` needs `model`"):
-        pipelines.evaluate(f"pairs={scored}", endpoint="http://127.0.0.1:9/v1")
+        assay.evaluate(f"pairs={scored}", endpoint="http://127.0.0.1:9/v1")
 
 
 # --- The gate -------------------------------------------------------------------------------------------------------

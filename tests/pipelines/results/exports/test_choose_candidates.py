@@ -28,25 +28,25 @@ def places(candidates: Sequence[Candidate], **settings: Any) -> list[int]:
 
 
 def test_the_best_in_the_order_of_their_rewards_and_of_equals_the_first() -> None:
-    assert places(candidates(1.0, 3.0, 3.0), keep="best") == [1]
-    assert places(candidates(-0.0, 0.0), keep="best") == [0]
+    assert places(candidates(1.0, 3.0, 3.0), strategy="best") == [1]
+    assert places(candidates(-0.0, 0.0), strategy="best") == [0]
     three = candidates(1.0, 3.0, 2.0)
-    assert places(three, keep="all", floor=2.0) == [1, 2]
-    assert places(three, keep="best", floor=3.5) == [], "the best one isn't good enough"
-    assert places(three, keep="softmax", k=3, floor=2.0) == [1, 2]
+    assert places(three, strategy="all", floor=2.0) == [1, 2]
+    assert places(three, strategy="best", floor=3.5) == [], "the best one isn't good enough"
+    assert places(three, strategy="softmax", k=3, floor=2.0) == [1, 2]
     five = candidates(1.0, 3.0, 2.0, 3.0, 1.0)
-    assert places(five, keep="top-k", k=2) == [1, 3]
-    assert places(five, keep="top-k", k=9) == [1, 3, 2, 0, 4]
+    assert places(five, strategy="top-k", k=2) == [1, 3]
+    assert places(five, strategy="top-k", k=9) == [1, 3, 2, 0, 4]
 
 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"keep": "best"},
-        {"keep": "top-k", "k": 3},
-        {"keep": "all", "floor": 0.0},
-        {"keep": "softmax", "k": 2},
-        {"keep": "majority", "voters": ("a",)},
+        {"strategy": "best"},
+        {"strategy": "top-k", "k": 3},
+        {"strategy": "all", "floor": 0.0},
+        {"strategy": "softmax", "k": 2},
+        {"strategy": "majority", "voters": ("a",)},
     ],
 )
 def test_of_none_nothing_is_kept_and_of_one_that_one(settings: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def test_of_none_nothing_is_kept_and_of_one_that_one(settings: dict[str, Any]) -
 
 @given(REWARDS, st.integers(1, 9))
 def test_the_best_k_are_those_of_a_sort(rewards: list[float], k: int) -> None:
-    kept = choose(candidates(*rewards), ChoiceOfCandidates(keep="top-k", k=k))
+    kept = choose(candidates(*rewards), ChoiceOfCandidates(strategy="top-k", k=k))
     assert [item.candidate.reward for item in kept] == sorted(rewards, reverse=True)[:k]
 
 
@@ -90,7 +90,7 @@ def test_ranking_equal_candidates_takes_no_comparison_of_each_with_all() -> None
 
 
 def test_a_candidate_stands_among_all_and_not_among_those_that_are_kept() -> None:
-    kept = choose(candidates(9.0, 1.0, 5.0, 5.0), ChoiceOfCandidates(keep="all", floor=5.0))
+    kept = choose(candidates(9.0, 1.0, 5.0, 5.0), ChoiceOfCandidates(strategy="all", floor=5.0))
     assert [(item.rank, item.of) for item in kept] == [(1, 4), (2, 4), (2, 4)]
     assert kept[0].as_row() == {
         "messages": [{"role": "user", "content": "p"}, {"role": "assistant", "content": "text 0"}],
@@ -109,24 +109,24 @@ def worded(*responses: tuple[float, str]) -> list[Candidate]:
 def test_of_texts_that_are_nearly_alike_only_the_best_is_kept() -> None:
     # One character of ten replaced: 2 of 20 must be deleted or inserted, so they are 0.9 alike; of two replaced, 0.8.
     candidates = worded((1.0, "0123456789"), (3.0, "012345678x"), (2.0, "01234567xx"))
-    assert places(candidates, keep="all", distinct=0.9) == [1]
-    assert places(candidates, keep="all", distinct=0.95) == [1, 2, 0]
+    assert places(candidates, strategy="all", distinct=0.9) == [1]
+    assert places(candidates, strategy="all", distinct=0.95) == [1, 2, 0]
     candidates = worded((3.0, "0123456789"), (2.0, "012345678x"), (1.0, "01234567xx"))
-    assert places(candidates, keep="all", distinct=0.9) == [0, 2], "the last is like one that isn't kept itself"
-    assert places(candidates, keep="all", distinct=0.75) == [0]
-    assert places(worded((1.0, "same"), (3.0, " same\n")), keep="all", distinct=1.0) == [1]
+    assert places(candidates, strategy="all", distinct=0.9) == [0, 2], "the last is like one that isn't kept itself"
+    assert places(candidates, strategy="all", distinct=0.75) == [0]
+    assert places(worded((1.0, "same"), (3.0, " same\n")), strategy="all", distinct=1.0) == [1]
 
 
 def test_texts_that_are_just_as_alike_as_that_are_alike() -> None:
     alike = {same / 10: worded((1.0, "a" * 10), (0.0, "a" * same + "x" * (10 - same))) for same in range(1, 10)}
-    assert {share: places(item, keep="all", distinct=share) for share, item in alike.items()} == {
+    assert {share: places(item, strategy="all", distinct=share) for share, item in alike.items()} == {
         share: [0] for share in alike
     }
 
 
 @given(st.lists(st.tuples(st.integers(0, 3).map(float), st.text("ab", min_size=1, max_size=4)), max_size=8))
 def test_no_two_that_are_kept_are_equal_and_each_text_has_its_best(told: list[tuple[float, str]]) -> None:
-    kept = choose(worded(*told), ChoiceOfCandidates(keep="all", distinct=1.0))
+    kept = choose(worded(*told), ChoiceOfCandidates(strategy="all", distinct=1.0))
     rewards = {item.candidate.text: item.candidate.reward for item in kept}
     assert len(rewards) == len(kept)
     assert rewards == {text: max(reward for reward, same in told if same == text) for _, text in told}
@@ -144,18 +144,18 @@ def prompt(at: int) -> list[Candidate]:
 
 
 def test_a_draw_is_of_its_seed_and_its_prompt() -> None:
-    draws = [[places(prompt(index), keep="softmax", k=2, choice_seed=seed) for index in range(50)] for seed in (0, 0, 1)]
+    draws = [[places(prompt(index), strategy="softmax", k=2, choice_seed=seed) for index in range(50)] for seed in (0, 0, 1)]
     assert draws[0] == draws[1]
     assert draws[0] != draws[2]
     assert len(set(map(tuple, draws[0]))) > 1, "prompts aren't drawn alike"
-    alone = places(prompt(17), keep="softmax", k=2)
+    alone = places(prompt(17), strategy="softmax", k=2)
     assert alone == draws[0][17], "other prompts are no matter"
 
 
 @examples(50)
 @given(REWARDS, st.integers(1, 9), st.floats(0.01, 100.0))
 def test_a_draw_is_without_replacement_and_tells_the_better_ones_first(rewards: list[float], k: int, heat: float) -> None:
-    kept = choose(candidates(*rewards), ChoiceOfCandidates(keep="softmax", k=k, softmax_temperature=heat))
+    kept = choose(candidates(*rewards), ChoiceOfCandidates(strategy="softmax", k=k, softmax_temperature=heat))
     assert len({item.candidate.name for item in kept}) == len(kept) == min(k, len(rewards))
     assert all(item.candidate.reward >= other.candidate.reward for item, other in itertools.pairwise(kept))
 
@@ -163,7 +163,7 @@ def test_a_draw_is_without_replacement_and_tells_the_better_ones_first(rewards: 
 @pytest.mark.parametrize("heat", [0.7, 3.0])
 def test_one_is_drawn_as_often_as_the_exponential_of_its_reward(heat: float) -> None:
     prompts = 2000
-    drawn = Counter(places(prompt(index), keep="softmax", softmax_temperature=heat)[0] for index in range(prompts))
+    drawn = Counter(places(prompt(index), strategy="softmax", softmax_temperature=heat)[0] for index in range(prompts))
     weights = [math.exp(reward / heat) for reward in FOUR]
     expected = [prompts * weight / sum(weights) for weight in weights]
     chi_squared = sum((drawn[index] - count) ** 2 / count for index, count in enumerate(expected))
@@ -173,7 +173,7 @@ def test_one_is_drawn_as_often_as_the_exponential_of_its_reward(heat: float) -> 
 def test_two_are_drawn_one_after_the_other() -> None:
     """The probability of a set is that of either order, the second drawn among what the first left."""
     prompts, weights = 2000, [math.exp(reward) for reward in FOUR]
-    drawn = Counter(frozenset(places(prompt(index), keep="softmax", k=2)) for index in range(prompts))
+    drawn = Counter(frozenset(places(prompt(index), strategy="softmax", k=2)) for index in range(prompts))
     whole = sum(weights)
     chi_squared = 0.0
     for item, other in itertools.combinations(range(4), 2):
@@ -195,10 +195,12 @@ def test_the_one_that_most_judges_put_first() -> None:
             strict=True,
         )
     ]
-    assert places(three, keep="majority", voters=("b", "b", "c")) == [1]
-    assert places(three, keep="majority", voters=("b", "c")) == [0], "one vote each: the higher reward"
-    assert places(three, keep="majority", voters=("a",)) == [2], "of scores that are equal the one with the higher reward"
-    assert places(three[1:], keep="majority", voters=("c",)) == [1], "who has no score gets no vote"
+    assert places(three, strategy="majority", voters=("b", "b", "c")) == [1]
+    assert places(three, strategy="majority", voters=("b", "c")) == [0], "one vote each: the higher reward"
+    assert places(three, strategy="majority", voters=("a",)) == [2], (
+        "of scores that are equal the one with the higher reward"
+    )
+    assert places(three[1:], strategy="majority", voters=("c",)) == [1], "who has no score gets no vote"
 
 
 # --- what doesn't go together ----------------------------------------------------------------------------------------
@@ -206,13 +208,16 @@ def test_the_one_that_most_judges_put_first() -> None:
 
 def test_what_doesnt_go_together_is_told() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({}, "there is nothing to choose by: give --keep best, top-k, all, softmax or majority"),
-        ({"keep": "all"}, "--keep all keeps everything: give --floor or --distinct, too"),
-        ({"keep": "majority"}, "--keep majority and --voters go together"),
-        ({"keep": "best", "voters": ("a",)}, "--keep majority and --voters go together: the names, in `scores`"),
-        ({"keep": "best", "k": 2}, "-k 2 goes with --keep top-k and softmax, and not with best"),
-        ({"keep": "majority", "voters": ("a",), "k": 3}, "-k 3 goes with --keep top-k and softmax, and not with majority"),
-        ({"keep": "all", "floor": 0.0, "k": 2}, "-k 2 goes with"),
+        ({}, "there is nothing to choose by: give --strategy best, top-k, all, softmax or majority"),
+        ({"strategy": "all"}, "--strategy all keeps everything: give --floor or --distinct, too"),
+        ({"strategy": "majority"}, "--strategy majority and --voters go together"),
+        ({"strategy": "best", "voters": ("a",)}, "--strategy majority and --voters go together: the names, in `scores`"),
+        ({"strategy": "best", "k": 2}, "-k 2 goes with --strategy top-k and softmax, and not with best"),
+        (
+            {"strategy": "majority", "voters": ("a",), "k": 3},
+            "-k 3 goes with --strategy top-k and softmax, and not with majority",
+        ),
+        ({"strategy": "all", "floor": 0.0, "k": 2}, "-k 2 goes with"),
     ]
     for request, says in cases:
         with pytest.raises(SettingsError, match=says):

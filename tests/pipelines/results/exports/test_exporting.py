@@ -46,7 +46,7 @@ def test_a_turn_that_isnt_kept_is_not_trained_on_in_a_later_one(tmp_path: Path) 
     summary = export(folder, tmp_path / "sft", "sft", where="reward > 2")
     assert rows_in(tmp_path / "sft") == [{"messages": TURNS[:2]}, {"messages": TURNS[:4]}]
     assert summary.left == {"outside --where": 2, "after_unkept_turn": 1}
-    keep(FilterSettings(scored=folder, output=str(tmp_path / "good"), keep="reward > 2"))
+    keep(FilterSettings(scored=folder, output=str(tmp_path / "good"), where="reward > 2"))
     assert export(str(tmp_path / "good"), tmp_path / "kept-sft", "sft").left == {"after_unkept_turn": 1}
     assert rows_in(tmp_path / "kept-sft") == rows_in(tmp_path / "sft")
 
@@ -101,7 +101,7 @@ def test_of_a_corpus_as_it_is_scored_the_best_of_each_prompt(as_scored: Mapping[
     for (prompt, text), row in zip(responses, scored(Path(as_scored["jsonl"])), strict=True):
         if row["reward"] is not None:
             best[prompt] = max(best.get(prompt, (row["reward"], text)), (row["reward"], text))
-    summary = choose(as_scored["jsonl"], tmp_path / "out", keep="best")
+    summary = choose(as_scored["jsonl"], tmp_path / "out", strategy="best")
     assert (summary.groups, summary.candidates, summary.unscored, summary.rows) == (4, 19, 1, 4)
     chosen = rows_in(tmp_path / "out")
     assert {row["messages"][0]["content"]: (row["reward"], row["messages"][1]["content"]) for row in chosen} == best
@@ -141,8 +141,8 @@ def test_everything_that_is_made_of_them_says_so(as_scored: Mapping[str, str], t
     folder = as_scored["jsonl"]
     commands = {
         "status": ("status", folder),
-        "filter": ("filter", folder, "--keep", "reward > -99"),
-        "choose": ("choose", folder, tmp_path / "best", "--keep", "best"),
+        "filter": ("filter", folder, "--where", "reward > -99"),
+        "choose": ("choose", folder, tmp_path / "best", "--strategy", "best"),
         "pairs": ("pairs", folder, tmp_path / "pairs", "--set", "fake_ok=true"),
         "export": ("export", folder, tmp_path / "sft", "--for", "sft", "--set", "fake_ok=true"),
     }
@@ -164,7 +164,7 @@ def run(*words: object) -> str:
 def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
     folder, out = drawn(tmp_path / "in", *SIX, outputs=("reward", "a")), tmp_path / "out"
     commands = {
-        "choose": ("--keep", "softmax", "-k", "2", "--set", "softmax_temperature=0.5", "--per", "row"),
+        "choose": ("--strategy", "softmax", "-k", "2", "--set", "softmax_temperature=0.5", "--per", "row"),
         "pairs": ("--pairs", "all", "--for", "nemo-aligner-rm", "--min-margin", "1"),
         "export": ("--for", "kto", "--threshold", "2"),
     }
@@ -181,8 +181,8 @@ def test_the_commands_tell_what_the_documents_say(tmp_path: Path) -> None:
 def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(tmp_path: Path) -> None:
     folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
     recipe: dict[str, Any] = {
-        "filter": {"scored": folder, "output": str(out / "filter"), "keep": "reward > 1"},
-        "choose": {"scored": folder, "output": str(out / "choose"), "keep": "best"},
+        "filter": {"scored": folder, "output": str(out / "filter"), "where": "reward > 1"},
+        "choose": {"scored": folder, "output": str(out / "choose"), "strategy": "best"},
         "pairs": {"scored": folder, "output": str(out / "pairs"), "pairs": "consecutive", "trainer": "trl"},
     }
 
@@ -204,10 +204,10 @@ def test_a_recipe_goes_on_past_what_is_finished_and_refuses_what_isnt_the_same(t
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
     shutil.rmtree(out / "pairs")
     assert [line for line in run_recipe() if line.startswith("{")] == first
-    recipe["choose"] |= {"keep": "majority", "voters": ["reward"]}
+    recipe["choose"] |= {"strategy": "majority", "voters": ["reward"]}
     with pytest.raises(AssertionError, match="`overwrite` replaces it"):
         run_recipe()
-    recipe["choose"] = {"scored": folder, "output": str(out / "choose"), "keep": "best"}
+    recipe["choose"] = {"scored": folder, "output": str(out / "choose"), "strategy": "best"}
     next((out / "choose").glob("*.jsonl")).unlink()
     with pytest.raises(AssertionError, match="`overwrite` replaces it"):
         run_recipe()

@@ -27,7 +27,7 @@ OURS = ["messages", "reward", "scores", "rank", "z_score", "of", "prompt_hash", 
 
 
 def choose(folder: str, output: Path, **options: Any) -> ExportSummary:
-    return exports.choose(folder, output, **{"keep": "best", "per": "row", **options})
+    return exports.choose(folder, output, **{"strategy": "best", "per": "row", **options})
 
 
 def test_a_choice_has_them_after_its_own_columns(tmp_path: Path) -> None:

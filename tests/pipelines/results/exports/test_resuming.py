@@ -47,16 +47,16 @@ def test_the_scored_folder_is_never_written_into_but_for_what_a_run_keeps(tmp_pa
     (tmp_path / "link").symlink_to(folder)
     for output in ("in", "in/best", ".", "link"):
         with pytest.raises(OutputError, match="give two separate folders"):
-            choose(folder, tmp_path / output, keep="best", overwrite=True)
-    assert choose(folder, tmp_path / "in" / "kept", keep="best").rows == 3
-    assert choose(folder, tmp_path / "best", keep="best").candidates == 6, "and isn't taken for a part of it"
+            choose(folder, tmp_path / output, strategy="best", overwrite=True)
+    assert choose(folder, tmp_path / "in" / "kept", strategy="best").rows == 3
+    assert choose(folder, tmp_path / "best", strategy="best").candidates == 6, "and isn't taken for a part of it"
 
 
 def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, out = drawn(tmp_path / "in", *SIX), tmp_path / "out"
     with monkeypatch.context() as patch:
         cut_up(patch, folder)
-        choose(folder, out, keep="top-k", k=9, per="row")
+        choose(folder, out, strategy="top-k", k=9, per="row")
     (out / "mine.txt").touch()
     assert len(files_in(out)) == 2
     for strategy in ("best", "top-k"):
@@ -65,7 +65,7 @@ def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypat
     with pytest.raises(OutputError, match="holds something else than the result of `pairs`"):
         pair(folder, out, overwrite=True)
     assert len(texts(out)) == 6
-    assert choose(folder, out, keep="best", floor=3.0, overwrite=True).rows == 1
+    assert choose(folder, out, strategy="best", floor=3.0, overwrite=True).rows == 1
     assert set(os.listdir(out)) == {*NOTES, "chosen-00000.jsonl", "mine.txt"}
     assert texts(out) == ["0.1"]
 
@@ -83,7 +83,7 @@ def test_a_worker_of_a_run_that_lost_its_folder_makes_no_file(tmp_path: Path, mo
     lost = Ticket(str(tmp_path / "out"), "of the lost lease")
     monkeypatch.setattr("pipelines.results.exports.export_job.ticket", lambda folder: lost)
     with pytest.raises(RunStopped, match="isn't held by this run any more"):
-        choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", keep="best")
+        choose(drawn(tmp_path / "in", [1.0, 2.0]), tmp_path / "out", strategy="best")
     assert {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()} == {"README.md", "choose.json"}
 
 
@@ -103,7 +103,7 @@ def test_a_run_that_lost_its_folder_at_its_end_leaves_it_to_the_other(
 
     monkeypatch.setattr(export_job, moment, suspended)
     with pytest.raises(RunStopped, match=r"another run has taken|isn't held by this run any more"):
-        choose(folder, out, keep="best", per="row")
+        choose(folder, out, strategy="best", per="row")
     assert {name: (out / name).read_text() for name in foreign} == foreign
 
 
@@ -113,7 +113,7 @@ def test_parts_that_dont_hold_what_their_names_say(tmp_path: Path, per: str) -> 
     part, path = Parts(folder).listing()[0], parts_of(folder)[0]
     path.rename(path.with_name(part._replace(counts=part.counts._replace(scored=6, rejected=0)).name))
     with pytest.raises(AuditError, match="was seen"):
-        choose(folder, tmp_path / "out", keep="best", per=per)
+        choose(folder, tmp_path / "out", strategy="best", per=per)
     assert document(tmp_path / "out")["summary"] is None
 
 
@@ -140,7 +140,7 @@ def test_what_is_written_depends_neither_on_the_pieces_nor_on_who_makes_them(
         if name == "elsewhere":
             monkeypatch.setattr(export_job, "workers", _elsewhere)
         out = tmp_path / name
-        chosen = choose(equal_prompts, out / "best", keep="softmax", k=2, per=per)
+        chosen = choose(equal_prompts, out / "best", strategy="softmax", k=2, per=per)
         summaries.append((chosen, pair(equal_prompts, out / "pairs", per=per), export(equal_prompts, out / "sft", "sft")))
     assert summaries == [summaries[0]] * 3
     assert min(summary.rows for summary in summaries[0]) > 0
@@ -182,7 +182,7 @@ def test_what_was_killed_goes_on_with_what_isnt_there(
 ) -> None:
     calm, out = tmp_path / "calm", tmp_path / "out"
     cut_up(monkeypatch, equal_prompts)
-    settings = {"keep": "top-k", "k": 2, "per": per}
+    settings = {"strategy": "top-k", "k": 2, "per": per}
     whole = choose(equal_prompts, calm, **settings)
     _kill(monkeypatch, "note_done", 2, equal_prompts, out, **settings)
     assert document(out)["summary"] is None
@@ -204,15 +204,15 @@ def test_what_another_version_noted_is_made_again(
 ) -> None:
     calm, out = tmp_path / "calm", tmp_path / "out"
     cut_up(monkeypatch, equal_prompts)
-    whole = choose(equal_prompts, calm, keep="best")
-    _kill(monkeypatch, "note_done", 2, equal_prompts, out, keep="best")
+    whole = choose(equal_prompts, calm, strategy="best")
+    _kill(monkeypatch, "note_done", 2, equal_prompts, out, strategy="best")
     for note in (out / "done").iterdir():
         note.write_text(json.dumps({"prompts": 7, "candidates": 9, "rows": 1}))
-    assert choose(equal_prompts, out, keep="best") == whole
+    assert choose(equal_prompts, out, strategy="best") == whole
     assert files_in(out) == files_in(calm)
     summary = {**document(out)["summary"], "prompts": 7}
     (out / "choose.json").write_text(json.dumps({**document(out), "summary": summary}))
-    job = export_commands.choosing_job(ChooseSettings(scored=equal_prompts, output=str(out), keep="best"))
+    job = export_commands.choosing_job(ChooseSettings(scored=equal_prompts, output=str(out), strategy="best"))
     assert export_job.read_finished_export(job) is None
 
 
@@ -247,7 +247,7 @@ def test_a_shuffle_that_was_killed_goes_on_and_leaves_nothing(
     monkeypatch.setattr(shuffle, "_PARTS", 4)
     out = tmp_path / "out"
     cut_up(monkeypatch, equal_prompts)
-    settings = {"keep": "top-k", "k": 2, "spill": spill and str(tmp_path / spill)}
+    settings = {"strategy": "top-k", "k": 2, "spill": spill and str(tmp_path / spill)}
     whole = choose(equal_prompts, tmp_path / "calm", **settings)
     written: list[int] = []
     write = Shuffle.write
@@ -280,7 +280,7 @@ def test_other_settings_take_nothing_of_a_killed_shuffle(
     names = []
     for floor in (None, 1.0):
         with pytest.raises(KeyboardInterrupt):
-            choose(equal_prompts, out, keep="best", floor=floor)
+            choose(equal_prompts, out, strategy="best", floor=floor)
         (path,) = (out / "_shuffle").glob("*.arrow")
         names.append(path.name)
     assert names[0] != names[1]
@@ -292,8 +292,8 @@ def test_a_corpus_that_was_scored_on_is_chosen_from_anew(tmp_path: Path, monkeyp
     cut_up(monkeypatch, folder)
     away = tmp_path / parts_of(folder)[0].name
     shutil.move(parts_of(folder)[0], away)
-    _kill(monkeypatch, "finish", 0, folder, out, keep="best", per="row", partial=True)
+    _kill(monkeypatch, "finish", 0, folder, out, strategy="best", per="row", partial=True)
     assert os.listdir(out / "done") == ["00000.json"]
     shutil.move(away, Path(folder, "parts", away.name))
-    assert choose(folder, out, keep="best", per="row", partial=True).rows == 3
+    assert choose(folder, out, strategy="best", per="row", partial=True).rows == 3
     assert texts(out) == ["0.1", "1.2", "3.0"]

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from actors.errors import NothingScored
-from pipelines import choose, keep, score
+from assay import choose, filter, score
 from pipelines.data.formats import SHAPES
 from tests.pipelines.data.formats.test_detection import EXAMPLES
 
@@ -32,7 +32,7 @@ def back(corpus: Path, folder: Path, **options: Any) -> list[bytes]:
     """The rows of a corpus after scoring and filtering, as they were: each once."""
     with suppress(NothingScored):  # rows of which none can be judged come back, too
         score(str(corpus), str(folder / "scored"), model="tiny-attributes", engine="fake", **options)
-    kept = keep(str(folder / "scored"), str(folder / "kept"), "true", fields=False)
+    kept = filter(str(folder / "scored"), str(folder / "kept"), "true", fields=False)
     assert kept.kept_rows == json.loads((folder / "scored" / "manifest.json").read_text())["summary"]["rows"]
     return [line for path in sorted((folder / "kept").glob("*.jsonl")) for line in path.read_bytes().split(b"\n")[:-1]]
 
@@ -109,7 +109,7 @@ def test_parquet_comes_back_type_for_type(tmp_path: Path) -> None:
     )
     pq.write_table(table, tmp_path / "c.parquet", row_group_size=4)
     score(str(tmp_path / "c.parquet"), str(tmp_path / "scored"), model="tiny-attributes", engine="fake")
-    keep(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
+    filter(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
     kept = pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names)
     assert kept.schema.remove_metadata() == table.schema
     assert kept.equals(table)
@@ -137,10 +137,10 @@ def test_values_that_python_has_no_object_for_go_through(tmp_path: Path) -> None
     summary = score(str(tmp_path / "c.parquet"), str(tmp_path / "scored"), model="tiny-attributes", engine="fake")
     # Not taken for a row without a system prompt, which would be scored.
     assert (summary.rows, summary.scored, summary.reasons) == (60, 59, {"content_not_text": 1})
-    keep(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
+    filter(str(tmp_path / "scored"), str(tmp_path / "kept"), "true")
     assert pq.read_table(tmp_path / "kept" / "kept-00000.parquet").select(table.column_names).equals(table)
-    keep(str(tmp_path / "scored"), str(tmp_path / "lines"), "true", format="jsonl")
-    choose(str(tmp_path / "scored"), str(tmp_path / "best"), keep="best", per="row")
+    filter(str(tmp_path / "scored"), str(tmp_path / "lines"), "true", format="jsonl")
+    choose(str(tmp_path / "scored"), str(tmp_path / "best"), strategy="best", per="row")
     kept, chosen = (
         [json.loads(line) for path in sorted((tmp_path / name).glob("*.jsonl")) for line in path.read_bytes().splitlines()]
         for name in ("lines", "best")

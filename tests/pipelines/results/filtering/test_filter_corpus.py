@@ -32,7 +32,7 @@ from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.scored_folder import open_scored
 from pipelines.results.filtering import filter_corpus
-from pipelines.results.filtering.filter_corpus import KeepSummary, keep
+from pipelines.results.filtering.filter_corpus import FilterSummary, keep
 from pipelines.results.filtering.filter_step import FilterStep, ResponseEvaluator, filter_group
 from pipelines.results.filtering.json_splice import one_line, splice, wrap
 from pipelines.results.filtering.writers import Target, writing
@@ -104,8 +104,8 @@ def row_of(record: bytes | None, score: Score) -> Row:
     return record, [("final", score)]
 
 
-def run(folder: str, condition: str, output: Path | None = None, **more: Any) -> KeepSummary:
-    return keep(FilterSettings(scored=folder, keep=condition, output=output and str(output), **more))
+def run(folder: str, condition: str, output: Path | None = None, **more: Any) -> FilterSummary:
+    return keep(FilterSettings(scored=folder, where=condition, output=output and str(output), **more))
 
 
 def read_lines(folder: Path) -> list[bytes]:
@@ -132,7 +132,7 @@ def four(tmp_path: Path) -> str:
 
 def test_without_an_output_it_counts(four: str) -> None:
     summary = run(four, "reward > 0 and scores.correctness > 2.5")
-    assert summary == KeepSummary(4, 4, 1, 1, {"condition": 1, "failed: engine_killer": 1, "rejected: too_long": 1})
+    assert summary == FilterSummary(4, 4, 1, 1, {"condition": 1, "failed: engine_killer": 1, "rejected: too_long": 1})
     assert json.loads(json.dumps(summary.as_json()))["not_kept"]["condition"] == 1
     assert sorted(os.listdir(four)) == ["ends", "manifest.json", "parts"]
 
@@ -386,7 +386,7 @@ def test_output_folders_are_apart_free_and_of_a_filter(four: str, tmp_path: Path
 def test_a_filter_that_is_killed_while_it_clears_its_folders_takes_nothing_of_another(
     four: str, tmp_path: Path, condition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def both_sides(place: Path, condition: str) -> KeepSummary:
+    def both_sides(place: Path, condition: str) -> FilterSummary:
         return run(four, condition, place / "kept", rest=str(place / "rest"))
 
     def files(place: Path) -> dict[str, list[bytes]]:
@@ -426,7 +426,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_groups_are_filtered_on_ray_in_order(many: str, tmp_path: Path, local_ray: None) -> None:
     summary = run(many, "reward <> 4 and reward < 9", tmp_path / "kept")
-    assert summary == KeepSummary(50, 50, 40, 40, {"condition": 10})
+    assert summary == FilterSummary(50, 50, 40, 40, {"condition": 10})
     assert [row["id"] for row in objects(tmp_path / "kept")] == [*range(20), *range(25, 45)]
     assert set(os.listdir(tmp_path / "kept")) == {*NOTES, "kept-00000.jsonl"}, "little enough for one file"
 
@@ -445,7 +445,7 @@ def test_a_group_done_again_writes_the_same(four: str, tmp_path: Path) -> None:
     """By a step that was sent to a worker, which reads no other column than it needs."""
     run(four, "reward > 0", tmp_path / "kept")
     before = read_lines(tmp_path / "kept")
-    settings = FilterSettings(scored=four, keep="reward > 0", output=str(tmp_path / "kept"))
+    settings = FilterSettings(scored=four, where="reward > 0", output=str(tmp_path / "kept"))
     corpus = open_scored(four, "filter")
     manifest = corpus.manifest
     evaluator = ResponseEvaluator.of(settings, "", manifest.columns.ours_first)

@@ -14,7 +14,7 @@ from pipelines.cli.plain_console import show
 from pipelines.cli.report import kept_report
 from pipelines.data.formats import OwnColumns, RowShape
 from pipelines.folders.run_folder.carried_columns import scalar_column
-from pipelines.results.filtering.filter_corpus import KeepSummary, keep, read_finished_filter
+from pipelines.results.filtering.filter_corpus import FilterSummary, keep, read_finished_filter
 from pipelines.run.prepare.resolve_run import resolve
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
@@ -29,7 +29,7 @@ USER = {"role": "user", "content": "p"}
 
 def settings_of(scored: str | Path, output: Path | None, condition: str = "reward > 0", **options: Any) -> FilterSettings:
     return FilterSettings(
-        scored=str(scored), output=output and str(output), keep=condition, **{"rows": "responses", **options}
+        scored=str(scored), output=output and str(output), where=condition, **{"rows": "responses", **options}
     )
 
 
@@ -152,11 +152,11 @@ def test_whole_rows_with_more_than_what_was_kept_are_told(
 
 
 def test_left_and_mixed_fields_are_told(tmp_path: Path) -> None:
-    nothing = KeepSummary(3, 3, 0, 0, {"condition": 3})
+    nothing = FilterSummary(3, 3, 0, 0, {"condition": 3})
     assert "Nothing is kept, so `datasets.load_dataset` finds no file in the folder" in [
         *kept_report(nothing, settings_of("scored", tmp_path / "kept", rows="rows"))
     ]
-    mixed = KeepSummary(3, 3, 3, 3, left_fields={"prompt: why": 3}, mixed=True)
+    mixed = FilterSummary(3, 3, 3, 3, left_fields={"prompt: why": 3}, mixed=True)
     printed = list(map(str, kept_report(mixed, settings_of("scored", tmp_path / "kept"))))
     assert "Rows without a field of the input: 3 without prompt: why" in printed
     assert any("values of several types, as they were: `datasets.load_dataset` may refuse" in line for line in printed)

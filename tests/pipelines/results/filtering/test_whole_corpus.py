@@ -12,13 +12,13 @@ import pytest
 
 from actors.errors import SettingsError
 from pipelines.results.filtering import filter_corpus, filter_step
-from pipelines.results.filtering.filter_corpus import KeepSummary, keep
+from pipelines.results.filtering.filter_corpus import FilterSummary, keep
 from pipelines.run.runtime.workers import workers
 from pipelines.settings.run_settings import FilterSettings
 from tests.support.selections import corpus, grades, numbers, prompts_of
 
 
-def select(folder: str, output: Path | None = None, **choice: Any) -> KeepSummary:
+def select(folder: str, output: Path | None = None, **choice: Any) -> FilterSummary:
     return keep(FilterSettings(scored=folder, output=output and str(output), **choice))
 
 
@@ -66,7 +66,7 @@ def test_of_equals_the_same_are_kept_however_the_corpus_is_cut(tmp_path: Path, s
 
 def test_of_those_that_meet_the_condition_by_a_number_of_ones_own(tmp_path: Path) -> None:
     rewards = [float(index) for index in range(20)]
-    summary = select(corpus(tmp_path / "in", rewards), tmp_path / "out", keep="n < 10", by="0 - n", top_fraction=0.2)
+    summary = select(corpus(tmp_path / "in", rewards), tmp_path / "out", where="n < 10", by="0 - n", top_fraction=0.2)
     assert numbers(tmp_path / "out") == [0, 1]
     assert summary.not_kept == {"condition": 10, "top_fraction": 8}
 
@@ -118,7 +118,7 @@ def test_the_best_of_each_row(tmp_path: Path) -> None:
     assert select(folder, top_k=1).kept == 1
 
 
-@pytest.mark.parametrize("choice", [{"keep": "reward > 2"}, {"top_fraction": 0.4}, {"top_k": 2}], ids=str)
+@pytest.mark.parametrize("choice", [{"where": "reward > 2"}, {"top_fraction": 0.4}, {"top_k": 2}], ids=str)
 def test_a_filter_that_was_killed_goes_on_with_what_isnt_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, choice: dict[str, Any]
 ) -> None:
@@ -159,8 +159,8 @@ def test_another_filter_starts_anew_in_a_folder_that_was_left(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr(filter_step, "_reasons", _dies_after(2))
         with pytest.raises(KeyboardInterrupt):
-            select(folder, tmp_path / "out", keep="reward >= 0")
-    select(folder, tmp_path / "out", keep="reward >= 28")
+            select(folder, tmp_path / "out", where="reward >= 0")
+    select(folder, tmp_path / "out", where="reward >= 28")
     assert numbers(tmp_path / "out") == [28, 29]
 
 
@@ -170,8 +170,8 @@ def test_what_is_kept_of_little_comes_in_few_files(
     folder = corpus(tmp_path / "in", [float(index % 10) for index in range(400)])
     part = next((tmp_path / "in" / "parts").iterdir()).stat().st_size
     monkeypatch.setattr(filter_corpus, "_OUTPUT_BYTES", 5 * part)
-    select(folder, tmp_path / "all", keep="reward >= 0")
-    select(folder, tmp_path / "few", keep="reward >= 9")
+    select(folder, tmp_path / "all", where="reward >= 0")
+    select(folder, tmp_path / "few", where="reward >= 9")
     files = {name: len(list((tmp_path / name).glob("*.parquet"))) for name in ("all", "few")}
     assert files == {"all": 10, "few": 1}
 
@@ -179,11 +179,11 @@ def test_what_is_kept_of_little_comes_in_few_files(
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
-        ({}, "there is nothing to filter by: give --keep, --top-fraction, --quantile or --top-k"),
+        ({}, "there is nothing to filter by: give --where, --top-fraction, --quantile or --top-k"),
         ({"top_fraction": 0.1, "top_k": 1}, "--top-fraction and --top-k don't go together"),
-        ({"keep": "true", "by": "reward"}, "--by is what --top-fraction, --quantile and --top-k choose by"),
+        ({"where": "true", "by": "reward"}, "--by is what --top-fraction, --quantile and --top-k choose by"),
         ({"top_fraction": 0.1, "per": "row"}, "--per goes with --top-k"),
-        ({"keep": "true", "min_gap": 1.0}, "--min-gap goes with --top-k"),
+        ({"where": "true", "min_gap": 1.0}, "--min-gap goes with --top-k"),
     ],
 )
 def test_settings_that_dont_go_together_are_told(tmp_path: Path, choice: dict[str, Any], says: str) -> None:

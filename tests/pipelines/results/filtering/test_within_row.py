@@ -43,7 +43,7 @@ def corpus(tmp_path: Path) -> str:
 
 
 def test_pairs_and_choices_are_made_within_a_row(corpus: str, tmp_path: Path) -> None:
-    for name, export, settings in (("choose", choose, {"keep": "best"}), ("pairs", pair, {"pairs": "all"})):
+    for name, export, settings in (("choose", choose, {"strategy": "best"}), ("pairs", pair, {"pairs": "all"})):
         with pytest.raises(SettingsError, match=rf"--per prompt: .*{OUTSIDE}; give --per row"):
             export(corpus, tmp_path / name, **settings)
         assert export(corpus, tmp_path / name, per="row", **settings).rows == 2

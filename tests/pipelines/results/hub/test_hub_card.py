@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipelines import keep
+from assay import filter
 from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.results.hub.hub_card import hub_card, read_result
@@ -24,7 +24,7 @@ def card(tmp_path: Path, identity: dict[str, Any]) -> str:
     assert manifest is not None
     summary = {**(manifest.summary or {}), "quantiles": {"reward": QUANTILES}}
     replace(manifest, identity={**manifest.identity, **identity}, summary=summary).write(scored)
-    keep(scored, str(tmp_path / "kept"), "reward > 0")
+    filter(scored, str(tmp_path / "kept"), "reward > 0")
     return hub_card(read_result(str(tmp_path / "kept")), "team/kept")
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from actors.errors import RunStopped, SettingsError
-from pipelines import choose, keep, pairs
+from assay import choose, filter, pairs
 from pipelines.data.formats import RowShape
 from pipelines.results.hub import upload
 from pipelines.settings.export_settings import PairSettings
@@ -48,7 +48,7 @@ def lines_of(dataset: HubDataset) -> list[dict[str, Any]]:
 
 def test_only_rows_and_the_card_leave_and_can_be_loaded(hub: LocalHub, scored: str, tmp_path: Path) -> None:
     hub.refusals = [503, 429]  # a busy Hub is asked again
-    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    filter(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     dataset = hub.datasets[REPOSITORY]
     assert (dataset.private, dataset.commits, set(dataset.files)) == (True, 1, {"README.md", "data/kept-00000.jsonl"})
     for name, content in dataset.files.items():
@@ -79,7 +79,7 @@ def test_the_card_says_what_made_the_rows(hub: LocalHub, scored: str, tmp_path: 
 
 def test_a_second_result_replaces_the_first_and_nothing_beside_it(hub: LocalHub, scored: str, tmp_path: Path) -> None:
     hub.datasets[REPOSITORY] = HubDataset(True, {"LICENSE": b"ours", "data/kept-00007.jsonl": b"{}\n", "README.md": b"old"})
-    keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+    filter(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     dataset = hub.datasets[REPOSITORY]
     assert set(dataset.files) == {"LICENSE", "README.md", "data/kept-00000.jsonl"}
     assert dataset.files["LICENSE"] == b"ours"
@@ -90,7 +90,7 @@ def test_the_visibility_of_a_dataset_is_what_is_said(hub: LocalHub, scored: str,
     for private, says in ((False, "is public: anybody could read the rows"), (True, "is private, and `public` is given")):
         hub.datasets[REPOSITORY] = HubDataset(private=private)
         with pytest.raises(SettingsError, match=says):
-            keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=private)
+            filter(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY, public=private)
     assert not (tmp_path / "out").exists(), "it is refused before the command works"
     hub.datasets[REPOSITORY] = HubDataset(private=False)
     choose(scored, str(tmp_path / "out"), "top-k", k=3, hub=REPOSITORY, public=True)
@@ -101,7 +101,7 @@ def test_a_result_that_couldnt_be_uploaded_stays_and_is_uploaded_later(hub: Loca
     out = tmp_path / "out"
     hub.refusals = [503] * 3
     with pytest.raises(RunStopped, match=r"the Hub answered 503; the result is complete, and `assay upload .*out my-team"):
-        keep(scored, str(out), "reward > 0", hub=REPOSITORY)
+        filter(scored, str(out), "reward > 0", hub=REPOSITORY)
     written = {path.name: path.stat().st_mtime_ns for path in out.glob("*.jsonl")}
     assert written
     upload.upload_result(str(out), REPOSITORY)
@@ -118,7 +118,7 @@ def test_a_token_that_may_not_write_is_known_before_anything_is_done(
     if missing == "token":
         monkeypatch.setenv("HF_TOKEN", "hf_" + "x" * 34)
     with pytest.raises(SettingsError, match=r"the Hub refuses it \(40[13]\)"):
-        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+        filter(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     assert not (tmp_path / "out").exists()
 
 
@@ -127,16 +127,16 @@ def test_a_hub_that_cant_be_reached_is_told(
 ) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(RunStopped, match="the Hub can't be reached"):
-        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+        filter(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(SettingsError, match="HF_HUB_OFFLINE is set"):
-        keep(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
+        filter(scored, str(tmp_path / "out"), "reward > 0", hub=REPOSITORY)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_result_without_rows_is_not_uploaded(hub: LocalHub, scored: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="has no rows, so there is nothing to upload"):
-        keep(scored, str(tmp_path / "out"), "reward > 100", hub=REPOSITORY)
+        filter(scored, str(tmp_path / "out"), "reward > 100", hub=REPOSITORY)
     assert REPOSITORY not in hub.datasets or not hub.datasets[REPOSITORY].files
 
 
@@ -155,7 +155,7 @@ def test_a_name_that_isnt_one_is_told(name: str) -> None:
 
 def test_the_commands_upload_at_their_end_and_alone(hub: LocalHub, scored: str, tmp_path: Path) -> None:
     more = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
-    done = assay("filter", scored, tmp_path / "out", "--keep", "reward > 0", "--hub", REPOSITORY, **more)
+    done = assay("filter", scored, tmp_path / "out", "--where", "reward > 0", "--hub", REPOSITORY, **more)
     assert done.returncode == 0, done.stderr
     assert f"Uploaded to {hub.url}/datasets/{REPOSITORY} (private), commit {1:040x}" in done.stdout
     done = assay("upload", tmp_path / "out", REPOSITORY, "--json", **more)

@@ -7,7 +7,7 @@ import pytest
 import ray
 import yaml
 
-import pipelines
+import assay
 from tests.support.asked import said, user
 from tests.support.commands import summary
 from tests.support.corpora import lines, scored, write
@@ -54,8 +54,8 @@ def test_columns_read_the_same_wherever_they_are_named(
     step = {"inputs": [str(corpus)], "output": str(tmp_path / "recipe"), **made_up, **options}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump({"score": step}))
     assert run_here("run", tmp_path / "recipe.yaml").returncode == 0
-    pipelines.score(str(corpus), str(tmp_path / "python"), **made_up, **options)
+    assay.score(str(corpus), str(tmp_path / "python"), **made_up, **options)
     for folder in ("command", "recipe", "python"):
         assert {row["response_name"]: row["response_text"] for row in scored(tmp_path / folder)} == texts
-    dataset = pipelines.score(ray.data.from_items([ROW] * 3), **made_up, **options)
+    dataset = assay.score(ray.data.from_items([ROW] * 3), **made_up, **options)
     assert {row["response_name"]: row["response_text"] for row in dataset.take_all()} == texts

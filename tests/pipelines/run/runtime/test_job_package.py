@@ -79,7 +79,7 @@ def test_relative_paths_are_those_seen_from_here(tmp_path: Path) -> None:
             "output": "../out",
             "model": {"model": "mine", "adapter": "./lora", "read": {"principles": {"output": "as short as possible"}}},
         },
-        filter={"scored": "../out", "output": "s3://bucket/kept", "rest": "rest", "keep": "reward > 0"},
+        filter={"scored": "../out", "output": "s3://bucket/kept", "rest": "rest", "where": "reward > 0"},
     )
     here, above = str(tmp_path), str(tmp_path.parent)
     assert sent(packed, tmp_path) == {
@@ -92,7 +92,7 @@ def test_relative_paths_are_those_seen_from_here(tmp_path: Path) -> None:
                 "read": {"principles": {"output": "as short as possible"}},
             },
         },
-        "filter": {"scored": f"{above}/out", "output": "s3://bucket/kept", "rest": f"{here}/rest", "keep": "reward > 0"},
+        "filter": {"scored": f"{above}/out", "output": "s3://bucket/kept", "rest": f"{here}/rest", "where": "reward > 0"},
     }
     assert packed.moved == {
         "in/*.jsonl": f"{here}/in/*.jsonl",

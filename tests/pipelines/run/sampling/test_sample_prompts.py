@@ -204,7 +204,7 @@ def test_a_run_in_turns_is_two_runs_and_gives_the_same(corpus: Path, calm: Calm,
     out = tmp_path / "out"
     stopped_between(corpus, out)
     with pytest.raises(SourceError, match="isn't complete"):
-        keep(FilterSettings(scored=str(out), keep="true"))
+        keep(FilterSettings(scored=str(out), where="true"))
     assert {(row["status"], row["reason"]) for row in scored(out / "drawn")} == {("rejected", "unjudged")}
     summary = drawn(corpus, out, in_turns=True, part_rows=8)
     assert (summary.usage.policy, summary.drawn, summary.causes) == (0, calm.summary.drawn, {}), "nothing is drawn again"

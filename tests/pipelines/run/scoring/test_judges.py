@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import ray
 
-import pipelines
+import assay
 from actors.contracts.judge import PARSER
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.folders.run_folder.manifest import read_manifest
@@ -123,7 +123,7 @@ def test_a_judge_of_two_says_what_it_cant_compare(tmp_path: Path, folder: Path) 
 @pytest.mark.long
 def test_datasets_are_judged_as_folders_are(tmp_path: Path, corpus: Path, folder: Path) -> None:
     options = {"family": "genrm-json", "votes": 2, "engine": "fake", **COLUMNS}
-    dataset = pipelines.score(ray.data.from_items(ROWS), model=str(folder), **options)
+    dataset = assay.score(ray.data.from_items(ROWS), model=str(folder), **options)
     judged(corpus, tmp_path / "out", folder, votes=2)
     item = {(row["prompt"], row["response_name"]): (row["reward"], list(row["votes"])) for row in dataset.take_all()}
     assert item == {(row["prompt"], row["response_name"]): (row["reward"], row["votes"]) for row in scored(tmp_path / "out")}

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 
-import pipelines
+import assay
 from actors.errors import OutputError, SourceError
 from actors.records import Reading, Score
 from pipelines.data.corpus.corpus_files import Range
@@ -203,13 +203,13 @@ def test_a_run_is_resumed_and_its_rows_are_counted_by_shape(tmp_path: Path) -> N
 @pytest.mark.long
 def test_a_dataset_of_several_shapes_is_scored_and_sampled(tmp_path: Path) -> None:
     dataset = ray.data.from_arrow(table_of(rows(5)))
-    result = pipelines.score(dataset, model="tiny-attributes", engine="fake", format="mixed").take_all()
+    result = assay.score(dataset, model="tiny-attributes", engine="fake", format="mixed").take_all()
     assert Counter((row["shape"], row["response_name"]) for row in result) == Counter(
         (shape, name) for shape, name, _ in expected(5)
     )
     prompts = ray.data.from_arrow(table_of([{"prompt": "What is 1 + 1?"}, chat("What is 2 + 2?", "4")]))
     options: dict[str, Any] = {"policy": "tiny-policy", "judge": "tiny-attributes", "engine": "fake", "n": 2}
-    drawn = pipelines.sample(prompts, format="mixed", **options).take_all()
+    drawn = assay.sample(prompts, format="mixed", **options).take_all()
     assert Counter(row["shape"] for row in drawn) == {"prompt": 2, "messages": 2}
 
 
@@ -222,7 +222,7 @@ def test_prompts_of_several_shapes_are_sampled_into_a_folder(tmp_path: Path) -> 
     ]
     corpus, output = write(tmp_path / "c.jsonl", lines(request)), str(tmp_path / "out")
     options: dict[str, Any] = {"policy": "tiny-policy", "judge": "tiny-attributes", "engine": "fake", "n": 2}
-    summary = pipelines.sample(str(corpus), output, format="mixed", **options)
+    summary = assay.sample(str(corpus), output, format="mixed", **options)
     assert summary.scored.shapes == {"messages": 1, "prompt": 1, "sharegpt": 1}
     contexts = {candidate.row: candidate.context[-1].content for candidate in candidates_in(output)}
     assert sorted(contexts.values()) == ["Hi", "What is 1 + 2?", "What is 2 + 2?"]

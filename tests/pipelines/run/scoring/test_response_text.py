@@ -77,7 +77,7 @@ def test_what_couldnt_be_judged_has_its_text_too(
 def test_a_condition_may_use_it(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([chat("a", "long " * at) for at in range(1, 6)]))
     scored_corpus(settings(corpus, tmp_path / "out", prefix="j_"))
-    short = FilterSettings(scored=str(tmp_path / "out"), keep="length(j_response_text) < 12")
+    short = FilterSettings(scored=str(tmp_path / "out"), where="length(j_response_text) < 12")
     assert (keep(short).kept, keep(short).responses) == (2, 5)
 
 
@@ -122,8 +122,8 @@ def test_a_folder_without_texts_is_resumed_appended_to_and_read_so(
     resumed(settings(more, out, append=True), monkeypatch)
     assert len(scored(out)) == 9
     assert not any("response_text" in row for row in scored(out))
-    assert keep(FilterSettings(scored=str(out), output=str(tmp_path / "kept"), keep="true")).kept == 9
-    choose(ChooseSettings(scored=str(out), output=str(tmp_path / "best"), keep=Choose.BEST, per="row"))
+    assert keep(FilterSettings(scored=str(out), output=str(tmp_path / "kept"), where="true")).kept == 9
+    choose(ChooseSettings(scored=str(out), output=str(tmp_path / "best"), strategy=Choose.BEST, per="row"))
     assert len(rows_in(tmp_path / "best")) == 9
 
 

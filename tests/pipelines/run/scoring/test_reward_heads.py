@@ -60,7 +60,7 @@ def test_each_step_has_a_reward_of_its_own(tmp_path: Path) -> None:
     assert all(0 < step < 1 for step in (*three["steps"], *item["steps"]))
     assert three["scores"] == {"product": three["reward"], "min": min(three["steps"]), "last": three["steps"][-1]}
     filter_corpus.keep(
-        build(FilterSettings, {"scored": str(tmp_path / "out"), "output": str(tmp_path / "kept"), "keep": "len(steps) > 1"})
+        build(FilterSettings, {"scored": str(tmp_path / "out"), "output": str(tmp_path / "kept"), "where": "len(steps) > 1"})
     )
     (kept,) = [json.loads(line) for path in (tmp_path / "kept").glob("*.jsonl") for line in path.read_text().splitlines()]
     assert kept["steps"] == three["steps"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import ray
 
-import pipelines
+import assay
 from actors.errors import OutputError, SettingsError
 from pipelines.folders.run_folder.columns import FROM_STORE
 from pipelines.folders.scored_corpus.summary import Summary
@@ -186,7 +186,7 @@ def test_candidates_that_were_judged_arent_judged_again(tmp_path: Path) -> None:
 def test_a_dataset_uses_the_store_of_a_folder(tmp_path: Path, corpus: Path) -> None:
     run(corpus, tmp_path / "first", tmp_path / "store")
     dataset = ray.data.from_items(rows(230))
-    result = pipelines.score(dataset, model="tiny-attributes", engine="fake", store=str(tmp_path / "store"))
+    result = assay.score(dataset, model="tiny-attributes", engine="fake", store=str(tmp_path / "store"))
     assert sum(row[FROM_STORE] for row in result.take_all()) == 200
 
 

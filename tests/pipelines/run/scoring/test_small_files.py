@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import pipelines
+import assay
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.exports import export_commands
 from pipelines.results.exports.export_counts import ExportSummary
@@ -147,7 +147,7 @@ def test_filters_pairs_and_exports_read_them(tmp_path: Path) -> None:
     kept = {}
     for inputs, name in ((one, "one"), (many, "many")):
         score(settings(inputs, tmp_path / f"scored {name}", part_rows=10))
-        pipelines.top_fraction(str(tmp_path / f"scored {name}"), str(tmp_path / f"kept {name}"), 0.5, by="reward")
+        assay.filter(str(tmp_path / f"scored {name}"), str(tmp_path / f"kept {name}"), top_fraction=0.5, by="reward")
         kept[name] = sorted(
             line for path in (tmp_path / f"kept {name}").rglob("*.jsonl") for line in path.read_text().splitlines()
         )

@@ -42,7 +42,7 @@ def steps_of(output: Path, **places: Path) -> dict[str, Any]:
     """Settings of each kind of step about the run in `output`."""
     own = {"scored": str(output), "per": "row"}
     of: Mapping[str, Any] = {
-        "choose": lambda place: ChooseSettings(keep="top-k", k=2, output=place, **own),
+        "choose": lambda place: ChooseSettings(strategy="top-k", k=2, output=place, **own),
         "pairs": lambda place: PairSettings(where=FAIR, output=place, fake_ok=True, **own),
         "export": lambda place: ExportSettings(trainer="sft", scored=str(output), output=place, fake_ok=True),
     }
@@ -83,7 +83,7 @@ def test_what_is_made_along_the_way_is_what_is_made_afterwards(corpus: Path, tmp
 @pytest.mark.long
 def test_one_manifest_tells_of_it_all(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    summary = streamed(sample_settings(corpus, out, keep="best"), steps_of(out, pairs=tmp_path / "pairs"))
+    summary = streamed(sample_settings(corpus, out, strategy="best"), steps_of(out, pairs=tmp_path / "pairs"))
     document = json.loads((out / "manifest.json").read_text())["summary"]
     assert document == json.loads(json.dumps(summary.as_json()))
     assert (document["made"]["kept"]["rows"], document["made"]["kept"]["output"]) == (PROMPTS, str(out / "kept"))
@@ -148,7 +148,7 @@ def test_a_complete_run_makes_what_it_is_asked_for_now(corpus: Path, tmp_path: P
 def test_only_what_reads_this_run_row_by_row_is_made_along_the_way(corpus: Path, tmp_path: Path) -> None:
     asked = sample_settings(corpus, tmp_path / "out")
     steps: dict[str, Any] = {
-        "choose": ChooseSettings(scored=str(tmp_path / "other"), output="x", keep="best", per="row"),
+        "choose": ChooseSettings(scored=str(tmp_path / "other"), output="x", strategy="best", per="row"),
         "pairs": PairSettings(scored=str(tmp_path / "out"), output="y", per="prompt"),
         "export": ExportSettings(scored=str(tmp_path / "out"), output="z", trainer="sft"),
     }
@@ -226,7 +226,7 @@ pairs:
 choose:
   scored: {folder}/out
   output: {folder}/best
-  keep: best
+  strategy: best
 """
 
 

@@ -23,7 +23,7 @@ PAIRS = [{"prompt": f"What is {number}?", "chosen": f"It is {number}.", "rejecte
 
 
 def kept(folder: Path, condition: str) -> int:
-    return keep(FilterSettings(scored=str(folder), keep=condition)).kept
+    return keep(FilterSettings(scored=str(folder), where=condition)).kept
 
 
 def test_arrays_after_one_another_are_scored_to_the_last_row(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_folder_is_scored_again_with_its_result_in_it(tmp_path: Path) -> None:
         f"{tmp_path}/c/dataset_infos.json (one object with 1 objects by key, 'default')",
         f"{tmp_path}/c/out (a scored corpus)",
     ]
-    keep(FilterSettings(scored=str(tmp_path / "c" / "out"), output=str(tmp_path / "c" / "kept"), keep="reward > -1000"))
+    keep(FilterSettings(scored=str(tmp_path / "c" / "out"), output=str(tmp_path / "c" / "kept"), where="reward > -1000"))
     assert score(settings(tmp_path / "c", tmp_path / "c" / "out")).rows == 3
 
 

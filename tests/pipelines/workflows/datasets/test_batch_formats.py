@@ -11,7 +11,7 @@ import ray
 from ray.data import DataContext, Dataset
 from ray.data.extensions import ArrowPythonObjectArray, ArrowTensorArray
 
-import pipelines
+import assay
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.workflows.datasets.known_datasets import known_schema
 from pipelines.workflows.datasets.score_rows import row_id
@@ -56,7 +56,7 @@ def source() -> Dataset:
 @pytest.fixture(scope="module")
 def lazy(source: Dataset) -> Dataset:
     """The scored pairs, whose types are known."""
-    return pipelines.score(source, **FAKE)
+    return assay.score(source, **FAKE)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def ordered(dataset: Dataset) -> list[dict[str, Any]]:
 
 @FORMATS
 def test_rows_are_scored_as_without_the_step(source: Dataset, scored: Dataset, batch_format: str) -> None:
-    result = pipelines.score(through(source, batch_format), **FAKE)
+    result = assay.score(through(source, batch_format), **FAKE)
     assert ordered(result) == ordered(scored)
     assert known_schema(result) is not None
 
@@ -87,24 +87,24 @@ def test_rows_are_scored_as_without_the_step(source: Dataset, scored: Dataset, b
 def test_scored_rows_are_filtered_as_without_the_step(scored: Dataset, batch_format: str) -> None:
     step = through(scored, batch_format)
     conditions = ("reward > -100", "reason is not null", "note = 'seen'", "len(tags) = 2", "scores.verbosity > 0")
-    counts = [pipelines.keep(scored, condition).count() for condition in conditions]
+    counts = [assay.filter(scored, condition).count() for condition in conditions]
     assert all(counts)
-    assert [pipelines.keep(step, condition).count() for condition in conditions] == counts
-    kept = through(pipelines.keep(step, "reward is not null"), batch_format)
-    assert ordered(pipelines.top_k(kept, 1)) == ordered(pipelines.top_k(scored, 1))
-    assert pipelines.top_fraction(step, 0.5).count() == pipelines.top_fraction(scored, 0.5).count()
+    assert [assay.filter(step, condition).count() for condition in conditions] == counts
+    kept = through(assay.filter(step, "reward is not null"), batch_format)
+    assert ordered(assay.filter(kept, top_k=1)) == ordered(assay.filter(scored, top_k=1))
+    assert assay.filter(step, top_fraction=0.5).count() == assay.filter(scored, top_fraction=0.5).count()
 
 
 @FORMATS
 def test_pairs_choices_and_exports_are_those_without_the_step(lazy: Dataset, scored: Dataset, batch_format: str) -> None:
-    step = through(pipelines.keep(through(scored, batch_format), "reward > -100"), batch_format)
-    good = pipelines.keep(scored, "reward > -100")
-    result, expected = (ordered(pipelines.pairs(each, "trl", of=lazy, **FEW)) for each in (step, good))
+    step = through(assay.filter(through(scored, batch_format), "reward > -100"), batch_format)
+    good = assay.filter(scored, "reward > -100")
+    result, expected = (ordered(assay.pairs(each, "trl", of=lazy, **FEW)) for each in (step, good))
     assert len(expected) > 1
     assert result == expected
-    result, expected = (ordered(pipelines.choose(each, "best", of=lazy, partitions=2)) for each in (step, good))
+    result, expected = (ordered(assay.choose(each, "best", of=lazy, partitions=2)) for each in (step, good))
     assert result == expected
-    result, expected = (ordered(pipelines.export(each, "kto", threshold=0.0, of=lazy, **FEW)) for each in (step, good))
+    result, expected = (ordered(assay.export(each, "kto", threshold=0.0, of=lazy, **FEW)) for each in (step, good))
     assert result == expected
 
 
@@ -114,12 +114,10 @@ def test_candidates_are_drawn_and_paired_as_without_the_step(batch_format: str) 
         [{"messages": [{"role": "user", "content": f"What is {index}?"}], "id": index} for index in range(6)]
     )
     models: dict[str, Any] = {"policy": "tiny-genrm", "judge": "tiny-attributes", "engine": "fake", "policy_max_tokens": 16}
-    drawn = pipelines.sample(request, **models, n=2)
+    drawn = assay.sample(request, **models, n=2)
     held = drawn.materialize()
-    assert ordered(pipelines.sample(through(request, batch_format), **models, n=2)) == ordered(held)
-    result, expected = (
-        ordered(pipelines.pairs(each, "trl", of=drawn, **FEW)) for each in (through(held, batch_format), held)
-    )
+    assert ordered(assay.sample(through(request, batch_format), **models, n=2)) == ordered(held)
+    result, expected = (ordered(assay.pairs(each, "trl", of=drawn, **FEW)) for each in (through(held, batch_format), held))
     assert expected
     assert result == expected
 
@@ -132,7 +130,7 @@ def test_nan_and_na_are_null() -> None:
         return frame.assign(system=system, label=pd.array([1, None, 2, 3], dtype="Int64"), note=[np.nan, "x", pd.NaT, None])
 
     rows = [chat(f"What is {index}?", str(index), id=index) for index in range(4)]
-    result = pipelines.score(
+    result = assay.score(
         ray.data.from_items(rows, override_num_blocks=1).map_batches(with_gaps, batch_format="pandas"), **FAKE
     ).take_all()
     assert [row["status"] for row in result] == ["scored"] * 4
@@ -143,7 +141,7 @@ def test_nan_and_na_are_null() -> None:
         (None, 3, None),
     ]
     without_gaps = [{"messages": [{"role": "system", "content": "Be brief."}, *rows[0]["messages"]], "id": 0}, *rows[1:]]
-    expected = pipelines.score(ray.data.from_items(without_gaps), **FAKE).take_all()
+    expected = assay.score(ray.data.from_items(without_gaps), **FAKE).take_all()
     assert [row["reward"] for row in result] == [row["reward"] for row in expected]
 
 
@@ -157,8 +155,8 @@ def test_turns_may_be_of_types_that_no_column_holds() -> None:
 
     rows = [chat(f"What is {index}?", str(index), id=index) for index in range(3)]
     mixed = ray.data.from_items(rows).map_batches(with_parts)
-    result = sorted(pipelines.score(mixed, **FAKE).take_all(), key=lambda row: str(row["id"]))
-    expected = pipelines.score(ray.data.from_items(rows), **FAKE).take_all()
+    result = sorted(assay.score(mixed, **FAKE).take_all(), key=lambda row: str(row["id"]))
+    expected = assay.score(ray.data.from_items(rows), **FAKE).take_all()
     assert [row["reward"] for row in result] == [row["reward"] for row in expected]
 
 
@@ -174,7 +172,7 @@ def test_a_value_that_arrow_has_no_type_for_is_carried_as_it_is() -> None:
         }
 
     rows = [chat(f"What is {index}?", str(index), id=index) for index in range(3)]
-    result = pipelines.score(ray.data.from_items(rows).map_batches(with_pictures), **FAKE).take_all()
+    result = assay.score(ray.data.from_items(rows).map_batches(with_pictures), **FAKE).take_all()
     assert [row["status"] for row in result] == ["scored"] * 3
     assert all(isinstance(row["picture"], Picture) and np.shape(row["pixels"]) == (2, 2) for row in result)
 

@@ -10,7 +10,7 @@ import ray
 from ray.data import Dataset
 
 from actors.errors import SettingsError, SourceError
-from pipelines import choose, export, keep, pairs, read_scored, sample, score
+from assay import choose, export, filter, pairs, read_scored, sample, score
 from pipelines.workflows.datasets.known_datasets import reader_of
 from tests.support.candidates import rows_in
 from tests.support.corpora import lines, write
@@ -119,7 +119,7 @@ def test_exports_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Pa
 @pytest.mark.filterwarnings("ignore:this dataset is lazy")
 def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) -> None:
     """Generate, score, filter and pair: one lazy dataset."""
-    result = pairs(keep(drawn, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()
+    result = pairs(filter(drawn, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()
     good: dict[int, set[str]] = {}
     for row in held:
         if row["reward"] > -1:

@@ -15,7 +15,7 @@ import pytest
 import ray
 from ray.data import DataContext, Dataset
 
-import pipelines
+import assay
 from actors.engine.fork_server import SWITCH, share
 from actors.errors import ExpressionError, ModelError, SettingsError, SourceError
 from pipelines.folders.run_folder.columns import Columns
@@ -75,7 +75,7 @@ def graded(table: pa.Table) -> Dataset:
 
 
 def score(dataset: Dataset, **options: Any) -> Dataset:
-    return pipelines.score(dataset, **{"model": "tiny-attributes", "engine": "fake", **options})
+    return assay.score(dataset, **{"model": "tiny-attributes", "engine": "fake", **options})
 
 
 def table_of(dataset: Dataset) -> pa.Table:
@@ -103,7 +103,7 @@ def test_columns_come_back_type_for_type_and_every_response_is_there(table: pa.T
 
 def test_a_dataset_is_scored_as_a_folder_is(tmp_path: Path, table: pa.Table, graded: Dataset) -> None:
     pq.write_table(table, tmp_path / "c.parquet")
-    pipelines.score(str(tmp_path / "c.parquet"), str(tmp_path / "out"), model="tiny-attributes", engine="fake")
+    assay.score(str(tmp_path / "c.parquet"), str(tmp_path / "out"), model="tiny-attributes", engine="fake")
     names = [name for name in Columns(CARRIED, OUTPUTS, "", text=True).schema.names if name != "row"]
     of_folder = [{name: row[name] for name in names} for row in scored(tmp_path / "out")]
     assert [{name: row[name] for name in names} for row in table_of(graded).sort_by("id").to_pylist()] == of_folder
@@ -147,15 +147,15 @@ def test_blocks_that_differ_come_out_in_one_type() -> None:
 def test_an_empty_dataset_comes_out_empty(table: pa.Table) -> None:
     empty = score(ray.data.from_arrow(table.slice(0, 0)))
     assert empty.count() == 0
-    assert pipelines.top_k(pipelines.keep(empty, "reward > 1"), 1).count() == 0
+    assert assay.filter(assay.filter(empty, "reward > 1"), top_k=1).count() == 0
 
 
 def test_keep_is_lazy_and_keeps_what_sql_says(graded: Dataset) -> None:
-    result = pipelines.keep(graded, "reward > 0 and id % 2 = 0 and scores.correctness is not null")
+    result = assay.filter(graded, "reward > 0 and id % 2 = 0 and scores.correctness is not null")
     expected = [row["id"] for row in by_id(graded) if row["reward"] is not None and row["reward"] > 0 and row["id"] % 2 == 0]
     assert expected
     assert ids(result) == expected
-    assert ids(pipelines.keep(graded.select_columns(["id", "raw"]), "id < 3")) == [0, 1, 2]
+    assert ids(assay.filter(graded.select_columns(["id", "raw"]), "id < 3")) == [0, 1, 2]
     assert result.schema().names == graded.schema().names
 
 
@@ -169,9 +169,9 @@ def test_the_best_fraction_is_that_of_a_sort(graded: Dataset, by: str) -> None:
     candidates = [row for row in by_id(graded) if row["reward"] is not None and row["id"] < 50]
     value = np.floor if by != "reward" else float
     best = sorted(candidates, key=lambda row: (value(row["reward"]), tie(row)), reverse=True)[: int(0.3 * len(candidates))]
-    result = pipelines.top_fraction(graded, 0.3, by=by, keep="id < 50")
+    result = assay.filter(graded, top_fraction=0.3, by=by, where="id < 50")
     assert ids(result) == sorted(row["id"] for row in best)
-    assert ids(pipelines.top_fraction(graded.repartition(1), 0.3, by=by, keep="id < 50")) == ids(result)
+    assert ids(assay.filter(graded.repartition(1), top_fraction=0.3, by=by, where="id < 50")) == ids(result)
 
 
 @pytest.mark.parametrize(
@@ -190,35 +190,37 @@ def test_the_best_of_each_prompt_are_those_of_a_brute_force(k: int, min_gap: flo
         best = sorted(group, key=lambda row: (row["reward"], tie(row)), reverse=True)
         if min_gap is None or best[0]["reward"] - best[1]["reward"] >= min_gap:
             expected += [row["id"] for row in best[:k]]
-    assert ids(pipelines.top_k(result, k, min_gap=min_gap)) == sorted(expected)
-    assert len(ids(pipelines.top_k(result, k, per="row", keep="id < 9"))) == 8
+    assert ids(assay.filter(result, top_k=k, min_gap=min_gap)) == sorted(expected)
+    assert len(ids(assay.filter(result, top_k=k, per="row", where="id < 9"))) == 8
 
 
 @pytest.mark.long
 def test_a_scored_folder_and_its_dataset_choose_the_same(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(40)))
     folder, kept = str(tmp_path / "scored"), tmp_path / "kept"
-    pipelines.score(str(corpus), folder, model="tiny-attributes", engine="fake", part_rows=8)
-    dataset = pipelines.read_scored(folder)
+    assay.score(str(corpus), folder, model="tiny-attributes", engine="fake", part_rows=8)
+    dataset = assay.read_scored(folder)
     assert dataset.count() == 40
     by = "case when reward > 0 then 1 else 0 end"
-    kept_summary = pipelines.top_fraction(folder, str(kept), 0.2, by=by, keep="id >= 5", format="parquet")
+    kept_summary = assay.filter(folder, str(kept), top_fraction=0.2, by=by, where="id >= 5", format="parquet")
     assert kept_summary.kept == 7
     (file,) = kept.glob("*.parquet")
-    assert ids(pipelines.top_fraction(dataset, 0.2, by=by, keep="id >= 5")) == sorted(pq.read_table(file)["id"].to_pylist())
-    assert pipelines.top_k(folder, None, 1, per="row").kept == pipelines.top_k(dataset, 1, per="row").count() == 40
-    assert pipelines.keep(folder, None, "reward > 0").kept == pipelines.keep(dataset, "reward > 0").count()
+    assert ids(assay.filter(dataset, top_fraction=0.2, by=by, where="id >= 5")) == sorted(
+        pq.read_table(file)["id"].to_pylist()
+    )
+    assert assay.filter(folder, None, top_k=1, per="row").kept == assay.filter(dataset, top_k=1, per="row").count() == 40
+    assert assay.filter(folder, None, "reward > 0").kept == assay.filter(dataset, "reward > 0").count()
     flipped = next((tmp_path / "scored" / "parts").iterdir())
     whole, data_page_offset = flipped.read_bytes(), pq.read_metadata(flipped).row_group(0).column(0).data_page_offset - 10
     flipped.write_bytes(whole[:data_page_offset] + bytes([whole[data_page_offset] ^ 4]) + whole[data_page_offset + 1 :])
     with pytest.raises(SourceError, match=flipped.name):
-        pipelines.read_scored(folder).take_all()
+        assay.read_scored(folder).take_all()
     flipped.unlink()
     with pytest.raises(SourceError, match="isn't complete"):
-        pipelines.read_scored(folder)
-    assert pipelines.read_scored(folder, partial=True).count() == 32
+        assay.read_scored(folder)
+    assert assay.read_scored(folder, partial=True).count() == 32
     with pytest.raises(SourceError, match="isn't there"):
-        pipelines.read_scored(str(tmp_path / "nowhere"))
+        assay.read_scored(str(tmp_path / "nowhere"))
 
 
 @pytest.mark.long
@@ -226,34 +228,34 @@ def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None
     corpus = write(tmp_path / "c.jsonl", lines(rows(5)))
     fake = ("--model", "tiny-attributes", "--engine", "fake")
     assert summary("score", corpus, f"{BUCKET}/scored", *fake, run=run_here)["scored"] == 5
-    assert pipelines.read_scored(f"{BUCKET}/scored").sum("id") == 10
+    assert assay.read_scored(f"{BUCKET}/scored").sum("id") == 10
 
 
 @pytest.mark.filterwarnings("ignore:this dataset is lazy")
 @pytest.mark.long
 def test_two_models_judge_one_dataset(graded: Dataset) -> None:
     twice = score(graded, model="tiny-scalar", prefix="second_")
-    both = pipelines.keep(twice, "reward is not null and second_reward is not null").materialize()
+    both = assay.filter(twice, "reward is not null and second_reward is not null").materialize()
     assert both.count() == COUNT - COUNT // 10
     with pytest.raises(SettingsError, match="choose one with prefix=, of '', 'second_'"):
-        pipelines.top_k(both, 1)
+        assay.filter(both, top_k=1)
     best = max(both.take_all(), key=lambda row: (row["second_reward"], row["id"]))
-    assert ids(pipelines.top_fraction(both, 0.001, prefix="second_")) == [best["id"]]
-    assert pipelines.top_fraction(twice, 0.5, prefix="").count() == 27
+    assert ids(assay.filter(both, top_fraction=0.001, prefix="second_")) == [best["id"]]
+    assert assay.filter(twice, top_fraction=0.5, prefix="").count() == 27
 
 
 def test_what_is_wrong_is_told_at_once(table: pa.Table, graded: Dataset) -> None:
     dataset = ray.data.from_arrow(table)
     with pytest.raises(ExpressionError, match=r"(?s)there is no column score.*scores\.correctness: DOUBLE"):
-        pipelines.keep(graded, "score > 1")
+        assay.filter(graded, "score > 1")
     with pytest.raises(ExpressionError, match="there is no column score"):
-        pipelines.keep(score(dataset), "score > 1")
+        assay.filter(score(dataset), "score > 1")
     with pytest.raises(ExpressionError, match="a ranking must be a number"):
-        pipelines.top_k(score(dataset), 1, by="status")
+        assay.filter(score(dataset), top_k=1, by="status")
     with pytest.raises(SettingsError, match="output is unknown"):
         score(dataset, output="scored/")
     with pytest.raises(SettingsError, match="top_fraction = 2"):
-        pipelines.top_fraction(graded, 2)
+        assay.filter(graded, top_fraction=2)
     with pytest.raises(SourceError, match="rename ours with `prefix`"):
         score(graded)
     with pytest.raises(SourceError, match="no known shape fits"):
@@ -261,17 +263,17 @@ def test_what_is_wrong_is_told_at_once(table: pa.Table, graded: Dataset) -> None
     with pytest.raises(SourceError, match="a column '_row'"):
         score(ray.data.from_items([chat("q", "a", _row=1)]))
     with pytest.raises(SourceError, match="the best are chosen among scored responses"):
-        pipelines.top_k(dataset, 1)
+        assay.filter(dataset, top_k=1)
     with pytest.raises(ModelError):
         score(dataset, model="/nowhere")
     with pytest.raises(TypeError, match="model"):
-        pipelines.score(dataset)  # type: ignore[call-overload]
+        assay.score(dataset)  # type: ignore[call-overload]
 
 
 def test_what_cant_be_computed_is_ours_where_we_run_the_dataset(graded: Dataset) -> None:
     with pytest.raises(ExpressionError, match="can't be evaluated"):
-        pipelines.top_fraction(graded, 0.5, by="cast(response_name as double)")
-    broken = pipelines.keep(graded, "cast(response_name as double) > 0")
+        assay.filter(graded, top_fraction=0.5, by="cast(response_name as double)")
+    broken = assay.filter(graded, "cast(response_name as double) > 0")
     with pytest.raises(ray.exceptions.RayError, match=r"ExpressionError: this can't be evaluated"):
         broken.take_all()
 
@@ -288,7 +290,7 @@ def test_a_second_use_of_a_lazy_dataset_is_warned_of_once(table: pa.Table, unwar
     lazy = score(ray.data.from_arrow(table.slice(0, 3)))
     lazy.take_all()
     with pytest.warns(UserWarning, match=r"scored again now.*call \.materialize\(\)"):
-        pipelines.keep(lazy, "reward > -9").take_all()
+        assay.filter(lazy, "reward > -9").take_all()
     lazy.take_all()  # warnings are errors here: a further one would fail
 
 
@@ -297,7 +299,7 @@ def test_a_dataset_that_is_materialised_or_used_once_is_not_warned_of(table: pa.
     source = ray.data.from_arrow(table.slice(0, 3))
     kept = score(source).materialize()
     kept.take_all()
-    pipelines.keep(kept, "reward > -9").take_all()
+    assay.filter(kept, "reward > -9").take_all()
     source.take_all()
     score(source, prefix="second_").take_all()  # another scoring, for the first time
 
@@ -307,7 +309,7 @@ def test_a_script_with_an_engine_says_nothing_but_what_it_prints(tmp_path: Path)
     """The engine's and Ray's own lines were 455; and the end of the engine was a traceback."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import ray\nfrom pipelines import score\n"
+        "import ray\nfrom assay import score\n"
         "rows = [{'prompt': f'What is {at} + 1?', 'response': str(at + 1)} for at in range(7)]\n"
         "print(len(score(ray.data.from_items(rows), model='tiny-scalar').take_all()))\n"
     )

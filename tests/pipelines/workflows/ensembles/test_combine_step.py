@@ -305,9 +305,9 @@ def test_a_member_that_scored_otherwise_since_is_not_filtered_but_combined_anew(
     other = [[Response(of.prompt, (of.scores[0], *scored(float(index)))) for of in row] for index, row in enumerate(rows)]
     member(tmp_path, "b", other, 1, part_rows=8)
     with pytest.raises(SourceError, match=r"made of what b had scored, and .*models/b holds another run now"):
-        keep(FilterSettings(scored=str(tmp_path), keep="reward > 0"))
+        keep(FilterSettings(scored=str(tmp_path), where="reward > 0"))
     check(tmp_path, other, AB)
-    assert keep(FilterSettings(scored=str(tmp_path), keep="reward > 0")).kept > 0
+    assert keep(FilterSettings(scored=str(tmp_path), where="reward > 0")).kept > 0
 
 
 def test_parts_of_a_member_that_changed_alone_are_combined_anew(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_the_combined_corpus_is_whole_without_its_members(tmp_path: Path) -> Non
     members(tmp_path, rows, AB)
     combined(tmp_path, AB)
     (tmp_path / "models").rename(tmp_path.parent / "elsewhere")
-    kept = keep(FilterSettings(scored=str(tmp_path), keep="not suspect and reward > 0 and scores.z_min > -1"))
+    kept = keep(FilterSettings(scored=str(tmp_path), where="not suspect and reward > 0 and scores.z_min > -1"))
     assert 0 < kept.kept < kept.responses
 
 

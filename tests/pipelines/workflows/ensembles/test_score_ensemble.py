@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import pipelines
+import assay
 from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.status import status
 from pipelines.folders.run_folder.manifest import read_manifest
@@ -113,7 +113,7 @@ def test_a_killed_run_goes_on_to_what_a_calm_one_gives(tmp_path: Path, killer: N
     assert not Parts(str(tmp_path / "out")).listing()
     assert not status(str(tmp_path / "out")).complete
     with pytest.raises(SourceError, match="isn't complete"):
-        keep(FilterSettings(scored=str(tmp_path / "out"), keep="reward > 0"))
+        keep(FilterSettings(scored=str(tmp_path / "out"), where="reward > 0"))
     assert run(corpus, tmp_path / "out", part_rows=10, unit_bytes=2000) == calm
     after = written(tmp_path / "out")
     assert {name: after[name] for name in before} == before
@@ -170,17 +170,17 @@ def test_it_is_filtered_as_any_scored_corpus_and_the_bytes_come_back(tmp_path: P
     odd = b'{"messages":[{"role":"user","content":"What is 3 + 1?"},{"role":"assistant","content":"\\u00e9"}] , "n": 1.10}'
     corpus = write(tmp_path / "c.jsonl", lines(answers(20, 4)) + odd + b"\n")
     run(corpus, tmp_path / "out")
-    everything = FilterSettings(scored=str(tmp_path / "out"), keep="true", output=str(tmp_path / "all"), fields=False)
+    everything = FilterSettings(scored=str(tmp_path / "out"), where="true", output=str(tmp_path / "all"), fields=False)
     assert keep(everything).kept == 81
     assert b"".join(path.read_bytes() for path in sorted((tmp_path / "all").glob("*.jsonl"))) == corpus.read_bytes()
-    kept = pipelines.keep(str(tmp_path / "out"), str(tmp_path / "good"), "not suspect and reward > 0")
+    kept = assay.filter(str(tmp_path / "out"), str(tmp_path / "good"), "not suspect and reward > 0")
     good = [json.loads(line) for path in (tmp_path / "good").glob("*.jsonl") for line in path.read_bytes().splitlines()]
     wanted = [row for row in scored(tmp_path / "out") if row["suspect"] is False and row["reward"] > 0]
     assert kept.kept == len(good) == len(wanted) > 0
     assert [(row["reward"], row["suspect"], row["scores"]) for row in good] == [
         (row["reward"], False, row["scores"]) for row in wanted
     ]
-    table = pipelines.read_scored(str(tmp_path / "out")).take_all()
+    table = assay.read_scored(str(tmp_path / "out")).take_all()
     assert sorted(row["reward"] for row in table) == sorted(row["reward"] for row in scored(tmp_path / "out"))
 
 
@@ -325,6 +325,6 @@ def test_the_command_its_recipe_and_a_filter(tmp_path: Path) -> None:
     assert again["members"].keys() == set(NAMES)
     suspects = sum(row["suspect"] for row in scored(tmp_path / "out"))
     assert again["flags"] == {"suspect": suspects}
-    kept = summary("filter", tmp_path / "out", "--keep", "not suspect and reward > -9", run=run_here)
+    kept = summary("filter", tmp_path / "out", "--where", "not suspect and reward > -9", run=run_here)
     assert kept["kept"] == 42 - suspects
     assert summary("status", tmp_path / "out", run=run_here)["complete"]

@@ -184,7 +184,7 @@ def test_a_part_without_a_checksum_of_the_whole_is_bad(folder: Path, page_checks
 
 @pytest.mark.parametrize("command", [verify, retry])
 def test_what_a_filter_kept_has_no_parts_and_its_corpus_is_named(folder: Path, tmp_path: Path, command: Any) -> None:
-    keep(build(FilterSettings, {"scored": str(folder), "output": str(tmp_path / "kept"), "keep": "reward > 0"}))
+    keep(build(FilterSettings, {"scored": str(folder), "output": str(tmp_path / "kept"), "where": "reward > 0"}))
     value = build(VerifySettings if command is verify else RetrySettings, {"scored": str(tmp_path / "kept")})
     with pytest.raises(SourceError, match=f"kept is the result of `filter`, which has no parts; give {folder}, "):
         command(value)

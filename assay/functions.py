@@ -1,4 +1,4 @@
-"""The commands from Python, by the names that the command line has: folders into folders, or Ray Datasets.
+"""The commands as functions, by the names that the command line has: folders into folders, or Ray Datasets.
 
 With paths, each does what its command does, writes a folder and returns a summary. With a `ray.data.Dataset` first, and no
 output, all but `diff`, `ensemble`, `evaluate`, `refine` and `upload` return a Dataset (`workflows.datasets`). Options are
@@ -20,7 +20,7 @@ from pipelines.results.evaluation.results import Results
 from pipelines.results.exports import export_commands
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering import filter_corpus
-from pipelines.results.filtering.filter_corpus import KeepSummary
+from pipelines.results.filtering.filter_corpus import FilterSummary
 from pipelines.results.hub.upload import Upload, check_hub, upload_made, upload_result
 from pipelines.run.runtime.progress import watched
 from pipelines.run.runtime.session import quiet_implicit_ray
@@ -96,49 +96,20 @@ def evaluate(scored: str | Sequence[str], output: str | None = None, **options: 
 
 
 @overload
-def keep(scored: Dataset, condition: str) -> Dataset: ...
+def filter(scored: Dataset, where: str | None = None, **options: Any) -> Dataset: ...
 @overload
-def keep(scored: str, output: str | None, condition: str, **options: Any) -> KeepSummary: ...
+def filter(scored: str, output: str | None = None, where: str | None = None, **options: Any) -> FilterSummary: ...
 @setting_names()
-def keep(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
-    """Keep the scored rows that meet a condition: `keep("scored/", "kept/", "reward >= 1.0")`; None only counts them.
+def filter(scored: Any, *arguments: Any, **options: Any) -> Dataset | FilterSummary:
+    """Keep the scored rows that meet a condition: `filter("scored/", "kept/", "reward >= 1.0")`. Without output, count them.
 
-    Of a dataset: `keep(dataset, "reward >= 1.0")`. Raises what `keep` of `pipelines.results.filtering.filter_corpus` and of
-    `pipelines.workflows.datasets.score_datasets` raise.
+    Or the best of them: `filter("scored/", "kept/", top_k=1, per="prompt")`, `filter("scored/", "kept/", top_fraction=0.1)`.
+    Of a dataset: `filter(dataset, "reward >= 1.0")`, `filter(dataset, top_k=1)`. Raises what `keep` of
+    `pipelines.results.filtering.filter_corpus` and `filter_dataset` of `pipelines.workflows.datasets.score_datasets` raise.
     """
     if isinstance(scored, Dataset):
-        return score_datasets.keep(scored, *arguments, **options)
-    return _keep_folder(scored, *arguments, **options)
-
-
-@overload
-def top_k(scored: Dataset, k: int, **options: Any) -> Dataset: ...
-@overload
-def top_k(scored: str, output: str | None, k: int, **options: Any) -> KeepSummary: ...
-@setting_names()
-def top_k(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
-    """Keep the best of each prompt: `top_k("scored/", "kept/", 1, per="prompt", by=..., keep=..., min_gap=...)`.
-
-    Of a dataset: `top_k(dataset, 1, ...)`. Raises what `keep` raises.
-    """
-    if isinstance(scored, Dataset):
-        return score_datasets.top_k(scored, *arguments, **options)
-    return _top_k_folder(scored, *arguments, **options)
-
-
-@overload
-def top_fraction(scored: Dataset, fraction: float, **options: Any) -> Dataset: ...
-@overload
-def top_fraction(scored: str, output: str | None, fraction: float, **options: Any) -> KeepSummary: ...
-@setting_names()
-def top_fraction(scored: Any, *arguments: Any, **options: Any) -> Dataset | KeepSummary:
-    """Keep the best of all: `top_fraction("scored/", "kept/", 0.1, by=..., keep=...)`.
-
-    Of a dataset: `top_fraction(dataset, 0.1, ...)`. Raises what `keep` raises.
-    """
-    if isinstance(scored, Dataset):
-        return score_datasets.top_fraction(scored, *arguments, **options)
-    return _top_fraction_folder(scored, *arguments, **options)
+        return score_datasets.filter_dataset(scored, *arguments, **options)
+    return _filter_folder(scored, *arguments, **options)
 
 
 @overload
@@ -171,9 +142,9 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
 
 
 @overload
-def choose(scored: Dataset, keep: str, **options: Any) -> Dataset: ...
+def choose(scored: Dataset, strategy: str, **options: Any) -> Dataset: ...
 @overload
-def choose(scored: str, output: str, keep: str, **options: Any) -> ExportSummary: ...
+def choose(scored: str, output: str, strategy: str, **options: Any) -> ExportSummary: ...
 @setting_names()
 def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
@@ -218,7 +189,7 @@ def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
 
 @setting_names()
 def diff(first: str, second: str, output: str | None = None, **options: Any) -> Differences:
-    """Compare two scored corpora of the same rows: `diff("a/", "b/", keep="reward > 1").moves`.
+    """Compare two scored corpora of the same rows: `diff("a/", "b/", where="reward > 1").moves`.
 
     What gates (`max_move=0.1`) don't let pass is in `failures`, and raises nothing. Raises what
     `pipelines.results.comparison.diff_folders.diff` raises.
@@ -278,8 +249,8 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
 
 
 @_report_errors_as("choose")
-def _choose_folder(scored: str, output: str, keep: str, **options: Any) -> ExportSummary:
-    settings = build(ChooseSettings, {"scored": scored, "output": output, "keep": keep, **options})
+def _choose_folder(scored: str, output: str, strategy: str, **options: Any) -> ExportSummary:
+    settings = build(ChooseSettings, {"scored": scored, "output": output, "strategy": strategy, **options})
     check_hub(settings, settings.output)
     summary = export_commands.choose(settings)
     upload_made(settings, settings.output)
@@ -312,22 +283,10 @@ def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **opt
     return summary
 
 
-@_report_errors_as("keep")
-def _keep_folder(scored: str, output: str | None, condition: str | None, **options: Any) -> KeepSummary:
-    settings = build(FilterSettings, {"scored": scored, "output": output, "keep": condition, **options})
+@_report_errors_as("filter")
+def _filter_folder(scored: str, output: str | None = None, where: str | None = None, **options: Any) -> FilterSummary:
+    settings = build(FilterSettings, {"scored": scored, "output": output, "where": where, **options})
     check_hub(settings, settings.output)
     summary = filter_corpus.keep(settings)
     upload_made(settings, settings.output)
     return summary
-
-
-@_report_errors_as("top_k")
-def _top_k_folder(scored: str, output: str | None, k: int, *, keep: str | None = None, **options: Any) -> KeepSummary:
-    return _keep_folder(scored, output, keep, top_k=k, **options)
-
-
-@_report_errors_as("top_fraction")
-def _top_fraction_folder(
-    scored: str, output: str | None, fraction: float, *, keep: str | None = None, **options: Any
-) -> KeepSummary:
-    return _keep_folder(scored, output, keep, top_fraction=fraction, **options)

@@ -1,6 +1,0 @@
-"""`python -m pipelines`: the command line."""
-
-from pipelines.cli.app import main
-
-if __name__ == "__main__":
-    main()
