@@ -45,7 +45,7 @@ def games(rules: VoteRules, item: Item) -> tuple[float, ...]:
     places = _places(rules, len(leads))
     if {0, len(leads)} & places:  # no vote of one game may have been read
         return ()
-    games_at = {at: (_mean(leads[:at]), _mean(leads[at:])) for at in places}
+    games_at = {index: (_mean(leads[:index]), _mean(leads[index:])) for index in places}
     outcomes = {tuple(np.sign(game).tolist()) for game in games_at.values()}
     return games_at[max(places)] if len(outcomes) == 1 else ()
 

@@ -198,7 +198,7 @@ def _rmb(rows: _Rows, evaluation: Evaluation) -> _Files:
 
 def _table(items: Sequence[Sequence[Any]]) -> bytes:
     width = max(_LEAST_COLUMNS, *(len(rewards) for _, _, _, *rewards in items))
-    names = [f"reward_{at}" for at in range(1, width + 1)]
+    names = [f"reward_{index}" for index in range(1, width + 1)]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["bon_uid", "category_path", *names, "best_ans"])

@@ -51,7 +51,7 @@ def read_results(folder: str) -> Results:
 
 def read_evaluations(folder: str) -> list[SavedEvaluation]:
     """The evaluations of a folder with their items. Raises as `read_results`."""
-    return [SavedEvaluation(evaluation, _items(folder, at)) for at, evaluation in enumerate(read_results(folder))]
+    return [SavedEvaluation(evaluation, _items(folder, index)) for index, evaluation in enumerate(read_results(folder))]
 
 
 def _items(folder: str, number: int) -> pa.Table:

@@ -20,8 +20,8 @@ def sides(distributions: Sequence[Mapping[str, Any]]) -> Chart:
     """Distributions over common bins, as shares of the scored responses, since each may have another number of them."""
     scored = [side for side in distributions if side["count"]]
     series = [
-        (f"{at}: {side['name']}", [count / side["count"] for count in side["counts"]])
-        for at, side in enumerate(scored, start=1)
+        (f"{index}: {side['name']}", [count / side["count"] for count in side["counts"]])
+        for index, side in enumerate(scored, start=1)
     ]
     return lines(scored[0]["centres"] if scored else [], series, "reward", "share of scored")
 
@@ -41,8 +41,8 @@ def intervals(table: Mapping[str, Any], x_label: str = "number of the measure", 
         for column in range(len(columns))
     ]
     series = []
-    for at, label in enumerate(columns):
-        cells = [cell if place == at else None for row in table["rows"] for place, cell in enumerate(row["cells"])]
+    for index, label in enumerate(columns):
+        cells = [cell if place == index else None for row in table["rows"] for place, cell in enumerate(row["cells"])]
         names = {"values": "value", "lows": "low", "highs": "high"}
         series.append(
             {"label": label, **{key: [cell and getattr(cell, name) for cell in cells] for key, name in names.items()}}

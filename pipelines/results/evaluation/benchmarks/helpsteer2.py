@@ -53,7 +53,7 @@ def _grade(items: Iterable[Item]) -> Iterator[GradedItem]:
             first = item
         else:
             rewards = {
-                f"{at}.{name}": value for at, row in enumerate((first, item), 1) for name, value in row.rewards.items()
+                f"{index}.{name}": value for index, row in enumerate((first, item), 1) for name, value in row.rewards.items()
             }
             yield _pair(graded((first, item), _PAIRS, rewards, functools.partial(_two_rows, first, item)))
             first = None
@@ -117,7 +117,7 @@ def _correlations(cells: Array, n: int) -> list[Measure]:
 
 def pearson(moments: Array) -> Array:
     """Pearson's r of mean `_MOMENTS`, the last axis; NaN where either side is constant."""
-    x, y, xx, yy, xy = (moments[..., at] for at in range(len(_MOMENTS)))
+    x, y, xx, yy, xy = (moments[..., index] for index in range(len(_MOMENTS)))
     spread = _variance(x, xx) * _variance(y, yy)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(spread > 0, (xy - x * y) / np.sqrt(spread), math.nan))

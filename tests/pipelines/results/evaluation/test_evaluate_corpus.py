@@ -43,8 +43,13 @@ WORSE = [*[(2.0, 1.0)] * 16, (1.0, 1.5), (1.0, 1.5), *[(1.0, 2.0)] * 2]
 def preferences(folder: Path, rewards: Rewards, **fields: Sequence[object]) -> str:
     """A scored corpus of a chosen and a rejected response a row, with these rewards."""
     rows = [
-        {"prompt": f"p{at}", "chosen": "good", "rejected": "bad", **{name: values[at] for name, values in fields.items()}}
-        for at in range(len(rewards))
+        {
+            "prompt": f"p{index}",
+            "chosen": "good",
+            "rejected": "bad",
+            **{name: values[index] for name, values in fields.items()},
+        }
+        for index in range(len(rewards))
     ]
     return judged_corpus(folder, rows, rewards, RowShape("preference"), parquet=True)
 
@@ -117,7 +122,7 @@ def test_a_pair_whose_sides_answer_different_prompts_has_no_grade(benchmark: str
     def side(question: str, answer: str) -> list[dict[str, str]]:
         return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
-    rows = [{"chosen": side("p", f"good {at}"), "rejected": side("q" * (at < 3) or "p", "bad")} for at in range(10)]
+    rows = [{"chosen": side("p", f"good {index}"), "rejected": side("q" * (index < 3) or "p", "bad")} for index in range(10)]
     scored = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "s"))
     (evaluation,) = run(scored, benchmark=benchmark, partial=True, output=str(tmp_path / "e"))
     (counts,) = evaluation.subsets.values()
@@ -150,7 +155,11 @@ def test_each_subset_has_its_counts_and_its_figure(tmp_path: Path) -> None:
 def test_another_number_of_items_than_the_published_files_is_said(tmp_path: Path) -> None:
     row = {"question": "?", "response_A": "a", "response_B": "b", "label": "A>B", "response_model": "m"}
     counts = {"mmlu-pro-law": 154, "livebench-reasoning": 98, "livebench-math": 56, "livecodebench": 42}
-    rows = [{**row, "source": source, "pair_id": f"{source}{at}"} for source, count in counts.items() for at in range(count)]
+    rows = [
+        {**row, "source": source, "pair_id": f"{source}{index}"}
+        for source, count in counts.items()
+        for index in range(count)
+    ]
 
     def evaluated(name: str, rows: Sequence[dict[str, Any]]) -> Any:
         rewards, shape = [(1.0, 0.0)] * len(rows), RowShape("judgebench")
@@ -346,7 +355,8 @@ def test_a_headline_that_only_one_of_the_results_has_fails_the_gate(tmp_path: Pa
 def test_a_flip_is_any_change_of_an_items_credit(tmp_path: Path) -> None:
     def matrix(name: str, rewards: Rewards) -> Path:
         rows = [
-            {"id": f"chat/{at}", "prompt": "p", "chosen": ["a"] * 3, "rejected": ["b"] * 3} for at in range(len(rewards))
+            {"id": f"chat/{index}", "prompt": "p", "chosen": ["a"] * 3, "rejected": ["b"] * 3}
+            for index in range(len(rewards))
         ]
         corpus = judged_corpus(tmp_path / f"s-{name}", rows, rewards, RowShape("rm-bench"), parquet=True)
         run(corpus, benchmark="rm-bench", output=str(tmp_path / name))
@@ -365,7 +375,7 @@ def scored_pairs(tmp_path: Path, name: str, rows: Sequence[dict[str, Any]]) -> P
 
 
 def test_a_gate_compares_the_same_items_wherever_they_stand(tmp_path: Path) -> None:
-    rows = [{"prompt": "p", "chosen": f"good {at}", "rejected": f"bad {at}"} for at in range(30)]
+    rows = [{"prompt": "p", "chosen": f"good {index}", "rejected": f"bad {index}"} for index in range(30)]
     before, now = scored_pairs(tmp_path, "before", rows), scored_pairs(tmp_path, "now", rows[::-1])
     comparison = compared(now, before)
     assert (comparison.flips, comparison.unmatched, comparison.coverage) == ([], "", 1.0)
@@ -387,7 +397,7 @@ def test_items_without_a_grade_or_gone_fail_the_gate_and_other_data_is_refused(t
     assert comparison.coverage == 0.5, "half of the baseline's items, though all that are left have a grade"
     assert len(comparison.flips) == 10
     (saved,) = read_evaluations(str(before))
-    rows = pa.array([f"elsewhere:{at}" for at in range(len(GOOD))])
+    rows = pa.array([f"elsewhere:{index}" for index in range(len(GOOD))])
     message = r"0 of 20 items of c \(scored with `text: false`: known by place alone\) are among the 20 of c"
     with pytest.raises(SettingsError, match=message):
         compare([saved._replace(items=saved.items.set_column(0, "row", rows))], [saved])

@@ -105,8 +105,8 @@ def subset_shares(columns: Mapping[str, Any]) -> dict[str, float]:
 def test_rewardbenchs_two(tmp_path: Path, judged: bool) -> None:
     subsets = [subset for subset in REWARD_BENCH.expected for _ in range(3)]
     row = {"chosen": "good", "rejected": "bad", "chosen_model": "m"}
-    rows = [{**row, "prompt": f"p{at}", "subset": subset, "id": at} for at, subset in enumerate(subsets)]
-    rewards = [(float(at % 5), float(at % 3)) for at in range(len(rows))]
+    rows = [{**row, "prompt": f"p{index}", "subset": subset, "id": index} for index, subset in enumerate(subsets)]
+    rewards = [(float(index % 5), float(index % 3)) for index in range(len(rows))]
     identity = {"judge": {"votes": 1}} if judged else {}
     figures, files = figures_and_files(tmp_path, rows, rewards, "preference", identity=identity)
     accuracies, scores = files["eval-set.json"], files["eval-set-scores.json"]

@@ -491,7 +491,7 @@ def test_figures_of_an_evaluation(tmp_path: Path) -> None:
 
 
 def margin_report(bins: int) -> MarginReport:
-    entries = [MarginBin(at / 10, at / 10 + 0.05, 7, 0.5 + at / 100, 0.4, 0.9, 0.5) for at in range(bins)]
+    entries = [MarginBin(index / 10, index / 10 + 0.05, 7, 0.5 + index / 100, 0.4, 0.9, 0.5) for index in range(bins)]
     return MarginReport(7 * bins, 7 * bins, tuple(entries), 0.125, 0.05)
 
 
@@ -504,7 +504,7 @@ def test_an_evaluations_margins_stand_side_by_side(tmp_path: Path) -> None:
     assert "0.125, <bdi>two</bdi> 0.125." in page
     _, chart = charts_of(page)
     assert [line["label"] for line in chart["series"]] == ["<b>one", "two"]
-    assert [value for value in chart["series"][1]["values"] if value] == [0.5 + at / 100 for at in range(9)]
+    assert [value for value in chart["series"][1]["values"] if value] == [0.5 + index / 100 for index in range(9)]
 
 
 def share(name: str, value: float, votes: int | None = None, n: int = 40) -> VoteShare:
@@ -523,7 +523,7 @@ def test_an_evaluations_votes_have_a_curve_for_each_model(tmp_path: Path) -> Non
         VoteReport(4, 40, 0, tuple(second), (share("both orders rank alike", 0.55),)),
         None,
     ]
-    page = page_of(tmp_path, *(evaluation_of(f"m{at}", votes=report) for at, report in enumerate(reports)))
+    page = page_of(tmp_path, *(evaluation_of(f"m{index}", votes=report) for index, report in enumerate(reports)))
     _, chart = charts_of(page)
     assert chart["x"] == [1, 2, 4, 6]
     assert [(line["label"], line["values"]) for line in chart["series"]] == [

@@ -22,7 +22,10 @@ def four(subset: str, name: str) -> dict[str, Any]:
 
 def tie(name: str, right: int, wrong: int) -> dict[str, Any]:
     """A question of Ties with so many right and wrong responses."""
-    sides = {"chosen": [f"right {at}" for at in range(right)], "rejected": [f"wrong {at}" for at in range(wrong)]}
+    sides = {
+        "chosen": [f"right {index}" for index in range(right)],
+        "rejected": [f"wrong {index}" for index in range(wrong)],
+    }
     return {"id": name, "prompt": f"p {name}", **sides, "subset": "Ties", "num_correct": right}
 
 

@@ -30,7 +30,7 @@ def test_the_exact_p_value_is_that_of_the_binomial() -> None:
     assert exact_p(0, 5) == pytest.approx(2 / 32, rel=1e-12)
     # Fagerland et al. 2013, table 1 (airway hyper-responsiveness): 1 and 7 discordant pairs, exact p 0.0703.
     assert exact_p(1, 7) == pytest.approx(0.0703, abs=5e-5)
-    whole = 2 * sum(math.comb(3300, at) for at in range(1501))
+    whole = 2 * sum(math.comb(3300, index) for index in range(1501))
     assert exact_p(1500, 1800) == pytest.approx(whole / 2**3300, rel=1e-9), "large numbers don't overflow"
     # A million discordant items: the normal distribution with its correction of a half, (2000 - 1) / 1000.
     assert exact_p(499_000, 501_000) == pytest.approx(math.erfc(1.999 / 2**0.5), rel=1e-4)
@@ -78,7 +78,7 @@ def test_models_that_never_differ_may_still_do_so_and_one_model_has_no_pair(tmp_
 
 def test_a_tie_of_a_judge_is_half_a_credit_in_all_that_is_made_of_credits(tmp_path: Path) -> None:
     row = {"chosen": "good", "rejected": "bad", "chosen_model": "m"}
-    rows = [{**row, "prompt": f"{subset} {at}", "subset": subset} for subset in BENCHMARK.required for at in range(2)]
+    rows = [{**row, "prompt": f"{subset} {index}", "subset": subset} for subset in BENCHMARK.required for index in range(2)]
     judge = {"judge": {"votes": 1, "aggregate": "mean", "rubric": None}}
     folders = [
         judged_corpus(tmp_path / name, rows, [(reward, 3.0)] * len(rows), RowShape("preference"), parquet=True, **judge)
@@ -97,7 +97,7 @@ def test_a_tie_of_a_judge_is_half_a_credit_in_all_that_is_made_of_credits(tmp_pa
 
 def labelled_pairs(count: int) -> list[dict[str, object]]:
     """Different pairs of one prompt."""
-    return [{"prompt": "p", "chosen": f"good {at}", "rejected": f"bad {at}", "id": at} for at in range(count)]
+    return [{"prompt": "p", "chosen": f"good {index}", "rejected": f"bad {index}", "id": index} for index in range(count)]
 
 
 def scored_as(tmp_path: Path, name: str, rows: Sequence[dict[str, object]], **options: object) -> str:
@@ -130,7 +130,7 @@ def test_items_of_one_alone_are_counted_and_their_files_named(tmp_path: Path) ->
     assert comparison.items == 7
     note = "Items of one alone: 3 of tiny-attributes (no. 1), in old.jsonl; 1 of tiny-attributes (no. 2), in new.jsonl."
     assert note in (tmp_path / "e" / "table.md").read_text()
-    pairs = [{"input": f"i{at}", "output_1": "a", "output_2": "b", "label": 1 + at % 2} for at in range(8)]
+    pairs = [{"input": f"i{index}", "output_1": "a", "output_2": "b", "label": 1 + index % 2} for index in range(8)]
     relabelled = scored_as(tmp_path, "b", [{**pairs[0], "label": 2}, *pairs[1:]])
     (comparison,) = run(scored_as(tmp_path, "a", pairs), relabelled).paired
     assert comparison.items == 7, "labels are part of an item"
@@ -158,9 +158,9 @@ def test_two_readings_of_a_file_meet_by_place_and_texts_are_not_needed_for_it(tm
 def test_an_item_of_several_rows_meets_in_any_order(tmp_path: Path) -> None:
     row = {"prompt": "p", "subset": "Ties", "num_correct": 1}
     ties = [
-        {**row, "id": f"{kind}:{at}", "chosen": [f"good {kind} {at}"], "rejected": [f"bad {kind} {at}"]}
+        {**row, "id": f"{kind}:{index}", "chosen": [f"good {kind} {index}"], "rejected": [f"bad {kind} {index}"]}
         for kind in ("ref", "tied")
-        for at in range(10)
+        for index in range(10)
     ]
     folders = scored_as(tmp_path, "a", ties), scored_as(tmp_path, "b", shuffled(ties))
     (comparison,) = run(*folders, benchmark="reward-bench-2", partial=True).paired
@@ -168,13 +168,13 @@ def test_an_item_of_several_rows_meets_in_any_order(tmp_path: Path) -> None:
 
 
 def test_disagreements_are_of_the_same_items_wherever_they_stand(tmp_path: Path) -> None:
-    rows = [{"prompt": f"p{at}", "chosen": "good", "rejected": "bad"} for at in range(8)]
+    rows = [{"prompt": f"p{index}", "chosen": "good", "rejected": "bad"} for index in range(8)]
     first = dict(enumerate([RIGHT] * 6 + [WRONG] * 2))
-    second = {at: WRONG if at == 7 else RIGHT for at in Random(2).sample(range(8), 8)}
+    second = {index: WRONG if index == 7 else RIGHT for index in Random(2).sample(range(8), 8)}
     shape, texts = RowShape("preference"), ["good", "bad"] * 8
     folders = [
         judged_corpus(
-            tmp_path / name, [rows[at] for at in rewards], list(rewards.values()), shape, parquet=True, texts=texts
+            tmp_path / name, [rows[index] for index in rewards], list(rewards.values()), shape, parquet=True, texts=texts
         )
         for name, rewards in (("a", first), ("b", second))
     ]
