@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 import actors
-import assay
 import deploy
+import pipelines
 from actors.errors import SettingsError
 from actors.settings.base import Settings
 from actors.settings.credentials import check_no_credentials

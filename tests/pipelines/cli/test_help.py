@@ -213,7 +213,7 @@ def test_the_shell_completes(line: str, offers: list[str]) -> None:
 
 def test_the_script_works_in_bash(tmp_path: Path) -> None:
     program = tmp_path / "assay"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m assay "$@"\n')
     program.chmod(0o755)
     ask = 'eval "$(assay completion bash)"; COMP_WORDS=(assay sta); COMP_CWORD=1; _assay_completion assay; echo "$COMPREPLY"'
     path = f"{tmp_path}:{os.environ['PATH']}"

@@ -113,7 +113,7 @@ def test_who_writes_an_option_for_a_setting_is_told_the_way(words: list[str], wa
 
 RECIPE = """
 score: {inputs: c.jsonl, output: out, model: {model: m, weights: {a: 1}}, part_rows: 4, engine: fake}
-filter: {scored: out, keep: reward > 0, fields: false}
+filter: {scored: out, where: reward > 0, fields: false}
 """
 
 

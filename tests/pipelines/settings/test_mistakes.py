@@ -187,9 +187,8 @@ def test_a_credential_is_named_and_never_shown(name: str, tmp_path: Path) -> Non
     ("recipe", "hint"),
     [
         ({"export": {"scored": "a", "output": "b", "for": "sft"}}, "export.for isn't a setting; did you mean trainer?"),
-        ({"filter": {"scored": "a", "output": "b", "filter": "reward > 1"}}, "did you mean keep?"),
-        ({"export": {"scored": "a", "output": "b", "trainer": "sft", "where": "reward > 1"}}, "did you mean where?"),
-        ({"keep": {"scored": "a"}}, "keep isn't a setting; did you mean filter?"),
+        ({"filter": {"scored": "a", "output": "b", "filter": "reward > 1"}}, "did you mean where?"),
+        ({"choose": {"scored": "a", "output": "b", "keep": "best"}}, "did you mean where or strategy?"),
         ({"refine": {"inputs": "a", "output": "b", "policy": "p", "select": "m"}}, "did you mean model? Allowed"),
         *(
             (

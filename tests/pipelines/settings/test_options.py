@@ -143,8 +143,8 @@ def test_a_mistake_in_a_recipe_is_told_with_its_place(tmp_path: Path, before: st
 
 
 def test_all_mistakes_of_a_recipe_are_told(tmp_path: Path) -> None:
-    message = refusal(tmp_path, RECIPE.replace("turns: all", "turns: some").replace("keep:", "kep:"))
-    assert all(place in message for place in ("score.corpus.turns", "filter.kep isn't a setting"))
+    message = refusal(tmp_path, RECIPE.replace("turns: all", "turns: some").replace("where:", "wher:"))
+    assert all(place in message for place in ("score.corpus.turns", "filter.wher isn't a setting"))
 
 
 @pytest.mark.parametrize("text", ["[", "{? [1]: 2}", "a: !!python/object:os.system x", "\x00", b"\xff\xfe\xfa"], ids=repr)

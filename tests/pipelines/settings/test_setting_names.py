@@ -17,7 +17,7 @@ from pipelines.settings.setting_names import setting_names, with_setting_names
         ("--max-model-len 99 is too much; give --prompt-column.", "`max_model_len` 99 is too much; give `prompt_column`."),
         ("--for nobody is no format", "`trainer` nobody is no format"),
         ("give --set render.reasoning=strip, or --set x.y=1", "give `reasoning`=strip, or --set x.y=1"),
-        ("-k 3 goes with --strategy top-k", "`k` 3 goes with `keep` top-k"),
+        ("-k 3 goes with --strategy top-k", "`k` 3 goes with `strategy` top-k"),
         ("run `assay report s --out r.html`", "run `assay report s --out r.html`"),
         ("--data.prompt_key and --out and a-k and -x are others'", "--data.prompt_key and --out and a-k and -x are others'"),
     ],
