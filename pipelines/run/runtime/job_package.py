@@ -29,7 +29,7 @@ MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", 
 TEXTS = frozenset({"feedback_prompt", "edit_prompt"})
 """Settings that name a small file that the job reads once, at its start."""
 
-_PACKAGES = {"actors": Path(actors.__file__).parent, "pipelines": Path(__file__).parents[2]}  # in a checkout, or installed
+_PACKAGES = {name: Path(actors.__file__).parents[1] / name for name in ("actors", "assay", "pipelines")}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def test_it_holds_our_code_and_the_recipe_alone(tmp_path: Path) -> None:
     actual_names = names(package(score=SCORE), tmp_path)
     ours = {
         str(path.relative_to(REPOSITORY))
-        for name in ("actors", "pipelines")
+        for name in ("actors", "assay", "pipelines")
         for path in (REPOSITORY / name).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
