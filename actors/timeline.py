@@ -28,10 +28,12 @@ def mark(step: str) -> None:
 def read(path: Path) -> list[Moment]:
     """All moments, in the order of time."""
     lines = [line.split(" ", 2) for line in path.read_text(encoding="utf-8").splitlines()]
-    return sorted(Moment(float(at), int(process), step) for at, process, step in lines)
+    return sorted(Moment(float(seconds), int(process), step) for seconds, process, step in lines)
 
 
 def lines_of(moments: Sequence[Moment], start: float) -> list[str]:
     """A line for each moment: seconds since `start`, the process by its number in the order of appearance, the step."""
     processes = list(dict.fromkeys(moment.process for moment in moments))
-    return [f"{at - start:6.2f} s  process {processes.index(process) + 1}  {step}" for at, process, step in moments]
+    return [
+        f"{seconds - start:6.2f} s  process {processes.index(process) + 1}  {step}" for seconds, process, step in moments
+    ]

@@ -23,9 +23,11 @@ from pipelines.settings.setting_names import setting_names
 @settings_options(SingleModelSettings, "model", names=("--name",))
 def serve(file: str | None, **options: Any) -> None:
     """Serve one or several models over HTTP, on Ray Serve, until Ctrl-C. Prints its address, routes and a curl command."""
-    given = given_options(options)
-    address = build_from(AddressSettings, {name: given.pop(name) for name in AddressSettings.model_fields if name in given})
-    settings = _from_file(file, given) if file else _one_model(given)
+    stated = given_options(options)
+    address = build_from(
+        AddressSettings, {name: stated.pop(name) for name in AddressSettings.model_fields if name in stated}
+    )
+    settings = _from_file(file, stated) if file else _one_model(stated)
 
     from deploy.local import run
 

@@ -33,8 +33,8 @@ class Distribution(OneLogit):
 
     def compared(self, scores: Sequence[Mapping[str, float]]) -> Sequence[Mapping[str, float]]:
         return [
-            {} if not outputs else self._diverging(outputs, [*scores[:at], *scores[at + 1 :]])
-            for at, outputs in enumerate(scores)
+            {} if not outputs else self._diverging(outputs, [*scores[:position], *scores[position + 1 :]])
+            for position, outputs in enumerate(scores)
         ]
 
     def _diverging(self, outputs: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> Mapping[str, float]:

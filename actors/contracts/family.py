@@ -71,7 +71,7 @@ class Golden:
         cls, context: tuple[Message, ...], rewards: Mapping[str, float], tolerance: float, principle: str | None = None
     ) -> Self:
         """A conversation, and answers to it with their rewards."""
-        responses = tuple(Response(f"golden[{at}]", answer) for at, answer in enumerate(rewards))
+        responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
         return cls(ScoreRequest(context, responses, (principle,) if principle else ()), tuple(rewards.values()), tolerance)
 
 
@@ -289,7 +289,7 @@ class Family(ABC):
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """The questions about the responses at the positions `among`; the others can't be shown."""
-        return [Question(request.context, (request.responses[at].content,), (at,)) for at in among]
+        return [Question(request.context, (request.responses[position].content,), (position,)) for position in among]
 
     def question_count(self, responses: int, principles: int) -> int:
         """The most questions that `questions` returns for so many responses and principles."""

@@ -35,11 +35,11 @@ class Showings:
     def of(self, request: ScoreRequest, among: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
         """The positions that each prompt shows, in order, and how many verdicts are sampled for it."""
         if self.shows is Shows.ONE:
-            yield from (((at,), self.votes) for at in among)
+            yield from (((position,), self.votes) for position in among)
         elif len(among) == 1:
             # Two votes mean one in each order, and a single response has only one order.
             times = self.votes if self.votes > 2 and not self.greedy else 1
-            yield from (((at,), times) for at in among if self.grades_one)
+            yield from (((position,), times) for position in among if self.grades_one)
         elif self.shows is Shows.TWO:
             for first, second in self._pairs(among):
                 yield (first, second), self.votes - self.votes // 2  # of an odd number, one more in the row's order
@@ -58,8 +58,8 @@ class Showings:
     def _pairs(self, among: Sequence[int]) -> list[tuple[int, int]]:
         """Each with the next and the last with the first, or all pairs, among which a knock-out chooses later."""
         if self.pairs is Pairs.CIRCULAR and len(among) > 2:
-            return [(first, among[(at + 1) % len(among)]) for at, first in enumerate(among)]
-        return [(first, second) for at, first in enumerate(among) for second in among[at + 1 :]]
+            return [(first, among[(position + 1) % len(among)]) for position, first in enumerate(among)]
+        return [(first, second) for position, first in enumerate(among) for second in among[position + 1 :]]
 
     def count(self, responses: int) -> int:
         """The most prompts for so many responses: a circle of two has one pair, and equal orders share a prompt."""

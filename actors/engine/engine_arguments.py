@@ -134,7 +134,7 @@ def check_adapter_precision(precision: str, *, on_cpu: bool) -> None:
 
 def cpu_shares(cpus: Sequence[int], workers: int) -> str:
     """The CPUs of each worker, in vLLM's syntax ("0,1|2,3"). By default vLLM wants a NUMA node for each."""
-    edges = [len(cpus) * at // workers for at in range(workers + 1)]
+    edges = [len(cpus) * position // workers for position in range(workers + 1)]
     shares = [cpus[first:last] or [cpus[first % len(cpus)]] for first, last in itertools.pairwise(edges)]
     return "|".join(",".join(map(str, share)) for share in shares)
 

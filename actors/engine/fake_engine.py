@@ -162,8 +162,8 @@ class FakeEngine(Engine):
 
     def _fault(self, ids: Sequence[int]) -> FakeFault | None:
         """The fault of the first token that has one."""
-        at = self._faults.at
-        return next((at[token] for token in ids if token in at), None) if at else None
+        faults = self._faults.at
+        return next((faults[token] for token in ids if token in faults), None) if faults else None
 
     async def _work(self, fault: FakeFault | None) -> None:
         await asyncio.sleep(math.inf if fault is FakeFault.HANG else self._latency_s)
@@ -186,7 +186,9 @@ class FakeEngine(Engine):
                 text=text[: min(stops)] if stops else text,
                 token_ids=tokens,
                 finish_reason="stop" if ended else "length" if cut_off else None,
-                logprobs=tuple(_verdict_logprobs(ids, tokens[: at + 1], sampling.verdict_ids) for at in range(length))
+                logprobs=tuple(
+                    _verdict_logprobs(ids, tokens[: position + 1], sampling.verdict_ids) for position in range(length)
+                )
                 if sampling.verdict_ids
                 else (),
                 cached_tokens=0,

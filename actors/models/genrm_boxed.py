@@ -35,7 +35,7 @@ _CARD = (
 
 def graded(rest: str, grades: tuple[float, ...], ranking: float | None = None) -> Verdict:
     """The verdict of grades, and of a ranking of two. Raises `Unreadable` if the rest of the text states another."""
-    claims = grades_of(grades, [rf"score[\W_]?{at}" for at in range(1, len(grades) + 1)])
+    claims = grades_of(grades, [rf"score[\W_]?{position}" for position in range(1, len(grades) + 1)])
     if ranking is None:
         check_agrees(rest, claims)
         return Verdict(tuple({"score": grade} for grade in grades))
@@ -87,11 +87,11 @@ class GenrmBoxed(Judge):
         return template((*question.context, *shown), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        rest, grades = _read_boxes(generation.text, _GRADES, shown, *GRADES)
+        remainder, grades = _read_boxes(generation.text, _GRADES, shown, *GRADES)
         if shown == 1:
-            return graded(rest, grades)
-        rest, (ranking,) = _read_boxes(rest, _RANKING, 1, *RANKINGS)
-        return graded(rest, grades, ranking)
+            return graded(remainder, grades)
+        remainder, (ranking,) = _read_boxes(remainder, _RANKING, 1, *RANKINGS)
+        return graded(remainder, grades, ranking)
 
 
 def _read_boxes(text: str, what: str, count: int, low: float, high: float) -> tuple[str, tuple[float, ...]]:

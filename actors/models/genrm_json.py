@@ -58,9 +58,9 @@ class GenrmJson(Judge):
         return template((*question.context, *principle, *shown), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        blocks, rest = objects(generation.text, *_KEYS, under=("overall",))
+        blocks, remainder = objects(generation.text, *_KEYS, under=("overall",))
         first, second, ranking = the_only(map(_read_block, blocks))
-        return graded(rest, (first, second), ranking)
+        return graded(remainder, (first, second), ranking)
 
 
 def _read_block(block: Mapping[str, Any]) -> tuple[float, float, float]:

@@ -144,7 +144,7 @@ class R3(Judge):
     def _write_prompt(self, question: Question) -> str:
         kind = self._kind
         task, rubric = self.rubric(question.principle or kind.rubric)
-        headings = [f"RESPONSE {at}" for at in (1, 2)] if kind.shows is Shows.TWO else ["RESPONSE"]
+        headings = [f"RESPONSE {position}" for position in (1, 2)] if kind.shows is Shows.TWO else ["RESPONSE"]
         sections = {
             "TASK": task,
             "INPUT": as_text(question.context),
@@ -169,28 +169,28 @@ class R3(Judge):
         return text[: first.start()].strip() or _RATE, text[first.start() :].strip()
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        scores, rest = _read_scores(generation.text)
+        scores, remainder = _read_scores(generation.text)
         score = the_only(scores)
         if self.shows is Shows.TWO:
             if score not in _RESPONSES:
                 raise Unreadable(Reason.NO_VERDICT)
-            return won(rest, score == _RESPONSES[0], "score")
+            return won(remainder, score == _RESPONSES[0], "score")
         if self.way.rating == "binary":
             if score not in ("true", "false"):
                 raise Unreadable(Reason.NO_VERDICT)
-            check_agrees(rest, [Claim(f"{SCORE}|answer|it", score == "true", TRUTHS, alone=True)])
+            check_agrees(remainder, [Claim(f"{SCORE}|answer|it", score == "true", TRUTHS, alone=True)])
             return Verdict(({"score": float(score == "true")},))
         rating = number(score, 1, 5)
-        check_agrees(rest, [grade("", rating)])
+        check_agrees(remainder, [grade("", rating)])
         return Verdict(({"score": rating},))
 
 
 def _read_scores(answer: str) -> tuple[list[Hashable], str]:
     """Each `score`, in whole objects and in broken ones, and the rest of the text; None for one that can't be read."""
-    blocks, rest = objects(answer, "score")
+    blocks, remainder = objects(answer, "score")
     scores = [str(score).lower() if isinstance(score, bool) else score for score in (block["score"] for block in blocks)]
     whole = [score if isinstance(score, str | int | float) else None for score in scores]
-    return [*whole, *(match["score"] for match in _SCORE.finditer(rest))], rest
+    return [*whole, *(match["score"] for match in _SCORE.finditer(remainder))], remainder
 
 
 FAMILY = R3()

@@ -100,11 +100,11 @@ class RewardAnything(Judge):
         return template(turns, generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
-        blocks, rest = objects(generation.text, "scores", *_ORDERS, *_names(shown))
+        blocks, remainder = objects(generation.text, "scores", *_ORDERS, *_names(shown))
         grades, order = the_only(_read_verdicts(blocks, _names(shown)))
         # The order decides which is better, also between equal grades; without one, the grades do.
         merits = tuple(float(shown - place) for place in order) if order else grades
-        check_agrees(rest, grades_of(grades), merits)
+        check_agrees(remainder, grades_of(grades), merits)
         ranks = [float(1 + sum(other > merit for other in merits)) for merit in merits]
         scores = ({"score": grade, "rank": rank} for grade, rank in zip(grades, ranks, strict=True))
         return Verdict(tuple(scores), merits if shown > 1 else ())

@@ -129,9 +129,9 @@ class Rubric(Judge):
         if rubric.verdict is not None:
             return Verdict(({"score": difference(generation, rubric.verdict.after, self.marks, self.verdict_ids)},))
         answer = generation.text.rstrip("\n")  # `$` in a pattern is the end of the text
-        values, labels, rest = (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
+        values, labels, remainder = (_read_matches if rubric.pattern else _read_objects)(rubric, answer)
         verdict = self._verdict(values)
-        check_agrees(rest, list(_claims(rubric, values, labels)), verdict.merits)
+        check_agrees(remainder, list(_claims(rubric, values, labels)), verdict.merits)
         return verdict
 
     def _verdict(self, values: Mapping[str, float]) -> Verdict:
@@ -193,10 +193,10 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
         raise Unreadable(Reason.TWO_VERDICTS)
     readings, labels, places_read = [], dict[str, str](), list[tuple[int, int]]()
     for match in matches:
-        groups = {name: match[at] for name, at in places.items()}
+        groups = {name: match[position] for name, position in places.items()}
         if any(text is None for text in groups.values()):
             raise Unreadable(Reason.NO_VERDICT)
-        spans = {name: match.span(at) for name, at in places.items()}
+        spans = {name: match.span(position) for name, position in places.items()}
         for name in spans.keys() - {WINNER}:
             check_whole(answer, spans[name], rubric.high, spans.values())
         readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
@@ -230,7 +230,7 @@ def _read_objects(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
     Raises `Unreadable` if one violates the schema: the engine forces answers into it, but not always the text before them.
     """
     readings = []
-    blocks, rest = objects(answer, *rubric.names)
+    blocks, remainder = objects(answer, *rubric.names)
     for parsed in blocks:
         try:
             valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
@@ -239,7 +239,7 @@ def _read_objects(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
         if not valid:
             raise Unreadable(Reason.NO_VERDICT)
         readings.append(tuple((name, _convert(rubric, name, parsed.get(name))) for name in rubric.names))
-    return dict(the_only(readings)), {name: label(name) for name in rubric.names}, rest
+    return dict(the_only(readings)), {name: label(name) for name in rubric.names}, remainder
 
 
 @lru_cache(maxsize=1)

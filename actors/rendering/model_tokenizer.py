@@ -41,8 +41,8 @@ class ModelTokenizer:
         # Each by itself: the whole vocabulary as a dictionary takes 0.2 s for 262,144 tokens. An unknown text gets the id
         # of the unknown token, which is a token of another text.
         ids = {token: self.pretrained.convert_tokens_to_ids(token) for token in tokens}
-        known = ((token, number) for token, number in ids.items() if number is not None)
-        return {token: number for token, number in known if self.pretrained.convert_ids_to_tokens(number) == token}
+        known_marks = ((token, number) for token, number in ids.items() if number is not None)
+        return {token: number for token, number in known_marks if self.pretrained.convert_ids_to_tokens(number) == token}
 
     def token_texts(self, ids: Collection[int]) -> dict[int, str]:
         """The text of each token where it follows another one; of a part of a character, U+FFFD."""

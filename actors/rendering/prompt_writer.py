@@ -47,7 +47,7 @@ class PromptFrame:
 
     def step_ends(self, ids: Sequence[int]) -> tuple[int, ...]:
         """Where steps end; empty for a family that judges whole responses."""
-        return tuple(at for at, token in enumerate(ids) if token == self.step) if self.step is not None else ()
+        return tuple(position for position, token in enumerate(ids) if token == self.step) if self.step is not None else ()
 
     def is_doubled(self, ids: Sequence[int]) -> bool:
         """Whether a token that the family appends occurs elsewhere, too: no head was trained on a prompt with two."""

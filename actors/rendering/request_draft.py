@@ -53,7 +53,7 @@ class RequestDraft:
                     check(response.content)
             except Rejected as rejected:
                 self.reject((position,), rejected.reason)
-        return self._family.questions(self.request, [at for at in range(count) if at not in self._reasons])
+        return self._family.questions(self.request, [index for index in range(count) if index not in self._reasons])
 
     def reject(self, positions: Sequence[int], reason: Reason) -> None:
         """Reject responses that are shown together: with any principle, and in any order."""

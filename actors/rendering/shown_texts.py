@@ -38,13 +38,13 @@ class ShownTemplate:
     def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
         """See `ChatTemplate`. Raises `Rejected` also where the text lacks a message."""
         text = self._template(messages, generation_prompt=generation_prompt)
-        others = tuple(replace(turn, content=_other_words(turn, at)) for at, turn in enumerate(messages))
+        others = tuple(replace(turn, content=_other_words(turn, position)) for position, turn in enumerate(messages))
         other_text = self._other_text(others, generation_prompt=generation_prompt)
         # Some templates put a system turn behind others: in the order in which they are shown.
         places = {int(match[1]): match.start() for match in reversed(list(_TURN.finditer(other_text)))}
         shown = sorted(
-            (places.get(at, -1), *_shown_form(turn, other, other_text, places.get(at)))
-            for at, (turn, other) in enumerate(zip(messages, others, strict=True))
+            (places.get(position, -1), *_shown_form(turn, other, other_text, places.get(position)))
+            for position, (turn, other) in enumerate(zip(messages, others, strict=True))
             if turn.content.strip()
         )
         check_shown(text, [turn for _, turn, _ in shown], other_text, [words for *_, words in shown])
@@ -102,7 +102,7 @@ def with_marks_of(text: str, blank: str) -> str:
     if not reasoning:
         return blank
     # With other white space, a template that looks for the marks might write the reasoning anew, or leave it out.
-    blanks = (part if at % 2 else _WORDS.sub(PROBE, part) for at, part in enumerate(reasoning))
+    blanks = (part if position % 2 else _WORDS.sub(PROBE, part) for position, part in enumerate(reasoning))
     return "".join(blanks) + _WORDS.sub(lambda _: blank, answer)
 
 
@@ -111,22 +111,22 @@ def check_shown(text: str, shown: Sequence[str], other_text: str, other_shown: S
 
     A search in all of the prompt would find a response in the conversation that the template has left out behind it.
     """
-    at = begin = 0
+    position = begin = 0
     for response, words in zip(shown, other_shown, strict=True):
         place = other_text.find(words, begin)
         # Without the white space at its ends: some templates trim the texts beside it.
         before = other_text[begin:place].strip()
-        if text.startswith(before, at := _skip_space(text, at)):
-            at = _skip_space(text, at + len(before))
-            is_there = text.startswith(response, at)
+        if text.startswith(before, position := _skip_space(text, position)):
+            position = _skip_space(text, position + len(before))
+            is_there = text.startswith(response, position)
         else:  # what comes before depends on the response, such as its length: it stands behind the first difference
-            pairs = enumerate(zip(before, text[at:], strict=False))
-            difference = next((number for number, (left, right) in pairs if left != right), len(before))
-            at = text.find(response, at + difference)
-            is_there = at >= 0
+            pairs = enumerate(zip(before, text[position:], strict=False))
+            difference = next((number for number, (expected, actual) in pairs if expected != actual), len(before))
+            position = text.find(response, position + difference)
+            is_there = position >= 0
         if place < 0 or not is_there:
             raise Rejected(Reason.TEMPLATE_REFUSED, "the template leaves the response out, or changes it")
-        at, begin = at + len(response), place + len(words)
+        position, begin = position + len(response), place + len(words)
 
 
 def _skip_space(text: str, at: int) -> int:
@@ -148,7 +148,7 @@ class ShownTurns:
         for message in context:
             if message.role not in self.roles:
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
-        systems = [at for at, message in enumerate(context) if message.role is Role.SYSTEM]
+        systems = [position for position, message in enumerate(context) if message.role is Role.SYSTEM]
         is_later, are_several = max(systems, default=0) > 0, len(systems) > 1
         if (is_later and not self.later_system) or (are_several and not self.several_systems):
             raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, "a system turn after the first turn")

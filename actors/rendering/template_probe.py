@@ -154,6 +154,6 @@ def _probe_questions(family: Family, context: tuple[Message, ...], word: str = P
     principles = (family.example_principle(word),) if family.needs_principles else ()
     questions: list[Question] = []
     for count in family.counts:
-        responses = tuple(Response(f"{at}", f"{word} of response {at}") for at in range(count))
+        responses = tuple(Response(f"{position}", f"{word} of response {position}") for position in range(count))
         questions += family.questions(ScoreRequest(context, responses, principles), range(count))
     return questions

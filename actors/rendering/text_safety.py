@@ -57,7 +57,7 @@ class TextSafety:
         """
         harmless = self._control.template_texts
         pieces = enumerate(cut_at_marks(text))
-        return "".join(piece if at % 2 and piece in harmless else self.clean(piece) for at, piece in pieces)
+        return "".join(piece if position % 2 and piece in harmless else self.clean(piece) for position, piece in pieces)
 
     def check_ids(self, ids: Sequence[int], question: Question) -> None:
         """Raise `Rejected` if a question's prompt has more control tokens than the family and the template write.

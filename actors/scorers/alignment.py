@@ -43,7 +43,7 @@ def rows_are_their_tokens(model: RewardModel, engine: Engine, ids: Sequence[int]
         *((ids[: place + 1], [place]) for place in places),
     ]
     # All at the same time, so that they share batches; `result()` only afterwards.
-    futures = [engine.submit(engine.pool(prompt, at)) for prompt, at in questions]
+    futures = [engine.submit(engine.pool(prompt, index)) for prompt, index in questions]
     rows, changed_rows, *prefixes = (future.result().rows for future in futures)
     largest = max(1.0, *(abs(value) for row in rows for value in row))
     tolerance = largest * (_EXACT if model.dtype == "float32" else _ROUNDED)
@@ -75,9 +75,9 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
             raise _misaligned_error(
                 model, engine, f"{len(generation.token_ids)} tokens have {len(generation.logprobs)} rows"
             )
-        for at, (token, row) in enumerate(zip(generation.token_ids, generation.logprobs, strict=True)):
+        for position, (token, row) in enumerate(zip(generation.token_ids, generation.logprobs, strict=True)):
             next_token = Sampling(max_tokens=1, verdict_ids=sampling.verdict_ids)
-            (alone,) = engine.submit(engine.generate([*ids, *generation.token_ids[:at]], next_token)).result()
+            (alone,) = engine.submit(engine.generate([*ids, *generation.token_ids[:position]], next_token)).result()
             expected = alone.logprobs[0]
             wrong = [
                 verdict
@@ -88,7 +88,7 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
                 raise _misaligned_error(
                     model,
                     engine,
-                    f"at token {at} of a text the log-probabilities are {row}, and {expected} after the same text",
+                    f"at token {position} of a text the log-probabilities are {row}, and {expected} after the same text",
                 )
     return f"log-probabilities: each token has its own (model runner {engine.runner})"
 
@@ -100,7 +100,7 @@ def _tolerance(model: RewardModel, expected: float) -> float:
 
 
 def _largest_difference(first: Sequence[float], second: Sequence[float]) -> float:
-    return max(abs(left - right) for left, right in zip(first, second, strict=True))
+    return max(abs(expected - actual) for expected, actual in zip(first, second, strict=True))
 
 
 def _misaligned_error(model: RewardModel, engine: Engine, difference: str) -> ModelError:

@@ -117,7 +117,7 @@ class HeadScorer(Scorer):
 
     async def _read_run(self, run: Sequence[Prompt], uncached: bool) -> list[_Answer]:
         """The answer to each prompt of a run, by one forward pass of the last one, which begins with all others."""
-        positions = [at for prompt in run for at in prompt.reads]
+        positions = [position for prompt in run for position in prompt.reads]
         try:
             outputs = await self._engine.pool(run[-1].ids, positions, uncached=uncached)
         except EngineDead:

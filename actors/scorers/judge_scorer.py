@@ -173,18 +173,18 @@ class JudgeScorer(Scorer):
             for position in range(len(request.responses))
         ]
         failures = [self._failure_reason(answers) for answers in answers_about]
-        readable = [at for at, failure in enumerate(failures) if failure is None and answers_about[at]]
+        readable = [index for index, failure in enumerate(failures) if failure is None and answers_about[index]]
         # All judgements together, those about failed responses as well: wins and strengths are relative to all of them.
         judgements = [answer.judgement for answer in answers if answer.judgement.verdicts]
         readings = self._judge.readings(judgements, readable, self._weights)
         return tuple(
             response.refusal
             or replace(
-                self._score_response(request, at, answers_about[at], failures[at], readings.get(at)),
+                self._score_response(request, index, answers_about[index], failures[index], readings.get(index)),
                 truncated=response.truncated,
                 reasoned=response.reasoned,
             )
-            for at, response in enumerate(request.responses)
+            for index, response in enumerate(request.responses)
         )
 
     def _score_response(

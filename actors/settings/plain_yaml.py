@@ -13,7 +13,7 @@ class _Plain(yaml.SafeLoader):
         """The mapping. Raises `yaml.YAMLError` for a key that is there twice: YAML would drop what the first one says."""
         node = super().compose_mapping_node(anchor)
         keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := [name for at, (tag, name) in enumerate(keys) if (tag, name) in keys[:at]]:
+        if twice := [name for position, (tag, name) in enumerate(keys) if (tag, name) in keys[:position]]:
             raise yaml.YAMLError(f"{twice[0]} is given twice, from line {node.start_mark.line + 1} on")
         return node
 

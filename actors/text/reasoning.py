@@ -124,19 +124,19 @@ def possible_answers(text: str) -> list[str]:
     other is text that it quotes. The answer is what follows the first end of reasoning that has begun, or else the whole
     text. Another end behind that may be quoted, or be the real one. Empty if reasoning never ended.
     """
-    folded, at = _folded(text), 0
+    folded, position = _folded(text), 0
     mark = _opening_mark(folded, 0) or _FOLDED[0]
     # What begins with words, such as "Analysis", may be an answer from its first word on.
-    while not mark.paired and _begins_with(mark, folded, at):
-        if (end := folded.find(mark.end, at)) < 0:
+    while not mark.paired and _begins_with(mark, folded, position):
+        if (end := folded.find(mark.end, position)) < 0:
             return []
-        at = end + len(mark.end)
-    ends = (match.span() for match in re.finditer(re.escape(mark.end), folded) if match.start() >= at)
+        position = end + len(mark.end)
+    ends = (match.span() for match in re.finditer(re.escape(mark.end), folded) if match.start() >= position)
     real = (end for begin, end in ends if mark.paired or _is_real_end(folded, begin) or not folded[end:].strip())
-    last = max(real, default=at)
+    last = max(real, default=position)
     if not mark.paired and _begins_with(mark, folded, last):
         return []
-    return [text[at:]] if last == at else [text[at:], text[last:]]
+    return [text[position:]] if last == position else [text[position:], text[last:]]
 
 
 def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning:
@@ -236,15 +236,15 @@ def _mark_ends(folded: str) -> list[int] | None:
 
     None of reasoning that never ended, or not at a certain place.
     """
-    cuts, at = list[int](), 0
-    while (mark := _opening_mark(folded, at)) is not None:
-        begin = folded.index(mark.begin, at)
+    cuts, position = list[int](), 0
+    while (mark := _opening_mark(folded, position)) is not None:
+        begin = folded.index(mark.begin, position)
         inside = begin + len(mark.begin)
         if (end := folded.find(mark.end, inside)) < 0:
             return None
-        at = end + len(mark.end)
-        cuts += [begin, inside, end, at]
-    if (lone_end := _find_lone_end(folded, at)) is None:
+        position = end + len(mark.end)
+        cuts += [begin, inside, end, position]
+    if (lone_end := _find_lone_end(folded, position)) is None:
         return cuts
     return None if cuts else [*lone_end]
 

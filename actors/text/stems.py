@@ -68,11 +68,12 @@ class PrefixSharingTokenizer:
             return [_Cut("", text) for text in texts]
         cuts: list[_Cut] = []
         stem = token = ""
-        for at, text in enumerate(texts):
+        for position, text in enumerate(texts):
             if not (stem and text.startswith(stem)):  # one stem serves a whole run of neighbours
-                after = texts[at + 1] if at + 1 < len(texts) else ""
+                after = texts[position + 1] if position + 1 < len(texts) else ""
                 stem, token = max(
-                    (self._shared_stem(text, other) for other in (texts[at - 1] if at else "", after)), key=_length
+                    (self._shared_stem(text, other) for other in (texts[position - 1] if position else "", after)),
+                    key=_length,
                 )
             cuts.append(_Cut(stem, text[len(stem) - len(token) :]) if stem else _Cut("", text))
         return cuts
@@ -89,8 +90,8 @@ class PrefixSharingTokenizer:
     def _cuts_exactly(self, token: str, prompts: Sequence[str]) -> bool:
         """Whether cutting each of these texts at the token gives the same ids as the uncut text."""
         for text in (sample for sample in prompts if token in sample):
-            at = text.find(token)
-            before, after, uncut = self._tokenize([text[: at + len(token)], text[at:], text])
+            position = text.find(token)
+            before, after, uncut = self._tokenize([text[: position + len(token)], text[position:], text])
             if before + after[1:] != uncut:
                 return False
         return True

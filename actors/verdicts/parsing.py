@@ -63,17 +63,19 @@ def objects(text: str, *names: str, under: Collection[str] = ()) -> tuple[list[M
     """
     verdicts: list[Mapping[str, Any]] = []
     gaps = []
-    at = begin = 0
+    position = begin = 0
     while (begin := text.find("{", begin)) >= 0:
         parsed, end = _parse_object(text, begin)
         blocks = () if parsed is None else (parsed, *map(parsed.get, under))
         named = [block for block in blocks if isinstance(block, dict) and not block.keys().isdisjoint(names)]
         if named:
             verdicts += named
-            gaps.append(text[at:begin])
-            at = end
+            gaps.append(text[position:begin])
+            position = end
         begin = end
-    return verdicts, "\nJSON\n".join((*gaps, text[at:]))  # a word, so that no label before an object gets a value behind it
+    return verdicts, "\nJSON\n".join(
+        (*gaps, text[position:])
+    )  # a word, so that no label before an object gets a value behind it
 
 
 def _parse_object(text: str, at: int) -> tuple[Mapping[str, Any] | None, int]:

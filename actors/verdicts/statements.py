@@ -110,12 +110,18 @@ def choice(labels: str, merit: float, words: Mapping[str, float]) -> Claim:
 def grades_of(values: Sequence[float], labels: Sequence[str] = ()) -> list[Claim]:
     """The claims of a number for each response, each called by one of the `labels` or by the response's name."""
     claims = [Claim(r"(?:individual[\W_]{1,8})?(?:scores|ratings|grades)", tuple(values), alone=True)]
-    for at, value in enumerate(values):
-        name = "|".join((str(at + 1), *list(WORDS)[at + 1 : at + 2], chr(65 + at) if at < 26 else str(at + 1)))
+    for position, value in enumerate(values):
+        name = "|".join(
+            (
+                str(position + 1),
+                *list(WORDS)[position + 1 : position + 2],
+                chr(65 + position) if position < 26 else str(position + 1),
+            )
+        )
         names = [
-            *labels[at : at + 1],
+            *labels[position : position + 1],
             rf"(?:the\s)?{_NOUN}[^\w\n]{{0,3}}(?:{name})(?:(?:['’]s)?\s(?:score|rating|grade))?",
-            *(rf"{ordinal}(?:\s(?:{_NOUN}|one))?" for ordinal in _ORDINALS[at : at + 1]),
+            *(rf"{ordinal}(?:\s(?:{_NOUN}|one))?" for ordinal in _ORDINALS[position : position + 1]),
             rf"(?:^[^\w\n]*|(?<=[,;]\s))(?-i:{name})(?=[\])]?\s?[-:)=→|]|\.\s)",
         ]
         claims.append(Claim("|".join(names), (value,)))
@@ -128,7 +134,9 @@ def label(text: str) -> str:
     One in brackets and capitals, `[RESULT]`, stays so: in other letters it is a word of the text, as in "the result is 42".
     """
     words = [word for word in re.findall(r"[^\W_]+", text) if word != "boxed"]
-    last = max((at for at, word in enumerate(words) if word == words[0]), default=0)  # of "Score: unclear. Score:"
+    last = max(
+        (position for position, word in enumerate(words) if word == words[0]), default=0
+    )  # of "Score: unclear. Score:"
     if not any(len(word) > 1 and not word.isdigit() for word in words[last:]):
         return ""
     spelled = r"[\W_]{0,8}".join(map(re.escape, words[last:]))
@@ -147,7 +155,7 @@ def check_agrees(text: str, claims: Sequence[Claim], merits: Sequence[float] = (
     text = plain(text).replace(r"\boxed", "▢")
     text = _STARS.sub(lambda stars: f" {len(stars[1])} stars ", text)
     text = "\n".join((text, *_rows_of_tables(text)))
-    stated = (_read(claim, given) == claim.value for claim in claims for given in _statements(text, claim))
+    stated = (_read(claim, statement) == claim.value for claim in claims for statement in _statements(text, claim))
     if not all(stated) or not all(_is_so(merits, *sides) for sides in _comparisons(text)):
         raise Unreadable(Reason.TWO_VERDICTS)
 

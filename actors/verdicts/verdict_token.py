@@ -25,12 +25,12 @@ def difference(generation: Generation, after: str, marks: Sequence[str], ids: Se
     word, space = _last_verdict(generation.text, after, marks)
     words = {mark.strip(): mark.strip() for mark in marks}
     check_agrees(generation.text.rstrip().removesuffix(word), [Claim(label(after), word, words, alone=True)])
-    at = max((at for at, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
+    position = max((position for position, token in enumerate(generation.token_ids) if token in (yes, no)), default=None)
     # After the answer come white space, of which each character may be a token, and the token that ends the text. Further
     # to the left an equal token is another word's.
-    if at is None or len(generation.token_ids) - 1 - at > space + 1:
+    if position is None or len(generation.token_ids) - 1 - position > space + 1:
         raise Unreadable(Reason.NO_VERDICT)
-    logprobs = generation.logprobs[at]
+    logprobs = generation.logprobs[position]
     return max(logprobs[yes], LEAST) - max(logprobs[no], LEAST)
 
 

@@ -85,13 +85,13 @@ def check_whole(text: str, place: tuple[int, int], high: float | None, others: C
     last = min((other_begin for other_begin, _ in others if other_begin >= end), default=len(text))
     before = plain(text[max(first, begin - _LOOKED_AT) : begin])
     after = plain(text[end : min(last, end + _LOOKED_AT)])[:_LOOKED_AT]  # a single character may have become eighteen
-    at = 0
+    position = 0
     scale_before = _SCALE_BEFORE.search(before)
     tops = [] if scale_before is None else [number_in(scale_before["top"])]
-    while scale := _SCALE.match(after, at):
+    while scale := _SCALE.match(after, position):
         tops.append(100 if scale["percent"] else number_in(scale["top"]))
-        at = scale.end()
+        position = scale.end()
     if any(top != high for top in tops):
         raise Unreadable(Reason.NO_VERDICT)
-    if _GOES_ON.match(after, at) or _BEGAN.search(before):
+    if _GOES_ON.match(after, position) or _BEGAN.search(before):
         raise Unreadable(Reason.NO_VERDICT)

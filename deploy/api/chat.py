@@ -155,7 +155,7 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     written = await served.write(request, sampling)
     if isinstance(written, Reason):
         raise no_score_error(written)
-    choices = [_choice(at, text, body) for at, text in enumerate(written)]
+    choices = [_choice(position, text, body) for position, text in enumerate(written)]
     tokens = sum(len(text.generation.token_ids) for text in written)
     return JSONResponse(head.whole(choices, written[0].prompt_tokens, tokens))
 

@@ -46,7 +46,7 @@ async def classify(body: ClassifyRequest, service: Serving, request: Request) ->
 async def _vllm(body: ClassifyRequest, service: Service) -> dict[str, Any]:
     served = service.find(body.model)
     outputs = await read(served, await off_loop(lambda: body.prompts), body.place, raw=body.activated)
-    data = [_class(at, output, body.activated) for at, output in enumerate(outputs)]
+    data = [_class(position, output, body.activated) for position, output in enumerate(outputs)]
     return envelope("classify", served, data, outputs)
 
 

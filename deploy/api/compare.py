@@ -82,16 +82,21 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
         raise BadRequest(f"{served.name} doesn't go by principles", "principle")
     texts = await off_loop(lambda: [_text(response) for response in body.response_objs])
     # Responses without a readable text are left out of the comparison, and put back at their positions as rejected.
-    shown = {at: Response(_name(at), content) for at, content in enumerate(texts) if not isinstance(content, Reason)}
+    shown = {
+        position: Response(_name(position), content)
+        for position, content in enumerate(texts)
+        if not isinstance(content, Reason)
+    }
     context = await off_loop(lambda: _context(body.conversation_history))
     by_name = await _score(served, ScoreRequest(context, tuple(shown.values()), principles)) if shown else {}
     scores = [
-        Score.rejected(content) if isinstance(content, Reason) else by_name[_name(at)] for at, content in enumerate(texts)
+        Score.rejected(content) if isinstance(content, Reason) else by_name[_name(position)]
+        for position, content in enumerate(texts)
     ]
     return CompareResponse(
         rewards=[score.reward for score in scores],
         comparison_results=sorted(
-            _comparisons(served, {_name(at): score for at, score in enumerate(scores)}),
+            _comparisons(served, {_name(position): score for position, score in enumerate(scores)}),
             key=lambda comparison: (comparison.judge_idx, comparison.response_i, comparison.response_j),
         ),
         metrics=_metrics(scores),
@@ -208,7 +213,7 @@ def _comparisons(served: ServedModel, scores: Mapping[str, Score]) -> Iterator[C
     Both responses of a pair have the judge's text in their traces, in the same order, so votes are matched by position. One
     of them may lack it, when it was rejected; the other's is used then.
     """
-    positions = {name: at for at, name in enumerate(scores)}
+    positions = {name: index for index, name in enumerate(scores)}
     pairs = (answer.shown for score in scores.values() for answer in score.trace if len(answer.shown) == 2)
     for pair in dict.fromkeys(pairs):
         first, second = (_votes(served, scores[name], pair) for name in pair)

@@ -29,11 +29,11 @@ async def embeddings(body: EmbeddingsRequest, service: Serving) -> dict[str, Any
     outputs = await read(served, await off_loop(lambda: body.prompts), body.place, raw=body.activated)
     data = [
         {
-            "index": at,
+            "index": position,
             "object": "embedding",
             "embedding": encode(reward_or_activated(output, body.activated), body.encoding_format),
             "scores": dict(output.score.scores),
         }
-        for at, output in enumerate(outputs)
+        for position, output in enumerate(outputs)
     ]
     return envelope("embd", served, data, outputs)

@@ -92,8 +92,8 @@ async def pooling(body: PoolingRequest, service: Serving) -> dict[str, Any]:
         raise BadRequest("`task` can only be `classify`: the head is read where the model's authors read it", "task")
     outputs = await read(served, await off_loop(lambda: body.prompts), body.place, raw=True)
     data = [
-        {"index": at, "object": "pooling", "data": encode(_values(output, body.activated), body.encoding_format)}
-        for at, output in enumerate(outputs)
+        {"index": position, "object": "pooling", "data": encode(_values(output, body.activated), body.encoding_format)}
+        for position, output in enumerate(outputs)
     ]
     return envelope("pooling", served, data, outputs)
 
@@ -106,8 +106,8 @@ async def read(
     Raises `ApiError` if one has none: the format has no place for a reason.
     """
     outputs = await served.read(prompts, raw=raw)
-    for at, output in enumerate(outputs):
-        if error := score_error(output.score, field if len(outputs) == 1 else f"{field}[{at}]"):
+    for position, output in enumerate(outputs):
+        if error := score_error(output.score, field if len(outputs) == 1 else f"{field}[{position}]"):
             raise error
     return outputs
 

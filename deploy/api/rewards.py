@@ -102,8 +102,8 @@ async def rewards(body: RewardsRequest, service: Serving) -> RewardsResponse:
     results = iter(await served.score(requests))
     complete = [each.with_refused(next(results) if each.request is not None else None) for each in parsed]
     data = [
-        _rewards(at, each.names, result, trace=body.trace)
-        for at, (each, result) in enumerate(zip(parsed, complete, strict=True))
+        _rewards(position, each.names, result, trace=body.trace)
+        for position, (each, result) in enumerate(zip(parsed, complete, strict=True))
     ]
     prompt, completion = tokens_of([score for result in complete for score in result.scores])
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
@@ -130,7 +130,7 @@ class _ParsedConversation:
 def _parse(item: Conversation) -> _ParsedConversation:
     if item.responses is None:
         return _parse_last_turn(item)
-    names = [f"response[{at}]" for at in range(len(item.responses))]
+    names = [f"response[{position}]" for position in range(len(item.responses))]
     try:
         context = refuse_answered(conversation([turn.model_dump() for turn in item.messages]))
         principles = tuple(map(text, item.principles))

@@ -51,7 +51,7 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
         raise BadRequest("rewards are raw; ask /classify for an activation", "use_activation")
     queries = [body.queries] if isinstance(body.queries, str) else body.queries
     documents = [body.documents] if isinstance(body.documents, str) else body.documents
-    places = [f"queries[{at}]" for at in range(len(queries))]
+    places = [f"queries[{position}]" for position in range(len(queries))]
     served.check_count(len(documents))
     if len(queries) == 1:
         served.check_characters(len(queries[0]) * len(documents))
@@ -62,10 +62,13 @@ async def score(body: ScoreBody, service: Serving) -> dict[str, Any]:
         )
     pairs = list(zip(queries, documents, places, strict=True))
     requests = await off_loop(
-        lambda: [document_request(query, answer, at, place) for at, (query, answer, place) in enumerate(pairs)]
+        lambda: [document_request(query, answer, position, place) for position, (query, answer, place) in enumerate(pairs)]
     )
     scores = await scores_of(served, requests)
-    data = [{"index": at, "object": "score", "score": reward_of(score, document(at))} for at, score in enumerate(scores)]
+    data = [
+        {"index": position, "object": "score", "score": reward_of(score, document(position))}
+        for position, score in enumerate(scores)
+    ]
     return envelope("score", served, data, [HeadOutputs((score,), ()) for score in scores])
 
 
@@ -75,13 +78,13 @@ async def scores_of(served: ServedModel, pairs: list[ScoreRequest]) -> list[Scor
     Those with equal contexts are merged into one request, which one replica answers: its cache reads the context once.
     """
     groups: dict[tuple[Message, ...], list[int]] = {}
-    for at, pair in enumerate(pairs):
-        groups.setdefault(pair.context, []).append(at)
+    for position, pair in enumerate(pairs):
+        groups.setdefault(pair.context, []).append(position)
     requests = [
-        request_with_answers(context, [pairs[at].responses[0].content for at in positions])
+        request_with_answers(context, [pairs[position].responses[0].content for position in positions])
         for context, positions in groups.items()
     ]
     by_position: dict[int, Score] = {}
     for positions, result in zip(groups.values(), await served.score(requests), strict=True):
         by_position |= dict(zip(positions, result.scores, strict=True))
-    return [by_position[at] for at in range(len(pairs))]
+    return [by_position[position] for position in range(len(pairs))]

@@ -29,9 +29,9 @@ def main(metadata: str, address: str | None, node_id: str | None, every: float) 
     """Wait for the notice that this instance is reclaimed, then drain its Ray node."""
     while (ends_at := notice(metadata)) is None:
         time.sleep(every)
-    left = max(1, round((ends_at - datetime.now(UTC)).total_seconds()))  # 1 if the notice is read late
+    seconds_left = max(1, round((ends_at - datetime.now(UTC)).total_seconds()))  # 1 if the notice is read late
     command = [str(Path(sys.executable).parent / "ray"), "drain-node", "--reason", "DRAIN_NODE_REASON_PREEMPTION"]
-    command += ["--reason-message", "the spot instance is taken", "--deadline-remaining-seconds", str(left)]
+    command += ["--reason-message", "the spot instance is taken", "--deadline-remaining-seconds", str(seconds_left)]
     command += ["--address", address] if address is not None else []
     command += ["--node-id", node_id] if node_id is not None else []
     sys.exit(subprocess.run(command, check=False).returncode)

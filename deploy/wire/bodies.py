@@ -92,7 +92,7 @@ def read_score_request(turns: Sequence[ChatMessage], principles: Sequence[str] =
 
     Raises `Rejected`, or `ApiError` if a turn would be ignored.
     """
-    first = next((at for at, turn in enumerate(turns) if turn.role in _SHOWN), len(turns))
+    first = next((position for position, turn in enumerate(turns) if turn.role in _SHOWN), len(turns))
     spoken, shown = turns[:first], {turn.role: turn for turn in turns[first:]}
     # A role that comes twice, or another role among these, would be ignored silently.
     if len(shown) < len(turns) - first or not shown.keys() <= _SHOWN:
@@ -146,7 +146,9 @@ def document(at: int) -> str:
 
 def request_with_answers(context: Sequence[Message], answers: Sequence[str]) -> ScoreRequest:
     """Several responses to one context in one request, so that one replica gets them and prefills the context once."""
-    return ScoreRequest(tuple(context), tuple(Response(f"response[{at}]", answer) for at, answer in enumerate(answers)))
+    return ScoreRequest(
+        tuple(context), tuple(Response(f"response[{position}]", answer) for position, answer in enumerate(answers))
+    )
 
 
 def _content(turn: ChatMessage) -> object:

@@ -84,7 +84,7 @@ def _is_value(leaf: Leaf, word: str) -> bool:
 
 
 def _outside_code(message: str, respell: Callable[[str], str]) -> str:
-    return "".join(part if at % 2 else respell(part) for at, part in enumerate(_CODE.split(message)))
+    return "".join(part if position % 2 else respell(part) for position, part in enumerate(_CODE.split(message)))
 
 
 def _all_settings(kind: type[Settings]) -> Iterator[type[Settings]]:

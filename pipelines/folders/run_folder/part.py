@@ -32,7 +32,7 @@ class Counts(NamedTuple):
     def __add__(self, other: object) -> "Counts":
         if not isinstance(other, Counts):
             return NotImplemented
-        return Counts(*(left + right for left, right in zip(self, other, strict=True)))
+        return Counts(*(first + second for first, second in zip(self, other, strict=True)))
 
     @classmethod
     def of(cls, rows: int, scores: Iterable[Score]) -> Self:

@@ -37,8 +37,8 @@ def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
         writer.add_key_value_metadata({PLACE_KEY: place, SHA_KEY: _ZEROS})
     zeroed = content.getvalue()
     # The footer comes last, and in it these keys after all others, whatever the columns hold.
-    at = zeroed.index(_ZEROS.encode(), zeroed.rindex(SHA_KEY.encode()))
-    return zeroed[:at] + _digest(zeroed) + zeroed[at + len(_ZEROS) :]
+    position = zeroed.index(_ZEROS.encode(), zeroed.rindex(SHA_KEY.encode()))
+    return zeroed[:position] + _digest(zeroed) + zeroed[position + len(_ZEROS) :]
 
 
 @contextmanager

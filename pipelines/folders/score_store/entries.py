@@ -142,7 +142,7 @@ def _score_to_json(score: Score, names: Sequence[str]) -> dict[str, Any]:
 
 def _score_from_json(fields: dict[str, Any], names: Sequence[str], from_store: bool) -> Score:
     trace = tuple(
-        JudgeAnswer(tuple(names[at] for at in shown), principle, text, finish, vote, reason and Reason(reason))
+        JudgeAnswer(tuple(names[position] for position in shown), principle, text, finish, vote, reason and Reason(reason))
         for shown, principle, text, finish, vote, reason in fields["trace"]
     )
     return Score(

@@ -62,7 +62,7 @@ class LeftField(StrEnum):
 
 def count_left(rows: Iterable[Mapping[str, LeftField]]) -> Counter[str]:
     """How many rows are without an own field, by its name and the reason."""
-    return Counter(f"{name}: {reason}" for left in rows for name, reason in left.items())
+    return Counter(f"{name}: {reason}" for dropped in rows for name, reason in dropped.items())
 
 
 class Candidate(NamedTuple):

@@ -67,10 +67,10 @@ class KeptResponses:
 
     def tables(self, part: Part, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Of a part's `tables`, in order, the rows that are held."""
-        at, first = self.of_part(part).at, 0
+        positions, first = self.of_part(part).at, 0
         for table in tables:
-            low, high = np.searchsorted(at, [first, first + table.num_rows])
-            yield table.take(pa.array(at[low:high] - first))
+            low, high = np.searchsorted(positions, [first, first + table.num_rows])
+            yield table.take(pa.array(positions[low:high] - first))
             first += table.num_rows
 
 
@@ -83,8 +83,8 @@ def _read(path: str, mark: str) -> Mapping[str, KeptInPart]:
     with open_read(path) as stream:
         table = pq.read_table(stream, schema=_SCHEMA, page_checksum_verification=True)
     parts, rows = table.column("part").to_pylist(), table.column("rows").to_pylist()
-    indices = (at.values.to_numpy().astype(np.int64) for at in table.column("at"))
-    return {part: KeptInPart(at, count) for part, at, count in zip(parts, indices, rows, strict=True)}
+    indices = (position.values.to_numpy().astype(np.int64) for position in table.column("at"))
+    return {part: KeptInPart(position, count) for part, position, count in zip(parts, indices, rows, strict=True)}
 
 
 def note_path(folder: str, number: int) -> str:

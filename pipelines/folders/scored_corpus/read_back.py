@@ -155,9 +155,9 @@ class Reader:
             is_read = any(stored.prompt_hash is not None for stored in responses)
             values = self._values(responses[0], is_read=is_read)
             requests = self._requests(responses[0], values) if is_read else None
-            fields, left = self._own_fields(responses[0], values)
+            fields, dropped = self._own_fields(responses[0], values)
             for stored in responses:
-                yield self._read_response(stored, requests)._replace(fields=fields, left=left)
+                yield self._read_response(stored, requests)._replace(fields=fields, left=dropped)
 
     def _read_table(self, table: pa.Table) -> Iterator[_StoredResponse]:
         prefix, nothing = self.columns.prefix, itertools.repeat(None)
@@ -194,26 +194,26 @@ class Reader:
         assert context is not None
         assert text is not None  # both were judged
         answer = split_reasoning(text).answer if self.stripped else None
-        fields, left = self._own_fields(stored, values)
+        fields, dropped = self._own_fields(stored, values)
         judged_before = () if self.columns.drawn else _judged_before(context, requests)
-        return Content(context, text, answer, fields, judged_before, left)
+        return Content(context, text, answer, fields, judged_before, dropped)
 
     def _own_fields(self, stored: _StoredResponse, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, LeftField]]:
         """The row's own fields that come along, and the reasons for those that don't."""
         if self.reserved is None:
             return {}, {}
         # A row without a field that others have a column for has null, so that rows have the same columns.
-        fields, left = dict[str, Any].fromkeys(self.carried), dict[str, LeftField]()
+        fields, dropped = dict[str, Any].fromkeys(self.carried), dict[str, LeftField]()
         for name, value in (stored.inputs if self.by_column else values).items():
             if name in self._not_own or (value is None and not self.columns.is_json):
                 continue
             if name.casefold() in self.reserved:
-                left[name] = LeftField.TAKEN
+                dropped[name] = LeftField.TAKEN
             elif is_exact(name) and is_exact(value):
                 fields[name] = value
             else:
-                left[name] = LeftField.NO_JSON
-        return fields, left
+                dropped[name] = LeftField.NO_JSON
+        return fields, dropped
 
     def _prompt(self, stored: _StoredResponse, requests: RowRequests) -> tuple[Message, ...]:
         """The prompt that a policy answered. Raises `SourceError` if the row is another prompt than the recorded one."""

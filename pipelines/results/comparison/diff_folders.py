@@ -111,7 +111,7 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
     if not totals["matched"]:
         raise SourceError(_nothing_common_text(compared))
     # The last number that is ranked is the first that is wanted: `moves` then holds its moves.
-    changes = [_change(connection, compared, at) for at in reversed(range(len(compared.numbers)))][::-1]
+    changes = [_change(connection, compared, position) for position in reversed(range(len(compared.numbers)))][::-1]
     count, first, second = changes[0].responses, compared.first, compared.second
     # Ranks of responses that are only comparable within a row say nothing, so moves have no unit then.
     default = VALUE if compared.same_model else None if compared.within_row else PERCENTILE

@@ -32,7 +32,7 @@ def database() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def match(connection: duckdb.DuckDBPyConnection, numbers: int) -> None:
     """Make the table `matched` of `first` and `second`, which are dropped."""
-    names = [*_SIDE, *(f"n{at}" for at in range(numbers))]
+    names = [*_SIDE, *(f"n{position}" for position in range(numbers))]
     sides = ", ".join(f"{table}.{name} as {side}_{name}" for side, table in _SIDES for name in names)
     connection.execute(
         f"""
@@ -51,7 +51,7 @@ STATUS_CHANGED = f"{IN_BOTH} and (a_status is distinct from b_status or a_reason
 
 def number_once(numbers: int) -> str:
     """The condition that one of so many numbers is there on one side only."""
-    return " or ".join(f"(a_n{at} is null) <> (b_n{at} is null)" for at in range(numbers))
+    return " or ".join(f"(a_n{position} is null) <> (b_n{position} is null)" for position in range(numbers))
 
 
 def rank(connection: duckdb.DuckDBPyConnection, number: int) -> int:

@@ -24,8 +24,8 @@ def with_texts(corpus: OpenedCorpus, side: str, rows: Sequence[dict[str, Any]]) 
 
 
 def _place(row: Mapping[str, Any], side: str) -> Place | None:
-    part, at = row.get(f"{side}_part_at"), row.get(f"{side}_row_at")
-    return None if part is None or at is None else (part, at)
+    part, position = row.get(f"{side}_part_at"), row.get(f"{side}_row_at")
+    return None if part is None or position is None else (part, position)
 
 
 def _without_place(row: Mapping[str, Any], side: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def _texts(corpus: OpenedCorpus, places: Collection[Place]) -> dict[Place | None
     names, texts = list(dict.fromkeys([*reader.reads, *judged])), dict[Place | None, dict[str, str | None]]()
     for part_at, group in itertools.groupby(sorted(places), key=lambda place: place[0]):
         shown_places = list(group)
-        indices = pa.array([at for _, at in shown_places], pa.int64())
+        indices = pa.array([position for _, position in shown_places], pa.int64())
         table = pa.concat_tables(corpus.responses.tables(corpus.entries[part_at][0], names)).take(indices)
         judged_texts = table.column(judged[0]).to_pylist() if judged else [None] * len(table)
         for place, read, text in zip(shown_places, reader.responses(table), judged_texts, strict=True):

@@ -114,7 +114,7 @@ def load(
 
 def _select(prefix: str, matching: Matching, numbers: Sequence[str]) -> str:
     row, name, prompt, status, reason = (quoted(prefix + column) for column in _OURS)
-    values = ", ".join(f"{_sql(prefix, number)} as n{at}" for at, number in enumerate(numbers))
+    values = ", ".join(f"{_sql(prefix, number)} as n{position}" for position, number in enumerate(numbers))
     key = {
         "row": f"files.mark || ' ' || regexp_extract({row}, '[^:]*$') || ' ' || {name}",
         "content": f"{prompt} || ' ' || {quoted(prefix + matching.text)}",

@@ -315,7 +315,7 @@ def rewards_of(item: Item, side: str) -> list[float]:
     """The rewards of `side`, or of `side[0]`, `side[1]`, ... Raises `Ungraded` if one is missing, or if there is none."""
     if side in item.names:
         return [reward(item, side)]
-    listed = [name for at in range(len(item.names)) if (name := f"{side}[{at}]") in item.names]
+    listed = [name for position in range(len(item.names)) if (name := f"{side}[{position}]") in item.names]
     if not listed:
         raise Ungraded(f"there is no response {side}")
     return [reward(item, name) for name in listed]

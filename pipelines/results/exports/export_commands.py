@@ -145,7 +145,7 @@ def _choose_rows(candidates: Sequence[Candidate], settings: ChoiceOfCandidates) 
 def _pair_rows(candidates: Sequence[Candidate], form: PairFormat, settings: PairingSettings) -> ExportedRows:
     # Annotated: `list[float]()` takes 0.3 µs and `[]` 0.02, and this is done for each prompt.
     rows: list[Mapping[str, Any]] = []
-    left: dict[str, int] = {}
+    refusals: dict[str, int] = {}
     labels: dict[str, int] = {}
     left_fields: list[Mapping[str, LeftField]] = []
     all_pairs = pairs(candidates, settings)
@@ -155,14 +155,14 @@ def _pair_rows(candidates: Sequence[Candidate], form: PairFormat, settings: Pair
         # labels would always report full agreement.
         labels[agreement.value] = labels.get(agreement.value, 0) + 1
         if (reason := _refuse_label(agreement, settings.labels) or form.refuse(pair)) is not None:
-            left[reason] = left.get(reason, 0) + 1
+            refusals[reason] = refusals.get(reason, 0) + 1
             continue
         fields, left_of_pair = pair.own_fields
         left_fields.append(left_of_pair)
         rows += [{**row, **fields} for row in form.rows(pair)]
     if not all_pairs:
-        left[_ALONE if len(candidates) == 1 else _NO_PAIR] = 1
-    return ExportedRows(rows, left, labels, count_left(left_fields))
+        refusals[_ALONE if len(candidates) == 1 else _NO_PAIR] = 1
+    return ExportedRows(rows, refusals, labels, count_left(left_fields))
 
 
 def _refuse_label(agreement: LabelAgreement, policy: LabelsOfCorpus) -> str | None:

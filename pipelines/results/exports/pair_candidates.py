@@ -37,9 +37,9 @@ def _generate_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> 
 
 
 def _all_pairs(ordered: Sequence[Candidate], settings: PairingSettings) -> Iterator[PreferencePair]:
-    for at, better in enumerate(ordered):
+    for position, better in enumerate(ordered):
         # The margin grows down the order: those before `first` are too close. 100,000 equal rewards would be 5e9 couples.
-        first = bisect.bisect_left(ordered, True, lo=at + 1, key=partial(_is_clear, better, settings=settings))
+        first = bisect.bisect_left(ordered, True, lo=position + 1, key=partial(_is_clear, better, settings=settings))
         for worse in map(ordered.__getitem__, range(first, len(ordered))):
             if better.judged_text != worse.judged_text:
                 yield PreferencePair(better, worse)

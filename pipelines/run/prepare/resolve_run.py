@@ -96,8 +96,8 @@ def resolve(
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
     blocks = block_bytes(part_rows, row_bytes)
-    left = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
-    notes = (preview.explain(), left, unjudgeable, *map(repeated_rows, corpus.inputs))
+    uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
+    notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs))
     return ResolvedRun(
         tuple(files),
         preparation,
@@ -177,16 +177,16 @@ def _rows_and_bytes(files: Sequence[InputFile], sample: RowSample) -> tuple[floa
 
 def _limited_extents(files: Sequence[InputFile], limit: int, max_record_bytes: int) -> Iterator[int | None]:
     """The extent of each file if only the first `limit` rows of the corpus count; None for a file that counts whole."""
-    remaining = limit
+    uncarried = limit
     for file in files:
-        if remaining == 0:
+        if uncarried == 0:
             yield 0
         elif file.kind is FileKind.PARQUET:
-            counted = min(remaining, file.extent or 0)
-            remaining -= counted
+            counted = min(uncarried, file.extent or 0)
+            uncarried -= counted
             yield counted
         else:
             rows = (row for row in raw_rows(Unit(file, None), max_record_bytes) if row.note != BLANK)
-            first = list(itertools.islice(((row.start, row.end) for row in rows), remaining))
-            remaining -= len(first)
-            yield first[-1][1] if first and remaining == 0 else None
+            first = list(itertools.islice(((row.start, row.end) for row in rows), uncarried))
+            uncarried -= len(first)
+            yield first[-1][1] if first and uncarried == 0 else None

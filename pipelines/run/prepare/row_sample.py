@@ -38,7 +38,7 @@ def read_sample(files: Sequence[InputFile], max_record_bytes: int) -> RowSample:
 
     A compressed file and an array are read from their beginning alone: nothing else of them can be found.
     """
-    chosen = [files[at] for at in _spread(len(files), _PLACES)]
+    chosen = [files[position] for position in _spread(len(files), _PLACES)]
     sample = RowSample([], [])
     for number, file in enumerate(chosen):
         places = _PLACES // len(chosen) + (number < _PLACES % len(chosen))
@@ -93,7 +93,7 @@ def _parquet_pieces(file: InputFile, places: int, most: int) -> Iterator[list[ob
     """Rows at the beginnings of as many row groups; of a file with fewer, more rows of each."""
     extent = file.extent or 0
     groups = [group for group in row_groups(file) if group.start < extent]
-    chosen = [groups[at] for at in _spread(len(groups), places)]
+    chosen = [groups[position] for position in _spread(len(groups), places)]
     row_bytes = file.size / max(groups[-1].end if groups else 0, 1)
     rows = max(1, min(most * places, int(_PLACE_BYTES * places / row_bytes)) // max(len(chosen), 1))
     wanted = {group.start: min(rows, group.end - group.start, extent - group.start) for group in chosen}

@@ -198,11 +198,11 @@ class Meter:
         return _Speed(moments[-1] - moments[0], *slopes)
 
     def _eta(self, speed: _Speed | None) -> str:
-        left = max(0.0, self._total - self._bytes)
-        if not left:
+        remaining = max(0.0, self._total - self._bytes)
+        if not remaining:
             return "no ETA: the input is larger than was estimated" if self._is_estimate else f"ETA {duration(0)}"
         if speed is not None and speed.bytes > 0:
-            return f"ETA {duration(left / speed.bytes)}"
+            return f"ETA {duration(remaining / speed.bytes)}"
         few = len(self._samples) < _MIN_SAMPLES
         return f"ETA known after {_MIN_SAMPLES} parts" if few else "ETA when parts come one after another"
 
@@ -291,5 +291,5 @@ def _percent(share: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds as h:mm:ss, rounded down."""
-    left = max(0, int(seconds))
-    return f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
+    whole = max(0, int(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -49,7 +49,7 @@ def _grade(item: Item) -> Grade:
         raise Ungraded("the model gives no rewards of steps")
     if label is None or not _RIGHT <= label < len(steps):
         raise Ungraded(f"the label {item.fields.get('label')!r} is no step of {len(steps)}")
-    first_wrong = next((at for at, value in enumerate(steps) if value < _THRESHOLD), _RIGHT)
+    first_wrong = next((position for position, value in enumerate(steps) if value < _THRESHOLD), _RIGHT)
     hit = float(first_wrong == label)
     return Grade((hit, math.nan, hit) if label == _RIGHT else (hit, hit, math.nan))
 

@@ -117,7 +117,7 @@ def _measures(means: MeanCells) -> list[Measure]:
     scores = {measure.name: measure.value for measure in best_of_four}
     ties = []
     if _TIES in means.by_subset:
-        tied, ref, beyond, both_beyond, margin = (means.by_subset[_TIES][..., at] for at in range(1, 6))
+        tied, ref, beyond, both_beyond, margin = (means.by_subset[_TIES][..., position] for position in range(1, 6))
         # NaN where no id has both questions: the accuracies alone would be up to 0.6 under the name of the score.
         scores[_TIES] = 0.30 * tied + 0.30 * ref + 0.20 * beyond + 0.20 * both_beyond + 0.01 * margin
         compared = "; by comparisons, not ratings" if means.compared else mode

@@ -124,7 +124,7 @@ def measure_weights(means: MeanCells, measures: Measures) -> dict[str, dict[str,
     # All cells 0, then each cell of each subset alone 1: of 3 subsets with 2 cells 7 draws, by one call.
     probes = np.eye(1 + len(subsets) * width, len(subsets) * width, -1).reshape(-1, len(subsets), width)
     with np.errstate(all="ignore"):  # of a measure that isn't a sum, a probe may be 0 / 0
-        probed = measures(replace(means, by_subset={subset: probes[:, at] for at, subset in enumerate(subsets)}))
+        probed = measures(replace(means, by_subset={subset: probes[:, position] for position, subset in enumerate(subsets)}))
     by_name, weights = {measure.name: measure.value for measure in probed}, {}
     for measure in measures(means):
         start, *slopes = by_name[measure.name]
@@ -139,9 +139,9 @@ def _moves(means: MeanCells, measures: Measures) -> dict[str, dict[str, Array]]:
     """How far a measure moves where all cells of a subset are at their lower, and where they are at their upper bounds."""
     subsets = sorted(means.by_subset)
     probes = {subset: np.tile(means.by_subset[subset], (1 + 2 * len(subsets), 1)) for subset in subsets}
-    for at, subset in enumerate(subsets):
+    for position, subset in enumerate(subsets):
         bounds = [wilson(mean, means.count(subset, cell)) for cell, mean in enumerate(means.by_subset[subset])]
-        probes[subset][1 + 2 * at : 3 + 2 * at] = np.transpose(bounds)
+        probes[subset][1 + 2 * position : 3 + 2 * position] = np.transpose(bounds)
     with np.errstate(all="ignore"):  # cells of a correlation are no shares
         probed = measures(replace(means, by_subset=probes))
     return {

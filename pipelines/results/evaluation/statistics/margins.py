@@ -77,9 +77,9 @@ class Margins:
         # the first three deciles are 0.1, so that one bin has all three.
         edges = np.unique(np.quantile(sizes, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         places = np.searchsorted(edges, sizes)  # equal margins are in one bin, so that there may be fewer than ten
-        bins = [_bin(margins[places == at], items[places == at]) for at in np.unique(places)]
+        bins = [_bin(margins[places == decile], items[places == decile]) for decile in np.unique(places)]
         distances = [entry.comparisons * abs(entry.accuracy - entry.expected) for entry in bins]
-        noise = sum(_noise(sizes[places == at]) for at in np.unique(places))
+        noise = sum(_noise(sizes[places == decile]) for decile in np.unique(places))
         return MarginReport(len(margins), self._count, tuple(bins), sum(distances) / len(margins), noise / len(margins))
 
 

@@ -89,7 +89,7 @@ def exact_p(first: int, second: int) -> float:
     # The tail is C(n, fewer) + C(n, fewer - 1) + ... over 2**n. Its terms are taken relative to the first, each from the one
     # before (C(n, k - 1) / C(n, k) = k / (n - k + 1)), so that none overflows. 8 to 2: 2 * (45 + 10 + 1) / 1024 = 0.109.
     ways = math.lgamma(n + 1) - math.lgamma(fewer + 1) - math.lgamma(n - fewer + 1)
-    relative = itertools.accumulate((at / (n - at + 1) for at in range(fewer, 0, -1)), operator.mul, initial=1.0)
+    relative = itertools.accumulate((wins / (n - wins + 1) for wins in range(fewer, 0, -1)), operator.mul, initial=1.0)
     return min(1.0, 2 * math.exp(ways - n * math.log(2)) * math.fsum(relative))
 
 
@@ -127,8 +127,10 @@ def _compare(
     # Both models' cells of an item are side by side, so each draw takes the same items of both, and what makes an item hard
     # for both drops out of the difference.
     draws = resampled_means(cells, False, np.random.default_rng(seed))
-    sides = [_figures(benchmark, mean_cells(cells, False), model, at) for at, model in enumerate((first, second))]
-    spreads = [_figures(benchmark, draws, model, at) for at, model in enumerate((first, second))]
+    sides = [
+        _figures(benchmark, mean_cells(cells, False), model, position) for position, model in enumerate((first, second))
+    ]
+    spreads = [_figures(benchmark, draws, model, position) for position, model in enumerate((first, second))]
     differences = tuple(
         _difference(figure, float(figure.value - sides[1][name].value), spreads[0][name].value - spreads[1][name].value)
         for name, figure in sides[0].items()
@@ -154,7 +156,7 @@ def _common_cells(
 ) -> dict[str, Array]:
     """The cells of items that both have a grade for, by subset: the first model's, then the second's."""
     names = [f'{side}."{cell}"' for side in ("a", "b") for cell in benchmark.cells]
-    columns = ", ".join(f"{name} as c{at}" for at, name in enumerate(names))
+    columns = ", ".join(f"{name} as c{position}" for position, name in enumerate(names))
     connection.register("first_items", first.items)
     connection.register("second_items", second.items)
     table = connection.sql(
@@ -233,7 +235,7 @@ def _write_disagreements(
     for name, model in enumerate(models):
         connection.register(f"credits{name}", credits_table(benchmark, model.items, judged=model.judged))
     connection.register("names", pa.table({"model": range(len(models)), "name": [model.name for model in models]}))
-    union = " union all ".join(f"select {at} as model, * from credits{at}" for at in range(len(models)))
+    union = " union all ".join(f"select {position} as model, * from credits{position}" for position in range(len(models)))
     rows = connection.sql(
         f"""select '{benchmark.name}' as benchmark, arg_min(row, model) as row, subset,
             map_from_entries(list((name, credit) order by model)) as credits

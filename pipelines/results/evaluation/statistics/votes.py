@@ -157,7 +157,7 @@ def _curve_name(count: int) -> str:
 
 def counted(most: int) -> list[int]:
     """The numbers of votes of the curve: 1, 2, 4 and so on, and all of them."""
-    powers = [2**at for at in range(most.bit_length()) if 2**at < most]
+    powers = [2**exponent for exponent in range(most.bit_length()) if 2**exponent < most]
     return [*powers, most]
 
 

@@ -29,8 +29,8 @@ def neighbour_places(responses: Responses) -> list[Place]:
     numbers = _numbers(responses)
     sampled = _values_of_sample(responses, [sql for _, sql in numbers])
     places: dict[Place, None] = {}
-    for at in range(len(numbers)):
-        ranked = sorted((value, place) for place, values in sampled.items() if (value := values[at]) is not None)
+    for position in range(len(numbers)):
+        ranked = sorted((value, place) for place, values in sampled.items() if (value := values[position]) is not None)
         places |= dict.fromkeys(ranked[rank][1] for rank in _spread_ranks(len(ranked), EXAMPLES // len(numbers)))
     # Outputs often agree on the same responses; what room is left is for others that have an output.
     with_output = (place for place in responses.sampled if any(value is not None for value in sampled[place]))
@@ -54,9 +54,9 @@ def explorer(responses: Responses) -> dict[str, Any]:
     numbers = _numbers(responses)
     sampled = _values_of_sample(responses, [sql for _, sql in numbers])
     cuts = [
-        {"name": name, "index": at, "command": _command(responses, _condition(responses, name, sql)), **kept}
-        for at, (name, sql) in enumerate(numbers)
-        if (kept := _cuts(responses, sql, [(place, values[at]) for place, values in sampled.items()]))
+        {"name": name, "index": position, "command": _command(responses, _condition(responses, name, sql)), **kept}
+        for position, (name, sql) in enumerate(numbers)
+        if (kept := _cuts(responses, sql, [(place, values[position]) for place, values in sampled.items()]))
     ]
     return {
         "total": responses.total,
@@ -101,20 +101,20 @@ def _cuts(responses: Responses, sql: str, sampled: Sequence[tuple[Place, float |
     Kept counts are exact. The length is of the sample; its error is 0 where the sample is everything, null below two
     responses.
     """
-    levels = [at / _CUTS for at in range(_CUTS + 1)]
+    levels = [position / _CUTS for position in range(_CUTS + 1)]
     ((quantiles,),) = responses.query(f"select quantile_cont({sql}, {levels}) from parts where isfinite({sql})")
     if not quantiles:
         return None
     cuts = sorted({float(_DIGITS.create_decimal(repr(value))) for value in quantiles})
     responses.connection.register("cuts", pa.table({"cut": cuts, "cut_at": range(len(cuts))}))
     counts_at = {
-        at: (count, tokens or 0)
-        for at, count, tokens in responses.query(
+        position: (count, tokens or 0)
+        for position, count, tokens in responses.query(
             f"select cut_at, count(*), sum(tokens) from (select {sql} as number, {responses.name(PROMPT_TOKENS)} as tokens "
             f"from parts where isfinite({sql})) asof join cuts on number >= cut group by cut_at"
         )
     }
-    counts_between = np.array([counts_at.get(at, (0, 0)) for at in range(len(cuts))], dtype=np.int64)
+    counts_between = np.array([counts_at.get(position, (0, 0)) for position in range(len(cuts))], dtype=np.int64)
     kept = counts_between[::-1].cumsum(axis=0)[::-1]
     lengths = _lengths_above(responses, cuts, sampled)
     return {"cuts": [repr(cut) for cut in cuts], "kept": kept[:, 0].tolist(), "tokens": kept[:, 1].tolist(), **lengths}

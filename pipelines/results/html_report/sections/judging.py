@@ -45,5 +45,5 @@ def steps(responses: Responses) -> dict[str, Any] | None:
         f"select place, avg(step), count(*) from (select unnest({column}) as step, "
         f"generate_subscripts({column}, 1) as place from parts) group by 1 order by 1 limit {_MOST_STEPS}"
     )
-    places, means, counts = ([row[at] for row in rows] for at in range(3))
+    places, means, counts = ([row[position] for row in rows] for position in range(3))
     return {"places": places, "means": means, "counts": counts} if rows else None

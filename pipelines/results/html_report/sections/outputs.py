@@ -47,4 +47,7 @@ def _histogram(responses: Responses, sql: str, low: float, high: float) -> dict[
             [low, width],
         )
     )
-    return {"centres": [low + (at + 0.5) * width for at in range(BINS)], "counts": [counts.get(at, 0) for at in range(BINS)]}
+    return {
+        "centres": [low + (position + 0.5) * width for position in range(BINS)],
+        "counts": [counts.get(position, 0) for position in range(BINS)],
+    }
