@@ -26,11 +26,22 @@ if TYPE_CHECKING:
     from actors.contracts.family import OneLogit as OneLogit
     from actors.contracts.family import Question as Question
     from actors.contracts.judge import Judge as Judge
+    from actors.contracts.judge import Verdict as Verdict
     from actors.contracts.logit_head import LogitHead as LogitHead
+    from actors.contracts.showings import Shows as Shows
+    from actors.engine.protocol import Generation as Generation
+    from actors.engine.protocol import Sampling as Sampling
+    from actors.engine.protocol import Task as Task
+    from actors.errors import ModelError as ModelError
     from actors.errors import Rejected as Rejected
+    from actors.errors import Unreadable as Unreadable
     from actors.records import Message as Message
+    from actors.records import Reading as Reading
     from actors.records import Reason as Reason
+    from actors.records import Reasoning as Reasoning
+    from actors.records import Response as Response
     from actors.records import Role as Role
+    from actors.records import ScoreRequest as ScoreRequest
     from pipelines.data.formats.content import answer as answer
     from pipelines.data.formats.content import conversation as conversation
     from pipelines.data.formats.content import field as field
@@ -40,12 +51,15 @@ if TYPE_CHECKING:
     from pipelines.data.formats.rows import Row as Row
     from pipelines.data.formats.rows import RowRequests as RowRequests
     from pipelines.data.formats.rows import gather as gather
+    from pipelines.data.formats.rows import prompt_request as prompt_request
     from pipelines.data.formats.shape import Shape as Shape
     from pipelines.folders.scored_corpus.candidates import Candidate as Candidate
     from pipelines.folders.scored_corpus.candidates import PreferencePair as PreferencePair
     from pipelines.results.exports.trainer_format import Labels as Labels
     from pipelines.results.exports.trainer_format import PairFormat as PairFormat
     from pipelines.results.exports.trainer_format import ResponseFormat as ResponseFormat
+    from pipelines.results.exports.trainer_messages import Refusal as Refusal
+    from pipelines.results.exports.trainer_messages import messages as messages
     from pipelines.results.exports.trainer_messages import whole_conversation as whole_conversation
     from pipelines.workflows.run_logging.run_logger import LoggerKind as LoggerKind
     from pipelines.workflows.run_logging.run_logger import RunLogger as RunLogger
@@ -58,16 +72,18 @@ __getattr__, __dir__ = lazy_names(
         "actors.contracts.by_principle": ("ByPrinciple",),
         "actors.contracts.distribution": ("Distribution",),
         "actors.contracts.family": ("ChatTemplate", "Family", "Golden", "KnownModel", "OneLogit", "Question"),
-        "actors.contracts.judge": ("Judge",),
+        "actors.contracts.judge": ("Judge", "Verdict"),
         "actors.contracts.logit_head": ("LogitHead",),
-        "actors.errors": ("Rejected",),
-        "actors.records": ("Message", "Reason", "Role"),
+        "actors.errors": ("ModelError", "Rejected", "Unreadable"),
+        "actors.records": ("Message", "Reading", "Reason", "Reasoning", "Response", "Role", "ScoreRequest"),
         "pipelines.data.formats.content": ("answer", "conversation", "field", "text"),
-        "pipelines.data.formats.rows": ("ONLY_RESPONSE", "Exchange", "Row", "RowRequests", "gather"),
+        "pipelines.data.formats.rows": ("Exchange", "ONLY_RESPONSE", "Row", "RowRequests", "gather", "prompt_request"),
         "pipelines.data.formats.shape": ("Shape",),
         "pipelines.folders.scored_corpus.candidates": ("Candidate", "PreferencePair"),
         "pipelines.results.exports.trainer_format": ("Labels", "PairFormat", "ResponseFormat"),
-        "pipelines.results.exports.trainer_messages": ("whole_conversation",),
+        "pipelines.results.exports.trainer_messages": ("Refusal", "messages", "whole_conversation"),
         "pipelines.workflows.run_logging.run_logger": ("LoggerKind", "RunLogger", "RunToLog"),
+        "actors.contracts.showings": ("Shows",),
+        "actors.engine.protocol": ("Generation", "Sampling", "Task"),
     },
 )

@@ -31,7 +31,7 @@ class ChatTemplate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Responses to judge in one prompt, in the order in which it shows them; `judges` are their positions in the request.
+    """Responses to judge in one prompt, in the order in which it shows them.
 
     `principle` is the criterion for a principle-following model; a judge generates `times` texts.
     """

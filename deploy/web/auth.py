@@ -46,7 +46,7 @@ class Keys:
                 raise ApiError(
                     403,
                     "without API keys this endpoint answers only requests to localhost or 127.0.0.1, and this request has "
-                    f"another Host: use one of these, set up keys ({VARIABLE}), or name the host with --allowed-hosts",
+                    f"another Host: use one of these, set up keys ({VARIABLE}), or name the host in access.allowed_hosts",
                     code="unknown_host",
                 )
             return

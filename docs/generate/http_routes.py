@@ -90,7 +90,7 @@ def pages() -> Iterator[Page]:
             '`{"error": {"message", "type", "param", "code"}}`, as OpenAI\'s clients know it; never with a user\'s text.',
             table(("status", "what it says"), ((str(status), words) for status, words in STATUSES.items())),
             heading(2, "Limits", "limits"),
-            "Options of [`assay serve`](command-line/serve.md), with `-` for `_`:",
+            "Settings of [`assay serve`](command-line/serve.md), as `--set limits.name=value`:",
             table(("setting", "default", "what it limits"), limits),
             *(_route(*route) for route in routes()),
             heading(2, "Objects", "objects"),

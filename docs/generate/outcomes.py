@@ -95,7 +95,7 @@ REASONS: Mapping[Reason, Meaning] = {
     ),
     Reason.NOT_FINITE: Meaning(_FAILED, "the model gave a NaN or an infinity", "another `model.dtype`"),
     Reason.ENGINE_REFUSED: Meaning(_FAILED, "the engine refused the prompt"),
-    Reason.ENGINE_TIMEOUT: Meaning(_FAILED, "the engine didn't answer in time", "`--request-timeout-s`"),
+    Reason.ENGINE_TIMEOUT: Meaning(_FAILED, "the engine didn't answer in time", "`--set engine.request_timeout_s`"),
     Reason.ENGINE_KILLER: Meaning(
         _FAILED, "the row kills engines: found by scoring suspects alone, and written to `engine_killers/`"
     ),

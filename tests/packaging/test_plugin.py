@@ -43,7 +43,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two logits that are tiny-scalar's and its negative: the reward of good minus bad is twice tiny-scalar's."""
-    folder = tmp_path_factory.mktemp("model") / "good-or-bad"
+    folder = tmp_path_factory.mktemp("model") / "good-or-bad-tiny"
     shutil.copytree(REPOSITORY / "tiny_models" / "scalar", folder)
     config = json.loads((folder / "config.json").read_text())
     config |= {"num_labels": 2, "id2label": {"0": "good", "1": "bad"}, "label2id": {"good": 0, "bad": 1}}
@@ -120,6 +120,7 @@ def test_a_checkpoint_of_a_family_from_outside_is_checked(installed: dict[str, s
     done = assay("check", model, "--family", "good-minus-bad", **installed)
     assert done.returncode == 0, done.stderr
     assert "head: 2 finite outputs" in done.stdout
+    assert "conversation 2: reward" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from assay.plugins import Checkpoint, KnownModel, OneLogit
+from assay.plugins import Golden, KnownModel, OneLogit
 
 
 class GoodMinusBad(OneLogit):
@@ -13,10 +13,11 @@ class GoodMinusBad(OneLogit):
     source = "the model card of my-team's classifiers"
     read_at = "the raw logits at the last token"
     range = "the model's own; compare responses to one prompt"
-    models = (KnownModel("my-team/good-or-bad-*", "two labels"),)
-
-    def fits(self, checkpoint: Checkpoint) -> bool:
-        return checkpoint.architecture.endswith("ForSequenceClassification") and checkpoint.labels == 2
+    fitting_labels = 2
+    recognised = False  # two labels may mean anything: only these models, or --family, are read so
+    models = (
+        KnownModel("my-team/good-or-bad-*", "two labels", golden=Golden.each("What is 3 + 4?", {"7": 6.99, "9": -0.99}, 0.4)),
+    )
 
     def outputs(self) -> tuple[str, ...]:
         return ("good", "bad")

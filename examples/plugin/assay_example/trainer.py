@@ -15,7 +15,7 @@ FORMATS = (
         name="ranked-text",
         about="my trainer: the better text first",
         source="my-team/trainer@1.0",
-        reserved=("ranked",),
+        reserved=("prompt", "ranked"),
         rows=_rows,
     ),
 )

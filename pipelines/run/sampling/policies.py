@@ -106,15 +106,13 @@ def pool_of(settings: Sampling) -> PoolSettings:
 def policy_engine(settings: Sampling) -> EngineSettings:
     """The settings of a policy's engine: its own `--policy-...`, and what it shares with the judge's engine."""
     overrides = settings.policy_engine
-    return EngineSettings(
-        engine=settings.engine.engine,
-        tensor_parallel=overrides.policy_tensor_parallel,
-        pipeline_parallel=overrides.policy_pipeline_parallel,
-        max_in_flight=overrides.policy_max_in_flight,
-        request_timeout_s=settings.engine.request_timeout_s,
-        autoscaled=settings.engine.autoscaled,
-        placement_timeout_s=settings.engine.placement_timeout_s,
-        engine_args=overrides.policy_engine_args,
+    return settings.engine.model_copy(
+        update={
+            "tensor_parallel": overrides.policy_tensor_parallel,
+            "pipeline_parallel": overrides.policy_pipeline_parallel,
+            "max_in_flight": overrides.policy_max_in_flight,
+            "engine_args": overrides.policy_engine_args,
+        }
     )
 
 
@@ -137,7 +135,7 @@ class Engines:
         if policy is None:
             patience_s = self.settings.policy_engine.endpoint_patience_s
             at_a_time = engine.max_in_flight or _FROM_ENDPOINT
-            # 600 s without --request-timeout-s, as OpenAI's package has it: a request without an answer must end some time.
+            # 600 s unless the settings say otherwise, as in OpenAI's package: a request without an answer must end some time.
             self.endpoint_ledgers.append(ledger(pool_of(self.settings)))
             timeout_s = engine.request_timeout_s or 600.0
             name = settings.policy_name or served_by(settings)["id"]

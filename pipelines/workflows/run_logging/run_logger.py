@@ -43,7 +43,7 @@ class RunLogger(Protocol):
 
 @dataclass(frozen=True)
 class LoggerKind:
-    """A logger by its name in `log`, which is also the name of the extra that installs its `package`."""
+    """A logger by its name in `log`, and the `package` that its client is in."""
 
     name: str
     package: str
@@ -55,8 +55,7 @@ class LoggerKind:
         """Raise `SettingsError` if it can't log a run into this folder."""
         if find_spec(self.package) is None:
             raise SettingsError(
-                f"--log={self.name} needs the package {self.package}, which isn't installed: "
-                f"pip install 'assay[{self.name}]'"
+                f"--log={self.name} needs the package {self.package}, which isn't installed: pip install {self.package}"
             )
         if self.in_folder and storage.is_remote(folder):
             raise SettingsError(

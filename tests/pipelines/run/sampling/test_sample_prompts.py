@@ -13,6 +13,7 @@ import pytest
 
 from actors.errors import ModelError, OutputError, RunStopped, SettingsError, SourceError
 from pipelines.results.filtering.filter_corpus import keep
+from pipelines.run.sampling.policies import policy_engine
 from pipelines.run.sampling.sample_prompts import SampleSummary, sample
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.options import build
@@ -313,3 +314,10 @@ def test_a_prefix_makes_room_for_columns_that_are_there(tmp_path: Path) -> None:
 def test_what_doesnt_go_together_is_told(corpus: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises((SettingsError, ModelError), match=message):
         drawn(corpus, tmp_path / "out", **options)
+
+
+def test_a_policys_engine_is_the_judges_but_for_what_is_said_of_it(corpus: Path, tmp_path: Path) -> None:
+    options = {"deterministic": True, "request_timeout_s": 7.0, "max_in_flight": 3, "policy_max_in_flight": 5}
+    engine = policy_engine(sample_settings(corpus, tmp_path / "out", **options, policy_tensor_parallel=2))
+    assert (engine.deterministic, engine.request_timeout_s) == (True, 7.0)
+    assert (engine.max_in_flight, engine.tensor_parallel) == (5, 2)
