@@ -16,7 +16,9 @@ class GoodMinusBad(OneLogit):
     fitting_labels = 2
     recognised = False  # two labels may mean anything: only these models, or --family, are read so
     models = (
-        KnownModel("my-team/good-or-bad-*", "two labels", golden=Golden.each("What is 3 + 4?", {"7": 6.99, "9": -0.99}, 0.4)),
+        KnownModel(
+            "my-team/good-or-bad-*", "two labels", golden=Golden.each("What is 3 + 4?", {"7": 6.99, "9": -0.99}, 0.4)
+        ),
     )
 
     def outputs(self) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class Engines:
         if policy is None:
             patience_s = self.settings.policy_engine.endpoint_patience_s
             at_a_time = engine.max_in_flight or _FROM_ENDPOINT
-            # 600 s unless the settings say otherwise, as in OpenAI's package: a request without an answer must end some time.
+            # By default 600 s, as in OpenAI's package: a request without an answer must end some time.
             self.endpoint_ledgers.append(ledger(pool_of(self.settings)))
             timeout_s = engine.request_timeout_s or 600.0
             name = settings.policy_name or served_by(settings)["id"]
