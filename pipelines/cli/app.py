@@ -282,7 +282,6 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     """
     from pipelines.cli import recipe_preflight
     from pipelines.cli.commands import sampling
-    from pipelines.cli.plain_console import tell
     from pipelines.results.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
@@ -291,10 +290,6 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
     along = export_commands.export_while_scoring(scoring_step, steps)
     for name, step in steps.items():
-        if name not in along and (done := recipe_preflight.read_finished_step(name, step)) is not None:
-            click.echo(f"{name}: nothing to do, {step.output} holds it", err=True)
-            tell(as_json, done.as_json(), ())
-            continue
         match name:
             case "sample" | "refine" | "score":
                 sampling.do_run(name, step, as_json, list(along.values()))
@@ -330,12 +325,12 @@ def _ensemble(settings: EnsembleSettings, as_json: bool) -> None:
 
 
 def _filter(settings: FilterSettings, as_json: bool) -> None:
-    from pipelines.cli.plain_console import tell_made
+    from pipelines.cli.plain_console import say, tell_made
     from pipelines.cli.report import kept_report
     from pipelines.results.filtering import filter_corpus
     from pipelines.results.hub.upload import check_hub, upload_made
 
     check_hub(settings, settings.output)
-    summary = filter_corpus.keep(settings)
+    summary = filter_corpus.keep(settings, lambda text: say(f"filter: {text}", err=True))
     upload = upload_made(settings, settings.output)
     tell_made(as_json, summary.as_json(), kept_report(summary, settings), upload)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
-from pipelines.cli.plain_console import Report, tell, tell_made
+from pipelines.cli.plain_console import Report, say, tell, tell_made
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
@@ -112,6 +112,6 @@ def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSetting
     from pipelines.results.hub.upload import check_hub, upload_made
 
     check_hub(settings, settings.output)
-    summary = run_export(JOBS[step](settings))
+    summary = run_export(JOBS[step](settings), lambda text: say(f"{step}: {text}", err=True))
     upload = upload_made(settings, settings.output)
     tell_made(as_json, summary.as_json(), export_report(settings.output, summary), upload)

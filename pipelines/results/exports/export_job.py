@@ -14,7 +14,7 @@ as it is committed, and `run_export` at the end, which then has only the check a
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -165,8 +165,8 @@ def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
     return parts
 
 
-def run_export(job: ExportJob) -> ExportSummary:
-    """Run an export, or resume one that was interrupted.
+def run_export(job: ExportJob, note: Callable[[str], object] = lambda text: None) -> ExportSummary:
+    """Run an export, or resume one that was interrupted. One that is complete is only noted.
 
     Raises a `UserError` if a folder is unusable or another run writes there, `RunStopped` if a worker was lost for good, and
     `AuditError` if the parts don't hold what their names say.
@@ -174,6 +174,9 @@ def run_export(job: ExportJob) -> ExportSummary:
     corpus = _open(job)
     check(job, corpus.manifest)
     _check_apart(job, corpus.folder)
+    if (finished := read_finished_export(job)) is not None:
+        note(f"nothing to do, {job.output} holds it")
+        return finished
     with lease(job.output):
         return _run_pieces(job, corpus)
 

@@ -12,7 +12,7 @@ The output doesn't depend on the number of workers: work is cut by the names and
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -61,13 +61,16 @@ _LEAST_SHARE = 1 / 64
 _SELECTIONS = ("top_fraction", "quantile", "top_k")
 
 
-def keep(settings: FilterSettings) -> FilterSummary:
-    """Filter a scored corpus, or resume an interrupted filter of the same settings.
+def keep(settings: FilterSettings, note: Callable[[str], object] = lambda text: None) -> FilterSummary:
+    """Filter a scored corpus, or resume an interrupted filter of the same settings. One that is complete is only noted.
 
     Raises a `UserError` if the settings, the scored folder or an output folder are unusable, `RunStopped` if a worker was
     lost for good, and `AuditError` if a part doesn't hold what its name says, or a response was neither kept nor counted.
     """
     check(settings)
+    if (finished := read_finished_filter(settings)) is not None:
+        note(f"nothing to do, {settings.output} holds it")
+        return finished
     corpus = open_scored(settings.scored, "filter", partial=settings.partial)
     evaluator = _check_columns(settings, corpus.manifest.columns)
     folders = _folders(settings)
