@@ -27,7 +27,7 @@ def block_with(page: Path, text: str) -> Block:
 def test_readme_scores_and_filters_as_the_quickstart_shows(tmp_path: Path) -> None:
     shown = block_with(README, "--per prompt --overwrite")
     assert shown.text.startswith(ACTIVATE)
-    (tmp_path / "from_python.py").write_text(block_with(README, "from pipelines import keep, score").text)
+    (tmp_path / "from_python.py").write_text(block_with(README, "from assay import filter, score").text)
     done = subprocess.run(
         ["bash", "-euc", f"mkdir demo\n{shown.text.removeprefix(ACTIVATE)}\npython from_python.py"],
         cwd=tmp_path,

@@ -223,7 +223,7 @@ MISTAKES = {
     "score: {inputs: c.jsonl, output: o, model: tiny-scalar, work: {max_failed_fraction: 2}}": "max_failed_fraction",
     "score: {inputs: missing.jsonl, output: o, model: tiny-scalar}": "missing.jsonl",
     "score: [a, b]": "score",
-    "filter: {scored: s, keep: 'reward > 0', top_fraction: 2}": "top_fraction",
+    "filter: {scored: s, where: 'reward > 0', top_fraction: 2}": "top_fraction",
     "{": "line",
 }
 

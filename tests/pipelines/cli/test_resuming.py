@@ -14,7 +14,7 @@ from pipelines.cli.commands.submit import _how_it_ended
 from pipelines.settings.recipe import read_recipe
 
 RUN = "score: {inputs: c.jsonl, output: out, model: tiny-scalar, overwrite: %s}"
-LATER = "filter: {scored: out, output: kept, keep: reward > 1, overwrite: true}"
+LATER = "filter: {scored: out, output: kept, where: reward > 1, overwrite: true}"
 """It replaces a finished result only, so it resumes as it is; without, an older result would be in its way."""
 ANEW, RESUMING = f"{RUN % 'true'}\n{LATER}\n", f"{RUN % 'false'}\n{LATER}\n"
 

@@ -126,7 +126,7 @@ def test_what_a_filter_kept_loads_and_so_does_the_rest(tmp_path: Path, load: Loa
     keep(FilterSettings(scored=folder, output=str(kept), rest=str(left_out), where="reward > 2", format=form))
     assert load(kept)["reward"][:] == [3.0, 4.0, 5.0]
     assert load(left_out)["why"][:] == ["rejected: too_long", "condition", "condition"]
-    assert "What is kept by `keep: reward > 2`" in (kept / "README.md").read_text()
+    assert "What is kept by `where: reward > 2`" in (kept / "README.md").read_text()
 
 
 def test_what_is_null_until_late_loads_from_rows_of_single_responses(

@@ -252,7 +252,7 @@ def test_a_part_of_a_corpus_is_called_so(tmp_path: Path) -> None:
     (kept,) = run(str(tmp_path / "f"))
     assert (kept.figures[0].value, kept.coverage) == (1.0, 0.5)
     assert kept.caveats == [
-        "Only what a filter kept (keep: reward < 3) counts: neither figures nor coverage are of the whole corpus."
+        "Only what a filter kept (where: reward < 3) counts: neither figures nor coverage are of the whole corpus."
     ]
     manifest = tmp_path / "s" / "manifest.json"
     document = json.loads(manifest.read_text())

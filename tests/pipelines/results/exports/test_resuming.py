@@ -60,8 +60,8 @@ def test_an_earlier_result_is_replaced_only_on_request(tmp_path: Path, monkeypat
     (out / "mine.txt").touch()
     assert len(files_in(out)) == 2
     for strategy in ("best", "top-k"):
-        with pytest.raises(OutputError, match="holds what 'keep: top-k, k: 9' gave; --overwrite replaces it"):
-            choose(folder, out, keep=strategy)
+        with pytest.raises(OutputError, match="holds what 'strategy: top-k, k: 9' gave; --overwrite replaces it"):
+            choose(folder, out, strategy=strategy)
     with pytest.raises(OutputError, match="holds something else than the result of `pairs`"):
         pair(folder, out, overwrite=True)
     assert len(texts(out)) == 6

@@ -159,7 +159,7 @@ def test_a_kept_row_is_its_record_with_our_fields(four: str, tmp_path: Path) -> 
 def test_both_sides_are_written_with_what_was_done(four: str, tmp_path: Path) -> None:
     summary = run(four, "reward > 0", tmp_path / "kept", rest=str(tmp_path / "rest"))
     document = json.loads((tmp_path / "kept" / "filter.json").read_text())
-    assert (document["asked"], document["settings"]["scored"]) == ("keep: reward > 0", four)
+    assert (document["asked"], document["settings"]["scored"]) == ("where: reward > 0", four)
     assert document["source"]["identity"]["model"] == "m"
     assert document["source"]["fingerprint"].startswith("sha256:")
     assert document["summary"] == summary.as_json()
@@ -268,7 +268,7 @@ def test_json_to_parquet(four: str, tmp_path: Path) -> None:
     kept = pq.read_table(tmp_path / "kept" / "kept-00000.parquet")
     assert kept.schema.equals(Columns(JSON, ("helpfulness", "correctness"), "").schema)
     assert kept.column("record").to_pylist() == [b'{"id": 0, "x": 1.10}']
-    assert json.loads(kept.schema.metadata[b"assay"])["filter"] == "keep: reward > 0"
+    assert json.loads(kept.schema.metadata[b"assay"])["filter"] == "where: reward > 0"
     assert len(pq.read_table(tmp_path / "rest" / "rest-00000.parquet").column("why")) == 3
     run(four, "reward > 0", tmp_path / "plain", format="parquet", fields=False)
     assert pq.read_table(tmp_path / "plain" / "kept-00000.parquet").column_names == ["record", "topic"]

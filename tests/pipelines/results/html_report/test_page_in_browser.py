@@ -93,7 +93,7 @@ def test_the_cut_that_is_dragged_to_keeps_what_the_filter_of_its_command_keeps(
             drag(slider, value)
             words = shlex.split(page.locator(".command code").text_content() or "")
             assert words[:4] == ["assay", "filter", scored, "kept/"]
-            summary = keep(build(FilterSettings, {"scored": scored, "keep": words[words.index("--where") + 1]}))
+            summary = keep(build(FilterSettings, {"scored": scored, "where": words[words.index("--where") + 1]}))
             assert page.locator("[data-fact=kept]").text_content() == f"{summary.kept:,}"
             assert page.locator("[data-fact=share]").text_content() == f"{100 * summary.kept / 500:.2f} %"
             assert page.locator("[data-fact=tokens]").text_content() == f"{7 * summary.kept:,}"

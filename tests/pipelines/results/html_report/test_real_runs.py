@@ -101,7 +101,7 @@ def test_an_ensembles_suspects_can_be_read_and_its_time_is_that_of_its_models(tm
 def test_what_a_filter_kept_is_shown_alone_with_its_texts(tmp_path: Path) -> None:
     score(settings(write(tmp_path / "c.jsonl", lines(PAIRS)), tmp_path / "scored"))
     median = sorted(row["reward"] for row in scored(tmp_path / "scored"))[12]
-    choice = {"scored": str(tmp_path / "scored"), "output": str(tmp_path / "s"), "keep": f"reward >= {median!r}"}
+    choice = {"scored": str(tmp_path / "scored"), "output": str(tmp_path / "s"), "where": f"reward >= {median!r}"}
     kept = keep(build(FilterSettings, choice)).kept
     with opened(str(tmp_path / "s"), partial=False, by=(), sample=100, seed=0) as responses:
         responses.read_texts(responses.sampled)
@@ -111,7 +111,7 @@ def test_what_a_filter_kept_is_shown_alone_with_its_texts(tmp_path: Path) -> Non
     assert len(shown) == kept == len(expected)
     assert shown == {(row["row"], row["response_name"]) for row in expected}
     assert texts == {row["response_text"] for row in expected}
-    assert f"These are the responses that a filter kept: keep: reward &gt;= {median!r}" in _page(tmp_path)
+    assert f"These are the responses that a filter kept: where: reward &gt;= {median!r}" in _page(tmp_path)
 
 
 @pytest.mark.long

@@ -33,7 +33,7 @@ NOT_RECORDED: dict[str, str] = {
     **dict.fromkeys(("max_in_flight", "autoscaled", "placement_timeout_s", "in_turns"), SPEED),
     **dict.fromkeys(("policy_replicas", "policy_tensor_parallel", "policy_pipeline_parallel"), SPEED),
     **dict.fromkeys(("policy_max_in_flight", "endpoint_patience_s", "storage_patience_s"), SPEED),
-    **dict.fromkeys(("keep", "k", "floor", "softmax_temperature", "voters", "distinct", "choice_seed", "fields"), AFTER),
+    **dict.fromkeys(("strategy", "k", "floor", "softmax_temperature", "voters", "distinct", "choice_seed", "fields"), AFTER),
     "text": BESIDE,
     "log": "where the run is shown while it works",
     **dict.fromkeys(("revision", "policy_revision"), "the commit that it stands for is in the identity; it takes a hub"),
