@@ -108,7 +108,7 @@ def test_what_is_made_of_what_was_kept_is_what_the_same_condition_makes(
     by_where = make[kind]({"scored": corpus, "output": str(tmp_path / "where"), "where": "reward > 0"})
     assert files_in(tmp_path / "of kept") == files_in(tmp_path / "where") != {}
     assert (of_kept.candidates, of_kept.unscored, of_kept.rows) == (kept.kept, 0, by_where.rows)
-    assert of_kept.taken == f"every response with a reward that `filter` left in {tmp_path}/kept (keep: reward > 0)"
+    assert of_kept.taken == f"every response with a reward that `filter` left in {tmp_path}/kept (where: reward > 0)"
     assert by_where.taken == "every response with a reward for which reward > 0"
 
 

@@ -145,7 +145,7 @@ def test_every_setting_that_is_text_is_known_to_name_a_place_or_not() -> None:
     neither = {
         *("prefix", "format", "prompt_column", "response_column", "conversation_column", "system_column"),
         *("principle_column", "name", "family"),
-        *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "strategy", "by", "where", "voters"),
+        *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "by", "where", "voters"),
         *("trainer", "system", "prompt", "pattern", "after", "positive", "negative", "log", "hub"),
     }
     assert _texts(Recipe) == neither | FOLDERS | MODELS | TEXTS

@@ -126,13 +126,18 @@ def test_all_turns_of_conversations_are_judged_and_the_responses_of_other_rows(t
     assert [candidate.text for candidate in candidates_in(folder)] == ["Hello", "2", "1", "0"]
 
 
+def add_shape(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Another shape that fits rows of messages, as a plug-in would bring it."""
+    monkeypatch.setattr(SHAPES, "_loaded", ({**SHAPES, name: SHAPES["messages"]}, {name: "rivals 1.0"}))
+
+
 def test_a_new_shape_makes_a_mixed_run_another_one_and_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write(tmp_path / "c.jsonl", lines(rows(3)[::4]))
     mixed, single = (settings(corpus, tmp_path / name, **more) for name, more in (("m", {"format": "mixed"}), ("s", {})))
     before = [identity.manifest_of(resolve_run.resolve(message), message) for message in (mixed, single)]
-    assert before[0].identity["shapes"] == sorted(SHAPES)
+    assert before[0].identity["shapes"] == dict.fromkeys(sorted(SHAPES))
     assert "shapes" not in before[1].identity
-    monkeypatch.setattr(identity, "SHAPES", {**SHAPES, "new": SHAPES["messages"]})
+    add_shape(monkeypatch, "new")
     after = [identity.manifest_of(resolve_run.resolve(message), message) for message in (mixed, single)]
     with pytest.raises(OutputError, match=r"shapes: .*'new'"):
         before[0].check(after[0])
@@ -143,7 +148,7 @@ def test_a_row_scored_before_a_shape_was_added_is_read_back_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows(2))), tmp_path / "out", format="mixed"))
-    monkeypatch.setitem(SHAPES, "rival", SHAPES["messages"])  # now two shapes fit
+    add_shape(monkeypatch, "rival")  # now two shapes fit
     assert [candidate.text for candidate in candidates_in(folder)] == [text for *_, text in expected(2)]
 
 

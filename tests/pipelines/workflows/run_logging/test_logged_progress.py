@@ -179,7 +179,8 @@ class Broken:
 
 @pytest.mark.parametrize("error", [OSError("no route\nto host"), SystemExit("no route"), ValueError("no route")])
 def test_a_logger_that_fails_is_named_once(tmp_path: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LOGGERS, "broken", LoggerKind("broken", "json", lambda run: Broken(error)))
+    broken = LoggerKind("broken", "json", lambda run: Broken(error))
+    monkeypatch.setattr(LOGGERS, "_loaded", ({**LOGGERS, "broken": broken}, {}))
     assert log("broken", tmp_path) == ["log broken: nowhere", "log broken failed: no route; the run goes on without it"]
 
 
