@@ -325,7 +325,7 @@ def test_a_script_with_an_engine_says_nothing_but_what_it_prints(tmp_path: Path)
 
 @pytest.mark.long
 def test_what_the_user_initialises_logs_as_ray_does(tmp_path: Path) -> None:
-    script = "import pipelines.api, ray\nray.init(num_cpus=1, address='local', include_dashboard=False)\n"
+    script = "import assay.functions, ray\nray.init(num_cpus=1, address='local', include_dashboard=False)\n"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
