@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import assay
 from actors.errors import OutputError, SourceError
 from actors.records import Reading, Score
 from pipelines.data.corpus.corpus_files import Range
-from pipelines.data.formats import SHAPES
+from pipelines.data.formats import SHAPES, Shape
 from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.member_runs import folder_of
@@ -126,9 +127,9 @@ def test_all_turns_of_conversations_are_judged_and_the_responses_of_other_rows(t
     assert [candidate.text for candidate in candidates_in(folder)] == ["Hello", "2", "1", "0"]
 
 
-def add_shape(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Another shape that fits rows of messages, as a plug-in would bring it."""
-    monkeypatch.setattr(SHAPES, "_loaded", ({**SHAPES, name: SHAPES["messages"]}, {name: "rivals 1.0"}))
+def add_shape(monkeypatch: pytest.MonkeyPatch, name: str, shape: Shape) -> None:
+    """Another shape, as a plug-in would bring it."""
+    monkeypatch.setattr(SHAPES, "_loaded", ({**SHAPES, name: shape}, {name: "rivals 1.0"}))
 
 
 def test_a_new_shape_makes_a_mixed_run_another_one_and_no_other_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def test_a_new_shape_makes_a_mixed_run_another_one_and_no_other_run(tmp_path: Pa
     before = [identity.manifest_of(resolve_run.resolve(message), message) for message in (mixed, single)]
     assert before[0].identity["shapes"] == dict.fromkeys(sorted(SHAPES))
     assert "shapes" not in before[1].identity
-    add_shape(monkeypatch, "new")
+    add_shape(monkeypatch, "new", replace(SHAPES["messages"], looks_like=lambda row: False))
     after = [identity.manifest_of(resolve_run.resolve(message), message) for message in (mixed, single)]
     with pytest.raises(OutputError, match=r"shapes: .*'new'"):
         before[0].check(after[0])
@@ -148,7 +149,7 @@ def test_a_row_scored_before_a_shape_was_added_is_read_back_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(rows(2))), tmp_path / "out", format="mixed"))
-    add_shape(monkeypatch, "rival")  # now two shapes fit
+    add_shape(monkeypatch, "rival", SHAPES["messages"])  # now two shapes fit
     assert [candidate.text for candidate in candidates_in(folder)] == [text for *_, text in expected(2)]
 
 
