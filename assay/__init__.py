@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from assay.functions import score as score
     from assay.functions import upload as upload
     from assay.functions import verify as verify
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "actors.errors": ("AssayError", "NothingScored", "UserError"),
-        "assay._version": ("__version__",),
-        "assay.functions": (
-            *("choose", "diff", "ensemble", "evaluate", "export", "filter", "pairs", "read_scored", "refine", "retry"),
-            *("sample", "score", "upload", "verify"),
-        ),
-    },
-)
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "actors.errors": ("AssayError", "NothingScored", "UserError"),
+            "assay._version": ("__version__",),
+            "assay.functions": (
+                *("choose", "diff", "ensemble", "evaluate", "export", "filter", "pairs", "read_scored", "refine", "retry"),
+                *("sample", "score", "upload", "verify"),
+            ),
+        },
+    )

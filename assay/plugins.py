@@ -64,26 +64,26 @@ if TYPE_CHECKING:
     from pipelines.workflows.run_logging.run_logger import LoggerKind as LoggerKind
     from pipelines.workflows.run_logging.run_logger import RunLogger as RunLogger
     from pipelines.workflows.run_logging.run_logger import RunToLog as RunToLog
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "actors.checkpoint.checkpoint_files": ("Checkpoint",),
-        "actors.contracts.by_principle": ("ByPrinciple",),
-        "actors.contracts.distribution": ("Distribution",),
-        "actors.contracts.family": ("ChatTemplate", "Family", "Golden", "KnownModel", "OneLogit", "Question"),
-        "actors.contracts.judge": ("Judge", "Verdict"),
-        "actors.contracts.logit_head": ("LogitHead",),
-        "actors.errors": ("ModelError", "Rejected", "Unreadable"),
-        "actors.records": ("Message", "Reading", "Reason", "Reasoning", "Response", "Role", "ScoreRequest"),
-        "pipelines.data.formats.content": ("answer", "conversation", "field", "text"),
-        "pipelines.data.formats.rows": ("Exchange", "ONLY_RESPONSE", "Row", "RowRequests", "gather", "prompt_request"),
-        "pipelines.data.formats.shape": ("Shape",),
-        "pipelines.folders.scored_corpus.candidates": ("Candidate", "PreferencePair"),
-        "pipelines.results.exports.trainer_format": ("Labels", "PairFormat", "ResponseFormat"),
-        "pipelines.results.exports.trainer_messages": ("Refusal", "messages", "whole_conversation"),
-        "pipelines.workflows.run_logging.run_logger": ("LoggerKind", "RunLogger", "RunToLog"),
-        "actors.contracts.showings": ("Shows",),
-        "actors.engine.protocol": ("Generation", "Sampling", "Task"),
-    },
-)
+else:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "actors.checkpoint.checkpoint_files": ("Checkpoint",),
+            "actors.contracts.by_principle": ("ByPrinciple",),
+            "actors.contracts.distribution": ("Distribution",),
+            "actors.contracts.family": ("ChatTemplate", "Family", "Golden", "KnownModel", "OneLogit", "Question"),
+            "actors.contracts.judge": ("Judge", "Verdict"),
+            "actors.contracts.logit_head": ("LogitHead",),
+            "actors.errors": ("ModelError", "Rejected", "Unreadable"),
+            "actors.records": ("Message", "Reading", "Reason", "Reasoning", "Response", "Role", "ScoreRequest"),
+            "pipelines.data.formats.content": ("answer", "conversation", "field", "text"),
+            "pipelines.data.formats.rows": ("Exchange", "ONLY_RESPONSE", "Row", "RowRequests", "gather", "prompt_request"),
+            "pipelines.data.formats.shape": ("Shape",),
+            "pipelines.folders.scored_corpus.candidates": ("Candidate", "PreferencePair"),
+            "pipelines.results.exports.trainer_format": ("Labels", "PairFormat", "ResponseFormat"),
+            "pipelines.results.exports.trainer_messages": ("Refusal", "messages", "whole_conversation"),
+            "pipelines.workflows.run_logging.run_logger": ("LoggerKind", "RunLogger", "RunToLog"),
+            "actors.contracts.showings": ("Shows",),
+            "actors.engine.protocol": ("Generation", "Sampling", "Task"),
+        },
+    )
