@@ -27,6 +27,17 @@ if TYPE_CHECKING:
     from assay.functions import score as score
     from assay.functions import upload as upload
     from assay.functions import verify as verify
+    from pipelines.folders.scored_corpus.summary import Summary as Summary
+    from pipelines.results.comparison.results import Differences as Differences
+    from pipelines.results.evaluation.results import Results as Results
+    from pipelines.results.exports.export_counts import ExportSummary as ExportSummary
+    from pipelines.results.filtering.filter_corpus import FilterSummary as FilterSummary
+    from pipelines.results.hub.upload import Upload as Upload
+    from pipelines.run.sampling.refine_prompts import RefineSummary as RefineSummary
+    from pipelines.run.sampling.sample_prompts import SampleSummary as SampleSummary
+    from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary as EnsembleSummary
+    from pipelines.workflows.rescoring.retry_rows import RetrySummary as RetrySummary
+    from pipelines.workflows.rescoring.verify_folder import VerifySummary as VerifySummary
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -37,5 +48,16 @@ else:
                 *("choose", "diff", "ensemble", "evaluate", "export", "filter", "pairs", "read_scored", "refine", "retry"),
                 *("sample", "score", "upload", "verify"),
             ),
+            "pipelines.folders.scored_corpus.summary": ("Summary",),
+            "pipelines.results.comparison.results": ("Differences",),
+            "pipelines.results.evaluation.results": ("Results",),
+            "pipelines.results.exports.export_counts": ("ExportSummary",),
+            "pipelines.results.filtering.filter_corpus": ("FilterSummary",),
+            "pipelines.results.hub.upload": ("Upload",),
+            "pipelines.run.sampling.refine_prompts": ("RefineSummary",),
+            "pipelines.run.sampling.sample_prompts": ("SampleSummary",),
+            "pipelines.workflows.ensembles.score_ensemble": ("EnsembleSummary",),
+            "pipelines.workflows.rescoring.retry_rows": ("RetrySummary",),
+            "pipelines.workflows.rescoring.verify_folder": ("VerifySummary",),
         },
     )
