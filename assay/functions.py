@@ -227,6 +227,8 @@ def verify(scored: str, **options: Any) -> VerifySummary:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Job = TypeVar("Job", FilterSettings, ChooseSettings, PairSettings, ExportSettings)
+Result = TypeVar("Result")
 
 
 def _report_errors_as(name: str) -> Callable[[Function], Function]:
@@ -237,6 +239,14 @@ def _report_errors_as(name: str) -> Callable[[Function], Function]:
         return function
 
     return rename
+
+
+def _run_and_upload(settings: Job, run: Callable[[Job], Result]) -> Result:
+    """The summary of a job, whose output is then uploaded if the settings say where to."""
+    check_hub(settings, settings.output)
+    summary = run(settings)
+    upload_made(settings, settings.output)
+    return summary
 
 
 @_report_errors_as("sample")
@@ -251,28 +261,19 @@ def _sample_folder(inputs: str | Sequence[str], output: str, *, policy: str, jud
 @_report_errors_as("choose")
 def _choose_folder(scored: str, output: str, strategy: str, **options: Any) -> ExportSummary:
     settings = build(ChooseSettings, {"scored": scored, "output": output, "strategy": strategy, **options})
-    check_hub(settings, settings.output)
-    summary = export_commands.choose(settings)
-    upload_made(settings, settings.output)
-    return summary
+    return _run_and_upload(settings, export_commands.choose)
 
 
 @_report_errors_as("pairs")
 def _pairs_folder(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary:
     settings = build(PairSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
-    check_hub(settings, settings.output)
-    summary = export_commands.make_pairs(settings)
-    upload_made(settings, settings.output)
-    return summary
+    return _run_and_upload(settings, export_commands.make_pairs)
 
 
 @_report_errors_as("export")
 def _export_folder(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary:
     settings = build(ExportSettings, {"scored": scored, "output": output, "trainer": trainer, **options})
-    check_hub(settings, settings.output)
-    summary = export_commands.export(settings)
-    upload_made(settings, settings.output)
-    return summary
+    return _run_and_upload(settings, export_commands.export)
 
 
 @_report_errors_as("score")
@@ -286,7 +287,4 @@ def _score_folder(inputs: str | Sequence[str], output: str, *, model: str, **opt
 @_report_errors_as("filter")
 def _filter_folder(scored: str, output: str | None = None, where: str | None = None, **options: Any) -> FilterSummary:
     settings = build(FilterSettings, {"scored": scored, "output": output, "where": where, **options})
-    check_hub(settings, settings.output)
-    summary = filter_corpus.keep(settings)
-    upload_made(settings, settings.output)
-    return summary
+    return _run_and_upload(settings, filter_corpus.keep)

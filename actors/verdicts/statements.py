@@ -111,13 +111,9 @@ def grades_of(values: Sequence[float], labels: Sequence[str] = ()) -> list[Claim
     """The claims of a number for each response, each called by one of the `labels` or by the response's name."""
     claims = [Claim(r"(?:individual[\W_]{1,8})?(?:scores|ratings|grades)", tuple(values), alone=True)]
     for position, value in enumerate(values):
-        name = "|".join(
-            (
-                str(position + 1),
-                *list(WORDS)[position + 1 : position + 2],
-                chr(65 + position) if position < 26 else str(position + 1),
-            )
-        )
+        number = str(position + 1)
+        letter = chr(65 + position) if position < 26 else number
+        name = "|".join((number, *list(WORDS)[position + 1 : position + 2], letter))
         names = [
             *labels[position : position + 1],
             rf"(?:the\s)?{_NOUN}[^\w\n]{{0,3}}(?:{name})(?:(?:['’]s)?\s(?:score|rating|grade))?",
@@ -134,9 +130,8 @@ def label(text: str) -> str:
     One in brackets and capitals, `[RESULT]`, stays so: in other letters it is a word of the text, as in "the result is 42".
     """
     words = [word for word in re.findall(r"[^\W_]+", text) if word != "boxed"]
-    last = max(
-        (position for position, word in enumerate(words) if word == words[0]), default=0
-    )  # of "Score: unclear. Score:"
+    # Of "Score: unclear. Score:" the last "Score" is the label.
+    last = max((position for position, word in enumerate(words) if word == words[0]), default=0)
     if not any(len(word) > 1 and not word.isdigit() for word in words[last:]):
         return ""
     spelled = r"[\W_]{0,8}".join(map(re.escape, words[last:]))
