@@ -189,8 +189,8 @@ def _read_scores(answer: str) -> tuple[list[Hashable], str]:
     """Each `score`, in whole objects and in broken ones, and the rest of the text; None for one that can't be read."""
     blocks, remainder = objects(answer, "score")
     scores = [str(score).lower() if isinstance(score, bool) else score for score in (block["score"] for block in blocks)]
-    whole = [score if isinstance(score, str | int | float) else None for score in scores]
-    return [*whole, *(match["score"] for match in _SCORE.finditer(remainder))], remainder
+    values = [score if isinstance(score, str | int | float) else None for score in scores]
+    return [*values, *(match["score"] for match in _SCORE.finditer(remainder))], remainder
 
 
 FAMILY = R3()

@@ -38,13 +38,13 @@ class ShownTemplate:
     def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
         """See `ChatTemplate`. Raises `Rejected` also where the text lacks a message."""
         text = self._template(messages, generation_prompt=generation_prompt)
-        others = tuple(replace(turn, content=_other_words(turn, position)) for position, turn in enumerate(messages))
-        other_text = self._other_text(others, generation_prompt=generation_prompt)
+        changed_turns = tuple(replace(turn, content=_other_words(turn, position)) for position, turn in enumerate(messages))
+        other_text = self._other_text(changed_turns, generation_prompt=generation_prompt)
         # Some templates put a system turn behind others: in the order in which they are shown.
         places = {int(match[1]): match.start() for match in reversed(list(_TURN.finditer(other_text)))}
         shown = sorted(
             (places.get(position, -1), *_shown_form(turn, other, other_text, places.get(position)))
-            for position, (turn, other) in enumerate(zip(messages, others, strict=True))
+            for position, (turn, other) in enumerate(zip(messages, changed_turns, strict=True))
             if turn.content.strip()
         )
         check_shown(text, [turn for _, turn, _ in shown], other_text, [words for *_, words in shown])

@@ -55,8 +55,8 @@ class TemplateProbe:
         if Role.SYSTEM not in roles:
             return ShownTurns(roles)
         other = Message(Role.SYSTEM, "other")
-        both = (self._prints(*systems, _QUESTION) for systems in ((_SYSTEM_PROBE, other), (other, _SYSTEM_PROBE)))
-        return ShownTurns(roles, self._prints(_QUESTION, _ANSWER, _SYSTEM_PROBE, _QUESTION), all(both))
+        printed = (self._prints(*systems, _QUESTION) for systems in ((_SYSTEM_PROBE, other), (other, _SYSTEM_PROBE)))
+        return ShownTurns(roles, self._prints(_QUESTION, _ANSWER, _SYSTEM_PROBE, _QUESTION), all(printed))
 
     def check(self, safety: TextSafety, turns: ShownTurns) -> list[str]:
         """Check plain conversations, and return the texts of their prompts. Raises `ModelError`."""

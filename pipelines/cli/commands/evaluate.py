@@ -52,9 +52,9 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
         return
     results = [folder for folder in settings.scored if not settings.scores_files and is_results(folder)]
     if results:
-        if others := [folder for folder in settings.scored if folder not in results]:
+        if not_results := [folder for folder in settings.scored if folder not in results]:
             raise SettingsError(
-                f"{others[0]} holds no results of an evaluation, and {results[0]} does: give one or the other"
+                f"{not_results[0]} holds no results of an evaluation, and {results[0]} does: give one or the other"
             )
         _compare(settings, results, as_json, junit)
     else:

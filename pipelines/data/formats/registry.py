@@ -188,9 +188,9 @@ def _no_shape_message(rows: Sequence[object], recognised: Sequence[Recognised], 
     unreadable, fitting = _unreadable(rows), sum(bool(fit.shapes) for fit in recognised)
     if not any(isinstance(row, dict) for row in rows) and unreadable:
         return f"{unreadable}Is each line of the file one JSON object, and the name's ending that of its format?"
-    if others := Counter(name for fit in recognised for name in fit.other_responses).most_common():
+    if unread := Counter(name for fit in recognised for name in fit.other_responses).most_common():
         return (
-            f"{others[0][1]} of the {len(rows)} rows looked at hold another response under {others[0][0]!r}, beside that of "
+            f"{unread[0][1]} of the {len(rows)} rows looked at hold another response under {unread[0][0]!r}, beside that of "
             f"their shape. Name the fields of all responses with --response-column, and that of what they answer with "
             "--prompt-column; or, to judge the shape's alone, choose it with --format NAME"
         )

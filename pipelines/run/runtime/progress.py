@@ -291,5 +291,5 @@ def _percent(share: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds as h:mm:ss, rounded down."""
-    whole = max(0, int(seconds))
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    total = max(0, int(seconds))
+    return f"{total // 3600}:{total // 60 % 60:02d}:{total % 60:02d}"
