@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from actors.settings.base import OPTION, Settings
-from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings, fit_engine
 
 MessageAsList = Annotated[
     bool, Field(description="make `message` a list in chat completions of rewards, as NVIDIA's hosted 340B did")
@@ -86,6 +86,8 @@ class ServedModelSettings(ModelSettings):
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     scaling: ScalingSettings = ScalingSettings()
+
+    _fit_engine = model_validator(mode="after")(fit_engine)
 
     @property
     def served_names(self) -> tuple[str, ...]:

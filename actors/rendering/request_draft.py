@@ -62,10 +62,17 @@ class RequestDraft:
             self._reasons.setdefault(position, reason)
 
     def add_prompt(
-        self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
+        self,
+        question: Question,
+        ids: Sequence[int],
+        at: tuple[int, ...],
+        opening: str,
+        is_truncated: bool,
+        texts: tuple[str, ...] = (),
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
-        self._prompts.append(Prompt(ids, question.response_positions, at, question.times, opening, question.principle))
+        positions = question.response_positions
+        self._prompts.append(Prompt(ids, positions, at, question.times, opening, question.principle, texts=texts))
         if is_truncated:
             self._truncated.update(question.response_positions)
 

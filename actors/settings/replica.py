@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
 from actors.settings.rubric import RubricSettings
+from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings
 
 
 class Dtype(StrEnum):
@@ -134,6 +135,7 @@ class ModelSettings(Settings):
     """folder of a LoRA adapter, for judges"""
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
+    verifier: VerifierSettings = AS_GIVEN
 
 
 class RenderSettings(Settings):
@@ -171,8 +173,8 @@ class EngineSettings(Settings):
 
     bare_field: ClassVar = "engine"
 
-    engine: Literal["vllm", "fake"] = Field(default="vllm", json_schema_extra=OPTION)
-    """fake: made-up numbers, for trying a pipeline without a model"""
+    engine: Literal["vllm", "fake", "none"] = Field(default="vllm", json_schema_extra=OPTION)
+    """fake: made-up numbers, for trying a pipeline without a model; none: what verifiers have, which need no weights"""
     tensor_parallel: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of GPUs of one node that share each layer"""
     pipeline_parallel: int = Field(default=1, ge=1)
@@ -195,6 +197,17 @@ class EngineSettings(Settings):
     def is_vllm(self) -> bool:
         """Whether the numbers are a model's, and vLLM is imported for them."""
         return self.engine == "vllm"
+
+
+def fit_engine(settings: Any) -> Any:
+    """The validated settings of a model and its engine: a verifier's engine is none. Raises `ValueError` for another model."""
+    model = settings.model if isinstance(settings.model, str) else settings.model.model
+    engine = settings.engine
+    if model in VERIFIERS and engine.engine == "vllm":
+        object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
+    if model not in VERIFIERS and engine.engine == "none":
+        raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")
+    return settings
 
 
 class PolicySettings(Settings):

@@ -78,6 +78,7 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
                     prompt.principle,
                     prompt.redraw,
                     len(prompt.ids),
+                    *prompt.texts,
                 ]
                 for prompt in request.prompts
             ],

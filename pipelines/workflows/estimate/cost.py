@@ -54,7 +54,7 @@ class CostBasis:
     @property
     def writes(self) -> bool:
         """Whether the model is a judge."""
-        return not self.model.task.pools
+        return self.model.task.writes
 
 
 class EngineSpeed(NamedTuple):

@@ -1,0 +1,187 @@
+"""OpenAI's graders, as a rubric for a judge of the user's own, or checked for the verifier `grader`, which asks no model.
+
+Their form is that of `openai.types.graders` (openai 3.52). What we can't do as they do is refused by its name.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from actors.settings.settings_file import read_mapping
+
+OUTPUT = "sample.output_text"
+"""What a grader calls the response."""
+OPERATIONS = ("eq", "ne", "like", "ilike")
+FUNCTIONS = ("min", "max", "abs", "floor", "ceil", "exp", "sqrt", "log")
+"""What `calculate_output` may call."""
+_FREE = ("string_check", "text_similarity", "multi")
+GRADERS = frozenset({"score_model", "label_model", "python", "endpoint", *_FREE})
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "score_model": ("input", "range", "sampling_params", "model", "pass_threshold"),
+    "label_model": ("input", "labels", "passing_labels", "model"),
+    "string_check": ("input", "operation", "reference"),
+    "text_similarity": ("input", "reference", "evaluation_metric", "pass_threshold"),
+    "multi": ("graders", "calculate_output"),
+}
+"""What a grader of each type may hold beside `type` and `name`. `model` and `pass_threshold` decide no number of ours."""
+_SAMPLING = {"temperature": "temperature", "top_p": "top_p", "max_completions_tokens": "max_tokens"}
+_PLACE = re.compile(r"{{\s*([\w.]+)\s*}}")
+_NODES = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, ast.Constant)
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd)
+
+
+def pieces(template: str) -> Iterator[tuple[str, str]]:
+    """A grader's template as texts, each with the name of the place behind it: `item.answer`; the last one has none.
+
+    Raises `ValueError` for a place that no row has.
+    """
+    parts = _PLACE.split(template)
+    for text, name in zip(parts[::2], [*parts[1::2], ""], strict=True):
+        if name and name != OUTPUT and not name.startswith("item."):
+            raise ValueError(f"{{{{ {name} }}}}: there are {{{{ item.NAME }}}} and {{{{ {OUTPUT} }}}}")
+        yield text, name
+
+
+def read_rubric(value: Any) -> Any:
+    """The rubric in a file; of a score_model or label_model, the rubric that asks the same. Raises `ValueError`."""
+    rubric = read_mapping(value, "rubric")
+    is_grader = isinstance(rubric, Mapping) and rubric.get("type") in GRADERS
+    return _checked(_rubric_of, rubric) if is_grader else rubric
+
+
+def read_grader(value: Any) -> Any:
+    """The grader in a file, for the verifier `grader`. Raises `ValueError` for one that asks a model."""
+    grader = read_mapping(value, "grader")
+    return _checked(_check_free, grader) if isinstance(grader, Mapping) else grader
+
+
+def _checked(read: Callable[[Mapping[str, Any]], dict[str, Any]], grader: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return read(grader)
+    except (AttributeError, KeyError, TypeError) as error:  # a text where an object should be, and the like
+        raise ValueError(f"it isn't laid out as a {grader.get('type')} grader is: {error!r}") from error
+
+
+def _rubric_of(grader: Mapping[str, Any]) -> dict[str, Any]:
+    kind = grader["type"]
+    if kind in ("string_check", "text_similarity"):
+        raise ValueError(f"a {kind} asks no model: give --model grader --grader FILE in place of --rubric FILE")
+    if kind == "multi":
+        raise ValueError(
+            "a multi grader isn't one prompt: if none of its graders asks a model, give --model grader --grader FILE; else "
+            "each is a rubric of its own, and `assay ensemble` combines several judges"
+        )
+    _check_fields(grader)
+    system, prompt = _turns(grader.get("input"))
+    sampling = grader.get("sampling_params") or {}
+    if refused := sorted(sampling.keys() - _SAMPLING.keys()):
+        hint = "; judge.seed is the seed of a run" if "seed" in refused else ""
+        raise ValueError(f"sampling_params.{refused[0]} can't be given to a judge here{hint}")
+    drawn = {_SAMPLING[name]: value for name, value in sampling.items() if value is not None}
+    rubric = {"prompt": prompt, **({} if system is None else {"system": system}), **drawn}
+    if kind == "label_model":
+        labels, passing = grader.get("labels") or [], grader.get("passing_labels") or []
+        if unknown := [label for label in passing if label not in labels]:
+            raise ValueError(f"passing_labels holds {unknown[0]!r}, which isn't among the labels {', '.join(labels)}")
+        grades = {label: float(label in passing) for label in labels}
+        return {**rubric, "grades": grades, "json_schema": _answer("label", {"type": "string", "enum": [*labels]})}
+    low, high = grader.get("range") or (0, 1)
+    return {**rubric, "low": low, "high": high, "json_schema": _answer("score", {"type": "number"})}
+
+
+def _check_free(grader: Mapping[str, Any]) -> dict[str, Any]:
+    """The grader. Raises `ValueError` unless it is complete and asks no model."""
+    kind = grader.get("type")
+    if kind in ("score_model", "label_model"):
+        raise ValueError(
+            f"a {kind} asks a model: give --rubric FILE and --model JUDGE; several of them, or with others, are an "
+            "`assay ensemble`"
+        )
+    _check_fields(grader)
+    if missing := [name for name in _FIELDS[str(kind)] if name != "pass_threshold" and name not in grader]:
+        raise ValueError(f"the {kind} has no {missing[0]}")
+    if kind == "multi":
+        graders = grader["graders"]
+        members = {name: _check_free(grader) for name, grader in _by_name(graders).items()}
+        if any(member["type"] == "multi" for member in members.values()):
+            raise ValueError("a multi grader can't hold another one")
+        _check_formula(grader["calculate_output"], members)
+        return {**grader, "graders": members}
+    for template in (grader["input"], grader["reference"]):
+        list(pieces(template))
+    if kind == "string_check" and grader["operation"] not in OPERATIONS:
+        raise ValueError(f"operation {grader['operation']!r}: there are {', '.join(OPERATIONS)}")
+    if kind == "text_similarity" and grader["evaluation_metric"] != "fuzzy_match":
+        raise ValueError(f"evaluation_metric {grader['evaluation_metric']!r} isn't computed here: there is fuzzy_match")
+    return dict(grader)
+
+
+def formula_of(text: str) -> ast.Expression:
+    """`calculate_output` as Python has it, in which a power is `**`. Raises `ValueError`."""
+    try:
+        return ast.parse(text.replace("^", "**"), mode="eval")
+    except SyntaxError as error:
+        raise ValueError(f"calculate_output {text!r} is no formula: {error.msg}") from error
+
+
+def _by_name(graders: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The graders of a multi grader; a single one may stand there by itself."""
+    return {graders["name"]: graders} if isinstance(graders.get("type"), str) else graders
+
+
+def _check_formula(text: str, members: Mapping[str, Any]) -> None:
+    for node in ast.walk(formula_of(text)):
+        is_number = not isinstance(node, ast.Constant) or type(node.value) in (int, float)
+        if not (isinstance(node, (*_NODES, *_OPERATORS)) and is_number):
+            raise ValueError(f"calculate_output {text!r}: numbers, names of graders, + - * / ^ and {', '.join(FUNCTIONS)}")
+        if isinstance(node, ast.Name) and node.id not in (*members, *FUNCTIONS):
+            raise ValueError(f"calculate_output names {node.id!r}; the graders are {', '.join(members)}")
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
+            raise ValueError(f"calculate_output {text!r} calls what isn't among {', '.join(FUNCTIONS)}")
+
+
+def _check_fields(grader: Mapping[str, Any]) -> None:
+    kind = str(grader.get("type"))
+    if kind not in _FIELDS:
+        raise ValueError(f"a grader of type {kind!r} can't be run here: there are {', '.join(_FIELDS)}")
+    if unknown := sorted(grader.keys() - {"type", "name", *_FIELDS[kind]}):
+        raise ValueError(f"the {kind} holds {unknown[0]!r}, which isn't known here: there are {', '.join(_FIELDS[kind])}")
+
+
+def _turns(turns: Any) -> tuple[str | None, str]:
+    """System turn and user's turn as Jinja. Raises `ValueError` for any other turns."""
+    turns = [turns] if isinstance(turns, Mapping) else turns or []
+    roles = ["system" if turn["role"] == "developer" else turn["role"] for turn in turns]
+    if roles not in (["user"], ["system"], ["system", "user"]):
+        raise ValueError(f"input has turns of {', '.join(roles) or 'nobody'}: a judge gets one of user, after one of system")
+    *system, prompt = [_as_jinja(_content(turn["content"])) for turn in turns]
+    return (system[0] if system else None), prompt
+
+
+def _content(content: Any) -> str:
+    parts = content if isinstance(content, list) else [content]
+    texts = [part if isinstance(part, str) else part.get("text") for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError("input holds content that is no text")
+    return "".join(texts)
+
+
+def _as_jinja(template: str) -> str:
+    """A grader's template as a rubric's: all that isn't a place of a row is text, whatever Jinja would make of it."""
+    return "".join(_literal(text) + (f"{{{{ {_jinja_name(name)} }}}}" if name else "") for text, name in pieces(template))
+
+
+def _literal(text: str) -> str:
+    return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if "{{" in text or "{%" in text or "{#" in text else text
+
+
+def _jinja_name(name: str) -> str:
+    """What a rubric calls a place of a grader."""
+    return "response" if name == OUTPUT else f"row.{name.removeprefix('item.')}"
+
+
+def _answer(name: str, kind: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {"reasoning": {"type": "string"}, name: kind}
+    return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
