@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question
+from actors.contracts.family import REFERENCE, ChatTemplate, Family, Golden, KnownModel, Question
 from actors.engine.protocol import Task
 from actors.errors import Rejected, SettingsError, Unreadable
 from actors.records import Message, Reading, Reason, Response, Role, Score, ScoreRequest
@@ -20,8 +20,6 @@ from actors.text.patterns import linear
 
 READER = 1
 """Version of the verifiers, in a run's identity: it goes up when a response or a reference is read differently than before."""
-REFERENCE = "reference"
-"""The field of a request that it is compared with."""
 Texts = tuple[str, ...]
 """What is compared: the response, and the references, of which any is right."""
 
@@ -55,6 +53,14 @@ class Verifier(Family):
     def needs_reference(self) -> bool:
         """Whether every row must have a reference."""
         return True
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        return (REFERENCE,) if self.needs_reference else ()
+
+    @property
+    def needed_fields(self) -> tuple[str, ...]:
+        return self.field_names
 
     def prepare(self) -> None:  # noqa: B027  most need nothing
         """Import what takes time, in a new process, before it is asked anything."""
@@ -155,7 +161,9 @@ def without_weights(name: str, note: str, *examples: tuple[str, str | None, floa
     context = (Message(Role.USER, "?"),)
     goldens = tuple(
         Golden(
-            ScoreRequest(context, (Response("golden", response),), fields={} if reference is None else {REFERENCE: reference}),
+            ScoreRequest(
+                context, (Response("golden", response),), fields={} if reference is None else {REFERENCE: reference}
+            ),
             (reward,),
             1e-9,
         )

@@ -128,7 +128,9 @@ class _Process:
 
     def _start(self) -> None:
         from loky.backend import resource_tracker
-        from loky.process_executor import ProcessPoolExecutor  # unlike the standard library's, it doesn't run the user's script
+        from loky.process_executor import (
+            ProcessPoolExecutor,
+        )  # unlike the standard library's, it doesn't run the user's script
 
         resource_tracker.ensure_running()  # outside the mark: it is this whole process's
         with self._reaper.marking():

@@ -13,7 +13,7 @@ from actors.contracts.verifier import Texts, Verifier, without_weights
 from actors.errors import Rejected, SettingsError, Unreadable
 from actors.models.matches import fuzzy_match, string_check
 from actors.records import Reason, ScoreRequest
-from actors.settings.grader import OUTPUT, formula_of, pieces
+from actors.settings.grader import OUTPUT, field_name, formula_of, pieces
 from actors.settings.verifier import VerifierSettings
 
 _CALLS: Mapping[str, Callable[..., float]] = {
@@ -43,12 +43,17 @@ class Grader(Verifier):
             raise SettingsError("--model grader needs --grader FILE, a grader of OpenAI's as JSON")
         return super().with_verifier_settings(settings)
 
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        places = {name for template in self._templates for _, name in pieces(template)}
+        return tuple(sorted(field_name(name) for name in places - {"", OUTPUT}))
+
     def texts(self, request: ScoreRequest, position: int) -> Texts:
         """Input and reference of each string_check or text_similarity, in their order."""
         response = request.responses[position].content
-        templates = [grader[side] for grader in self._graders.values() for side in ("input", "reference")]
         return tuple(
-            "".join(text + _field(request, response, name) for text, name in pieces(template)) for template in templates
+            "".join(text + _field(request, response, name) for text, name in pieces(template))
+            for template in self._templates
         )
 
     def score(self, response: str, references: list[str]) -> float:
@@ -65,6 +70,10 @@ class Grader(Verifier):
         raise NotImplementedError("a grader compares several texts")
 
     @property
+    def _templates(self) -> list[str]:
+        return [grader[side] for grader in self._graders.values() for side in ("input", "reference")]
+
+    @property
     def _graders(self) -> Mapping[str, Mapping[str, Any]]:
         grader: Mapping[str, Any] = self.settings.grader or {}
         graders: Mapping[str, Mapping[str, Any]] = grader.get("graders", {"": grader})
@@ -75,9 +84,8 @@ def _field(request: ScoreRequest, response: str, name: str) -> str:
     """What a grader's place holds. Raises `Rejected` if the row has no such field."""
     if name in ("", OUTPUT):
         return response if name else ""
-    field = name.removeprefix("item.")
-    if field not in request.fields:
-        raise Rejected(Reason.NO_REFERENCE, f"the row has no field {field}")
+    if (field := field_name(name)) not in request.fields:
+        raise Rejected(Reason.NO_REFERENCE, f"the row has no {name}")
     return request.fields[field]
 
 

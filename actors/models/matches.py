@@ -32,7 +32,9 @@ class NormalisedMatch(Verifier):
     name = "normalised-match"
     summary = "the response is the reference, but for case, spaces, and punctuation around it (no weights)"
     read_at = "both texts in NFKC and folded case, each run of white space one space, without quotes and full stops around"
-    models = without_weights(name, "equal but for case and spaces", ("**Light  blue.**", "light blue", 1.0), ("1.5", "15", 0.0))
+    models = without_weights(
+        name, "equal but for case and spaces", ("**Light  blue.**", "light blue", 1.0), ("1.5", "15", 0.0)
+    )
 
     def compare(self, answer: str, reference: str) -> float:
         expected, actual = normalised(reference), normalised(answer)

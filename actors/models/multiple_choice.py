@@ -15,7 +15,9 @@ class MultipleChoice(Verifier):
 
     name = "multiple-choice"
     summary = "the letter that the response chooses is the reference's (no weights)"
-    read_at = "the last \\boxed{B}, else the last `answer is B` or `Answer: B`, else a letter that the response begins with or is"
+    read_at = (
+        "the last \\boxed{B}, else the last `answer is B` or `Answer: B`, else a letter that the response begins with or is"
+    )
     models = without_weights(
         name,
         "the chosen letter",

@@ -21,8 +21,7 @@ class RequestDraft:
 
     def __init__(self, request: ScoreRequest, family: Family, reasoning: Reasoning, system: str | None = None) -> None:
         """`reasoning` is for a request that doesn't say it; `system` is put before a conversation without a system turn."""
-        if not family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
-            request = replace(request, principles=())
+        request = family.without_unread(request)  # else rows that differ in that alone would have different prompt hashes
         how = request.reasoning or reasoning
         handled = without_reasoning(request, how)
         self.request = _after_system(handled.request, system)

@@ -125,7 +125,9 @@ class OnlineScorer:
             return error.reason
         tokens = {token for generation in generations for logprobs in generation.logprobs for token in logprobs}
         texts = (
-            await self._run_in_thread(lambda check_cancelled: self._prompt_renderer.tokenizer.token_texts(tokens)) if tokens else {}
+            await self._run_in_thread(lambda check_cancelled: self._prompt_renderer.tokenizer.token_texts(tokens))
+            if tokens
+            else {}
         )
         return [_judge_text(prompt, generation, texts) for generation in generations]
 

@@ -158,7 +158,9 @@ def _default_activation(config: Mapping[str, Any]) -> Callable[[Sequence[float]]
     return tuple if named.endswith(".Identity") else None
 
 
-def _check_golden(model: RewardModel, engine: Engine, renderer: Renderer | VerifierRenderer, golden: Golden, number: int) -> _TestResult:
+def _check_golden(
+    model: RewardModel, engine: Engine, renderer: Renderer | VerifierRenderer, golden: Golden, number: int
+) -> _TestResult:
     (scores,) = scorer_of(model, engine).score_block(renderer.render([golden.request]))
     if any(score.reason is Reason.TOO_LONG for score in scores):
         return _TestResult(f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked", False)

@@ -44,6 +44,11 @@ def pieces(template: str) -> Iterator[tuple[str, str]]:
         yield text, name
 
 
+def field_name(name: str) -> str:
+    """What a rubric, or the fields of a request, call a place of a grader."""
+    return "response" if name == OUTPUT else f"row.{name.removeprefix('item.')}"
+
+
 def read_rubric(value: Any) -> Any:
     """The rubric in a file; of a score_model or label_model, the rubric that asks the same. Raises `ValueError`."""
     rubric = read_mapping(value, "rubric")
@@ -170,16 +175,11 @@ def _content(content: Any) -> str:
 
 def _as_jinja(template: str) -> str:
     """A grader's template as a rubric's: all that isn't a place of a row is text, whatever Jinja would make of it."""
-    return "".join(_literal(text) + (f"{{{{ {_jinja_name(name)} }}}}" if name else "") for text, name in pieces(template))
+    return "".join(_literal(text) + (f"{{{{ {field_name(name)} }}}}" if name else "") for text, name in pieces(template))
 
 
 def _literal(text: str) -> str:
     return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}" if "{{" in text or "{%" in text or "{#" in text else text
-
-
-def _jinja_name(name: str) -> str:
-    """What a rubric calls a place of a grader."""
-    return "response" if name == OUTPUT else f"row.{name.removeprefix('item.')}"
 
 
 def _answer(name: str, kind: Mapping[str, Any]) -> dict[str, Any]:
