@@ -4,6 +4,7 @@ It is asked on a `ProcessEngine`, in a process that is bounded in time and memor
 no reward, unless `unparsed` says one; a reference that can't be read is a fault of the row.
 """
 
+import collections
 import copy
 import json
 from abc import abstractmethod
@@ -19,7 +20,7 @@ from actors.settings.verifier import AS_GIVEN, VerifierSettings
 from actors.text.patterns import linear
 
 READER = 1
-"""Version of the verifiers, in a run's identity: it goes up when a response or a reference is read differently than before."""
+"""Version of the verifiers, in a run's identity: it goes up when a text is read differently than before."""
 Texts = tuple[str, ...]
 """What is compared: the response, and the references, of which any is right."""
 
@@ -62,7 +63,7 @@ class Verifier(Family):
     def needed_fields(self) -> tuple[str, ...]:
         return self.field_names
 
-    def prepare(self) -> None:  # noqa: B027  most need nothing
+    def prepare(self) -> None:
         """Import what takes time, in a new process, before it is asked anything."""
 
     def with_verifier_settings(self, settings: VerifierSettings) -> Self:
@@ -150,9 +151,7 @@ class Verifier(Family):
 
 def last_match(pattern: str, text: str) -> str | None:
     """The group of a pattern's last match in a text, without white space around it; None if there is no match."""
-    last = None
-    for last in linear(pattern).finditer(text):
-        pass
+    last = next(iter(collections.deque(linear(pattern).finditer(text), maxlen=1)), None)
     return None if last is None or last[1] is None else last[1].strip()
 
 

@@ -1,10 +1,11 @@
 """An engine without a model: it runs a function on items in processes of its own, each bounded in time and memory.
 
-For code that may hang, or take all memory, on a text that somebody wrote: SymPy asked for 9^(9^(9^9)). A process that does is
+For code that may hang, or take all memory, on a text that somebody wrote: SymPy on 9^(9^(9^9)). A process that does is
 killed, and another takes its place. A chunk in which that happened is done item by item, so that one item fails alone.
 """
 
 import asyncio
+import ctypes
 import itertools
 import os
 import queue
@@ -14,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from actors.engine.process_reaper import ProcessReaper
 from actors.engine.protocol import Engine, Generation, Places, Pooled, Sampling
 from actors.errors import EngineDead, EngineError
 from actors.records import Reason
@@ -24,23 +24,22 @@ Result = TypeVar("Result")
 
 _CHUNK = 64
 """Items that are sent to a process together: sending one takes about as long as comparing two short texts."""
-_LOOK_S = 0.1
-"""Seconds between two looks at a process's memory."""
+_LOOK_S, _START_S = 0.1, 120.0
+"""Seconds between two looks at a process's memory, and for a process to start and import on a busy machine."""
 _MOST_BYTES = 2 * 2**30
-_START_S = 120.0
-"""Seconds for a process to start and import, on a busy machine."""
+_PR_SET_PDEATHSIG = 1
 
 
 class ProcessEngine(Engine):
     """Some processes, each of which has called `prepare` before its first item."""
 
+    max_model_len = 0
+    runner = "none"
+
     def __init__(self, prepare: Callable[[], None], processes: int, request_timeout_s: float) -> None:
         super().__init__()
-        self.max_model_len = 0
-        self.runner = "none"
         self._timeout_s = request_timeout_s
-        self._reaper = ProcessReaper()
-        self._processes = [_Process(prepare, self._reaper) for _ in range(processes)]
+        self._processes = [_Process(prepare) for _ in range(processes)]
         self._free = queue.SimpleQueue[_Process]()
         for process in self._processes:
             self._free.put(process)
@@ -59,10 +58,10 @@ class ProcessEngine(Engine):
         process = self._free.get()  # there are as many as threads
         try:
             results = process.run(function, chunk, self._timeout_s)
-            if len(chunk) > 1 and isinstance(results, Reason):
-                alone = (process.run(function, [item], self._timeout_s) for item in chunk)
+            if isinstance(results, Reason):
+                alone = (process.run(function, [item], self._timeout_s) for item in chunk) if len(chunk) > 1 else [results]
                 return [result if isinstance(result, Reason) else result[0] for result in alone]
-            return [results] if isinstance(results, Reason) else results
+            return results
         finally:
             self._free.put(process)
 
@@ -90,7 +89,6 @@ class ProcessEngine(Engine):
             self._is_closed = True
             for process in self._processes:
                 process.end()
-            self._reaper.release()
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._thread.stop()
 
@@ -98,8 +96,8 @@ class ProcessEngine(Engine):
 class _Process:
     """One process, started at the first need and again after each that was killed."""
 
-    def __init__(self, prepare: Callable[[], None], reaper: ProcessReaper) -> None:
-        self._prepare, self._reaper = prepare, reaper
+    def __init__(self, prepare: Callable[[], None]) -> None:
+        self._prepare = prepare
         self._executor: Any = None
         self._id = 0
 
@@ -107,35 +105,27 @@ class _Process:
         self, function: Callable[[Item], Result], items: Sequence[Item], timeout_s: float
     ) -> list[Result | Reason] | Reason:
         """The results, or the reason why the process was killed, or died, on them."""
-        from loky.process_executor import BrokenProcessPool
+        from loky.process_executor import BrokenProcessPool, ProcessPoolExecutor  # it doesn't run the user's script
 
+        reason = Reason.ENGINE_KILLER
         try:
             if self._executor is None:
-                self._start()
+                self._executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(self._prepare,))
+                self._id = self._executor.submit(os.getpid).result(_START_S)
             future = self._executor.submit(_apply, function, items)
             deadline = time.monotonic() + timeout_s
-            while True:
+            while _resident_bytes(self._id) <= _MOST_BYTES:
                 try:
                     results: list[Result | Reason] = future.result(_LOOK_S)
                     return results
                 except TimeoutError:
                     if time.monotonic() > deadline:
-                        return self._kill(Reason.ENGINE_TIMEOUT)
-                    if _resident_bytes(self._id) > _MOST_BYTES:
-                        return self._kill(Reason.ENGINE_KILLER)
-        except BrokenProcessPool:
-            return self._kill(Reason.ENGINE_KILLER)
-
-    def _start(self) -> None:
-        from loky.backend import resource_tracker
-        from loky.process_executor import (
-            ProcessPoolExecutor,
-        )  # unlike the standard library's, it doesn't run the user's script
-
-        resource_tracker.ensure_running()  # outside the mark: it is this whole process's
-        with self._reaper.marking():
-            self._executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(self._prepare,))
-            self._id = self._executor.submit(os.getpid).result(_START_S)
+                        reason = Reason.ENGINE_TIMEOUT
+                        break
+        except (BrokenProcessPool, TimeoutError):  # it has died, or never began
+            pass
+        self.end()
+        return reason
 
     def end(self) -> None:
         """Kill the process, if there is one."""
@@ -143,13 +133,11 @@ class _Process:
         if executor is not None:
             executor.shutdown(kill_workers=True)
 
-    def _kill(self, reason: Reason) -> Reason:
-        self.end()
-        return reason
-
 
 def _begin(prepare: Callable[[], None]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that ends this one
+    """In a new process: it ends with the thread that started it, and Ctrl-C isn't for it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare()
 
 

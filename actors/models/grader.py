@@ -3,34 +3,22 @@
 `string_check` is 1 or 0, `text_similarity` the similarity, and `multi` what its formula makes of several.
 """
 
-import ast
-import math
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from actors.contracts.verifier import Texts, Verifier, without_weights
 from actors.errors import Rejected, SettingsError, Unreadable
 from actors.models.matches import fuzzy_match, string_check
 from actors.records import Reason, ScoreRequest
-from actors.settings.grader import OUTPUT, field_name, formula_of, pieces
+from actors.settings.grader import OUTPUT, calculate, field_name, pieces
 from actors.settings.verifier import VerifierSettings
-
-_CALLS: Mapping[str, Callable[..., float]] = {
-    "min": min, "max": max, "abs": abs, "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt,
-    "log": math.log,
-}  # fmt: skip
-_OPERATORS: Mapping[type, Callable[..., float]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: math.pow,
-    ast.USub: operator.neg, ast.UAdd: operator.pos,
-}  # fmt: skip
 
 
 class Grader(Verifier):
     """A grader in a file."""
 
     name = "grader"
-    summary = "a grader of OpenAI's that asks no model (--grader FILE; no weights)"
+    summary = "a grader of OpenAI's that asks no model (verifier.grader; no weights)"
     source = "openai.types.graders (openai 3.52)"
     read_at = "what the grader names: {{ sample.output_text }}, and fields of the row as {{ item.NAME }}"
     range = "the grader's"
@@ -40,7 +28,7 @@ class Grader(Verifier):
 
     def with_verifier_settings(self, settings: VerifierSettings) -> "Grader":
         if settings.grader is None:
-            raise SettingsError("--model grader needs --grader FILE, a grader of OpenAI's as JSON")
+            raise SettingsError("--model grader needs --set verifier.grader=FILE, a grader of OpenAI's as JSON")
         return super().with_verifier_settings(settings)
 
     @property
@@ -62,8 +50,8 @@ class Grader(Verifier):
         if (formula := (self.settings.grader or {}).get("calculate_output")) is None:
             return values[""]
         try:
-            return float(_calculate(formula_of(formula).body, values))
-        except (ArithmeticError, ValueError, TypeError):
+            return calculate(formula, values)
+        except ArithmeticError:
             raise Unreadable(Reason.NOT_FINITE) from None
 
     def compare(self, answer: str, reference: str) -> float:
@@ -93,22 +81,6 @@ def _value(grader: Mapping[str, Any], text: str, reference: str) -> float:
     if grader["type"] == "text_similarity":
         return fuzzy_match(text, reference)
     return string_check(grader["operation"], text, reference)
-
-
-def _calculate(node: ast.expr, values: Mapping[str, float]) -> float:
-    """The value of a formula that the settings have checked."""
-    match node:
-        case ast.Constant(value):
-            return float(value)  # type: ignore[arg-type]
-        case ast.Name(name):
-            return values[name]
-        case ast.UnaryOp(sign, operand):
-            return _OPERATORS[type(sign)](_calculate(operand, values))
-        case ast.BinOp(left, operation, right):
-            return _OPERATORS[type(operation)](_calculate(left, values), _calculate(right, values))
-        case ast.Call(ast.Name(name), arguments):
-            return _CALLS[name](*(_calculate(argument, values) for argument in arguments))
-    raise ValueError(ast.dump(node))
 
 
 FAMILY = Grader()

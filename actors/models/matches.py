@@ -65,7 +65,7 @@ class TextSimilarity(Verifier):
 
 
 def string_check(operation: str, text: str, reference: str) -> float:
-    """1 if a text is (`eq`), isn't (`ne`) or contains the reference, in the same case (`like`) or in any (`ilike`); else 0."""
+    """1 if a text is (`eq`), isn't (`ne`) or contains the reference, in the same case (`like`) or any (`ilike`); else 0."""
     match operation:
         case "eq":
             return float(text == reference)

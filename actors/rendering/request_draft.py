@@ -67,6 +67,7 @@ class RequestDraft:
         at: tuple[int, ...],
         opening: str,
         is_truncated: bool,
+        *,
         texts: tuple[str, ...] = (),
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""

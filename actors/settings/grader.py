@@ -4,7 +4,10 @@ Their form is that of `openai.types.graders` (openai 3.52). What we can't do as 
 """
 
 import ast
+import contextlib
 import json
+import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -14,8 +17,14 @@ from actors.settings.settings_file import read_mapping
 OUTPUT = "sample.output_text"
 """What a grader calls the response."""
 OPERATIONS = ("eq", "ne", "like", "ilike")
-FUNCTIONS = ("min", "max", "abs", "floor", "ceil", "exp", "sqrt", "log")
-"""What `calculate_output` may call."""
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "min": min, "max": max, "abs": abs, "floor": math.floor, "ceil": math.ceil, "exp": math.exp, "sqrt": math.sqrt,
+    "log": math.log,
+}  # fmt: skip
+_OPERATORS: Mapping[type, Callable[..., float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv, ast.Pow: math.pow,
+    ast.USub: operator.neg, ast.UAdd: operator.pos,
+}  # fmt: skip
 _FREE = ("string_check", "text_similarity", "multi")
 GRADERS = frozenset({"score_model", "label_model", "python", "endpoint", *_FREE})
 _FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -28,8 +37,6 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 """What a grader of each type may hold beside `type` and `name`. `model` and `pass_threshold` decide no number of ours."""
 _SAMPLING = {"temperature": "temperature", "top_p": "top_p", "max_completions_tokens": "max_tokens"}
 _PLACE = re.compile(r"{{\s*([\w.]+)\s*}}")
-_NODES = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Load, ast.Constant)
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.USub, ast.UAdd)
 
 
 def pieces(template: str) -> Iterator[tuple[str, str]]:
@@ -72,11 +79,11 @@ def _checked(read: Callable[[Mapping[str, Any]], dict[str, Any]], grader: Mappin
 def _rubric_of(grader: Mapping[str, Any]) -> dict[str, Any]:
     kind = grader["type"]
     if kind in ("string_check", "text_similarity"):
-        raise ValueError(f"a {kind} asks no model: give --model grader --grader FILE in place of --rubric FILE")
+        raise ValueError(f"a {kind} asks no model: give --model grader --set verifier.grader=FILE in place of --rubric FILE")
     if kind == "multi":
         raise ValueError(
-            "a multi grader isn't one prompt: if none of its graders asks a model, give --model grader --grader FILE; else "
-            "each is a rubric of its own, and `assay ensemble` combines several judges"
+            "a multi grader isn't one prompt: if none of its graders asks a model, give --model grader --set "
+            "verifier.grader=FILE; else each is a rubric of its own, and `assay ensemble` combines several judges"
         )
     _check_fields(grader)
     system, prompt = _turns(grader.get("input"))
@@ -108,43 +115,55 @@ def _check_free(grader: Mapping[str, Any]) -> dict[str, Any]:
     if missing := [name for name in _FIELDS[str(kind)] if name != "pass_threshold" and name not in grader]:
         raise ValueError(f"the {kind} has no {missing[0]}")
     if kind == "multi":
-        graders = grader["graders"]
-        members = {name: _check_free(grader) for name, grader in _by_name(graders).items()}
+        members = {name: _check_free(member) for name, member in _by_name(grader["graders"]).items()}
         if any(member["type"] == "multi" for member in members.values()):
             raise ValueError("a multi grader can't hold another one")
-        _check_formula(grader["calculate_output"], members)
+        with contextlib.suppress(ArithmeticError):  # by these values alone
+            calculate(grader["calculate_output"], dict.fromkeys(members, 1.0))
         return {**grader, "graders": members}
     for template in (grader["input"], grader["reference"]):
         list(pieces(template))
-    if kind == "string_check" and grader["operation"] not in OPERATIONS:
-        raise ValueError(f"operation {grader['operation']!r}: there are {', '.join(OPERATIONS)}")
-    if kind == "text_similarity" and grader["evaluation_metric"] != "fuzzy_match":
-        raise ValueError(f"evaluation_metric {grader['evaluation_metric']!r} isn't computed here: there is fuzzy_match")
+    for name, values in (("operation", OPERATIONS), ("evaluation_metric", ("fuzzy_match",))):
+        if name in grader and grader[name] not in values:
+            raise ValueError(f"{name} {grader[name]!r} isn't computed here: there is {', '.join(values)}")
     return dict(grader)
 
 
-def formula_of(text: str) -> ast.Expression:
-    """`calculate_output` as Python has it, in which a power is `**`. Raises `ValueError`."""
+def calculate(formula: str, values: Mapping[str, float]) -> float:
+    """`calculate_output` by the values of its graders. Raises `ArithmeticError`, and `ValueError` for no such formula."""
     try:
-        return ast.parse(text.replace("^", "**"), mode="eval")
+        return _value_of(ast.parse(formula.replace("^", "**"), mode="eval").body, values)
     except SyntaxError as error:
-        raise ValueError(f"calculate_output {text!r} is no formula: {error.msg}") from error
+        raise ValueError(f"calculate_output {formula!r} is no formula: {error.msg}") from error
+
+
+def _value_of(node: ast.expr, values: Mapping[str, float]) -> float:
+    match node:
+        case ast.Constant(int() | float() as number):
+            return float(number)
+        case ast.Name(name) if name in values:
+            return values[name]
+        case ast.UnaryOp(sign, operand) if type(sign) in _OPERATORS:
+            function, operands = _OPERATORS[type(sign)], [operand]
+        case ast.BinOp(left, operation, right) if type(operation) in _OPERATORS:
+            function, operands = _OPERATORS[type(operation)], [left, right]
+        case ast.Call(ast.Name(name), operands, []) if name in _FUNCTIONS:
+            function = _FUNCTIONS[name]
+        case _:
+            raise ValueError(
+                f"calculate_output can't hold {ast.unparse(node)!r}: numbers, {', '.join(values)}, + - * / ^ and "
+                f"{', '.join(_FUNCTIONS)}"
+            )
+    numbers = [_value_of(operand, values) for operand in operands]
+    try:
+        return float(function(*numbers))
+    except ValueError as error:  # such as the root of a negative number
+        raise ArithmeticError(str(error)) from error
 
 
 def _by_name(graders: Mapping[str, Any]) -> Mapping[str, Any]:
     """The graders of a multi grader; a single one may stand there by itself."""
     return {graders["name"]: graders} if isinstance(graders.get("type"), str) else graders
-
-
-def _check_formula(text: str, members: Mapping[str, Any]) -> None:
-    for node in ast.walk(formula_of(text)):
-        is_number = not isinstance(node, ast.Constant) or type(node.value) in (int, float)
-        if not (isinstance(node, (*_NODES, *_OPERATORS)) and is_number):
-            raise ValueError(f"calculate_output {text!r}: numbers, names of graders, + - * / ^ and {', '.join(FUNCTIONS)}")
-        if isinstance(node, ast.Name) and node.id not in (*members, *FUNCTIONS):
-            raise ValueError(f"calculate_output names {node.id!r}; the graders are {', '.join(members)}")
-        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS):
-            raise ValueError(f"calculate_output {text!r} calls what isn't among {', '.join(FUNCTIONS)}")
 
 
 def _check_fields(grader: Mapping[str, Any]) -> None:

@@ -200,7 +200,7 @@ class EngineSettings(Settings):
 
 
 def fit_engine(settings: Any) -> Any:
-    """The validated settings of a model and its engine: a verifier's engine is none. Raises `ValueError` for another model."""
+    """The validated settings of a model and its engine, which is none for a verifier. Raises `ValueError` for others."""
     model = settings.model if isinstance(settings.model, str) else settings.model.model
     engine = settings.engine
     if model in VERIFIERS and engine.engine == "vllm":

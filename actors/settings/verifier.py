@@ -42,7 +42,7 @@ class VerifierSettings(Settings):
     """regex: regular expression (RE2) that must match somewhere in the response; default: each row's reference is one"""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """text-similarity: the reward is 1 from this similarity on, and 0 below it; default: the similarity"""
-    grader: Annotated[dict[str, Any] | None, BeforeValidator(read_grader)] = Field(default=None, json_schema_extra=OPTION)
+    grader: Annotated[dict[str, Any] | None, BeforeValidator(read_grader)] = None
     """grader: JSON file with a grader of OpenAI's that asks no model: string_check, text_similarity, or a multi of these"""
 
     @field_validator("answer_pattern", "reference_pattern")

@@ -1,4 +1,4 @@
-"""JSON schemas of users: checked before they are used, and their patterns matched in linear time. Nothing is fetched for one."""
+"""JSON schemas of users: checked before their use, their patterns matched in linear time. Nothing is fetched for one."""
 
 from collections.abc import Iterator
 from functools import lru_cache
