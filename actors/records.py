@@ -170,7 +170,8 @@ class Prompt:
 
     A head's outputs are read at the positions `at` of the ids, in this order, or at the last one if it is empty. A judge
     generates `times` texts; `opening` is the beginning of its answer that the template has written. `redraw` is how often
-    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds.
+    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds. `criteria`
+    are those of the row that it asks about, as JSON: how its answers are read depends on them.
     """
 
     ids: Sequence[int]
@@ -180,6 +181,7 @@ class Prompt:
     opening: str = ""
     principle: str | None = None
     redraw: int = 0
+    criteria: str | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:

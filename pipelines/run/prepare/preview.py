@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from actors.contracts.family import OF_ROW, PRINCIPLE, REFERENCE
+from actors.contracts.family import CRITERIA, OF_ROW, PRINCIPLE, REFERENCE
 from actors.contracts.judge import Judge
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason, ScoreRequest
@@ -105,7 +105,7 @@ def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequ
 
 def _default_column(name: str) -> str:
     """The column of a field that nobody has named: `reference`, and `a.b` of `row.a.b`."""
-    if name == REFERENCE:
+    if name in (REFERENCE, CRITERIA):
         return name
     if name.startswith(OF_ROW):
         return name.removeprefix(OF_ROW)
@@ -208,7 +208,7 @@ def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequen
     prompts = characters = 0
     for row in rows:
         for request in row.requests:
-            count = family.question_count(len(request.responses), len(request.principles))
+            count = family.question_count(request)
             prompts += count
             characters += count * sum(len(turn.content) for turn in request.context)
             characters += sum(len(response.content) for response in request.responses)

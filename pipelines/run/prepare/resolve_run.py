@@ -142,6 +142,7 @@ def preparation_of(
         drawn=row_shape.unanswered,
         text=settings.text if text is None else text,
         mixed=row_shape.is_mixed,
+        row_outputs=family.row_outputs,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(
             *((REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else ()),
