@@ -32,6 +32,8 @@ from actors.verdicts.parsing import objects, the_only
 _TEXTS, _WEIGHTS, _NAMES = ("text", "criterion", "description"), ("weight", "points", "score"), ("name", "title")
 """Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's."""
 _LISTS = ("criteria", "rubrics")
+_PART = "part"
+"""Key of what is a part of a row's criteria, whose weight alone may be negative."""
 _WORDS = ("no", "yes")
 _MOST, _LONGEST_NAME, _REASON_CHARACTERS = 100, 200, 600
 _PASSED = 0.5
@@ -71,6 +73,7 @@ def read_criteria(text: str) -> tuple[Criterion, ...]:
         listed = json.loads(text)
     except ValueError as error:
         raise Rejected(Reason.WRONG_TYPE, f"criteria that are no JSON: {error}") from None
+    is_part = isinstance(listed, Mapping) and listed.get(_PART) is True
     if isinstance(listed, Mapping):
         listed = next((listed[key] for key in _LISTS if key in listed), listed)
     if not isinstance(listed, list) or not 1 <= len(listed) <= _MOST:
@@ -81,7 +84,7 @@ def read_criteria(text: str) -> tuple[Criterion, ...]:
         raise Rejected(Reason.WRONG_TYPE, "two criteria have the same name")
     if taken := [name for name in names if name in Criteria.gives or name in OUR_OUTPUTS]:
         raise Rejected(Reason.WRONG_TYPE, f"a criterion is called {taken[0]!r}, as an output of Assay is")
-    if not any(criterion.weight > 0 for criterion in criteria):
+    if not is_part and not any(criterion.weight > 0 for criterion in criteria):
         raise Rejected(Reason.WRONG_TYPE, "no criterion has a weight above 0")
     return criteria
 
@@ -110,6 +113,11 @@ def _read_criterion(item: object, number: int) -> Criterion:
     return Criterion(name, text, float(weight), tuple(choices), gate)
 
 
+def _part_of(criterion: Criterion) -> str:
+    """The JSON of a criterion that is asked about by itself."""
+    return json.dumps({_LISTS[0]: [asdict(criterion)], _PART: True}, ensure_ascii=False)
+
+
 def _first(item: Mapping[str, Any], keys: Sequence[str]) -> Any:
     return next((item[key] for key in keys if item.get(key) is not None), None)
 
@@ -119,7 +127,8 @@ def reward_of(criteria: Sequence[Criterion], values: Mapping[str, float]) -> flo
     if any(criterion.gate and values[criterion.name] <= _PASSED for criterion in criteria):
         return 0.0
     total = math.fsum(criterion.weight * values[criterion.name] for criterion in criteria)
-    return min(1.0, max(0.0, total / math.fsum(criterion.weight for criterion in criteria if criterion.weight > 0)))
+    most = math.fsum(criterion.weight for criterion in criteria if criterion.weight > 0)
+    return min(1.0, max(0.0, total / most)) if most else 0.0
 
 
 class Criteria(Judge):
@@ -159,7 +168,7 @@ class Criteria(Judge):
         except Rejected:  # as `text` will say of each
             return questions
         return [
-            replace(question, fields={**question.fields, CRITERIA: json.dumps([asdict(criterion)], ensure_ascii=False)})
+            replace(question, fields={**question.fields, CRITERIA: _part_of(criterion)})
             for question in questions
             for criterion in criteria
         ]
