@@ -37,7 +37,8 @@ def verifiers_rubric() -> ModuleType:
     """The module of verifiers that has its rubric judge, without the clients and sandboxes that the package imports."""
     spec = importlib.util.find_spec("verifiers")
     assert spec is not None
-    (folder,) = spec.submodule_search_locations or ()
+    assert spec.submodule_search_locations is not None
+    (folder,) = spec.submodule_search_locations
     stubs: dict[str, dict[str, Any]] = {
         "verifiers.v1.configs.judge": {"JudgeConfig": BaseModel},
         "verifiers.v1.judge": {"Judge": _Generic, "JudgeView": str, "judge_question": None, "judge_response": None},
