@@ -128,11 +128,6 @@ def check_preview(preview: Preview, preparation: Preparation) -> str:
     return _check_judgeable(preview, preparation)
 
 
-def judges_by_principles(preview: Preview, preparation: Preparation) -> bool:
-    """Whether the model judges by principles of the rows, and a sampled row has one."""
-    return preparation.model.family.takes_principles and any(request.principles for request in preview.requests)
-
-
 def _check_comparable(preview: Preview, preparation: Preparation) -> None:
     family = preparation.model.family
     if not isinstance(family, Judge) or min(family.counts) == 1 or not preview.rows:
@@ -166,7 +161,7 @@ def _check_principles(preview: Preview, preparation: Preparation) -> None:
         return
     if column is not None:
         check_column(preview.rows, column)
-    if model.family.needs_principles and not judges_by_principles(preview, preparation):
+    if model.family.needs_principles and not any(request.principles for request in preview.requests):
         raise SettingsError(
             f"{model.model} judges responses by a principle, and none of the {preview.looked} has one; give --principles "
             "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --field principle=COLUMN"
