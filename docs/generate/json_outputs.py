@@ -165,17 +165,20 @@ class PlannedRun(TypedDict):
 
     model: str
     identity: dict[str, Any]
-    """As in a [manifest](scored-corpus.md#identity)."""
+    """What decides the numbers, as in the manifest of a scored corpus."""
     files: list[PlannedFile]
     left_out: list[str]
     """Files in the input's folders that aren't read."""
     looked: dict[str, Any]
     """How many rows were looked at, and whether the totals are `exact`."""
     tokens: Interval
+    """Prompt tokens, as `prompt_tokens` of a scored corpus."""
     rows: Interval
     responses: Interval
     read_tokens: Interval
+    """Tokens of all forward passes."""
     prompts: Interval
+    """Requests to an engine."""
     rejected: Interval
     truncated: Interval
     reasons: dict[str, float]
@@ -194,12 +197,14 @@ class PlannedRun(TypedDict):
     engines: int
     speed: Speed | None
     start_s: float | None
-    """How long an engine takes to start."""
+    """How many seconds an engine takes to start."""
     written_tokens: Interval | None
     """What a judge will write."""
     work_s: Interval | None
+    """Seconds of all engines working beside each other."""
     gpu_hours: Interval | None
     cost: Interval | None
+    """In the currency of `gpu_price`, which is for a GPU and hour."""
     least_s: Interval | None
     """A lower bound: all tokens at the card's peak."""
     least_source: str | None
@@ -216,6 +221,51 @@ class Output(NamedTuple):
     more: tuple[str, ...] = ()
     """The keys that it has beside those of `score`."""
 
+
+_WORDS: Mapping[type, Mapping[str, str]] = {
+    FilterSummary: {
+        "rows": "Input rows that were read.",
+        "responses": "Their responses.",
+        "kept": "Responses that are kept.",
+        "kept_rows": "Input rows with at least one kept response.",
+        "not_kept": "How many of each reason: `condition`, `no_value`, a selection's, or that of a response without a reward.",
+        "selection": "What --top-fraction, --quantile or --top-k came to; null without them.",
+    },
+    ExportSummary: {
+        "groups": "Prompts or rows with a candidate.",
+        "candidates": "Responses that were read.",
+        "unscored": "Responses without a reward, which aren't candidates.",
+        "rows": "Rows that were written.",
+        "left": "What wasn't made, by reason.",
+    },
+    RunStatus: {
+        "share": "How much of the input is done, from 0 to 1.",
+        "last_part_ago": "Seconds since the last part was written.",
+        "responses_per_s": "The speed over the newest parts.",
+        "eta": "Seconds to go at that speed.",
+    },
+    ResultStatus: {
+        "command": "The command that made the result.",
+        "asked": "Its settings, in words.",
+        "source_state": "What became of the scored corpus since; null of an evaluation.",
+    },
+    VerifySummary: {
+        "bad": "The problem of each bad part, by its name.",
+        "strays": "Other files among the parts.",
+        "gaps": "What is missing of the input, in words.",
+    },
+    Results: {
+        "paired": "Every two models on the items that both have a grade for.",
+        "assay_results": "The version of `results.json`, which is the same object.",
+        "settings": "Those of the command.",
+    },
+    Differences: {
+        "moves": "The responses that moved most.",
+        "examples": "Some responses of each kind that the counts speak of.",
+        "assay_diff": "The version of `diff.json`, which is the same object.",
+    },
+}
+"""Of fields that the source says nothing of below them."""
 
 _PROMISES = """\
 - Keys may be added without a new version, and so may reasons, states and other names that are values: pass over what you
@@ -309,7 +359,7 @@ class _Documented(GenerateJsonSchema):
 
 
 def _documented(schema: Schema, kind: type) -> Schema:
-    words = SUMMARY if kind is Summary else _field_docstrings(kind)
+    words = SUMMARY if kind is Summary else {**_field_docstrings(kind), **_WORDS.get(kind, {})}
     for name, field in schema["properties"].items():
         field["description"] = words.get(name, "")
     return {**schema, "additionalProperties": False, "description": inspect.cleandoc(kind.__doc__ or "")}
