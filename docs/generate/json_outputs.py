@@ -228,7 +228,7 @@ _WORDS: Mapping[type, Mapping[str, str]] = {
         "responses": "Their responses.",
         "kept": "Responses that are kept.",
         "kept_rows": "Input rows with at least one kept response.",
-        "not_kept": "How many of each reason: `condition`, `no_value`, a selection's, or that of a response without a reward.",
+        "not_kept": "How many of each reason: `condition`, `no_value`, a selection's, or why there is no reward.",
         "selection": "What --top-fraction, --quantile or --top-k came to; null without them.",
     },
     ExportSummary: {
@@ -256,13 +256,13 @@ _WORDS: Mapping[type, Mapping[str, str]] = {
     },
     Results: {
         "paired": "Every two models on the items that both have a grade for.",
-        "assay_results": "The version of `results.json`, which is the same object.",
+        "assay_results": "The version of `results.json`, which holds the same.",
         "settings": "Those of the command.",
     },
     Differences: {
         "moves": "The responses that moved most.",
         "examples": "Some responses of each kind that the counts speak of.",
-        "assay_diff": "The version of `diff.json`, which is the same object.",
+        "assay_diff": "The version of `diff.json`, which holds the same.",
     },
 }
 """Of fields that the source says nothing of below them."""
