@@ -13,6 +13,7 @@ import re
 import textwrap
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from types import GenericAlias
 from typing import Any, NamedTuple, NotRequired
 
 from pydantic import TypeAdapter
@@ -45,7 +46,8 @@ def _object(kind: Any, also: Mapping[str, Any] | None = None, maybe: Sequence[st
     hints = typing.get_type_hints(kind)
     fields = {field.name: hints[field.name] for field in dataclasses.fields(kind)} | dict(also or {})
     hints = {name: NotRequired[hint] if name in maybe else hint for name, hint in fields.items() if name not in without}
-    made: Any = TypedDict(kind.__name__, hints)
+    make: Any = TypedDict
+    made = make(kind.__name__, hints)
     made.__doc__ = kind.__doc__
     made.source = kind
     return made
@@ -287,13 +289,13 @@ def outputs() -> Sequence[Output]:
     maybe = ("made_up", "left_fields", "mixed", "taken", "labels")
     export = _object(ExportSummary, hub, maybe=(*maybe, "hub"), without=("row_types",))
     along = _object(ExportSummary, {"asked": str, "output": str}, maybe=maybe, without=("row_types",))
-    made = {"made": dict[str, along]}
+    made = {"made": GenericAlias(dict, (str, along))}
     scored = _object(Summary, made)
     writers = {
         kind.section: _object(kind, {"usage": Usage}, maybe=("causes",), without=("scored",))
         for kind in (SampleSummary, RefineSummary)
     }
-    ensemble = made | {"agreement": EnsembleAgreement, "members": dict[str, scored]}
+    ensemble = made | {"agreement": EnsembleAgreement, "members": GenericAlias(dict, (str, scored))}
     return (
         Output(("score",), "", scored),
         Output(("ensemble",), "", _object(Summary, ensemble), ("agreement", "members")),

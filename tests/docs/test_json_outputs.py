@@ -39,7 +39,7 @@ def test_documents_are_as_their_page_says(tmp_path: Path) -> None:
     scored, second = tmp_path / "scored", tmp_path / "second"
     check("score", corpus, scored, *ATTRIBUTES)
     check("score", corpus, second, "--model", "tiny-scalar", *FAKE)
-    check("ensemble", corpus, tmp_path / "ensemble", "--model", "tiny-attributes", "--model", "tiny-scalar", *FAKE)
+    check("ensemble", corpus, tmp_path / "ensemble", "--model", "tiny-attributes", "--model", "tiny-scalar", *FAKE, code=4)
     check("filter", scored, tmp_path / "kept", "--where", "reward >= 0")
     check("filter", scored, "--top-fraction", 0.5)
     check("export", scored, tmp_path / "sft", "--for", "sft", "--set", "fake_ok=true")
