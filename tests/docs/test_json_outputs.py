@@ -50,7 +50,7 @@ def test_documents_are_as_their_page_says(tmp_path: Path) -> None:
     check("status", tmp_path / "kept")
     check("verify", scored, "--sample", 5)
     check("retry", scored)
-    check("plan", corpus, "--model", "tiny-genrm", "--tokens-per-s", 500)
+    check("plan", corpus, "--model", "tiny-genrm", "--tokens-per-s", 500, "--set", "bill.written_per_s=50")
     check("plan", "--model", "Skywork/Skywork-Reward-V2-Llama-3.1-8B")
     check("check", "tiny-scalar", *FAKE, code=2)
     check("models explain", "tiny-genrm")
