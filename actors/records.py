@@ -173,8 +173,9 @@ class Prompt:
 
     A head's outputs are read at the positions `at` of the ids, in this order, or at the last one if it is empty. A judge
     generates `times` texts; `opening` is the beginning of its answer that the template has written. `redraw` is how often
-    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds.
-    A verifier's has no ids, but the `texts` that it compares.
+    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds. `criteria`
+    are those of the row that it asks about, as JSON: how its answers are read depends on them.
+    A verifier's prompt has no ids, but the `texts` that it compares.
     """
 
     ids: Sequence[int]
@@ -184,6 +185,7 @@ class Prompt:
     opening: str = ""
     principle: str | None = None
     redraw: int = 0
+    criteria: str | None = None
     texts: tuple[str, ...] = ()
 
     @property

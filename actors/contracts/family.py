@@ -22,6 +22,8 @@ PRINCIPLE = JudgeRole.PRINCIPLE.value
 """The field of a question that holds the principle which it is about: one of the request's, or of the run's."""
 REFERENCE = "reference"
 """The field with the right answer, or one that is known to be good."""
+CRITERIA = "criteria"
+"""The field with a row's own criteria, as JSON."""
 OF_ROW = "row."
 """How the names of fields begin that are columns of the row, by their path."""
 
@@ -150,6 +152,10 @@ class Family(ABC):
     ways: frozenset[str] = frozenset()
     """The fields of `ReadSettings` that apply to it."""
     way: ReadSettings = AS_PUBLISHED
+    any_model: ClassVar[bool] = False
+    """Whether it defines prompt and reader for any chat model, also one that is published as another family's."""
+    row_outputs: ClassVar[bool] = False
+    """Whether its scores have further names, which differ by row."""
     skips_padding: ClassVar[bool] = False
     """Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last."""
     architecture: ClassVar[str] = "ForSequenceClassification"
@@ -220,7 +226,8 @@ class Family(ABC):
         """The same question with `word` in place of every text of the row: to count the template's own control tokens."""
         context = tuple(Message(message.role, word) for message in question.context)
         responses = (word,) * len(question.responses)
-        return replace(question, context=context, responses=responses, fields=dict.fromkeys(question.fields, word))
+        fields = {name: self.example_field(name, word) for name in question.fields}
+        return replace(question, context=context, responses=responses, fields=fields)
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -325,9 +332,9 @@ class Family(ABC):
             for position in among
         ]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        """The most questions that `questions` returns for so many responses and principles."""
-        return responses
+    def question_count(self, request: ScoreRequest) -> int:
+        """The most questions that `questions` returns for a request."""
+        return len(request.responses)
 
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         """The weights of the reward: the user's `custom` ones, or the card's. Raises `SettingsError` for unknown outputs."""

@@ -66,8 +66,8 @@ class Principle(ByPrinciple, LogitHead):
             for principle in principles
         ]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        return responses * (len(self.way.principles or ()) or principles or 1)
+    def question_count(self, request: ScoreRequest) -> int:
+        return len(request.responses) * (len(self.way.principles or ()) or len(request.principles) or 1)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:

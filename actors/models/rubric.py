@@ -46,6 +46,7 @@ class Rubric(Judge):
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
     roles = frozenset(Role)
+    any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)
     card_of = "Assay"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from actors.contracts.family import Family, Question
+from actors.contracts.family import CRITERIA, Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Prompt, Reason, Reasoning, RenderedRequest, RenderedResponse, Role, ScoreRequest
 from actors.text.reasoning import without_reasoning
@@ -42,7 +42,7 @@ class RequestDraft:
     def questions(self, check: Callable[[str], object]) -> Sequence[Question]:
         """The family's questions. A response whose text `check` refuses by `Rejected` isn't shown beside others."""
         count = len(self.request.responses)
-        if self._family.question_count(count, len(self.request.principles)) > MOST_PROMPTS:
+        if self._family.question_count(self.request) > MOST_PROMPTS:
             for position in range(count):
                 self.reject((position,), Reason.TOO_MANY_PROMPTS)
             return ()
@@ -71,8 +71,9 @@ class RequestDraft:
         texts: tuple[str, ...] = (),
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
-        positions = question.response_positions
-        self._prompts.append(Prompt(ids, positions, at, question.times, opening, question.principle, texts=texts))
+        criteria = question.fields.get(CRITERIA)
+        positions, times = question.response_positions, question.times
+        self._prompts.append(Prompt(ids, positions, at, times, opening, question.principle, criteria=criteria, texts=texts))
         if is_truncated:
             self._truncated.update(question.response_positions)
 

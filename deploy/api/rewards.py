@@ -19,6 +19,7 @@ from deploy.models.work import off_loop
 from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns, read_score_request
 from deploy.wire.json_route import JsonRoute
 from pipelines.data.formats.content import conversation, is_blank, refuse_answered, text
+from pipelines.data.formats.own_columns import field_text
 
 router = APIRouter(tags=["rewards"], route_class=JsonRoute)
 
@@ -32,8 +33,9 @@ class Conversation(RequestBody):
     )
     principles: Listed[str] = Field(default=[], description="what they are judged by, for models that go by principles")
     reference: str | None = Field(default=None, description="the right answer, for models that compare with one")
-    fields: dict[str, str] = Field(
-        default={}, description="further texts that the model reads, by name; /v1/models lists the names"
+    fields: dict[str, Any] = Field(
+        default={},
+        description="what else the model reads, by name, as /v1/models lists it: texts, or JSON such as `criteria`",
     )
 
 
@@ -158,7 +160,7 @@ def _fields(item: Conversation) -> dict[str, str]:
     given = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
     if len(dict(given)) < len(given):
         raise BadRequest("`reference` is given twice: by itself and in `fields`", "fields")
-    return {name: text(value) for name, value in given if not is_blank(value)}
+    return {name: field_text(value, name) for name, value in given if not is_blank(value)}
 
 
 def _parse_last_turn(item: Conversation) -> _ParsedConversation:

@@ -213,7 +213,7 @@ def with_fields(requests: RowRequests, row: object, columns: Columns) -> RowRequ
             if name == JudgeRole.PRINCIPLE:
                 principles = principles if values in ([], [None]) else _principles(values, path)
             elif not all(map(is_blank, values)):
-                fields[name] = _field_text(values[0] if len(values) == 1 else values, path)
+                fields[name] = field_text(values[0] if len(values) == 1 else values, path)
     except Rejected as rejected:
         return requests.refused(rejected.reason, rejected.detail)
     return replace(
@@ -233,7 +233,7 @@ def _principles(values: list[object], path: str) -> tuple[str, ...]:
     return tuple(map(str, listed))
 
 
-def _field_text(value: object, path: str) -> str:
+def field_text(value: object, path: str) -> str:
     """A text as it is, and any other value as JSON: numbers, lists and objects."""
     if isinstance(value, str):
         return text(value)

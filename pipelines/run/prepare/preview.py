@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from actors.contracts.family import OF_ROW, PRINCIPLE, REFERENCE
+from actors.contracts.family import CRITERIA, OF_ROW, PRINCIPLE, REFERENCE
 from actors.contracts.judge import Judge
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason, ScoreRequest
@@ -105,7 +105,7 @@ def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequ
 
 def _default_column(name: str) -> str:
     """The column of a field that nobody has named: `reference`, and `a.b` of `row.a.b`."""
-    if name == REFERENCE:
+    if name in (REFERENCE, CRITERIA):
         return name
     if name.startswith(OF_ROW):
         return name.removeprefix(OF_ROW)
@@ -126,11 +126,6 @@ def check_preview(preview: Preview, preparation: Preparation) -> str:
     if not preview.row_shape.unanswered:
         _check_comparable(preview, preparation)
     return _check_judgeable(preview, preparation)
-
-
-def judges_by_principles(preview: Preview, preparation: Preparation) -> bool:
-    """Whether the model judges by principles of the rows, and a sampled row has one."""
-    return preparation.model.family.takes_principles and any(request.principles for request in preview.requests)
 
 
 def _check_comparable(preview: Preview, preparation: Preparation) -> None:
@@ -166,7 +161,7 @@ def _check_principles(preview: Preview, preparation: Preparation) -> None:
         return
     if column is not None:
         check_column(preview.rows, column)
-    if model.family.needs_principles and not judges_by_principles(preview, preparation):
+    if model.family.needs_principles and not any(request.principles for request in preview.requests):
         raise SettingsError(
             f"{model.model} judges responses by a principle, and none of the {preview.looked} has one; give --principles "
             "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --field principle=COLUMN"
@@ -208,7 +203,7 @@ def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequen
     prompts = characters = 0
     for row in rows:
         for request in row.requests:
-            count = family.question_count(len(request.responses), len(request.principles))
+            count = family.question_count(request)
             prompts += count
             characters += count * sum(len(turn.content) for turn in request.context)
             characters += sum(len(response.content) for response in request.responses)
