@@ -134,7 +134,8 @@ def test_mathematical_answers_are_judged_as_math_verify_judges_them() -> None:
     math_verify = pytest.importorskip("math_verify")
     draw = random.Random(7)
     forms = (
-        "{a}", "$\\frac{{{a}}}{{{b}}}$", "$\\sqrt{{{a}}}$", "$x^{a} + {b}$", "${a}\\pi$", "$({a}, {b})$", "$\\{{{a}, {b}\\}}$",
+        "{a}",
+        "$\\frac{{{a}}}{{{b}}}$", "$\\sqrt{{{a}}}$", "$x^{a} + {b}$", "${a}\\pi$", "$({a}, {b})$", "$\\{{{a}, {b}\\}}$",
         "\\boxed{{{a}.5}}", "${a}\\%$", "$x = {a}$", "$\\begin{{pmatrix}} {a} \\\\ {b} \\end{{pmatrix}}$", "{a},000",
     )  # fmt: skip
     frames = ("{}", "So the answer is {}.", "First 17, then\n{}", "{} is what I get")
