@@ -6,7 +6,8 @@ Most functions take a JSON value of any type and return what it means, or raise 
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
@@ -39,13 +40,23 @@ def field(row: Row, key: str) -> object:
     return row[key]
 
 
+@contextmanager
+def read_of(name: str) -> Iterator[None]:
+    """Name the field, or the place in it, in the details of what is rejected in the block."""
+    try:
+        yield
+    except Rejected as rejected:
+        detail = f"{name}: {rejected.detail}" if rejected.detail not in ("", name) else name
+        raise Rejected(rejected.reason, detail) from rejected
+
+
 def text(value: object) -> str:
     """A string as it is; a list of text parts concatenated without a separator."""
     if value is None:
         raise Rejected(Reason.EMPTY_CONTENT)
     joined = "".join(map(_part, value)) if isinstance(value, list) else value
     if not isinstance(joined, str):
-        raise Rejected(Reason.CONTENT_NOT_TEXT, describe(value))
+        raise Rejected(Reason.CONTENT_NOT_TEXT, f"{describe(value)}, where text is expected")
     if not joined.strip():
         raise Rejected(Reason.EMPTY_CONTENT)
     try:

@@ -6,6 +6,7 @@ with a whole conversation in one field.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from dataclasses import field as field_
 from functools import partial
 
 from actors.errors import Rejected
@@ -19,6 +20,7 @@ from pipelines.data.formats.content import (
     is_conversation,
     open_end,
     question,
+    read_of,
     refuse_answered,
     reply,
     systems,
@@ -34,10 +36,14 @@ Values = Mapping[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Responses:
-    """Where the responses of a row are: the fields that may hold them, and how a row's own are called."""
+    """Where the responses of a row are: the fields that may hold them, and how a row's own are called.
+
+    `places` has the field of each response that isn't called as its place in the row.
+    """
 
     fields: tuple[str, ...]
     of: Callable[[Row], Values]
+    places: Mapping[str, str] = field_(default_factory=dict)
 
 
 def in_fields(names: Mapping[str, str], single: str | None = None) -> Responses:
@@ -52,7 +58,8 @@ def in_fields(names: Mapping[str, str], single: str | None = None) -> Responses:
             fields = {**(fields if single in row else {}), **names}
         return {name: partial(field, row, key) for name, key in fields.items()}
 
-    return Responses((*(() if single is None else (single,)), *names.values()), of)
+    places = {**names, **({} if single is None else {ONLY_RESPONSE: single})}
+    return Responses((*(() if single is None else (single,)), *names.values()), of, places)
 
 
 def in_list(key: str, member: str | None = None) -> Responses:
@@ -93,11 +100,13 @@ def answers(
     """
 
     def read(row: Row) -> RowRequests:
-        return gather({name: partial(read_response, row, value) for name, value in responses.of(row).items()})
+        return gather({name: partial(read_response, row, name, value) for name, value in responses.of(row).items()})
 
-    def read_response(row: Row, value: Callable[[], object]) -> Exchange:
-        context = with_row_system(row, turns(field(row, prompt)))
-        return reply(context, value()) if may_be_turns else Exchange(refuse_answered(context), text(value()))
+    def read_response(row: Row, name: str, value: Callable[[], object]) -> Exchange:
+        with read_of(prompt):
+            context = with_row_system(row, turns(field(row, prompt)))
+        with read_of(responses.places.get(name, name)):
+            return reply(context, value()) if may_be_turns else Exchange(refuse_answered(context), text(value()))
 
     return Shape(name, about, needs, looks_like, read, reads=(prompt, *responses.fields), layout=layout)
 
@@ -115,13 +124,22 @@ def conversations(
         return is_conversation(row.get(key)) and not is_other(row)
 
     def read_last(row: Row) -> RowRequests:
-        return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(field(row, key))))})
+        def read() -> Exchange:
+            with read_of(key):
+                return final(with_row_system(row, conversation(field(row, key))))
+
+        return gather({ONLY_RESPONSE: read})
 
     def read_turns(row: Row) -> RowRequests:
-        return assistant_turns(entries(field(row, key)), systems(row))
+        with read_of(key):
+            return assistant_turns(entries(field(row, key)), systems(row))
 
     def read_prompt(row: Row) -> RowRequests:
-        return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(field(row, key))))))
+        def read() -> tuple[Message, ...]:
+            with read_of(key):
+                return with_row_system(row, conversation(open_end(entries(field(row, key)))))
+
+        return prompt_request(read)
 
     needs = f"`{key}`, a list of {turn}"
     judged = Shape(

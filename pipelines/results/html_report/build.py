@@ -10,6 +10,8 @@ from typing import Any
 from actors.errors import OutputError, SettingsError
 from pipelines.data import storage
 from pipelines.data.storage import error_text
+from pipelines.folders.run_folder.columns import REASON
+from pipelines.folders.scored_corpus.unscored import first_examples
 from pipelines.results.evaluation.saved_results import is_results, read_results
 from pipelines.results.html_report.page import MARK, render
 from pipelines.results.html_report.responses import Responses, opened
@@ -83,6 +85,9 @@ def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
     """The sections of a scored corpus. Texts are read once, for all sections that look at some."""
     shown = example_places(responses)
     responses.read_texts([*neighbour_places(responses), *(place for places in shown.values() for place in places)])
+    reason = responses.name(REASON)
+    reasons = dict(responses.query(f"select {reason}, count(*) from parts where {reason} is not null group by 1"))
+    noted = {} if responses.corpus.kept else first_examples(responses.corpus.responses.parts, reasons)
     sections: Mapping[str, Any] = {
         "overview": overview(responses, settings.gpu_price),
         "outputs": outputs(responses),
@@ -92,9 +97,10 @@ def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
         "votes": judging.votes(responses),
         "position_bias": judging.position_bias(responses),
         "labels": judging.labels(responses),
+        "judge_texts": judging.judge_texts(responses, noted),
         "steps": judging.steps(responses),
         "sampling": sampling(responses),
-        "examples": examples(responses, shown),
+        "examples": examples(responses, shown, noted),
     }
     return {
         "folder": responses.folder,

@@ -26,6 +26,7 @@ from pipelines.data.formats.content import (
     is_conversation,
     is_message,
     question,
+    read_of,
     refuse_answered,
     reply,
     text,
@@ -56,21 +57,24 @@ def _read_pair(row: Row) -> RowRequests:
 
 
 def _prompt(row: Row) -> tuple[Message, ...]:
-    return with_row_system(row, question(field(row, "prompt")))
+    with read_of("prompt"):
+        return with_row_system(row, question(field(row, "prompt")))
 
 
 def _side(row: Row, side: str) -> Exchange:
-    value = field(row, side)
-    if not isinstance(value, list):
-        return Exchange(refuse_answered(_prompt(row)), answer(value))
-    prompt_value = row.get("prompt")
-    if isinstance(prompt_value, list):
-        return reply(_prompt(row), value)
-    context, response = final(conversation(value))
-    if prompt_value is None:
-        return Exchange(with_row_system(row, context), response)
-    turns = with_row_system(row, context) if _hold_prompt(context, prompt_value) else append_turns(_prompt(row), context)
-    return Exchange(refuse_answered(turns), response)
+    with read_of(side):
+        value = field(row, side)
+        if not isinstance(value, list):
+            return Exchange(refuse_answered(_prompt(row)), answer(value))
+        prompt_value = row.get("prompt")
+        if isinstance(prompt_value, list):
+            return reply(_prompt(row), value)
+        context, response = final(conversation(value))
+        if prompt_value is None:
+            return Exchange(with_row_system(row, context), response)
+        is_whole = _hold_prompt(context, prompt_value)
+        turns = with_row_system(row, context) if is_whole else append_turns(_prompt(row), context)
+        return Exchange(refuse_answered(turns), response)
 
 
 def _hold_prompt(context: tuple[Message, ...], prompt_value: object) -> bool:
@@ -99,8 +103,10 @@ def _is_sharegpt_pair(row: Row) -> bool:
 
 def _read_sharegpt_pair(row: Row) -> RowRequests:
     def read_side(side: str) -> Exchange:
-        turns = conversation(field(row, _key(row)))
-        return Exchange(refuse_answered(with_row_system(row, turns)), answer(field(row, side)))
+        with read_of(_key(row)):
+            turns = refuse_answered(with_row_system(row, conversation(field(row, _key(row)))))
+        with read_of(side):
+            return Exchange(turns, answer(field(row, side)))
 
     return gather({side: partial(read_side, side) for side in SIDES})
 
@@ -115,13 +121,17 @@ def _is_swift_pair(row: Row) -> bool:
 
 def _read_swift_pair(row: Row) -> RowRequests:
     def read_chosen() -> Exchange:
-        return final(with_row_system(row, conversation(field(row, "messages"))))
+        with read_of("messages"):
+            return final(with_row_system(row, conversation(field(row, "messages"))))
 
     def read_rejected() -> Exchange:
-        value = field(row, next((key for key in _REJECTED if row.get(key) is not None), _REJECTED[0]))
-        if isinstance(value, list):
-            return final(with_row_system(row, conversation(value)))
-        return reply(read_chosen().context, value)
+        key = next((key for key in _REJECTED if row.get(key) is not None), _REJECTED[0])
+        value = field(row, key)
+        context = () if isinstance(value, list) else read_chosen().context
+        with read_of(key):
+            if isinstance(value, list):
+                return final(with_row_system(row, conversation(value)))
+            return reply(context, value)
 
     return gather({"chosen": read_chosen, "rejected": read_rejected})
 

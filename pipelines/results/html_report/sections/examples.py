@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, SUSPECT, VOTES
+from pipelines.folders.run_folder.examples import Examples
 from pipelines.folders.scored_corpus.part_files import PART_AT
 from pipelines.results.html_report.responses import Place, Responses
 from pipelines.results.html_report.shown_text import show
@@ -36,10 +37,13 @@ def example_places(responses: Responses) -> dict[str, list[Place]]:
     return {heading: group for heading, group in places.items() if group}
 
 
-def examples(responses: Responses, groups: Groups) -> dict[str, list[dict[str, Any]]]:
-    """What is shown of each example."""
+def examples(responses: Responses, groups: Groups, noted: Examples) -> dict[str, list[dict[str, Any]]]:
+    """What is shown of each example, with the details that the parts have `noted`."""
     rows = responses.rows({place for places in groups.values() for place in places})
-    return {heading: [_example(responses, place, rows[place]) for place in places] for heading, places in groups.items()}
+    details = {(each.row, each.response): each.detail for of_outcome in noted.values() for each in of_outcome}
+    return {
+        heading: [_example(responses, place, rows[place], details) for place in places] for heading, places in groups.items()
+    }
 
 
 def _literal(text: str) -> str:
@@ -55,8 +59,11 @@ def _spread(responses: Responses) -> str | None:
     return next((sql for sql in spreads if responses.query(f"select bool_or({sql} > 0) from parts") == [(True,)]), None)
 
 
-def _example(responses: Responses, place: Place, row: Mapping[str, Any]) -> dict[str, Any]:
+def _example(
+    responses: Responses, place: Place, row: Mapping[str, Any], details: Mapping[tuple[str, str], str]
+) -> dict[str, Any]:
     read, prefix = responses.texts[place], responses.columns.prefix
+    detail = details.get((row[prefix + ROW], row[prefix + RESPONSE]), "")
     scores = {name: value for name, value in (row[prefix + SCORES] or {}).items() if value is not None}
     lists = {name: row.get(prefix + name) for name in (VOTES, STEPS)}
     return {
@@ -66,6 +73,7 @@ def _example(responses: Responses, place: Place, row: Mapping[str, Any]) -> dict
         "outcome": f"{row[prefix + STATUS]}: {row[prefix + REASON]}" if row[prefix + REASON] else row[prefix + STATUS],
         "scores": scores if len(responses.columns.outputs) > 1 else {},
         "lists": {name: (values[:_VALUES], len(values)) for name, values in lists.items() if values},
+        "detail": show(detail, 600),
         "turns": read.turns,
         "text": read.text,
     }
