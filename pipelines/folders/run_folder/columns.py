@@ -152,7 +152,6 @@ class Columns:
         """The table of a part, with its examples as metadata.
 
         `rows` has (row, response name, prompt hash, score) for each response, as does `repeated`.
-
         `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
         judged text of each response; it is read only if `self.text`.
         """

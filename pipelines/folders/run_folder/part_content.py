@@ -32,7 +32,7 @@ class DamagedPart(Exception):
 def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
     """A table as the bytes of a part, with `metadata` and the table's examples in place of the table's metadata."""
     content = io.BytesIO()
-    notes = {key: value for key, value in (table.schema.metadata or {}).items() if key == EXAMPLES_KEY.encode()}
+    notes = {EXAMPLES_KEY: note} if (note := (table.schema.metadata or {}).get(EXAMPLES_KEY.encode())) else {}
     marked = table.replace_schema_metadata({**notes, **metadata})
     with pq.ParquetWriter(content, marked.schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(marked, max(1, marked.num_rows * _GROUP_BYTES // max(marked.nbytes, 1)))

@@ -33,7 +33,8 @@ __all__ = ["choose", "export", "export_while_scoring", "jobs_of_run", "make_pair
 Format = TypeVar("Format", bound=TrainerFormat)
 
 _NOT_CHOSEN, _ALONE = "not chosen", "the only candidate for its prompt"
-_EQUAL, _CLOSE = "no two candidates with different rewards and texts", "no two candidates that differ by --min-margin"
+_EQUAL = "no two candidates with different rewards and texts"
+_CLOSE = "no two candidates that differ enough (--min-margin)"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _CHOSEN_RESERVED = (
     *("reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"),

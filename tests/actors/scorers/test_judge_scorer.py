@@ -124,6 +124,16 @@ def boxed(ids: Sequence[int], grades: Mapping[int, int]) -> str:
 # Orders and votes.
 
 
+def test_what_decided_is_kept_cut_to_its_ends() -> None:
+    unread, read = f"I think {'so ' * 500}the end", f"</think>{'so ' * 500}<answer>[[A]]</answer>"
+    for text, ending in ((unread, "the end"), (read, "<answer>[[A]]</answer>")):
+        details = {each.detail for each in score(judge(), lambda ids, sampling, text=text: text)}
+        (detail,) = details
+        assert detail.startswith(text[:100])
+        assert detail.endswith(ending)
+        assert len(detail) < 420
+
+
 def test_both_orders_are_asked_and_the_swapped_one_is_read_back(judged: Judged) -> None:
     scores = judged.scores(judge(), LARGER)
     assert judged.shown == [(0, 1), (1, 0)]
