@@ -106,9 +106,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _Te
     if wrote:
         text += f"; it wrote {wrote[0] if is_plausible else ' and '.join(wrote)}"
     if rewards and not is_plausible:
-        text += (
-            ". A right answer has no better reward than a wrong one: such rewards choose nothing, unless that isn't asked"
-        )
+        text += ". That is no better for the right answer: unless it was asked for something else, it can't tell them apart"
     return _TestResult(text, bool(rewards), is_plausible)
 
 

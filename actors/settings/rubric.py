@@ -45,8 +45,8 @@ def _closed(schema: Any) -> Any:
 
 
 def _listed(kind: dict[str, Any]) -> list[float]:
-    """The numbers that a schema lists; none if it lists something else, too."""
-    listed = [kind["const"]] if "const" in kind else kind.get("enum", [])
+    """The numbers of a schema's `enum`; none if it lists something else, too."""
+    listed: list[Any] = kind.get("enum", [])
     return listed if all(type(value) in (int, float) for value in listed) else []
 
 
