@@ -23,13 +23,12 @@ from actors.errors import EngineDead, EngineError, Unreadable
 from actors.records import JudgeAnswer, Prompt, Reading, Reason, RenderedRequest, Score
 from actors.scorers.head_scorer import Scorer, Scores, gather
 from actors.settings.replica import Pairs
-from actors.text.counted import ends_of
 from actors.verdicts.knockout import Pair, next_pairs
 
 _AT_A_TIME = 512
 """Requests of a block that are in progress at a time. Each may be hundreds of prompts, whose texts are in memory."""
-_DETAIL_CHARACTERS = 400
-"""Of a judge's text, for the detail of a score: where it begins, and where its verdict should be."""
+_END = 200
+"""Characters of both ends of a judge's text for the detail of a score: how it begins, and where its verdict should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +213,9 @@ class JudgeScorer(Scorer):
         else:
             score = Score.failed(Reason.NOT_FINITE, tokens)
         trace = self._trace(request, answers, position) if self._judge.asks.trace else ()
-        decisive = (vote[-1].text for answer in answers for vote in answer.votes if vote[-1].reason is failure)
-        return replace(score, completion_tokens=written, trace=trace, detail=ends_of(next(decisive, ""), _DETAIL_CHARACTERS))
+        decisive = next((vote[-1].text for answer in answers for vote in answer.votes if vote[-1].reason is failure), "")
+        detail = decisive if len(decisive) <= 2 * _END else f"{decisive[:_END]} [...] {decisive[-_END:]}"
+        return replace(score, completion_tokens=written, trace=trace, detail=detail)
 
     def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
         """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read; or None.

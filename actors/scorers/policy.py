@@ -20,7 +20,6 @@ from actors.records import Reason, Score
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import gather
 from actors.settings.replica import Dtype, PolicySettings
-from actors.text.counted import number_of
 from actors.text.reasoning import is_in_marks, opened_by
 
 
@@ -49,9 +48,7 @@ class GeneratedCandidate:
         """The score of a candidate that no judge is shown; None of one that can be judged."""
         if self.reason is None:
             return None
-        if self.finish_reason is None:
-            return replace(Score.failed(self.reason), detail=self.cause)
-        return Score.rejected(self.reason, f"it ended by {self.finish_reason} after {number_of(self.tokens, 'token')}")
+        return Score.rejected(self.reason) if self.finish_reason is not None else Score.failed(self.reason)
 
 
 @dataclass(frozen=True, slots=True)

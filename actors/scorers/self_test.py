@@ -102,9 +102,8 @@ def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _Te
     verdicts = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
     wrote = list(dict.fromkeys(repr(score.trace[-1].text) for score in scores if score.trace))
     is_plausible = len(rewards) == len(scores) and rewards[0] > rewards[1]
-    text = f"asked about 2 + 3, it gave {' to 5 and '.join(verdicts)} to 6"
-    if wrote:
-        text += f"; it wrote {wrote[0] if is_plausible else ' and '.join(wrote)}"
+    texts = f"; it wrote {' and '.join(wrote[: 1 if is_plausible else 2])}" if wrote else ""
+    text = f"asked about 2 + 3, it gave {' to 5 and '.join(verdicts)} to 6{texts}"
     if rewards and not is_plausible:
         text += ". That is no better for the right answer: unless it was asked for something else, it can't tell them apart"
     return _TestResult(text, bool(rewards), is_plausible)

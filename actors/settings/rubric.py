@@ -183,9 +183,15 @@ class RubricSettings(Settings):
         self._check_winners()
         if wrong := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
-        for name in numbers:
-            if name not in self.truths:
-                self._check_scale(name)
+        for name in (name for name in numbers if name not in self.truths):
+            low, high = self.scale(name)
+            if low is None or high is None:
+                raise ValueError(
+                    f"{name} has no scale, and what isn't on it fails: give low and high, or in json_schema its minimum and "
+                    "maximum, or enum"
+                )
+            if low >= high:
+                raise ValueError(f"{name} goes from {low:g} to {high:g}: low must be less than high")
         if WINNER in names and (self.shows != "two" or not self.winners):
             raise ValueError("`winner` is of two responses (shows: two), and `winners` says what its values stand for")
         if self.shows == "two":
@@ -197,31 +203,20 @@ class RubricSettings(Settings):
             if len(sides) > 1 and WINNER not in names:
                 raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
 
-    def _check_scale(self, name: str) -> None:
-        """Raise `ValueError` for a number without a scale, with an empty one, or with two."""
-        for bound, of_rubric, of_schema in zip(("low", "high"), (self.low, self.high), self._limits(name), strict=True):
-            if None not in (of_rubric, of_schema) and of_rubric != of_schema:
-                raise ValueError(
-                    f"{bound} is {of_rubric:g}, and json_schema says {of_schema:g} of {name}: leave {bound} out, and give "
-                    "every number its limits in json_schema"
-                )
-        low, high = self.scale(name)
-        if low is None or high is None:
-            limits = "" if self.json_schema is None else f": give minimum and maximum, or enum, of {name} in json_schema, or"
-            raise ValueError(f"{name} has no scale, and what isn't on it fails{limits or ': give'} low and high")
-        if low >= high:
-            raise ValueError(f"{name} goes from {low:g} to {high:g}: low must be less than high")
+    def scale(self, name: str) -> tuple[float | None, float | None]:
+        """The least and the greatest number of a name: by the schema, else `low` and `high`; None where neither says it.
 
-    def _limits(self, name: str) -> tuple[float | None, float | None]:
-        """The least and the greatest number of a name by the schema; None where it doesn't say."""
+        Raises `ValueError` if both say it, and differ.
+        """
         kind = self._properties.get(name, {})
         listed = _listed(kind)
-        return (min(listed), max(listed)) if listed else (kind.get("minimum"), kind.get("maximum"))
-
-    def scale(self, name: str) -> tuple[float | None, float | None]:
-        """The least and the greatest number of a name. Neither is None in settings that were checked, but of booleans."""
-        low, high = self._limits(name)
-        return self.low if low is None else low, self.high if high is None else high
+        limits = (min(listed), max(listed)) if listed else (kind.get("minimum"), kind.get("maximum"))
+        for bound, of_rubric, of_schema in zip(("low", "high"), (self.low, self.high), limits, strict=True):
+            if None not in (of_rubric, of_schema) and of_rubric != of_schema:
+                raise ValueError(
+                    f"{bound} is {of_rubric:g}, and json_schema says {of_schema:g} of {name}: leave {bound} out"
+                )
+        return self.low if limits[0] is None else limits[0], self.high if limits[1] is None else limits[1]
 
     def _check_winners(self) -> None:
         """Raise `ValueError` if `winners` is of nothing that is read, or lacks a value that `winner` may have."""

@@ -19,11 +19,6 @@ def first_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def ends_of(text: str, most: int) -> str:
-    """A text of at most `most` characters, and some dots: of a longer one its beginning and its end, half and half."""
-    return text if len(text) <= most else f"{text[: most // 2]} [...] {text[len(text) - most // 2 :]}"
-
-
 def shown_lines(lines: Sequence[str], most: int) -> list[str]:
     """The first lines of a list for a report, indented, and how many more `--json` has."""
     more = len(lines) - most

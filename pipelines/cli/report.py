@@ -15,7 +15,6 @@ from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.scored_corpus.candidates import LabelAgreement
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, quantile_title
 from pipelines.folders.scored_corpus.unscored import unscored_lines
-from pipelines.results.evaluation.benchmark import Benchmark
 from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering.filter_corpus import FilterSummary
@@ -41,11 +40,9 @@ _COUNTS = {
 def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
     """A scored corpus."""
     yield from _summary_report(summary, settings.render.reasoning)
-    if not summary.labels and (benchmark := _labelled_benchmark(settings.output)) is not None:
-        yield (
-            f"Labels: rows of {benchmark.title.partition(':')[0]} have labels of their own: "
-            f"`assay evaluate {shlex.quote(settings.output.rstrip('/'))}` grades by them"
-        )
+    if not summary.labels and (benchmark := _labelled_benchmark(settings.output)):
+        command = f"assay evaluate {shlex.quote(settings.output.rstrip('/'))}"
+        yield f"Labels: rows of {benchmark} have labels of their own, by which `{command}` grades"
     if summary.repeats:
         choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --strategy all --set distinct=1"
         yield (
@@ -55,13 +52,13 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
     yield from _place_report(settings.engine.engine == "fake", settings.output)
 
 
-def _labelled_benchmark(folder: str) -> Benchmark | None:
-    """The benchmark whose fields the rows of a scored corpus have, its labels among them; None if there is none."""
+def _labelled_benchmark(folder: str) -> str | None:
+    """The name of the benchmark whose fields the rows of a scored corpus have, its labels among them; None if none fits."""
     if (manifest := read_manifest(folder)) is None:
         return None
-    shape, fields = manifest.identity.get("shape"), set(manifest.columns.carried.names)
+    shape, fields = manifest.identity.get("shape"), {*manifest.columns.carried.names}
     fitting = (each for each in benchmarks().values() if shape in each.shapes and each.needs and fields >= {*each.needs})
-    return max(fitting, key=lambda benchmark: len(benchmark.needs), default=None)
+    return next((benchmark.title.partition(":")[0] for benchmark in fitting), None)
 
 
 def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Report:

@@ -15,12 +15,11 @@ from pipelines.data.storage import Entry, error_text
 from pipelines.data.storage.lease import Holding, read_holding
 from pipelines.folders.run_folder.columns import REASON
 from pipelines.folders.run_folder.coverage import audit
-from pipelines.folders.run_folder.examples import Examples, merge
+from pipelines.folders.run_folder.examples import Example, first_of_each
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.folders.run_folder.member_runs import is_fake
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, is_empty, read_tables
-from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.folders.scored_corpus.unscored import part_examples
 from pipelines.run.runtime.progress import Meter
 from pipelines.settings import recipe
@@ -91,7 +90,7 @@ class RunStatus:
     """Why responses have no reward, the most frequent reason first."""
     reasons_of_parts: tuple[int, int] = (0, 0)
     """Of how many parts the reasons are, and how many parts have responses without a reward."""
-    examples: Examples = field(default_factory=dict)
+    examples: Sequence[Example] = ()
     """Of each reason some responses that have it, with what was wrong, or what a judge wrote."""
     recipe: str | None = None
     """The run's settings, which `assay run` takes; None of an evaluation's run, which has none."""
@@ -177,30 +176,30 @@ def state_of(complete: bool, holding: Holding | None) -> RunState:
 
 def _reasons(
     run: Parts, manifest: Manifest, complete: bool, parts: Sequence[Part]
-) -> tuple[dict[str, int], tuple[int, int], Examples]:
+) -> tuple[dict[str, int], tuple[int, int], Sequence[Example]]:
     """Why responses have no reward: of a complete run from its summary, else from its newest parts (`parts`: oldest first).
 
     With them, of how many parts they are and how many there are with such responses, and examples.
     """
     without_reward = [part for part in parts if part.counts.rejected + part.counts.failed]
     if complete and manifest.summary is not None:
-        summary = Summary.of_json(manifest.summary)
-        return dict(summary.reasons), (len(without_reward), len(without_reward)), summary.examples
+        examples = [Example(**each) for each in manifest.summary.get("examples", ())]
+        return dict(manifest.summary["reasons"]), (len(without_reward), len(without_reward)), examples
     read = without_reward[-_REASON_PARTS:]
     column = manifest.columns.prefix + REASON
     with ThreadPoolExecutor(_READERS) as readers:
         of_parts = list(readers.map(lambda part: _part_reasons(run, part, column), read))
     counted = sum((reasons for reasons, _ in of_parts), Counter[str]())
-    examples = merge(examples for _, examples in reversed(of_parts))
+    examples = first_of_each(example for _, of_part in of_parts for example in of_part)
     return dict(counted.most_common()), (len(read), len(without_reward)), examples
 
 
-def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Examples]:
+def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Sequence[Example]]:
     """The reasons in a part, and examples; none if it can't be read, as when it is being dropped: the run itself says so."""
     try:
         tables, examples = list(read_tables(run.path(part), [column])), part_examples(run, part)
     except SourceError:
-        return Counter(), {}
+        return Counter(), ()
     return Counter(reason for table in tables for reason in table.column(0).to_pylist() if reason is not None), examples
 
 

@@ -21,9 +21,6 @@ from actors.timeline import FILE, lines_of, mark, read
 from pipelines.folders.run_folder.manifest import versions
 from pipelines.settings.run_settings import CheckSettings
 
-Notes = tuple[Callable[[str], None], Callable[[str], None]]
-"""What receives the text of each check that passed, and of each that leaves a doubt."""
-
 
 def check(settings: CheckSettings, passed: Callable[[str], None], warned: Callable[[str], None]) -> None:
     """Start an engine and self-test the model on it. Raises a `UserError` or `EngineError` that says what is wrong.
@@ -42,8 +39,8 @@ def check(settings: CheckSettings, passed: Callable[[str], None], warned: Callab
 
 
 @contextmanager
-def write_json(settings: CheckSettings) -> Iterator[Notes]:
-    """Print, at the end of the block, versions, what it noted of checks, and the error that it ended with, as JSON."""
+def write_json(settings: CheckSettings) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """Print versions, the checks that the block noted as passed or as doubts, and the error that it ended with, as JSON."""
     checks, warnings = list[str](), list[str]()
     failure: str | None = None
     try:

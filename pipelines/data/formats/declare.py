@@ -6,7 +6,6 @@ with a whole conversation in one field.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from dataclasses import field as field_
 from functools import partial
 
 from actors.errors import Rejected
@@ -17,10 +16,11 @@ from pipelines.data.formats.content import (
     entries,
     field,
     final,
+    in_field,
     is_conversation,
     open_end,
     question,
-    read_of,
+    read_field,
     refuse_answered,
     reply,
     systems,
@@ -38,12 +38,11 @@ Values = Mapping[str, Callable[[], object]]
 class Responses:
     """Where the responses of a row are: the fields that may hold them, and how a row's own are called.
 
-    `places` has the field of each response that isn't called as its place in the row.
+    The only response of a row is in the first of the fields.
     """
 
     fields: tuple[str, ...]
     of: Callable[[Row], Values]
-    places: Mapping[str, str] = field_(default_factory=dict)
 
 
 def in_fields(names: Mapping[str, str], single: str | None = None) -> Responses:
@@ -58,8 +57,7 @@ def in_fields(names: Mapping[str, str], single: str | None = None) -> Responses:
             fields = {**(fields if single in row else {}), **names}
         return {name: partial(field, row, key) for name, key in fields.items()}
 
-    places = {**names, **({} if single is None else {ONLY_RESPONSE: single})}
-    return Responses((*(() if single is None else (single,)), *names.values()), of, places)
+    return Responses((*(() if single is None else (single,)), *names.values()), of)
 
 
 def in_list(key: str, member: str | None = None) -> Responses:
@@ -103,9 +101,8 @@ def answers(
         return gather({name: partial(read_response, row, name, value) for name, value in responses.of(row).items()})
 
     def read_response(row: Row, name: str, value: Callable[[], object]) -> Exchange:
-        with read_of(prompt):
-            context = with_row_system(row, turns(field(row, prompt)))
-        with read_of(responses.places.get(name, name)):
+        context = with_row_system(row, read_field(row, prompt, turns))
+        with in_field(responses.fields[0] if name == ONLY_RESPONSE else ""):
             return reply(context, value()) if may_be_turns else Exchange(refuse_answered(context), text(value()))
 
     return Shape(name, about, needs, looks_like, read, reads=(prompt, *responses.fields), layout=layout)
@@ -124,22 +121,13 @@ def conversations(
         return is_conversation(row.get(key)) and not is_other(row)
 
     def read_last(row: Row) -> RowRequests:
-        def read() -> Exchange:
-            with read_of(key):
-                return final(with_row_system(row, conversation(field(row, key))))
-
-        return gather({ONLY_RESPONSE: read})
+        return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, read_field(row, key, conversation)))})
 
     def read_turns(row: Row) -> RowRequests:
-        with read_of(key):
-            return assistant_turns(entries(field(row, key)), systems(row))
+        return assistant_turns(read_field(row, key, entries), systems(row))
 
     def read_prompt(row: Row) -> RowRequests:
-        def read() -> tuple[Message, ...]:
-            with read_of(key):
-                return with_row_system(row, conversation(open_end(entries(field(row, key)))))
-
-        return prompt_request(read)
+        return prompt_request(lambda: with_row_system(row, conversation(open_end(read_field(row, key, entries)))))
 
     needs = f"`{key}`, a list of {turn}"
     judged = Shape(

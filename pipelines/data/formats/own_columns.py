@@ -16,11 +16,11 @@ from pipelines.data.formats.content import (
     describe,
     entries,
     final,
+    in_field,
     is_message,
     keys_seen,
     open_end,
     question,
-    read_of,
     refuse_answered,
     reply,
     role_of,
@@ -126,7 +126,7 @@ class OwnColumns:
 
     def _read_prompt(self, row: Row) -> RowRequests:
         def read_context() -> tuple[Message, ...]:
-            with read_of(self.prompt or ""):
+            with in_field(self.prompt or ""):
                 prompt = _value_at(row, self.prompt or "")
                 return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
@@ -146,7 +146,7 @@ class OwnColumns:
         return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
-        with read_of(path):
+        with in_field(path):
             return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
 
     def _read(self, row: Row) -> RowRequests:
@@ -171,9 +171,9 @@ class OwnColumns:
 
     def _exchange(self, row: Row, path: str) -> Exchange:
         response = _value_at(row, path)
-        with read_of(self.prompt or ""):
+        with in_field(self.prompt or ""):
             context = self._context(row, _value_at(row, self.prompt or ""))
-        with read_of(path):
+        with in_field(path):
             is_turns = _is_multi_turn(response)
             return reply(context, response) if is_turns else Exchange(refuse_answered(context), answer(response))
 

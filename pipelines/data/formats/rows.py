@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
 from actors.errors import Rejected
-from actors.records import Message, Reason, Response, Score, ScoreRequest
+from actors.records import Message, Reason, Response, ScoreRequest
 
 Row = Mapping[str, object]
 
@@ -34,11 +34,6 @@ class Unjudgeable:
     name: str
     reason: Reason
     detail: str = field(default="", compare=False)
-
-    @property
-    def score(self) -> Score:
-        """Its score."""
-        return Score.rejected(self.reason, self.detail)
 
 
 @dataclass(frozen=True, slots=True)

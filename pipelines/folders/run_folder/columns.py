@@ -12,7 +12,7 @@ from actors.errors import SourceError
 from actors.records import JudgeAnswer, Score
 from actors.scorers.policy import GeneratedCandidate
 from pipelines.data.corpus.readers import RECORD
-from pipelines.folders.run_folder.examples import examples_note
+from pipelines.folders.run_folder.examples import Example, note
 
 T = TypeVar("T")
 
@@ -159,8 +159,8 @@ class Columns:
         sources = zip(rows, candidates if self.drawn else nothing, texts if self.text else nothing, strict=True)
         responses = [_Response(*row, candidate, text) for row, candidate, text in sources]
         ours = [pa.array(list(map(column.value, responses)), column.type) for column in self._of_response]
-        note = examples_note(((row, name, score) for row, name, _, score in rows), with_texts=self.text)
-        return pa.table([*repeated.columns, *ours], self.schema.with_metadata(note))
+        examples = (Example.of(row, name, score, with_text=self.text) for row, name, _, score in rows)
+        return pa.table([*repeated.columns, *ours], self.schema.with_metadata(note(examples)))
 
 
 class _Response(NamedTuple):

@@ -31,7 +31,7 @@ from pipelines.folders.run_folder.columns import (
     TRUNCATED,
     Columns,
 )
-from pipelines.folders.run_folder.examples import Example, Examples
+from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts, unreadable
 from pipelines.folders.scored_corpus.databases import connect
@@ -83,9 +83,8 @@ class Summary:
     """Time, engines and GPU-hours (`pipelines.run.runtime.run_timing`)."""
     left_out: Sequence[str] = field(default=(), compare=False)
     """Files in the input's folders that weren't read."""
-    examples: Examples = field(default_factory=dict, compare=False)
-    """Of each reason the first responses that have it, with what was wrong, or what a judge wrote; and what it wrote of
-    some that were scored."""
+    examples: Sequence[Example] = field(default=(), compare=False)
+    """The first responses of each reason, with what was wrong or a judge's text; and the first texts that it was read in."""
     made: Sequence[Any] = ()
     """The exports written while the corpus was scored, each a `pipelines.results.exports.export_job.FinishedExport`."""
 
@@ -114,8 +113,9 @@ class Summary:
         """The summary that a manifest holds, without the exports."""
         values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved and each.name != "made"}
         quantiles = {name: tuple(row) for name, row in saved["quantiles"].items()}
-        examples = {reason: [Example(**each) for each in some] for reason, some in values.get("examples", {}).items()}
-        return cls(**{**values, "quantiles": quantiles, "examples": examples})
+        return cls(
+            **{**values, "quantiles": quantiles, "examples": [Example(**each) for each in values.get("examples", ())]}
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
@@ -160,7 +160,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
         shapes=count_shapes(parts, columns) if columns.mixed else {},
         labels=labels,
         repeats=figures["repeats"],
-        examples=first_examples(parts, reasons) if reasons else {},
+        examples=first_examples(parts),
     )
 
 

@@ -1,11 +1,11 @@
 """Why responses have no reward, for a person: what was wrong with the first of each reason, and what helps."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from actors.records import Reason
 from actors.text.visible import line
-from pipelines.folders.run_folder.examples import Example, Examples, is_enough, merge, read_examples
+from pipelines.folders.run_folder.examples import Example, first_of_each, read_examples
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts, open_part
 
@@ -32,40 +32,30 @@ ADVICE: Mapping[Reason, str] = {
     "must ask for what it reads",
 }
 """What helps against a reason."""
-_MOST_PARTS = 32
-"""Parts whose footers are read for examples, of a rare reason in vain."""
-_MOST_REASONS = 5
 TEXT_REASONS = (Reason.CUT_OFF, Reason.NO_VERDICT, Reason.TWO_VERDICTS, Reason.OUT_OF_RANGE)
 """Reasons of which an example is what a judge wrote."""
+_MOST_PARTS, _MOST_REASONS = 16, 5
 
 
-def first_examples(parts: Parts, reasons: Mapping[str, int]) -> dict[str, list[Example]]:
-    """The first examples of each outcome, out of the footers of the first parts; `reasons` are all that there are, counted.
-
-    Raises `SourceError` if a part can't be read.
-    """
-    listing = iter(parts.listing())
-    first = next(listing, None)
-    examples = {} if first is None else part_examples(parts, first)
-    for part in itertools.islice((part for part in listing if part.counts.rejected + part.counts.failed), _MOST_PARTS):
-        if is_enough(examples, reasons):
-            break
-        examples = merge([examples, part_examples(parts, part)])
-    return examples
+def first_examples(parts: Parts) -> list[Example]:
+    """The first examples of each outcome in the first parts that may have some. Raises as `part_examples`."""
+    listed = (part for at, part in enumerate(parts.listing()) if at == 0 or part.counts.rejected + part.counts.failed)
+    read = (part_examples(parts, part) for part in itertools.islice(listed, _MOST_PARTS))
+    return first_of_each(itertools.chain.from_iterable(read))
 
 
-def part_examples(parts: Parts, part: Part) -> dict[str, list[Example]]:
+def part_examples(parts: Parts, part: Part) -> list[Example]:
     """The examples in a part's footer. Raises `SourceError` if it can't be read."""
     with open_part(parts.path(part)) as parquet:
         return read_examples(parquet.metadata.metadata)
 
 
-def unscored_lines(reasons: Iterable[str], examples: Examples) -> list[str]:
+def unscored_lines(reasons: Iterable[str], examples: Sequence[Example]) -> list[str]:
     """Of some reasons, the most frequent first, what was wrong, each with the row and the response, and what helps."""
     lines: list[str] = []
     for reason in itertools.islice(reasons, _MOST_REASONS):
-        different = {example.detail: example for example in reversed(examples.get(reason, ())) if example.detail}
-        for detail, example in reversed(different.items()):
+        different = {example.detail: example for example in examples if example.outcome == reason and example.detail}
+        for detail, example in different.items():
             what = f"the judge wrote {detail!r}" if reason in TEXT_REASONS else detail
             lines.append(line(f"  {reason}: {example.row} {example.response}: {what}"))
         if reason in ADVICE:

@@ -10,7 +10,6 @@ from typing import Any
 from actors.errors import OutputError, SettingsError
 from pipelines.data import storage
 from pipelines.data.storage import error_text
-from pipelines.folders.run_folder.columns import REASON
 from pipelines.folders.scored_corpus.unscored import first_examples
 from pipelines.results.evaluation.saved_results import is_results, read_results
 from pipelines.results.html_report.page import MARK, render
@@ -83,11 +82,9 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
 
 def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
     """The sections of a scored corpus. Texts are read once, for all sections that look at some."""
-    shown = example_places(responses)
+    noted = [] if responses.corpus.kept else first_examples(responses.corpus.responses.parts)
+    shown = example_places(responses, noted)
     responses.read_texts([*neighbour_places(responses), *(place for places in shown.values() for place in places)])
-    reason = responses.name(REASON)
-    reasons = dict(responses.query(f"select {reason}, count(*) from parts where {reason} is not null group by 1"))
-    noted = {} if responses.corpus.kept else first_examples(responses.corpus.responses.parts, reasons)
     sections: Mapping[str, Any] = {
         "overview": overview(responses, settings.gpu_price),
         "outputs": outputs(responses),
@@ -97,7 +94,6 @@ def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
         "votes": judging.votes(responses),
         "position_bias": judging.position_bias(responses),
         "labels": judging.labels(responses),
-        "judge_texts": judging.judge_texts(responses, noted),
         "steps": judging.steps(responses),
         "sampling": sampling(responses),
         "examples": examples(responses, shown, noted),

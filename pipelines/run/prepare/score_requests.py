@@ -62,7 +62,7 @@ class PreparedRow:
 
     def outcomes(self, scores: Sequence[Scores]) -> list[Outcome]:
         """One outcome per response, in row order; `scores` are those of `requests`."""
-        by_name = {response.name: Outcome(response.name, None, response.score) for response in self.rejected}
+        by_name = {each.name: Outcome(each.name, None, Score.rejected(each.reason, each.detail)) for each in self.rejected}
         for request, request_scores in zip(self.requests, scores, strict=True):
             for response, score in zip(request.responses, request_scores, strict=True):
                 text = self.texts.get(response.name)

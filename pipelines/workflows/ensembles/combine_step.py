@@ -38,10 +38,7 @@ def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> 
 
 
 def _combined_rows(columns: Columns, rows: pa.Table, numbers: pa.Table) -> pa.Table:
-    """The first member's rows with the combined results, which have a row per row, in the same order.
-
-    What it didn't score isn't scored here, for its reason: its examples hold here, too.
-    """
+    """The first member's rows, and its examples, with the combined results, which have a row per row, in the same order."""
     names = [*columns.repeated.names, *(columns.prefix + name for name in (ROW, RESPONSE, PROMPT_HASH))]
     if columns.text:
         names.append(columns.prefix + TEXT)

@@ -13,7 +13,7 @@ from actors.errors import SourceError
 from actors.records import Reason, Status
 from pipelines.folders.run_folder.columns import PROMPT_TOKENS, REASON, RESPONSE, ROW, STATUS, Columns
 from pipelines.folders.run_folder.examples import KEY as EXAMPLES_KEY
-from pipelines.folders.run_folder.examples import with_new_examples
+from pipelines.folders.run_folder.examples import note, read_examples
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
 from pipelines.run.prepare.score_requests import Outcome
@@ -164,8 +164,9 @@ class _CurrentPart:
             order[place] = self.table.num_rows + number
         old = self.table.replace_schema_metadata(None)
         table = pa.concat_tables([old, new.cast(old.schema)]).take(pa.array(order, pa.int64()))
-        replaced = [(row, outcome.response) for row, outcome in scored]
-        return table.replace_schema_metadata(with_new_examples(self.table.schema.metadata, new.schema.metadata, replaced))
+        replaced = {(row, outcome.response) for row, outcome in scored}
+        others = (each for each in read_examples(self.table.schema.metadata) if (each.row, each.response) not in replaced)
+        return table.replace_schema_metadata(note([*others, *read_examples(new.schema.metadata)]))
 
     def counts_of(self, table: pa.Table) -> Counts:
         """The counts of a table of the same rows."""

@@ -125,7 +125,7 @@ def boxed(ids: Sequence[int], grades: Mapping[int, int]) -> str:
 
 
 def test_what_decided_is_kept_cut_to_its_ends() -> None:
-    unread, read = f"I think {'so ' * 500}the end", f"</think>{'so ' * 500}<answer>[[A]]</answer>"
+    unread, read = f"I think {'so-' * 500}the end", f"</think>{'so-' * 500}<answer>[[A]]</answer>"
     for text, ending in ((unread, "the end"), (read, "<answer>[[A]]</answer>")):
         details = {each.detail for each in score(judge(), lambda ids, sampling, text=text: text)}
         (detail,) = details

@@ -26,7 +26,7 @@ from pipelines.data.formats.content import (
     is_conversation,
     is_message,
     question,
-    read_of,
+    read_field,
     refuse_answered,
     reply,
     text,
@@ -57,24 +57,21 @@ def _read_pair(row: Row) -> RowRequests:
 
 
 def _prompt(row: Row) -> tuple[Message, ...]:
-    with read_of("prompt"):
-        return with_row_system(row, question(field(row, "prompt")))
+    return with_row_system(row, read_field(row, "prompt", question))
 
 
 def _side(row: Row, side: str) -> Exchange:
-    with read_of(side):
-        value = field(row, side)
-        if not isinstance(value, list):
-            return Exchange(refuse_answered(_prompt(row)), answer(value))
-        prompt_value = row.get("prompt")
-        if isinstance(prompt_value, list):
-            return reply(_prompt(row), value)
-        context, response = final(conversation(value))
-        if prompt_value is None:
-            return Exchange(with_row_system(row, context), response)
-        is_whole = _hold_prompt(context, prompt_value)
-        turns = with_row_system(row, context) if is_whole else append_turns(_prompt(row), context)
-        return Exchange(refuse_answered(turns), response)
+    value = field(row, side)
+    if not isinstance(value, list):
+        return Exchange(refuse_answered(_prompt(row)), answer(value))
+    prompt_value = row.get("prompt")
+    if isinstance(prompt_value, list):
+        return reply(_prompt(row), value)
+    context, response = final(conversation(value))
+    if prompt_value is None:
+        return Exchange(with_row_system(row, context), response)
+    turns = with_row_system(row, context) if _hold_prompt(context, prompt_value) else append_turns(_prompt(row), context)
+    return Exchange(refuse_answered(turns), response)
 
 
 def _hold_prompt(context: tuple[Message, ...], prompt_value: object) -> bool:
@@ -103,10 +100,8 @@ def _is_sharegpt_pair(row: Row) -> bool:
 
 def _read_sharegpt_pair(row: Row) -> RowRequests:
     def read_side(side: str) -> Exchange:
-        with read_of(_key(row)):
-            turns = refuse_answered(with_row_system(row, conversation(field(row, _key(row)))))
-        with read_of(side):
-            return Exchange(turns, answer(field(row, side)))
+        turns = read_field(row, _key(row), conversation)
+        return Exchange(refuse_answered(with_row_system(row, turns)), answer(field(row, side)))
 
     return gather({side: partial(read_side, side) for side in SIDES})
 
@@ -121,17 +116,13 @@ def _is_swift_pair(row: Row) -> bool:
 
 def _read_swift_pair(row: Row) -> RowRequests:
     def read_chosen() -> Exchange:
-        with read_of("messages"):
-            return final(with_row_system(row, conversation(field(row, "messages"))))
+        return final(with_row_system(row, read_field(row, "messages", conversation)))
 
     def read_rejected() -> Exchange:
-        key = next((key for key in _REJECTED if row.get(key) is not None), _REJECTED[0])
-        value = field(row, key)
-        context = () if isinstance(value, list) else read_chosen().context
-        with read_of(key):
-            if isinstance(value, list):
-                return final(with_row_system(row, conversation(value)))
-            return reply(context, value)
+        value = field(row, next((key for key in _REJECTED if row.get(key) is not None), _REJECTED[0]))
+        if isinstance(value, list):
+            return final(with_row_system(row, conversation(value)))
+        return reply(read_chosen().context, value)
 
     return gather({"chosen": read_chosen, "rejected": read_rejected})
 

@@ -2,17 +2,13 @@
 
 from typing import Any
 
-from actors.records import Status
 from actors.verdicts.standing import BOTH_ORDERS
 from pipelines.folders.run_folder.columns import STEPS, VOTES
-from pipelines.folders.run_folder.examples import Examples
 from pipelines.folders.scored_corpus.label_agreement import label_agreement
 from pipelines.folders.scored_corpus.summary import order_counts
-from pipelines.folders.scored_corpus.unscored import TEXT_REASONS
 from pipelines.results.html_report.responses import Responses
-from pipelines.results.html_report.shown_text import show
 
-_MOST_STEPS, _TEXT_CHARACTERS = 30, 600
+_MOST_STEPS = 30
 
 
 def votes(responses: Responses) -> dict[str, Any] | None:
@@ -38,19 +34,6 @@ def labels(responses: Responses) -> dict[str, Any] | None:
     """How far rewards agree with the corpus' labels; None if no response is labelled, or no pair has both rewards."""
     agreement = label_agreement(responses.connection, responses.columns, "quantile_cont")
     return agreement if agreement.get("pairs") else None
-
-
-def judge_texts(responses: Responses, noted: Examples) -> list[dict[str, Any]]:
-    """What the judge wrote of the first responses: of those that it was read for, then of those without a verdict."""
-    if not responses.columns.votes:
-        return []
-    return [
-        {"row": show(each.row, 200), "response": show(each.response, 200), "reward": each.reward, "outcome": outcome}
-        | {"text": show(each.detail, _TEXT_CHARACTERS)}
-        for outcome in (Status.SCORED, *TEXT_REASONS)
-        for each in noted.get(outcome, ())
-        if each.detail
-    ]
 
 
 def steps(responses: Responses) -> dict[str, Any] | None:

@@ -216,9 +216,9 @@ def test_a_bad_prompt_or_response() -> None:
     [
         ("prompt-response", {"prompt": "q", "response": 5}, "response: a number, 5, where text is expected"),
         ("prompt-response", {"prompt": ["q"], "response": "a"}, "prompt: text, 'q' where a message is expected"),
-        ("preference", {"prompt": "q", "chosen": 5, "rejected": "b"}, "chosen: a number, 5, where text is expected"),
+        ("preference", {"prompt": "q", "chosen": 5, "rejected": "b"}, "a number, 5, where text is expected"),
         ("openai-preference", {"input": {"messages": 5}}, "input: a number, 5 where a list is expected"),
-        ("rm-bench", {"prompt": "q", "chosen": [5], "rejected": ["b"]}, "chosen[0]: a number, 5, where text is expected"),
+        ("rm-bench", {"prompt": "q", "chosen": [5], "rejected": ["b"]}, "a number, 5, where text is expected"),
         ("messages", {"messages": 5}, "messages: a number, 5 where a list is expected"),
     ],
 )

@@ -18,7 +18,6 @@ from pipelines.cli.plain_console import show
 from pipelines.cli.report import scored_report
 from pipelines.data.corpus.corpus_files import Range
 from pipelines.data.corpus.readers import RECORD
-from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.columns import Columns
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
@@ -26,8 +25,8 @@ from pipelines.folders.scored_corpus import summary as summary_module
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, summarise
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
-from tests.support.candidates import judged_corpus
-from tests.support.corpora import RUN
+from tests.support.candidates import scored_corpus
+from tests.support.corpora import RUN, lines, settings, write
 
 CARRIED = pa.schema([(RECORD, pa.large_binary())])
 ONE = Columns(CARRIED, ("score",), "")
@@ -45,7 +44,7 @@ def commit_rows(folder: Path, columns: Columns, *parts: Sequence[Row], carried: 
     for index, part_rows in enumerate(parts):
         part = Part(0, Range(index, index + 1), Counts.of(len(part_rows), [score for *_, score in part_rows]))
         input_columns = pa.table([[value] * len(part_rows) for value in carried], schema=columns.carried)
-        assert run.commit(part, columns.table(input_columns, part_rows), {})
+        assert run.commit(part, columns.table(input_columns, part_rows, texts=[None] * len(part_rows)), {})
         counts += part.counts
     return counts
 
@@ -209,7 +208,7 @@ def test_the_first_of_each_reason_are_shown_with_what_was_wrong(tmp_path: Path, 
     with pytest.raises(NothingScored, match=r"(?s)100 no_verdict.*\n  no_verdict: f:0 final: the judge wrote 'No. 0'"):
         summary_of(tmp_path / "none", columns, *parts[2:]).check_scored()
     without = summary_of(tmp_path / "without", ONE, [unread("Well."), number, scored(1.0)])
-    assert [example.detail for reason in without.reasons for example in without.examples[reason]] == [number.detail, ""]
+    assert [example.detail for example in without.examples] == ["", number.detail]
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -227,8 +226,8 @@ def test_labels_of_a_benchmark_are_left_to_its_evaluation(tmp_path: Path, capsys
     row = {"input": "q", "output_1": "a", "output_2": "b"}
     summary = summary_of(tmp_path / "any", ONE, [scored(1.0)])
     for name, rows in (("labelled", [{**row, "label": 2}]), ("plain", [row])):
-        folder = judged_corpus(tmp_path / name, rows, [[1.0, 2.0]], RowShape("llmbar"))
-        line = f"Labels: rows of LLMBar have labels of their own: `assay evaluate {folder}` grades by them"
+        folder = scored_corpus(settings(write(tmp_path / f"{name}.jsonl", lines(rows)), tmp_path / name))
+        line = f"Labels: rows of LLMBar have labels of their own, by which `assay evaluate {folder}` grades"
         assert (line in shown(summary, capsys, folder)) is (name == "labelled")
 
 

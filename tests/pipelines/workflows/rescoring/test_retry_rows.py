@@ -15,7 +15,7 @@ from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.data.storage.lease import lease
 from pipelines.folders.run_folder import manifest
-from pipelines.folders.run_folder.examples import Example
+from pipelines.folders.run_folder.examples import Example, note
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts
@@ -78,14 +78,13 @@ def test_examples_of_what_was_mended_go_and_the_others_stay(tmp_path: Path) -> N
     score(settings(corpus, folder))
     fail(folder, {2: "no_verdict"})
     (part,) = Parts(str(folder)).listing()
-    note = {"no_verdict": [{"row": scored(folder)[2]["row"], "response": "final", "detail": "Well.", "reward": None}]}
+    (broken_row,) = before = part_examples(Parts(str(folder)), part)
+    unread = Example("no_verdict", scored(folder)[2]["row"], "final", "Well.")
     table = pq.read_table(Parts(str(folder)).path(part))
-    before = json.loads(table.schema.metadata[b"assay_examples"])
-    noted = {**metadata_of(table), "assay_examples": json.dumps({**before, **note})}
-    Parts(str(folder)).replace(part, part, table.replace_schema_metadata(None), noted)
+    Parts(str(folder)).replace(part, part, table, {**metadata_of(table), **note([*before, unread])})
     assert again(folder).after.failed == 0
     (part,) = Parts(str(folder)).listing()
-    assert part_examples(Parts(str(folder)), part) == {"content_not_text": [Example(**before["content_not_text"][0])]}
+    assert part_examples(Parts(str(folder)), part) == [broken_row]
 
 
 def test_only_rows_of_the_reasons_are_scored_again(folder: Path) -> None:
