@@ -50,9 +50,8 @@ def write_json(settings: CheckSettings) -> Iterator[tuple[Callable[[str], None],
         raise
     finally:
         machine = {"python": platform.python_version(), "platform": platform.platform()}
-        about = {"model": settings.model.model, "versions": versions(), **machine, "checks": checks}
-        about |= {"warnings": warnings, "error": failure}
-        click.echo(json.dumps(about))
+        about = {"model": settings.model.model, "versions": versions(), **machine}
+        click.echo(json.dumps({**about, "checks": checks, "warnings": warnings, "error": failure}))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What a judge writes becomes scores: votes, orders, re-asks, failures. By a fake engine that says what a test wants."""
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -127,8 +128,8 @@ def boxed(ids: Sequence[int], grades: Mapping[int, int]) -> str:
 def test_what_decided_is_kept_cut_to_its_ends() -> None:
     unread, read = f"I think {'so-' * 500}the end", f"</think>{'so-' * 500}<answer>[[A]]</answer>"
     for text, ending in ((unread, "the end"), (read, "<answer>[[A]]</answer>")):
-        details = {each.detail for each in score(judge(), lambda ids, sampling, text=text: text)}
-        (detail,) = details
+        reply: Reply = functools.partial(lambda text, *asked: text, text)
+        (detail,) = {each.detail for each in score(judge(), reply)}
         assert detail.startswith(text[:100])
         assert detail.endswith(ending)
         assert len(detail) < 420

@@ -41,14 +41,14 @@ class MarginReport:
     """Accuracy by margin, and the calibration error, both from 0 to 1.
 
     `ece_by_chance` is about what the ECE would be if the probabilities were right, by the number of comparisons alone. Where
-    all rewards are equal none is said, and there is no ECE.
+    all rewards are equal no probability is stated, and `ece` is None.
     """
 
     comparisons: int
     items: int
     bins: tuple[MarginBin, ...]
     ece: float | None
-    ece_by_chance: float | None
+    ece_by_chance: float
     method: str = (
         "probability of the response ahead: sigmoid of the difference of rewards (Bradley-Terry); ECE over deciles of the "
         "difference, comparisons weigh alike; a tie counts half; intervals of accuracy: Wilson"
@@ -79,11 +79,10 @@ class Margins:
         edges = np.unique(np.quantile(sizes, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         places = np.searchsorted(edges, sizes)  # equal margins are in one bin, so that there may be fewer than ten
         bins = [_bin(margins[places == decile], items[places == decile]) for decile in np.unique(places)]
-        if not sizes.any():
-            return MarginReport(len(margins), self._count, tuple(bins), None, None)
         distances = [entry.comparisons * abs(entry.accuracy - entry.expected) for entry in bins]
         noise = sum(_noise(sizes[places == decile]) for decile in np.unique(places))
-        return MarginReport(len(margins), self._count, tuple(bins), sum(distances) / len(margins), noise / len(margins))
+        ece = sum(distances) / len(margins) if sizes.any() else None
+        return MarginReport(len(margins), self._count, tuple(bins), ece, noise / len(margins))
 
 
 def differences(item: GradedItem) -> list[float]:
