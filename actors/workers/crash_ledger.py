@@ -94,6 +94,7 @@ class Ledger:
         self._last_error = ""
         self._warnings: dict[str, None] = {}  # as an ordered set
         self._noises: dict[str, BatchNoise] = {}  # of each engine
+        self._loads: dict[str, tuple[int, int]] = {}  # of each engine's last process
 
     def note_start(self, holder: str, process: str, node: str, alive: Collection[str]) -> bool:
         """Note that a process of an engine starts on a node; returns whether it is a restart, after a death.
@@ -189,6 +190,13 @@ class Ledger:
 
     def note_noise(self, holder: str, noise: BatchNoise) -> None:
         self._noises[holder] = noise
+
+    def note_load(self, holder: str, answered: int, under_way: int) -> None:
+        self._loads[holder] = answered, under_way
+
+    def load(self) -> tuple[int, int]:
+        """The requests that engines have answered, and those that wait in them or are being answered, each vote one."""
+        return sum(answered for answered, _ in self._loads.values()), sum(count for _, count in self._loads.values())
 
     def note_error(self, error: str) -> None:
         self._last_error = error

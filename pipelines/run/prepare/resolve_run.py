@@ -20,12 +20,20 @@ from pipelines.data.corpus.units import Unit
 from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.carried_columns import carried_columns, left_in_record, types_text
 from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, Columns
+from pipelines.folders.run_folder.earlier_run import if_begun
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.run.prepare.choose_shape import own_columns_of, preview_of
 from pipelines.run.prepare.preview import check_preview, judges_by_principles
 from pipelines.run.prepare.row_sample import RowSample, read_sample
 from pipelines.run.prepare.score_requests import Preparation
-from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
+from pipelines.settings.run_settings import (
+    CorpusSettings,
+    DatasetSettings,
+    JudgingSettings,
+    RunSettings,
+    Turns,
+    WorkSettings,
+)
 
 # Between these limits a corpus is cut into about 200 parts: enough to show progress, few enough to list quickly.
 _MIN_PART_ROWS, _MAX_PART_ROWS = 64, 4096
@@ -61,11 +69,13 @@ def resolve(
     *,
     unanswered: bool = False,
     notify: Callable[[str], None] = lambda text: None,
+    weights: bool = True,
 ) -> ResolvedRun:
     """Resolve a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
 
     `reserved` are column names that the input may not have, beside ours. `unanswered`: the rows are prompts, which a policy
-    will answer. `notify` receives messages about files while there are many to look at.
+    will answer. `notify` receives messages about files while there are many to look at. `weights`: those of the model are
+    needed.
     """
     corpus = settings.corpus
     check_installed(settings.engine)
@@ -78,7 +88,8 @@ def resolve(
         files = limit_files(files, list(_limited_extents(files, corpus.limit, corpus.max_record_bytes)))
     sample = read_sample(files, corpus.max_record_bytes)
     preview = preview_of(corpus, sample.rows, unanswered=unanswered)
-    model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
+    parallel = settings.engine.tensor_parallel
+    model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, parallel, weights=weights)
     objects: list[Mapping[str, Any]] = [row for row in sample.rows if isinstance(row, dict)]
     fields = preview.row_shape.fields
     preparation = preparation_of(
@@ -93,8 +104,7 @@ def resolve(
     columns.check(name for row in objects for name in row)
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
-    min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
-    part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
+    part_rows = rows_of_part(rows, settings.work, writes=unanswered or not model.task.pools)
     blocks = block_bytes(part_rows, row_bytes)
     uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
     notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs))
@@ -108,6 +118,12 @@ def resolve(
         tuple(left_out),
         judges_by_principles(preview, preparation),
     )
+
+
+def rows_of_part(rows: float, work: WorkSettings, *, writes: bool) -> int:
+    """The most rows of a part, of a corpus of about so many; `writes`: a model generates text."""
+    least = _MIN_PART_ROWS_GENERATING if writes else _MIN_PART_ROWS
+    return work.part_rows or max(least, min(_MAX_PART_ROWS, int(rows / 200)))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:
@@ -151,9 +167,9 @@ def preparation_of(
 
 
 def _read_earlier_manifest(settings: JudgingSettings) -> Manifest | None:
-    """The manifest of the run in the output folder, if there is one that can be read and isn't to be overwritten."""
+    """The manifest of the run in the output folder, if that has begun, can be read and isn't to be overwritten."""
     try:
-        return None if settings.overwrite else read_manifest(settings.output)
+        return None if settings.overwrite else if_begun(settings.output, read_manifest(settings.output))
     except OutputError:  # what is wrong with the folder is said where it is opened
         return None
 

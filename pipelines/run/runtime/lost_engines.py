@@ -65,11 +65,17 @@ class EngineWatch(ExecutionCallback):
     """Called by Ray Data at every step of a dataset's execution; an exception ends the execution."""
 
     def __init__(
-        self, ledgers: Sequence[Any], gpus: int, notify: Callable[[str], None], endpoint_ledgers: Sequence[Any] = ()
+        self,
+        ledgers: Sequence[Any],
+        gpus: int,
+        notify: Callable[[str], None],
+        endpoint_ledgers: Sequence[Any] = (),
+        note_load: Callable[[int, int], None] = lambda answered, under_way: None,
     ) -> None:
         """`notify` is called with what the first engines wait for and do, each step once, with restarts and warnings.
 
         `gpus` is how many an engine takes. Of `endpoint_ledgers`, which have no engines, only the warnings are read.
+        `note_load` gets `Ledger.load` of all, first when the first engine is ready and then where it has changed.
         """
         self._ledgers = ledgers
         self._endpoint_ledgers = endpoint_ledgers
@@ -78,6 +84,8 @@ class EngineWatch(ExecutionCallback):
         self._reported: set[str] = set()
         self._reported_restarts = 0
         self._are_ready = not ledgers  # there is none where endpoints generate and judge
+        self._note_load = note_load
+        self._load: tuple[int, int] | None = None
         self._reported_at = 0.0
         self._began_at = self._checked_at = self._complete_at = time.monotonic()
 
@@ -109,6 +117,11 @@ class EngineWatch(ExecutionCallback):
     def _report(self, now: float) -> None:
         if not self._are_ready:
             self._report_start(now)
+        if self._are_ready and self._ledgers:
+            answered, under_way = zip(*ray.get([ledger.load.remote() for ledger in self._ledgers]), strict=True)
+            if (load := (sum(answered), sum(under_way))) != self._load:
+                self._load = load
+                self._note_load(*load)
         self._report_events()
 
     def _report_start(self, now: float) -> None:

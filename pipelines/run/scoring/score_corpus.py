@@ -328,6 +328,7 @@ def _complete(
     """
     with (
         progress.running(run.manifest.files, run.untouched_parts(state)),
+        ExitStack() as after_ray,
         ray_session(with_vllm=run.settings.engine.is_vllm),
     ):
         gpus, passes_left = placement.engine_gpus(run.settings.engine), _PASSES
@@ -335,7 +336,14 @@ def _complete(
             try:
                 with (
                     start_pipeline(run, units, progress.noted) as flow,
-                    time_session(run.parts, run.settings, progress, flow.engine_starts) as timed_progress,
+                    time_session(
+                        run.parts,
+                        run.settings,
+                        progress,
+                        flow.engine_starts,
+                        before=len(state.parts),
+                        after_ray=after_ray,
+                    ) as timed_progress,
                 ):
                     consume(run, flow, timed_progress)
                 passes_left -= 1
@@ -359,7 +367,8 @@ def consume(run: Run, flow: Pipeline, progress: Progress) -> None:
     """
     counts = Counts()
     gpus = placement.engine_gpus(run.settings.engine)
-    callback: Any = functools.partial(EngineWatch, flow.ledgers, gpus, progress.noted, flow.endpoint_ledgers)
+    watch = (flow.ledgers, gpus, progress.noted, flow.endpoint_ledgers, progress.loaded)
+    callback: Any = functools.partial(EngineWatch, *watch)
     dataset = flow.dataset
     for follow in run.follow_parts:
         dataset = dataset.map_batches(follow, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
