@@ -101,15 +101,14 @@ def _tensors_of_class(checkpoint: Checkpoint) -> Mapping[str, tuple[int, ...]]:
     import torch  # seconds of import
     import transformers
 
-    kind = getattr(transformers, checkpoint.architecture, None)
-    if kind is None:
+    if (kind := getattr(transformers, checkpoint.architecture, None)) is None:
         return {}
     try:
-        config = transformers.AutoConfig.from_pretrained(str(checkpoint.folder), trust_remote_code=False)
         with torch.device("meta"):
-            return {name: tuple(weight.shape) for name, weight in kind(config).named_parameters()}
+            weights = kind(transformers.AutoConfig.from_pretrained(str(checkpoint.folder), trust_remote_code=False))
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ModelError(f"{checkpoint.folder}/config.json doesn't tell the model's size: {error!r}") from error
+    return {name: tuple(weight.shape) for name, weight in weights.named_parameters()}
 
 
 def _active(tensors: Mapping[str, tuple[int, ...] | None], config: Mapping[str, Any]) -> float | None:

@@ -1,6 +1,6 @@
-"""Results that a person reads at a prompt or in a notebook, as a table."""
+"""Results that a person reads at a prompt or in a notebook."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
 from typing import Any
@@ -9,18 +9,11 @@ from typing import Any
 class Readable:
     """A mixin for dataclasses: `print` and notebooks show the fields that hold something, line by line."""
 
-    def lines(self) -> Iterable[tuple[str, str]]:
-        """The table's rows: a name and what is said of it."""
-        return _lines(self)
-
     def __str__(self) -> str:
-        rows = list(self.lines())
-        width = max((len(name) for name, _ in rows), default=0)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        return "\n".join(f"{name:<20}  {text}" for name, text in _lines(self))
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in self.lines())
-        return f"<table>{''.join(rows)}</table>"
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 def _lines(value: Any) -> Iterator[tuple[str, str]]:

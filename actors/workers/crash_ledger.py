@@ -47,12 +47,15 @@ class EngineHealth(NamedTuple):
 class EngineStarts(NamedTuple):
     """The number of engines, restarts not counted, and the Unix time at which the first of them was ready.
 
-    `noise` is their noise of batching; None while none has measured it.
+    `noise` is their noise of batching; None while none has measured it. `answered` requests have left them, and `under_way`
+    are in them, as they said it last: of a judge each vote is a request.
     """
 
     engines: int
     at: float | None
     noise: BatchNoise | None = None
+    answered: int = 0
+    under_way: int = 0
 
 
 class StartStep(NamedTuple):
@@ -147,8 +150,10 @@ class Ledger:
         return EngineHealth(tuple(sorted(lost)), tuple(sorted((self._start_steps.keys() | working) - lost)))
 
     def engine_starts(self) -> EngineStarts:
-        """The number of engines so far, when the first was ready, and their noise of batching."""
-        return EngineStarts(len(self._nodes), self._first_ready_at, largest_noise(self._noises.values()))
+        """The number of engines so far, when the first was ready, their noise of batching, and their load."""
+        answered, under_way = (sum(load[place] for load in self._loads.values()) for place in (0, 1))
+        noise = largest_noise(self._noises.values())
+        return EngineStarts(len(self._nodes), self._first_ready_at, noise, answered, under_way)
 
     def deaths(self, work: str) -> int:
         """How many engines this work has killed. Called before it is entered: if it is still open, its engine has died."""
@@ -193,10 +198,6 @@ class Ledger:
 
     def note_load(self, holder: str, answered: int, under_way: int) -> None:
         self._loads[holder] = answered, under_way
-
-    def load(self) -> tuple[int, int]:
-        """The requests that engines have answered, and those that wait in them or are being answered, each vote one."""
-        return sum(answered for answered, _ in self._loads.values()), sum(count for _, count in self._loads.values())
 
     def note_error(self, error: str) -> None:
         self._last_error = error

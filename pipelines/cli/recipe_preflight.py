@@ -60,14 +60,15 @@ def check_steps(steps: Mapping[str, Any]) -> None:
 
 def _check_shown(steps: Mapping[str, Any]) -> None:
     """Raise a `UserError` if what `evaluate` or `report` reads neither is there nor will be."""
-    written = [folder for step in steps.values() for folder in (step.output, getattr(step, "rest", None)) if folder]
-    for name in steps.keys() & {"evaluate", "report"}:
-        if name == "evaluate" and steps[name].scores_files:
-            benchmark_files(steps[name])
+    written = [
+        storage.absolute(folder) for step in steps.values() for folder in (step.output, getattr(step, "rest", 0)) if folder
+    ]
+    for name, step in ((name, step) for name, step in steps.items() if name in ("evaluate", "report")):
+        if name == "evaluate" and step.scores_files:
+            benchmark_files(step)
             continue
-        for folder in steps[name].scored:
-            made = any(storage.overlap(storage.absolute(folder), storage.absolute(other)) for other in written)
-            if not made and storage.folder(folder).is_empty():
+        for folder in map(storage.absolute, step.scored):
+            if storage.folder(folder).is_empty() and not any(storage.overlap(folder, other) for other in written):
                 raise SettingsError(f"{name}: {folder} isn't there, and no step of the recipe writes it")
 
 

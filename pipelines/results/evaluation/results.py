@@ -233,10 +233,8 @@ class Results(Readable, Sequence[Evaluation]):
     def __len__(self) -> int:
         return len(self.evaluations)
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Each figure of each evaluation, with its interval."""
-        figures = [(f"{each.label} on {each.benchmark}", figure) for each in self for figure in each.figures]
-        return [(f"{about}: {each.name}", f"{each.shown(each.value)} {each.interval}".rstrip()) for about, each in figures]
+    def __str__(self) -> str:
+        return self.markdown()
 
     @property
     def sections(self) -> list[Section]:

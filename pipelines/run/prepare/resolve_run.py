@@ -32,7 +32,6 @@ from pipelines.settings.run_settings import (
     JudgingSettings,
     RunSettings,
     Turns,
-    WorkSettings,
 )
 
 # Between these limits a corpus is cut into about 200 parts: enough to show progress, few enough to list quickly.
@@ -70,12 +69,13 @@ def resolve(
     unanswered: bool = False,
     notify: Callable[[str], None] = lambda text: None,
     weights: bool = True,
+    more_rows: int | None = None,
 ) -> ResolvedRun:
     """Resolve a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
 
     `reserved` are column names that the input may not have, beside ours. `unanswered`: the rows are prompts, which a policy
-    will answer. `notify` receives messages about files while there are many to look at. `weights`: those of the model are
-    needed.
+    will answer. `notify` receives messages about files while there are many to look at. For a plan: `weights` may be
+    missing, and the corpus may have `more_rows` than the input.
     """
     corpus = settings.corpus
     check_installed(settings.engine)
@@ -104,7 +104,8 @@ def resolve(
     columns.check(name for row in objects for name in row)
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
-    part_rows = rows_of_part(rows, settings.work, writes=unanswered or not model.task.pools)
+    min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
+    part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / 200)))
     blocks = block_bytes(part_rows, row_bytes)
     uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
     notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs))
@@ -118,12 +119,6 @@ def resolve(
         tuple(left_out),
         judges_by_principles(preview, preparation),
     )
-
-
-def rows_of_part(rows: float, work: WorkSettings, *, writes: bool) -> int:
-    """The most rows of a part, of a corpus of about so many; `writes`: a model generates text."""
-    least = _MIN_PART_ROWS_GENERATING if writes else _MIN_PART_ROWS
-    return work.part_rows or max(least, min(_MAX_PART_ROWS, int(rows / 200)))
 
 
 def block_bytes(part_rows: int, row_bytes: float) -> int:

@@ -38,8 +38,8 @@ class Progress:
     def part_done(self, part: Mapping[str, Any]) -> None:
         """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
 
-    def loaded(self, answered: int, under_way: int) -> None:
-        """The engines' load has changed (`Ledger.load`); the first time, the first of them is ready."""
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
+        """The load of the engines has changed (`EngineStarts`), the first of which was ready so many seconds ago."""
 
     def noted(self, text: str) -> None:
         """A message for a person, such as what is waited for, or engines that died."""
@@ -66,23 +66,18 @@ class ForwardingProgress(Progress):
         self._progress = progress
 
     def planned(self, shape_found: str) -> None:
-        """See `Progress`."""
         self._progress.planned(shape_found)
 
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
-        """See `Progress`."""
         return self._progress.running(files, done)
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         self._progress.part_done(part)
 
-    def loaded(self, answered: int, under_way: int) -> None:
-        """See `Progress`."""
-        self._progress.loaded(answered, under_way)
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
+        self._progress.loaded(answered, under_way, since_ready)
 
     def noted(self, text: str) -> None:
-        """See `Progress`."""
         self._progress.noted(text)
 
 
@@ -149,10 +144,10 @@ class Meter:
         self.reasons = self.reasons + Counter(json.loads(part["reasons"]))
         self._samples.append(self._now_done(now))
 
-    def load(self, answered: int, under_way: int, now: float) -> None:
-        """Note the engines' load. The first time they have just started, so that speeds begin there."""
-        if self._load is None and not self._samples:
-            self._start = self._start._replace(at=now)
+    def load(self, answered: int, under_way: int, ready_at: float) -> None:
+        """Note the engines' load, and that the first was ready at this moment: speeds begin there."""
+        if self._load is None:
+            self._start = self._start._replace(at=ready_at)
         self._load = answered, under_way
 
     @property
@@ -258,7 +253,6 @@ class TerminalProgress(EnsembleProgress):
         self.noted(f"{model}, model {number} of {count}")
 
     def combined(self, done: int, count: int) -> None:
-        """See `EnsembleProgress`."""
         self._about = ""
         now = time.monotonic()
         if now - self._shown_at >= self._screen.every_s or done == count:
@@ -288,23 +282,20 @@ class TerminalProgress(EnsembleProgress):
             self._screen.end()
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         assert self._meter is not None
         now = time.monotonic()
         self._meter.add(part, now)
         if now - self._shown_at >= self._screen.every_s:
             self._show(self._meter.line(now), now)
 
-    def loaded(self, answered: int, under_way: int) -> None:
-        """See `Progress`."""
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
         now = time.monotonic()
         if self._meter is not None:
-            self._meter.load(answered, under_way, now)
+            self._meter.load(answered, under_way, now - since_ready)
             if (answered or under_way) and now - self._shown_at >= self._screen.every_s:
                 self._show(self._meter.line(now), now)
 
     def noted(self, text: str) -> None:
-        """See `Progress`."""
         self._screen.keep(line(self._about + text))
 
     def _show(self, text: str, now: float = 0.0) -> None:

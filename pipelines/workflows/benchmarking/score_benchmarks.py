@@ -21,6 +21,8 @@ from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 from pipelines.workflows.benchmarking.endpoint_run import score_on_endpoint
 
+_OF_MODEL = ("family", "chat_template", "read", "judge")
+
 
 def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
     """Score what is missing, and evaluate. A run that was killed is resumed.
@@ -73,13 +75,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             run = ScoreSettings(
                 corpus=CorpusSettings(inputs=(file,)),
                 output=folder.sub(name).path,
-                model=ModelSettings(
-                    model=model,
-                    family=settings.family,
-                    chat_template=settings.chat_template,
-                    read=settings.read,
-                    judge=settings.judge,
-                ),
+                model=ModelSettings(model=model, **{name: getattr(settings, name) for name in _OF_MODEL}),
                 render=settings.render,
                 engine=settings.engine,
                 store=settings.store,

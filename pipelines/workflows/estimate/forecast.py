@@ -107,8 +107,8 @@ class CorpusPlan:
 def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, total: None) -> CorpusPlan:
     """Estimate a run. Raises the `UserError`s that `score` would raise for the same settings."""
     run = settings.as_score()
-    plan = resolve_run.resolve(run, weights=False)
     more_rows = settings.look.rows
+    plan = resolve_run.resolve(run, weights=False, more_rows=more_rows)
     if settings.look.full and more_rows is not None:
         raise SettingsError("--full counts the rows of INPUTS, and --rows says that the corpus has more: give either")
     model = plan.preparation.model
@@ -136,10 +136,9 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
     basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.work)
-    bill, part_rows = estimate_cost(estimates, basis, settings.bill), plan.part_rows
+    bill = estimate_cost(estimates, basis, settings.bill)
     if more_rows is not None:
         bill = replace(bill, assumptions=(f"all {more_rows:,} rows are like those that were given", *bill.assumptions))
-        part_rows = resolve_run.rows_of_part(more_rows, settings.work, writes=basis.writes)
     return CorpusPlan(
         shape_found=plan.shape_found,
         model=model.model,
@@ -151,7 +150,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         lengths=quantiles(sample.lengths),
         longest=sample.seen.longest,
         context=context,
-        part_rows=part_rows,
+        part_rows=plan.part_rows,
         layout=layout,
         advice=advice,
         basis=basis,

@@ -84,6 +84,7 @@ def test_a_late_writer_of_a_run_that_was_overwritten_counts_for_nothing(
 
 def test_a_run_that_goes_on_keeps_its_name(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
+    scored_corpus(settings_for(corpus, out))
     first = opened(settings_for(corpus, out)).manifest.run
     assert first
     assert opened(settings_for(corpus, out)).manifest.run == first
@@ -240,7 +241,8 @@ def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
     tmp_path: Path, corpus: Path, package: str, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_settings, name = settings_for(corpus, tmp_path / "out"), package.removesuffix("-cpu")
-    opened(run_settings)
+    scored_corpus(run_settings)
+    min((tmp_path / "out" / "parts").iterdir()).unlink()
     before = made_with(tmp_path / "out")
     assert before[name] == installed(package)
     upgrade(package)
@@ -304,7 +306,7 @@ def test_a_member_of_an_ensemble_is_refused_before_any_model_runs(
     ensemble = build(EnsembleSettings, {**flat, "models": ["tiny-attributes", "tiny-scalar"]})
     second = members(ensemble)[1]
     planned = resolve(second.settings, KEPT_FREE)
-    open_run(second.settings, planned, manifest_of(planned, second.settings))
+    commit_missing(open_run(second.settings, planned, manifest_of(planned, second.settings)))
     upgrade("torch")
     with pytest.raises(OutputError, match="--accept-versions"):
         second.check()

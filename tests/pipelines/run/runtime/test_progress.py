@@ -139,9 +139,9 @@ def test_an_end_that_only_reading_tells_is_estimated(tmp_path: Path, kind: FileK
 
 def test_a_first_part_under_way_is_seen_and_speeds_are_without_the_engines_start() -> None:
     figures = meter(lines_file(0, 100))
-    figures.load(0, 0, now=3700.0)  # an hour later the first engine is ready
+    figures.load(0, 0, ready_at=3700.0)  # an hour later the first engine is ready
     assert figures.line(3700.0) == "  0%  0 responses  ETA known after 8 parts"
-    figures.load(132, 368, now=3710.0)
+    figures.load(132, 368, ready_at=3700.0)
     assert figures.line(3710.0) == "  0%  0 responses  engines answered 132 requests, 368 are under way"
     figures.add(event(0, 100, scored=500, tokens=9000), now=3720.0)
     assert figures.line(3720.0, over=True) == "100%  500 responses  25/s  450 tokens/s  in 1:00:20"
@@ -236,8 +236,20 @@ def test_what_a_person_should_know_is_told_in_a_line_that_stays() -> None:
         assert stream.getvalue() == shown
 
 
+class Watched(NoProgress):
+    """What is noted goes to a function, and loads are kept."""
+
+    def __init__(self, notify: Any) -> None:
+        self.noted = notify
+        self.loads: list[tuple[int, int]] = []
+
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
+        """See `pipelines.run.runtime.progress.Progress`."""
+        self.loads.append((answered, under_way))
+
+
 def watch(ledger: Any, notify: Any, gpus: int = 0) -> EngineWatch:
-    return EngineWatch([ledger], gpus, notify)
+    return EngineWatch([ledger], gpus, Watched(notify))
 
 
 def step(watch: EngineWatch) -> None:
@@ -265,8 +277,8 @@ def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None, gpus
 
 def test_the_load_of_all_engines_is_told_where_it_changes(local_ray: None) -> None:
     ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
-    loads: list[tuple[int, int]] = []
-    watching = EngineWatch([ledger, ledger], 0, print, note_load=lambda *load: loads.append(load))
+    progress = Watched(print)
+    watching, loads = EngineWatch([ledger, ledger], 0, progress), progress.loads
     ray.get(ledger.note_load.remote("first", 1, 1))
     step(watching)
     assert loads == [], "none is ready"
