@@ -205,11 +205,13 @@ class RenderedResponse:
     reason: Reason | None = None
     truncated: bool = False
     reasoned: bool = False
+    detail: str = field(default="", compare=False)
+    """What was wrong, for a person."""
 
     @property
     def refusal(self) -> "Score | None":
         """Its score if it can't be judged, else None."""
-        return None if self.reason is None else replace(Score.rejected(self.reason), reasoned=self.reasoned)
+        return None if self.reason is None else replace(Score.rejected(self.reason, self.detail), reasoned=self.reasoned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +285,8 @@ class Score:
     depends on the other requests of the time."""
     from_store: bool = field(default=False, compare=False)
     """Whether it is that of an earlier, equal request. Not compared: it says where the numbers are from."""
+    detail: str = field(default="", compare=False)
+    """For a person: what is wrong with a rejected response; of a judge, the text that decided, cut to its ends."""
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:
@@ -292,9 +296,9 @@ class Score:
         )
 
     @classmethod
-    def rejected(cls, reason: Reason) -> Self:
+    def rejected(cls, reason: Reason, detail: str = "") -> Self:
         """The score of a response that can't be judged."""
-        return cls(Status.REJECTED, reason)
+        return cls(Status.REJECTED, reason, detail=detail)
 
     @classmethod
     def failed(cls, reason: Reason, prompt_tokens: int | None = None) -> Self:

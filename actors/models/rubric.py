@@ -223,7 +223,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
             raise Unreadable(Reason.NO_VERDICT)
         spans = {name: match.span(position) for name, position in places.items()}
         for name in spans.keys() - {WINNER, *rubric.labels}:
-            check_whole(answer, spans[name], rubric.high, spans.values())
+            check_whole(answer, spans[name], rubric.scale(name)[1], spans.values())
         readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
         places_read += spans.values()
         begin = match.start()
@@ -275,7 +275,7 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         return rubric.grades[value]
     if isinstance(value, bool):
         return float(value)
-    low, high = rubric.low, rubric.high
+    low, high = rubric.scale(name)
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)
     return number(value, low, high)

@@ -27,6 +27,8 @@ from actors.verdicts.knockout import Pair, next_pairs
 
 _AT_A_TIME = 512
 """Requests of a block that are in progress at a time. Each may be hundreds of prompts, whose texts are in memory."""
+_END = 200
+"""Characters of both ends of a judge's text for the detail of a score: how it begins, and where its verdict should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,9 @@ class JudgeScorer(Scorer):
         else:
             score = Score.failed(Reason.NOT_FINITE, tokens)
         trace = self._trace(request, answers, position) if self._judge.asks.trace else ()
-        return replace(score, completion_tokens=written, trace=trace)
+        decisive = next((vote[-1].text for answer in answers for vote in answer.votes if vote[-1].reason is failure), "")
+        detail = decisive if len(decisive) <= 2 * _END else f"{decisive[:_END]} [...] {decisive[-_END:]}"
+        return replace(score, completion_tokens=written, trace=trace, detail=detail)
 
     def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
         """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read; or None.

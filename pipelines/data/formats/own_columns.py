@@ -17,6 +17,7 @@ from pipelines.data.formats.content import (
     describe,
     entries,
     final,
+    in_field,
     is_blank,
     is_message,
     keys_seen,
@@ -132,8 +133,9 @@ class OwnColumns:
 
     def _read_prompt(self, row: Row) -> RowRequests:
         def read_context() -> tuple[Message, ...]:
-            prompt = _value_at(row, self.prompt or "")
-            return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
+            with in_field(self.prompt or ""):
+                prompt = _value_at(row, self.prompt or "")
+                return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
         return prompt_request(read_context)
 
@@ -151,7 +153,8 @@ class OwnColumns:
         return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
-        return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
+        with in_field(path):
+            return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -169,14 +172,17 @@ class OwnColumns:
         for path in self.responses:
             places = _response_places(row, path) if _has(row, path) else [path]
             if readers.keys() & set(places):
-                raise Rejected(Reason.WRONG_TYPE, path)
+                raise Rejected(Reason.WRONG_TYPE, f"{path}: another field has responses of this name")
             readers |= {place: partial(self._exchange, row, place) for place in places}
         return gather(readers)
 
     def _exchange(self, row: Row, path: str) -> Exchange:
         response = _value_at(row, path)
-        context = self._context(row, _value_at(row, self.prompt or ""))
-        return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
+        with in_field(self.prompt or ""):
+            context = self._context(row, _value_at(row, self.prompt or ""))
+        with in_field(path):
+            is_turns = _is_multi_turn(response)
+            return reply(context, response) if is_turns else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
         return with_systems(self._systems(row), question(prompt))

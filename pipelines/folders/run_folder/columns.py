@@ -12,6 +12,7 @@ from actors.errors import SourceError
 from actors.records import JudgeAnswer, Score
 from actors.scorers.policy import GeneratedCandidate
 from pipelines.data.corpus.readers import RECORD
+from pipelines.folders.run_folder.examples import Example, note
 
 T = TypeVar("T")
 
@@ -157,8 +158,9 @@ class Columns:
         candidates: Sequence[GeneratedCandidate | None] = (),
         texts: Sequence[str | None] = (),
     ) -> pa.Table:
-        """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `repeated`.
+        """The table of a part, with its examples as metadata.
 
+        `rows` has (row, response name, prompt hash, score) for each response, as does `repeated`.
         `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
         judged text of each response; it is read only if `self.text`.
         """
@@ -166,7 +168,8 @@ class Columns:
         sources = zip(rows, candidates if self.drawn else nothing, texts if self.text else nothing, strict=True)
         responses = [_Response(*row, candidate, text) for row, candidate, text in sources]
         ours = [pa.array(list(map(column.value, responses)), column.type) for column in self._of_response]
-        return pa.table([*repeated.columns, *ours], self.schema)
+        examples = (Example.of(row, name, score, with_text=self.text) for row, name, _, score in rows)
+        return pa.table([*repeated.columns, *ours], self.schema.with_metadata(note(examples)))
 
 
 class _Response(NamedTuple):
