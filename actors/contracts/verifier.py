@@ -106,9 +106,10 @@ class Verifier(Family):
         """The best score by any of the references. Raises as `compare`."""
         pattern = self.settings.answer_pattern
         answer = response if pattern is None else last_match(pattern, response)
+        scores = [self.compare(answer or "", reference) for reference in references]  # first: a bad one is the row's fault
         if answer is None:
             raise Unreadable(Reason.NO_ANSWER)
-        return max([self.compare(answer, reference) for reference in references])
+        return max(scores)
 
     def _alternatives(self, reference: str) -> list[str]:
         """The references of a row; a list of texts counts as several only where the settings say so."""

@@ -106,6 +106,7 @@ def test_a_letter_counts_where_it_is_stated_as_the_answer(response: str, expecte
 def test_a_reference_that_is_no_choice_is_a_fault_of_the_row() -> None:
     assert outcome("multiple-choice", "B", "Paris", unparsed=0) == BAD
     assert outcome("multiple-choice", "B", "E", choices="ABCD") == BAD
+    assert outcome("multiple-choice", "B", "Paris", answer_pattern="([0-9])", unparsed=0) == BAD
 
 
 @pytest.mark.parametrize(
