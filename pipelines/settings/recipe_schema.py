@@ -14,7 +14,7 @@ def recipe_schema() -> Schema:
     """The schema of all steps and their settings. What it refuses, `assay run` refuses; some mistakes only the run finds."""
     schema = Recipe.model_json_schema()
     definitions: dict[str, Schema] = schema["$defs"]
-    for settings in set(_all_settings(Recipe)) - {Recipe}:
+    for settings in set(_all_settings(Recipe)):
         _allow_lists_of_one(definitions[settings.__name__])
     for settings in set(_all_settings(Recipe)) - {Recipe}:
         _allow_settings_of_sections(settings, definitions[settings.__name__])
@@ -30,7 +30,7 @@ def _all_settings(settings: type[Settings]) -> Iterator[type[Settings]]:
     for field in settings.model_fields.values():
         kind = plain_type(field.annotation)
         for inner in (kind, *getattr(kind, "__args__", ())):
-            if is_settings(inner):
+            if is_settings(inner) and inner is not settings:
                 yield from _all_settings(inner)
 
 
