@@ -62,6 +62,8 @@ class Checked(TypedDict):
     platform: str
     checks: list[str]
     """The checks that passed."""
+    warnings: list[str]
+    """What passed and is still likely wrong, such as a judge that prefers a wrong answer."""
     error: str | None
     """What the check that didn't pass says; the exit code is that of the error."""
 
