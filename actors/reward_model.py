@@ -197,7 +197,7 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
             raise ModelError(f"{description}, which --family {named} can't read: it reads {family.summary}")
         published = family_known(checkpoint.known_as(model))
         # A rubric defines prompt and parser itself, so it may use any model, also a published reward model.
-        if published is not None and published is not family and family.name != RUBRIC:
+        if published is not None and published is not family and not family.any_model:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family
     by_id = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]

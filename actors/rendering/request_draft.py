@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from actors.contracts.family import Family, Question
+from actors.contracts.family import CRITERIA, Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Prompt, Reason, Reasoning, RenderedRequest, RenderedResponse, Role, ScoreRequest
 from actors.text.reasoning import without_reasoning
@@ -21,8 +21,7 @@ class RequestDraft:
 
     def __init__(self, request: ScoreRequest, family: Family, reasoning: Reasoning, system: str | None = None) -> None:
         """`reasoning` is for a request that doesn't say it; `system` is put before a conversation without a system turn."""
-        if not family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
-            request = replace(request, principles=())
+        request = family.without_unread(request)  # else rows that differ in that alone would have different prompt hashes
         how = request.reasoning or reasoning
         handled = without_reasoning(request, how)
         self.request = _after_system(handled.request, system)
@@ -43,7 +42,7 @@ class RequestDraft:
     def questions(self, check: Callable[[str], object]) -> Sequence[Question]:
         """The family's questions. A response whose text `check` refuses by `Rejected` isn't shown beside others."""
         count = len(self.request.responses)
-        if self._family.question_count(count, len(self.request.principles)) > MOST_PROMPTS:
+        if self._family.question_count(self.request) > MOST_PROMPTS:
             for position in range(count):
                 self.reject((position,), Rejected(Reason.TOO_MANY_PROMPTS))
             return ()
@@ -65,7 +64,9 @@ class RequestDraft:
         self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
-        self._prompts.append(Prompt(ids, question.response_positions, at, question.times, opening, question.principle))
+        criteria = question.fields.get(CRITERIA)
+        positions, times = question.response_positions, question.times
+        self._prompts.append(Prompt(ids, positions, at, times, opening, question.principle, criteria=criteria))
         if is_truncated:
             self._truncated.update(question.response_positions)
 

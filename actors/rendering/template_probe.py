@@ -152,8 +152,9 @@ class TemplateProbe:
 def _probe_questions(family: Family, context: tuple[Message, ...], word: str = PROBE) -> list[Question]:
     """The family's questions about as many responses as it is tried out with; all texts hold the `word`."""
     principles = (family.example_principle(word),) if family.needs_principles else ()
+    fields = {name: family.example_field(name, word) for name in family.field_names}
     questions: list[Question] = []
     for count in family.counts:
         responses = tuple(Response(f"{position}", f"{word} of response {position}") for position in range(count))
-        questions += family.questions(ScoreRequest(context, responses, principles), range(count))
+        questions += family.questions(ScoreRequest(context, responses, principles, fields=fields), range(count))
     return questions

@@ -147,7 +147,8 @@ class JudgeScorer(Scorer):
 
     async def _run_attempt(self, prompt: Prompt, vote: int, attempt: int) -> _Attempt:
         """Generate one text and parse it. Raises `EngineDead` only: any other failure is this attempt's reason."""
-        sampling = self._judge.sampling(prompt, vote, attempt, self._answer_tokens)
+        judge = self._judge.for_prompt(prompt)
+        sampling = judge.sampling(prompt, vote, attempt, self._answer_tokens)
         try:
             (generation,) = await self._engine.generate(prompt.ids, sampling)
         except EngineDead:
@@ -162,9 +163,9 @@ class JudgeScorer(Scorer):
             return replace(result, reason=Reason.CUT_OFF)
         shown = len(prompt.response_positions)
         if self._rehearsal:
-            return replace(result, verdict=self._judge.made_up(Random(f"{vote} {attempt} {prompt.ids}"), shown))
+            return replace(result, verdict=judge.made_up(Random(f"{vote} {attempt} {prompt.ids}"), shown))
         try:
-            return replace(result, verdict=self._judge.verdict(generation, shown))
+            return replace(result, verdict=judge.verdict(generation, shown))
         except Unreadable as unreadable:
             return replace(result, reason=unreadable.reason)
 
@@ -233,7 +234,7 @@ class JudgeScorer(Scorer):
                 if self._judge.shows is Shows.ALL
                 else answer.prompt.response_positions
             )
-            votes[shown, answer.prompt.principle] += answer.reasons
+            votes[shown, answer.prompt.principle, answer.prompt.criteria] += answer.reasons
         # Half is enough: 1 of 2 votes, 2 of 3. A question is never made up for by another one's votes.
         for reasons in votes.values():
             unread = [reason for reason in reasons if reason is not None]

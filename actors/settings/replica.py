@@ -108,6 +108,8 @@ class JudgeSettings(Settings):
     """judges: maximum number of retries after an answer without a verdict"""
     trace: bool = False
     """judges: keep every answer, also those without a verdict, in a column `trace`"""
+    criteria_calls: Literal["all", "each"] = Field(default="all", json_schema_extra=OPTION)
+    """criteria: judge a response by all criteria in one prompt, or by each in one of its own"""
     rubric: RubricSettings | None = Field(default=None, json_schema_extra=OPTION)
     """YAML file with your own judge prompt and how its answer is read; works with any chat model"""
 

@@ -1,6 +1,5 @@
 """The command `check`: runs the self-test of a model, the same as in every replica, in this process."""
 
-import json
 import os
 import platform
 import sys
@@ -11,13 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import click
-
 from actors.errors import AssayError
 from actors.launch.start_engine import start_engine
 from actors.reward_model import resolve_model
 from actors.scorers.self_test import self_test
 from actors.timeline import FILE, lines_of, mark, read
+from pipelines.cli.plain_console import print_json
 from pipelines.folders.run_folder.manifest import versions
 from pipelines.settings.run_settings import CheckSettings
 
@@ -51,7 +49,7 @@ def write_json(settings: CheckSettings) -> Iterator[tuple[Callable[[str], None],
     finally:
         machine = {"python": platform.python_version(), "platform": platform.platform()}
         about = {"model": settings.model.model, "versions": versions(), **machine}
-        click.echo(json.dumps({**about, "checks": checks, "warnings": warnings, "error": failure}))
+        print_json({**about, "checks": checks, "warnings": warnings, "error": failure})
 
 
 @contextmanager

@@ -22,6 +22,8 @@ SHAPE = "shape"
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
+CRITERIA_SCORES = "criteria_scores"
+"""Of rows with criteria of their own, the value of each by its name."""
 SUSPECT = "suspect"
 REASONED = "reasoned"
 """Whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning."""
@@ -62,6 +64,8 @@ class Columns:
     mixed: bool = False
     text: bool = False
     """Whether parts hold the text of each response. They do unless a setting leaves it out."""
+    row_outputs: bool = False
+    """Whether responses have outputs whose names differ by row."""
     within_row: bool = False
     """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
 
@@ -96,6 +100,7 @@ class Columns:
             _Column(FEEDBACK, text, lambda response: response.candidate and response.candidate.feedback, self.refined),
             _Column(REWARD, number, attrgetter("score.reward")),
             _Column(SCORES, scores, lambda response: response.if_scored(dict(response.score.scores))),
+            _Column(CRITERIA_SCORES, pa.map_(text, number), self._row_outputs, self.row_outputs),
             _Column(STEPS, numbers, lambda response: response.if_scored(response.score.steps), self.steps),
             _Column(STATUS, text, attrgetter("score.status.value")),
             _Column(REASON, text, lambda response: response.score.reason and response.score.reason.value),
@@ -107,6 +112,10 @@ class Columns:
             *(_Column(name, pa.bool_(), attrgetter(f"score.{name}")) for name in self.flags),
         ]
         return [column for column in columns if column.is_present]
+
+    def _row_outputs(self, response: "_Response") -> dict[str, float] | None:
+        further = {name: value for name, value in response.score.scores.items() if name not in self.outputs}
+        return response.if_scored(further)
 
     @property
     def schema(self) -> pa.Schema:

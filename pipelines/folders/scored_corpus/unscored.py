@@ -23,7 +23,7 @@ ADVICE: Mapping[Reason, str] = {
     Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
     "what the model takes",
     Reason.REASONING: SAY_REASONING,
-    Reason.NO_PRINCIPLE: "--set read.principles.NAME=TEXT or --set corpus.principle_column=NAME gives what the model "
+    Reason.NO_PRINCIPLE: "--set read.principles.NAME=TEXT or --field principle=COLUMN gives what the model "
     "judges by, in the form that its card has",
     Reason.COLUMN_COLLISION: "--set prefix=NAME gives Assay's columns other names",
     Reason.UNFINISHED: "--set policy.policy_max_tokens=... lets candidates be longer",

@@ -22,7 +22,7 @@ from pipelines.folders.run_folder.carried_columns import carried_columns, left_i
 from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, Columns
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.run.prepare.choose_shape import own_columns_of, preview_of
-from pipelines.run.prepare.preview import check_preview, judges_by_principles
+from pipelines.run.prepare.preview import check_preview, fill_fields
 from pipelines.run.prepare.row_sample import RowSample, read_sample
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
@@ -51,8 +51,6 @@ class ResolvedRun:
     """Sentences for the user: the shape of the rows, how many of the sample have it and can't be judged, and the like."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
-    by_principles: bool = False
-    """Whether the model judges by principles that rows of the sample have."""
 
 
 def resolve(
@@ -79,6 +77,7 @@ def resolve(
     sample = read_sample(files, corpus.max_record_bytes)
     preview = preview_of(corpus, sample.rows, unanswered=unanswered)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
+    preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
     objects: list[Mapping[str, Any]] = [row for row in sample.rows if isinstance(row, dict)]
     fields = preview.row_shape.fields
     preparation = preparation_of(
@@ -106,7 +105,6 @@ def resolve(
         row_bytes,
         ". ".join(filter(None, notes)),
         tuple(left_out),
-        judges_by_principles(preview, preparation),
     )
 
 
@@ -141,6 +139,7 @@ def preparation_of(
         drawn=row_shape.unanswered,
         text=settings.text if text is None else text,
         mixed=row_shape.is_mixed,
+        row_outputs=family.row_outputs,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(
             *((REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else ()),
