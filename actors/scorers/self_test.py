@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Golden
 from actors.engine.protocol import Engine, activation
 from actors.errors import ModelError
@@ -47,7 +46,7 @@ def self_test(
     mark("self-test")
     published = model.family.knows(model.known_as)
     # Checked before, but now with the weights: of a hub model only the small files may have been here then.
-    model.family.check(Checkpoint.find(model.model, model.revision), published)
+    model.family.check(model.checkpoint, published)
     settings = RenderSettings(max_model_len=model.max_model_len)
     report(f"reading the tokenizer of {model.model}")  # seconds: Gemma 3's has 262,144 tokens
     renderer = Renderer(model, settings)
@@ -126,7 +125,7 @@ def _check_head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[i
 
 def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
     """Check that outputs are raw: an activation that is requested must change them as the activation does."""
-    activate = _default_activation(Checkpoint.find(model.model, model.revision).config)
+    activate = _default_activation(model.checkpoint.config)
     if activate is None:
         return "outputs: asked for without an activation; the one that config.json names isn't known here, so not compared"
     raw, activated = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))

@@ -277,13 +277,13 @@ def filter_(as_json: bool, **options: Any) -> None:
 @json_option
 @setting_names()
 def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export.
+    """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export, evaluate, report.
 
     Steps `export`, and `choose` and `pairs` with `per: row`, that read the recipe's own sample, refine or score run along
     with it, part by part. All other steps run one after another.
     """
     from pipelines.cli import recipe_preflight
-    from pipelines.cli.commands import sampling
+    from pipelines.cli.commands import evaluate, report, sampling
     from pipelines.results.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
@@ -301,6 +301,10 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
                 _filter(step, as_json)
             case "choose" | "pairs" | "export" if name not in along:
                 sampling.do_export(name, step, as_json)
+            case "evaluate":
+                evaluate.run_evaluation(step, as_json)
+            case "report":
+                report.write_report(step, as_json)
 
 
 @cli.command()

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from actors.text.counted import counts_text, first_of, number_of
+from actors.text.model_names import short_name
 from actors.text.visible import line
 from pipelines.cli.plain_console import plain_console, tell
 from pipelines.cli.report import MADE_UP
@@ -94,7 +95,7 @@ def status_report(state: Status) -> Iterator[str]:
 
 def _run_lines(run: RunStatus) -> Iterator[str]:
     files = number_of(run.files, "file")
-    yield f"{run.state}{_done_text(run)}: {files} by {run.model}, {number_of(run.parts, 'part')}"
+    yield f"{run.state}{_done_text(run)}: {files} by {short_name(run.model)}, {number_of(run.parts, 'part')}"
     yield from _holder_lines(run)
     yield (
         f"{run.rows:,} rows, {run.responses:,} responses: "
@@ -116,7 +117,7 @@ def _result_lines(result: ResultStatus) -> Iterator[str]:
     yield f"{result.state}: result of `{result.command}`, {_rows_text(result)}"
     yield from _holder_lines(result)
     yield from (f"  {run.line()}" for run in result.runs)
-    by = f", scored by {result.model}" if result.model else ""
+    by = f", scored by {short_name(result.model)}" if result.model else ""
     yield f"Made of {result.source}{by}{'' if result.source_state is None else _SOURCES[result.source_state]}"
     if result.asked:
         yield f"As asked: {result.asked}"

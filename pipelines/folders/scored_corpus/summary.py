@@ -16,6 +16,7 @@ import pyarrow as pa
 from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Reason, Status
 from actors.text.counted import counts_text
+from actors.text.readable import Readable
 from actors.verdicts.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
 from pipelines.folders.run_folder.columns import (
     COMPLETION_TOKENS,
@@ -52,7 +53,7 @@ _LOOKED_AT_FOR_REPEATS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Readable):
     """Counts, reasons and quantiles of a scored corpus.
 
     `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts the responses for

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from actors.text.readable import Readable
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.folders.scored_corpus.read_back import CandidateOrLeftOut
 from pipelines.results.exports import row_types
@@ -29,7 +30,7 @@ RowMaker = Callable[[Sequence[Candidate]], ExportedRows]
 
 
 @dataclass(frozen=True)
-class ExportSummary:
+class ExportSummary(Readable):
     """Counts of an export: groups (prompts or rows) with a candidate, candidates read, and rows made of them.
 
     `unscored` responses have no reward, and aren't candidates. `left` counts what wasn't made, by reason; that includes the

@@ -25,6 +25,7 @@ from actors.errors import SettingsError
 from actors.launch.placement import cluster_gpus
 from actors.records import Reason
 from actors.scorers.policy import Policy
+from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import Folder
@@ -55,7 +56,7 @@ __all__ = ["SampleSummary", "sample"]
 
 
 @dataclass(frozen=True)
-class WritersSummary:
+class WritersSummary(Readable):
     """The result of a run of models that write and a judge, over its prompts.
 
     `usage` counts prompt tokens and retries of this process's run alone, not of the run that it resumed; so do `causes`:

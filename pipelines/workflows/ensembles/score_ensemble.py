@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.errors import AuditError, OutputError
+from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.data.storage import error_text
@@ -58,7 +59,7 @@ _AGREEMENT = "agreement"
 
 
 @dataclass(frozen=True)
-class EnsembleSummary:
+class EnsembleSummary(Readable):
     """The summaries of the combined corpus and of each member, by name, and the members' agreement."""
 
     combined: Summary
@@ -96,7 +97,7 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
     """Create or reopen the output folder. Raises a `UserError` if it is unusable, or the run of any member can't start."""
     folder = storage.absolute(settings.output)
     earlier = _earlier(folder, settings.overwrite)
-    if earlier is not None and settings.overwrite:
+    if earlier is not None and (settings.overwrite or earlier_run.if_begun(folder, earlier) is None):
         _delete(folder, earlier)
         earlier = None
     # All members before the first runs: else an error of the last one would show after days of the others' runs.
