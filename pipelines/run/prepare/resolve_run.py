@@ -26,13 +26,7 @@ from pipelines.run.prepare.choose_shape import own_columns_of, preview_of
 from pipelines.run.prepare.preview import check_preview, judges_by_principles
 from pipelines.run.prepare.row_sample import RowSample, read_sample
 from pipelines.run.prepare.score_requests import Preparation
-from pipelines.settings.run_settings import (
-    CorpusSettings,
-    DatasetSettings,
-    JudgingSettings,
-    RunSettings,
-    Turns,
-)
+from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
 
 # Between these limits a corpus is cut into about 200 parts: enough to show progress, few enough to list quickly.
 _MIN_PART_ROWS, _MAX_PART_ROWS = 64, 4096
