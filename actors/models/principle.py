@@ -56,7 +56,7 @@ class Principle(ByPrinciple, LogitHead):
         """A question for each response and principle. Without principles, one per response, which `text` then rejects."""
         principles = tuple((self.way.principles or {}).values()) or request.principles or (None,)
         return [
-            Question(request.context, (request.responses[position].content,), (position,), principle)
+            Question.about(request, (position,), principle)
             for position in among
             for principle in principles
         ]
