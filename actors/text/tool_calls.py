@@ -1,4 +1,4 @@
-"""Tool calls beside the turns of a conversation: which call a tool's turn answers, messages with calls, and calls as text."""
+"""Tool calls in a conversation: which call a tool's turn answers, and turns with calls as messages or as text."""
 
 import json
 import re
@@ -76,12 +76,13 @@ def size_of(turn: Message | Response) -> int:
     return len(turn.content) + sum(map(len, call_texts(turn.calls)))
 
 
-def with_strings(value: object, change: Callable[[str], str]) -> Any:
-    """A JSON value with each string and key changed."""
+def with_strings(value: object, change: Callable[[str], str], change_key: Callable[[str], str] | None = None) -> Any:
+    """A JSON value with each string changed, and each key, unless that is changed otherwise."""
+    key_change = change_key or change
     if isinstance(value, dict):
-        return {change(key): with_strings(member, change) for key, member in value.items()}
+        return {key_change(key): with_strings(member, change, change_key) for key, member in value.items()}
     if isinstance(value, list):
-        return [with_strings(item, change) for item in value]
+        return [with_strings(item, change, change_key) for item in value]
     return change(value) if isinstance(value, str) else value
 
 
