@@ -19,7 +19,7 @@ PROBE = "assay probe text"
 _OTHER_WORDS = f"assay {uuid.uuid4().hex}"
 """Stand in the place of a response; no row holds them."""
 _TURN_ID = uuid.uuid4().hex
-_TURN = re.compile(rf"assay[ _]turn[ _]{_TURN_ID}[ _](\d+)\.")
+_TURN = re.compile(rf"assay[ _]turn[ _]{_TURN_ID}[ _](\d+)[._]")
 """Stands in the place of a turn, or of a text in a call, with its number."""
 _SPACE = re.compile(r"\s*")
 _WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
@@ -51,11 +51,14 @@ class ShownTemplate:
         words = _OtherWords()
         changed_tools, changed_turns = tuple(map(words.of_tool, tools)), tuple(map(words.of_turn, messages))
         other_text = self._other_text(changed_turns, generation_prompt=generation_prompt, tools=changed_tools)
-        # Some templates put a system turn behind others: in the order in which they are shown.
-        places = {int(match[1]): match.start() for match in reversed(list(_TURN.finditer(other_text)))}
+        places: dict[int, list[int | None]] = {}
+        for match in _TURN.finditer(other_text):
+            places.setdefault(int(match[1]), []).append(match.start())
+        # Some templates put a system turn behind others, and write the name of a tool several times: as they are shown.
         shown = sorted(
-            (places.get(number, -1), *_shown_form(piece, other_text, places.get(number)))
+            (place or 0, *_shown_form(piece, other_text, place))
             for number, piece in enumerate(words.pieces)
+            for place in places.get(number, [None])[: None if piece.turn is None else 1]
         )
         check_shown(text, [turn for _, turn, _ in shown], other_text, [words for *_, words in shown])
         return text
@@ -99,6 +102,7 @@ class _OtherWords:
 
     def __init__(self) -> None:
         self.pieces: list[_Piece] = []
+        self._names: dict[str, str] = {}
 
     def of_turn(self, turn: Message) -> Message:
         """The turn in other words."""
@@ -133,9 +137,10 @@ class _OtherWords:
         }
 
     def _name(self, name: str) -> str:
-        words = self._words.replace(" ", "_")
-        self.pieces.append(_Piece(name, words))
-        return words
+        if name not in self._names:  # the name of a tool and of its calls stay one: a template may look for it
+            self._names[name] = self._words.replace(" ", "_").replace(".", "_")
+            self.pieces.append(_Piece(name, self._names[name]))
+        return self._names[name]
 
     def _text(self, text: str) -> str:
         if not text.strip():
@@ -239,7 +244,9 @@ class ShownTurns:
 
     def check(self, context: Sequence[Message]) -> None:
         """Raise `Rejected` for a context of which a turn would be left out."""
-        are_called = not self.calls and any(turn.calls for turn in context)
+        are_called = any(turn.calls for turn in context)
+        if are_called and self.calls:
+            raise Rejected(Reason.TOOL_CALL, self.calls)
         for message in context:
             if message.role not in self.roles and not (are_called and message.role is Role.TOOL):
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)
