@@ -12,7 +12,6 @@ from actors.contracts.family import Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role, ToolCall
 from actors.text.reasoning import cut_at_marks
-from actors.text.tool_calls import with_strings
 
 PROBE = "assay probe text"
 """Stands for a user's text where a family and its template are tried out."""
@@ -21,6 +20,8 @@ _OTHER_WORDS = f"assay {uuid.uuid4().hex}"
 _TURN_ID = uuid.uuid4().hex
 _TURN = re.compile(rf"assay[ _]turn[ _]{_TURN_ID}[ _](\d+)[._]")
 """Stands in the place of a turn, or of a text in a call, with its number."""
+_STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)
+"""A string in a JSON text; with a colon, if it is a key."""
 _SPACE = re.compile(r"\s*")
 _WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 """All of a text but the white space around it."""
@@ -79,11 +80,15 @@ class CountingTemplate:
 
 
 class _Piece(NamedTuple):
-    """A text that a template must show, the other words in its place, and the turn that it is all of; None in a call."""
+    """A text that a template must show, and the other words in its place.
+
+    `turn` is the turn that it is all of, None in a call or tool; `literal` is how the JSON text of a call has it.
+    """
 
     text: str
     words: str
     turn: Message | None = None
+    literal: str | None = None
 
     def forms(self) -> Iterator[tuple[str, str]]:
         """The forms in which a template may show it, each with that of the other words."""
@@ -92,7 +97,9 @@ class _Piece(NamedTuple):
             yield _in_json(self.text), _in_json(self.words)
         if self.turn is None:
             yield _in_json(self.text, is_ascii=True), _in_json(self.words, is_ascii=True)
-            yield _in_json(_in_json(self.text)), _in_json(_in_json(self.words))
+            if self.literal is not None:
+                yield self.literal, _literal_of(self.words)
+                yield _in_json(self.literal), _in_json(_literal_of(self.words))
         elif self.turn.role is Role.ASSISTANT:
             yield cut_at_marks(self.text)[-1].strip(), cut_at_marks(self.words)[-1].strip()
 
@@ -116,9 +123,15 @@ class _OtherWords:
         return Message(turn.role, content, tuple(map(self._of_call, turn.calls)), turn.call_id)
 
     def _of_call(self, call: ToolCall) -> ToolCall:
-        name = self._name(call.name)
-        arguments = with_strings(json.loads(call.arguments), self._text, change_key=str)
-        return ToolCall(name, json.dumps(arguments, ensure_ascii=False), call.id)
+        # In the text as the row has it: a template that prints that prints its white space and escapes, too.
+        return ToolCall(self._name(call.name), _STRING.sub(self._in_arguments, call.arguments), call.id)
+
+    def _in_arguments(self, literal: re.Match[str]) -> str:
+        text = json.loads(literal[1])
+        if literal[2] or not text.strip():  # a key, or nothing
+            return literal[0]
+        words = self._text(text, literal[1][1:-1])
+        return f'"{_literal_of(words)}"'
 
     def of_tool(self, tool: str) -> str:
         """A tool in other words."""
@@ -142,10 +155,10 @@ class _OtherWords:
             self.pieces.append(_Piece(name, self._names[name]))
         return self._names[name]
 
-    def _text(self, text: str) -> str:
+    def _text(self, text: str, literal: str | None = None) -> str:
         if not text.strip():
             return text
-        self.pieces.append(_Piece(text, f'{self._words}é"'))  # another text as JSON, and as JSON in ASCII
+        self.pieces.append(_Piece(text, f'{self._words}é"', literal=literal))  # another text as JSON, and as JSON in ASCII
         return self.pieces[-1].words
 
     @property
@@ -162,6 +175,11 @@ def _shown_form(piece: _Piece, other_text: str, place: int | None) -> tuple[str,
     if piece.turn is None:
         raise Rejected(Reason.TOOL_CALL, "the template leaves a part of a call or of a tool out, or changes it")
     raise Rejected(Reason.TEMPLATE_REFUSED, f"the template leaves the turn of the {piece.turn.role} out, or changes it")
+
+
+def _literal_of(words: str) -> str:
+    """Other words in the JSON text of a call's arguments, which differ there from what any template makes of them."""
+    return words.replace('"', r"\u0022")
 
 
 def _in_json(text: str, *, is_ascii: bool = False) -> str:

@@ -76,20 +76,18 @@ def size_of(turn: Message | Response) -> int:
     return len(turn.content) + sum(map(len, call_texts(turn.calls)))
 
 
-def with_strings(value: object, change: Callable[[str], str], change_key: Callable[[str], str] | None = None) -> Any:
-    """A JSON value with each string changed, and each key, unless that is changed otherwise."""
-    key_change = change_key or change
+def _with_strings(value: object, change: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
-        return {key_change(key): with_strings(member, change, change_key) for key, member in value.items()}
+        return {change(key): _with_strings(member, change) for key, member in value.items()}
     if isinstance(value, list):
-        return [with_strings(item, change, change_key) for item in value]
+        return [_with_strings(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
 
 
 def changed_json(text: str, change: Callable[[str], str]) -> str:
     """A JSON text with each string and key changed; the same text if none is another then."""
     value = json.loads(text)
-    changed = with_strings(value, change)
+    changed = _with_strings(value, change)
     return text if changed == value else json.dumps(changed, ensure_ascii=False)
 
 
