@@ -191,13 +191,15 @@ class Prompt:
 class RenderedResponse:
     """A response after rendering: `reason` says why it can't be judged, `truncated` that turns before it were dropped.
 
-    `reasoned`: there was reasoning, in it or in turns before it, whether it was kept or not.
+    `reasoned`: there was reasoning, in it or in turns before it, whether it was kept or not. `detail` says for a person what
+    was wrong.
     """
 
     name: str
     reason: Reason | None = None
     truncated: bool = False
     reasoned: bool = False
+    detail: str = field(default="", compare=False)
 
     @property
     def refusal(self) -> "Score | None":

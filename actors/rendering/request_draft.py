@@ -33,19 +33,19 @@ class RequestDraft:
         self._family = family
         self._original = request
         self._reasoned = handled.reasoned
-        self._reasons: dict[int, Reason] = {}
+        self._reasons: dict[int, Rejected] = {}
         self._truncated: set[int] = set()
         self._unusable: set[tuple[int, ...]] = set()
         self._prompts: list[Prompt] = []
         for position in handled.refused:
-            self.reject((position,), Reason.REASONING)
+            self.reject((position,), Rejected(Reason.REASONING))
 
     def questions(self, check: Callable[[str], object]) -> Sequence[Question]:
         """The family's questions. A response whose text `check` refuses by `Rejected` isn't shown beside others."""
         count = len(self.request.responses)
         if self._family.question_count(count, len(self.request.principles)) > MOST_PROMPTS:
             for position in range(count):
-                self.reject((position,), Reason.TOO_MANY_PROMPTS)
+                self.reject((position,), Rejected(Reason.TOO_MANY_PROMPTS))
             return ()
         for position, response in enumerate(self.request.responses):
             try:
@@ -53,10 +53,10 @@ class RequestDraft:
                     for text in (response.content, *call_texts(response.calls)):
                         check(text)
             except Rejected as rejected:
-                self.reject((position,), rejected.reason)
+                self.reject((position,), rejected)
         return self._family.questions(self.request, [index for index in range(count) if index not in self._reasons])
 
-    def reject(self, positions: Sequence[int], reason: Reason) -> None:
+    def reject(self, positions: Sequence[int], reason: Rejected) -> None:
         """Reject responses that are shown together: with any principle, and in any order."""
         self._unusable.add(tuple(sorted(positions)))
         for position in positions:
@@ -79,13 +79,14 @@ class RequestDraft:
             kept = [prompt for prompt in kept if tuple(sorted(prompt.response_positions)) not in self._unusable]
             shown_positions = {position for prompt in kept for position in prompt.response_positions}
             unjudged = [position for position in range(len(self.request.responses)) if position not in shown_positions]
-            reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unjudged}
+            reasons = {position: reasons.get(position, Rejected(Reason.NO_OPPONENT)) for position in unjudged}
         responses = tuple(
             RenderedResponse(
                 response.name,
-                reasons.get(position),
+                reasons[position].reason if position in reasons else None,
                 position in self._truncated and position not in reasons,
                 position in self._reasoned,
+                reasons[position].detail if position in reasons else "",
             )
             for position, response in enumerate(self.request.responses)
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
+from actors.errors import SourceError
 from actors.records import Reason
 from actors.settings.replica import EngineSettings
 from pipelines.run.scoring.score_corpus import score
@@ -77,6 +78,12 @@ def test_every_turn_or_final_answers_alone_are_judged(tmp_path: Path, model: str
     assert outcomes["final-answer"] == [
         ("final", None, "7"), ("final", Reason.NO_FINAL_ASSISTANT, None), ("final", Reason.TOOL_CALL, None),
     ]  # fmt: skip
+
+
+def test_a_model_that_is_shown_no_calls_says_what_is_missing(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([chat(*TURNS)]))
+    with pytest.raises(SourceError, match="1 tool_call.*tool_call: the template refuses it: Unknown role tool"):
+        score(settings(corpus, tmp_path / "out", model="tiny-scalar"))
 
 
 def test_exports_hold_calls_or_leave_them_out(tmp_path: Path, model: str) -> None:
