@@ -3,15 +3,16 @@
 import json
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from actors.contracts.family import Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role, ToolCall
 from actors.text.reasoning import cut_at_marks
+from actors.text.tool_calls import STRING
 
 PROBE = "assay probe text"
 """Stands for a user's text where a family and its template are tried out."""
@@ -20,18 +21,10 @@ _OTHER_WORDS = f"assay {uuid.uuid4().hex}"
 _TURN_ID = uuid.uuid4().hex
 _TURN = re.compile(rf"assay[ _]turn[ _]{_TURN_ID}[ _](\d+)[._]")
 """Stands in the place of a turn, or of a text in a call, with its number."""
-_STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)
-"""A string in a JSON text; with a colon, if it is a key."""
+_DESCRIPTION = re.compile(rf'("description"\s*:\s*){STRING.pattern}', STRING.flags)
 _SPACE = re.compile(r"\s*")
 _WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 """All of a text but the white space around it."""
-
-
-class ToolTemplate(Protocol):
-    """A chat template that is also given tools."""
-
-    def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = ..., tools: Sequence[str] = ...) -> str:
-        """See `ChatTemplate`."""
 
 
 class ShownTemplate:
@@ -41,7 +34,7 @@ class ShownTemplate:
     must show the name and every text in the arguments, of a tool the name and every description: as they are, or in JSON.
     """
 
-    def __init__(self, template: ToolTemplate) -> None:
+    def __init__(self, template: Callable[..., str]) -> None:
         self._template = template
         # Conversations of the same roles have the same text but for their words. A corpus has few such shapes.
         self._other_text = lru_cache(maxsize=32)(template)
@@ -63,20 +56,6 @@ class ShownTemplate:
         )
         check_shown(text, [turn for _, turn, _ in shown], other_text, [words for *_, words in shown])
         return text
-
-
-class CountingTemplate:
-    """A template that is given a question's tools, and counts the calls that it is given."""
-
-    def __init__(self, template: ShownTemplate, tools: tuple[str, ...]) -> None:
-        self._template = template
-        self._tools = tools
-        self.calls = 0
-
-    def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
-        """See `ChatTemplate`."""
-        self.calls += sum(len(turn.calls) for turn in messages)
-        return self._template(messages, generation_prompt=generation_prompt, tools=self._tools)
 
 
 class _Piece(NamedTuple):
@@ -124,7 +103,7 @@ class _OtherWords:
 
     def _of_call(self, call: ToolCall) -> ToolCall:
         # In the text as the row has it: a template that prints that prints its white space and escapes, too.
-        return ToolCall(self._name(call.name), _STRING.sub(self._in_arguments, call.arguments), call.id)
+        return ToolCall(self._name(call.name), STRING.sub(self._in_arguments, call.arguments), call.id)
 
     def _in_arguments(self, literal: re.Match[str]) -> str:
         text = json.loads(literal[1])
@@ -135,19 +114,12 @@ class _OtherWords:
 
     def of_tool(self, tool: str) -> str:
         """A tool in other words."""
-        value = self._described(json.loads(tool))
+        value = json.loads(_DESCRIPTION.sub(self._in_tool, tool))
         value["function"]["name"] = self._name(value["function"]["name"])
         return json.dumps(value, ensure_ascii=False)
 
-    def _described(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return list(map(self._described, value))
-        if not isinstance(value, dict):
-            return value
-        return {
-            key: self._text(member) if key == "description" and isinstance(member, str) else self._described(member)
-            for key, member in value.items()
-        }
+    def _in_tool(self, description: re.Match[str]) -> str:
+        return description[1] + json.dumps(self._text(json.loads(description[2])), ensure_ascii=False)
 
     def _name(self, name: str) -> str:
         if name not in self._names:  # the name of a tool and of its calls stay one: a template may look for it

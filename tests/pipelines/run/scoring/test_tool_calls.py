@@ -82,7 +82,7 @@ def test_every_turn_or_final_answers_alone_are_judged(tmp_path: Path, model: str
 
 def test_a_model_that_is_shown_no_calls_says_what_is_missing(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([chat(*TURNS)]))
-    with pytest.raises(SourceError, match="1 tool_call.*tool_call: the template refuses it: Unknown role tool"):
+    with pytest.raises(SourceError, match=r"(?s)1 tool_call.*tool_call: the template refuses it: Unknown role tool"):
         score(settings(corpus, tmp_path / "out", model="tiny-scalar"))
 
 
