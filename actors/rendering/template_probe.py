@@ -103,7 +103,7 @@ class TemplateProbe:
         if missing := {Role.USER, Role.ASSISTANT} - roles:
             raise ModelError(
                 f"the chat template of {self._tokenizer.name} doesn't print what {' and '.join(sorted(missing))} "
-                "say, so no conversation can be judged with it; the checkpoint needs one for plain conversations"
+                "say, so no conversation can be judged with it: give --chat-template FILE with one for plain conversations"
             )
         return roles
 
