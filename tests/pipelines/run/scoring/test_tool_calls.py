@@ -1,13 +1,11 @@
 """Rows with tool calls from the file to the export, and the same rewards from the endpoint."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.errors import SourceError
 from actors.records import Reason
 from actors.settings.replica import EngineSettings
@@ -17,18 +15,10 @@ from tests.support.candidates import rows_in
 from tests.support.corpora import lines, scored, settings, write
 from tests.support.endpoints import application, post, scorer
 from tests.support.exports import export, pair
+from tests.support.models import model_with_tools
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
-TEMPLATE = """\
-{{- bos_token }}
-{%- for tool in tools or [] %}{{ '<|start|>tool\\n\\n' ~ (tool | tojson) ~ '<|end|>' }}{%- endfor %}
-{%- for message in messages %}
-    {{- '<|start|>' ~ message.role ~ '\\n\\n' ~ message.content }}
-    {%- for call in message.tool_calls or [] %}{{ '\\n' ~ (call.function | tojson) }}{%- endfor %}
-    {{- '<|end|>' }}
-{%- endfor %}
-"""
 ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -42,11 +32,7 @@ TURNS = [user("What is 3 + 4?"), SUM, {"role": "tool", "tool_call_id": "c1", "co
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """tiny-scalar's weights, and a template that writes calls and tools."""
-    folder = tmp_path_factory.mktemp("model") / "with-tools"
-    shutil.copytree(BUILT_IN / "scalar", folder)
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    return str(folder)
+    return str(model_with_tools(tmp_path_factory.mktemp("model") / "with-tools"))
 
 
 @pytest.mark.parametrize("engine", ["fake", pytest.param("vllm", marks=pytest.mark.long)])
