@@ -34,7 +34,7 @@ def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
             yield from _find_patterns(value)
 
 
-_CONVERSATION = ("conversation", "turns")
+_CONVERSATION = ("conversation", "turns", "tools")
 _ONE, _TWO = ("response",), ("response_1", "response_2")
 _ROOTS = ("row",)
 """Variables that have no text themselves: what they hold is read by name, at any depth."""
