@@ -1,0 +1,118 @@
+"""Trajectories: which turns of their agents are judged, under which names, and in which context.
+
+Each agent has a conversation of its own and is judged in that alone: what a sub-agent did is no turn of the agent that called
+it, which sees its result. A turn that isn't known, or whose context isn't, is rejected with the reason.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from actors.errors import Rejected
+from actors.records import Reason, Role
+from pipelines.data.formats.calls import read_tools
+from pipelines.data.formats.content import describe, is_blank, role_of, systems
+from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
+from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.turns import turns_at
+
+
+class AgentTurn(NamedTuple):
+    """A turn as a message in OpenAI's form, or `Rejected` where the file doesn't have it.
+
+    `name` is that of a response that the agent made here; None for others' turns, and for those that are context alone.
+    """
+
+    turn: object
+    name: str | None = None
+
+
+class Agent(NamedTuple):
+    """An agent's conversation, and its tools as the file has them. `prefix` stands before the names of its turns."""
+
+    turns: Sequence[AgentTurn]
+    tools: object = None
+    prefix: str = ""
+
+
+def trajectories(
+    name: str,
+    *,
+    about: str,
+    needs: str,
+    layout: str,
+    looks_like: Callable[[Row], bool],
+    agents: Callable[[Row], Sequence[Agent]],
+    reads: tuple[str, ...],
+) -> Shape:
+    """A shape of rows with the conversations of one or more agents, the first of which has the row's system prompt."""
+
+    def read(row: Row, is_last: bool) -> RowRequests:
+        first, *called = agents(row)
+        return _join([_judge(first, is_last, systems(row)), *(_judge(agent, is_last, ()) for agent in called)])
+
+    read_last, read_all = partial(read, is_last=True), partial(read, is_last=False)
+    return Shape(name, about, needs, looks_like, read_last, read_all, reads=reads, layout=layout)
+
+
+def objects(value: object) -> list[Mapping[str, Any]]:
+    """The objects of an optional list. Raises `Rejected` for anything else."""
+    if is_blank(value):
+        return []
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise Rejected(Reason.WRONG_TYPE, f"{describe(value)} where a list of objects is expected")
+    return value
+
+
+def _judge(agent: Agent, is_last: bool, row_systems: Sequence[object]) -> RowRequests:
+    """The agent's last turn, or all of them. What follows the last one, such as the outputs of its calls, isn't needed."""
+    named = [(turn.name, place) for place, turn in enumerate(agent.turns) if turn.name is not None]
+    if not named:
+        name = f"{agent.prefix}{ONLY_RESPONSE}"
+        reason = Reason.NO_FINAL_ASSISTANT if agent.turns else Reason.NO_MESSAGES
+        return RowRequests((name,), (), (Unjudgeable(name, reason, "an agent that made no turn here"),))
+    _check_distinct([name for name, _ in named])
+    turns = list(_check_calls([turn for turn, _ in agent.turns]))
+    row_requests = turns_at(turns, dict(named[-1:] if is_last else named), row_systems)
+    try:
+        tools = read_tools(agent.tools)
+    except Rejected as error:
+        return row_requests.refused(error.reason, error.detail)
+    return replace(row_requests, requests=tuple(replace(request, tools=tools) for request in row_requests.requests))
+
+
+def _join(parts: Sequence[RowRequests]) -> RowRequests:
+    names = tuple(name for part in parts for name in part.names)
+    _check_distinct(names)
+    requests = tuple(request for part in parts for request in part.requests)
+    return RowRequests(names, requests, tuple(response for part in parts for response in part.rejected))
+
+
+def _check_distinct(names: Sequence[str]) -> None:
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise Rejected(Reason.WRONG_TYPE, f"two turns whose ids make the same name: {repeated[0][:80]!a}")
+
+
+def _check_calls(turns: Sequence[object]) -> Iterator[object]:
+    """The turns; `Rejected` for an output that no call waits for, and for a turn before all calls have their outputs."""
+    waiting: list[object] = []
+    for turn in turns:
+        if not isinstance(turn, dict):
+            yield turn
+        elif role_of(turn) is Role.TOOL:
+            call_id = turn.get("tool_call_id")
+            if call_id in waiting:
+                waiting.remove(call_id)
+                yield turn
+            elif waiting or call_id is not None:
+                yield Rejected(Reason.TOOL_CALL, f"an output of the call {call_id!a}, which waits for none")
+            else:
+                yield turn
+        elif waiting:
+            yield Rejected(Reason.CONTEXT_GAP, f"the call {waiting[0]!a} has no output before the next turn")
+        else:
+            calls = turn.get("tool_calls")
+            waiting = [call.get("id") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+            yield turn

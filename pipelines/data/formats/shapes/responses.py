@@ -1,0 +1,210 @@
+"""Rows of items of OpenAI's Responses: a request's input and its output, or a rollout of NeMo Gym with its trajectory.
+
+A turn of the assistant is all its items in a row: reasoning, messages and calls. It has the position of the last one.
+Source of the rollouts: `nemo_gym/rollout_collection.py` and `nemo_gym/rollout_observability.py` (`TrajectoryRecord`).
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from actors.errors import Rejected
+from actors.records import Reason, Role
+from pipelines.data.formats.agents import Agent, AgentTurn, objects, trajectories
+from pipelines.data.formats.content import describe, entries, field, is_blank, role_of
+from pipelines.data.formats.rows import Row
+
+_TYPES = ("message", "reasoning", "function_call", "function_call_output")
+_SHOWN_OF_TOOLS = ("name", "description", "parameters")
+_TRAJECTORY = "ng_trajectory"
+_VERSION = "1.0"
+_HARMLESS = re.compile(
+    r"(?!compaction).*(?:timing|timestamp|outcome|subagent)_.*"
+    r"|(?:model_call|model_response|turns|resolution|producer_trajectory_identity|no_sandbox)s?_.*"
+    r"|agent_run_timeout|tool_result_missing"
+)
+"""Gaps, by their codes, that concern no item of a conversation: times, outcomes, who called whom, which model call it was.
+An output that is missing is seen by its call."""
+
+
+def are_items(value: object) -> bool:
+    """Whether a value was meant as a list of Responses items, and not of messages."""
+    return isinstance(value, list) and any(isinstance(item, dict) and item.get("type") in _TYPES for item in value)
+
+
+def _read_items(items: Sequence[object]) -> Iterator[tuple[object, int | None]]:
+    """The turns of a list of items, each of the assistant's with the position of its last item."""
+    for is_assistant, run in groupby(enumerate(items), key=lambda pair: _is_assistant(pair[1])):
+        if is_assistant:
+            positions, parts = zip(*run, strict=True)
+            yield _assistant_turn(parts), positions[-1]
+        else:
+            yield from ((_other_turn(item), None) for _, item in run)
+
+
+def _is_assistant(item: object) -> bool:
+    """Whether an item is the assistant's, known or not: whatever is neither another's message nor an output."""
+    if not isinstance(item, dict) or item.get("role") is not None:
+        return role_of(item) is Role.ASSISTANT
+    return not str(item.get("type")).endswith("_output")
+
+
+def _assistant_turn(items: Sequence[dict[str, object]]) -> object:
+    message: dict[str, object] = {}
+    contents, thoughts, calls = list[object](), list[str](), list[object]()
+    for item in items:
+        match item.get("type") or ("message" if item.get("role") is not None else None):
+            case "message":
+                message |= item
+                contents += _parts(item.get("content"))
+                calls += _parts(item.get("tool_calls"))
+            case "reasoning":
+                parts = _parts(item.get("content")) or _parts(item.get("summary"))
+                thoughts += [str(part["text"]) for part in parts if isinstance(part, dict) and not is_blank(part.get("text"))]
+            case "function_call":
+                function = {"name": item.get("name"), "arguments": item.get("arguments")}
+                calls.append({"id": item.get("call_id"), "type": "function", "function": function})
+            case other:
+                return _unknown(other)
+    message |= {"role": "assistant", "content": contents or None, "tool_calls": calls or None}
+    return message | {"reasoning_content": "\n\n".join(thoughts)} if thoughts else message
+
+
+def _parts(value: object) -> list[object]:
+    return [] if is_blank(value) else value if isinstance(value, list) else [{"type": "text", "text": value}]
+
+
+def _other_turn(item: object) -> object:
+    if not isinstance(item, dict):
+        return Rejected(Reason.WRONG_TYPE, f"{describe(item)} where an item is expected")
+    if item.get("role") is not None:
+        return item
+    if item.get("type") == "function_call_output":
+        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
+    return _unknown(item.get("type"))
+
+
+def _unknown(kind: object) -> Rejected:
+    return Rejected(Reason.WRONG_TYPE, f"an item of type {str(kind)[:40]!a}; known are {', '.join(_TYPES)}")
+
+
+def _of_request(request: Row, output: object) -> Agent:
+    """A request's conversation, of which the turns of the output are judged, as `output[3]`."""
+    given = field(request, "input")
+    turns = [turn for turn, _ in _read_items(given)] if isinstance(given, list) else [{"role": "user", "content": given}]
+    if not is_blank(request.get("instructions")):
+        turns.insert(0, {"role": "system", "content": request["instructions"]})
+    if turns and role_of(turns[-1]) is Role.ASSISTANT:
+        turns.append(Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant"))
+    made = (AgentTurn(turn, None if position is None else f"output[{position}]") for turn, position in _read_items(entries(output)))
+    return Agent([*map(AgentTurn, turns), *made], _chat_tools(request.get("tools")))
+
+
+def _chat_tools(tools: object) -> object:
+    """The functions of a request in the form of chat completions; `strict`, which no model is shown, is left out."""
+    if not isinstance(tools, list):
+        return tools
+    return [
+        {"type": "function", "function": {key: tool[key] for key in _SHOWN_OF_TOOLS if key in tool}}
+        if isinstance(tool, dict) and tool.get("type") == "function" and "name" in tool
+        else tool
+        for tool in tools
+    ]
+
+
+def _of_rollout(row: Row) -> Sequence[Agent]:
+    """The agents of the trajectory, if it has their conversations; else the one whose response the row has."""
+    value = row.get(_TRAJECTORY, row if "invocations" in row else {})
+    record = value if isinstance(value, dict) else {}
+    if record and record.get("schema_version") != _VERSION:
+        version = describe(record.get("schema_version"))
+        raise Rejected(Reason.WRONG_TYPE, f"a trajectory whose schema_version is {version}; known is {_VERSION!r}")
+    request, response = row.get("responses_create_params"), row.get("response")
+    invocations = objects(record.get("invocations"))
+    if isinstance(request, dict) and isinstance(response, dict) and not any(map(_conversation, invocations)):
+        return [_of_request(request, response.get("output"))]
+    gaps = _gaps(record, row)
+    root_first = sorted(entries(invocations), key=lambda invocation: invocation.get("parent_invocation_id") is not None)
+    root, *called = (_of_invocation(invocation, record, gaps) for invocation in root_first)
+    return [root._replace(tools=_chat_tools(request.get("tools")) if isinstance(request, dict) else None), *called]
+
+
+def _conversation(invocation: Row) -> list[object]:
+    items = invocation.get("conversation")
+    return items if isinstance(items, list) else [] if is_blank(items) else [items]
+
+
+def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
+    """An agent's conversation, all of which is refused if something in it wasn't observed.
+
+    Its turns are named `ID/conversation[5]`, but for those that were in the prompt of its first turn.
+    """
+    name = invocation.get("invocation_id")
+    if not isinstance(name, str):
+        raise Rejected(Reason.WRONG_TYPE, f"an invocation whose invocation_id is {describe(name)}")
+    prompts = [turn.get("question") for turn in objects(record.get("turns")) if turn.get("invocation_id") == name]
+    given = min((len(prompt) for prompt in prompts if isinstance(prompt, list)), default=0)
+    turns = (
+        AgentTurn(turn, None if position is None or position < given else f"{name}/conversation[{position}]")
+        for turn, position in _read_items(_conversation(invocation))
+    )
+    missing = (gap for gap in gaps if gap.get("invocation_id") in (None, name))
+    unknown = (AgentTurn(Rejected(Reason.CONTEXT_GAP, f"{gap.get('code')} {gap.get('detail') or ''}".strip())) for gap in missing)
+    return Agent([*unknown, *turns], prefix=f"{name}/")
+
+
+def _gaps(record: Row, row: Row) -> list[Row]:
+    """What of the conversations wasn't observed, or was replaced by a summary in what the model was shown."""
+    gaps = [gap for gap in objects(record.get("gaps")) if not _HARMLESS.fullmatch(str(gap.get("code")))]
+    observed = row.get("ng_agent_observations")
+    records = objects(observed.get("records")) if isinstance(observed, dict) else []
+    compacted = (item.get("invocation_id") for item in records if item.get("kind") == "context_compaction")
+    return [*gaps, *({"code": "context_compaction", "invocation_id": invocation} for invocation in compacted)]
+
+
+def _is_rollout(row: Row) -> bool:
+    """A request with its response, or a trajectory record in the row or as the row."""
+    request, response = row.get("responses_create_params"), row.get("response")
+    if isinstance(request, dict) and isinstance(response, dict):
+        return isinstance(response.get("output"), list)
+    return isinstance(row.get(_TRAJECTORY), dict) or (isinstance(row.get("invocations"), list) and "rollout_id" in row)
+
+
+def _is_request(row: Row) -> bool:
+    return isinstance(row.get("input"), str | list) and are_items(row.get("output"))
+
+
+SHAPES = (
+    trajectories(
+        "responses",
+        about="a request of OpenAI's Responses and its output",
+        needs="`input`, text or items, and `output`, a list of items; `instructions` and `tools` are optional",
+        layout=(
+            '{"input": str | [item, ...], "output": [item, ...], "instructions"?: str, "tools"?: [tool, ...]}\n\n'
+            "An item is a message, reasoning, a function_call or a function_call_output. A turn of the assistant is all its\n"
+            "items in a row; it has the position of the last one: `output[3]`."
+        ),
+        looks_like=_is_request,
+        agents=lambda row: [_of_request(row, field(row, "output"))],
+        reads=("input", "output", "instructions", "tools"),
+    ),
+    trajectories(
+        "gym-rollout",
+        about="a rollout of NeMo Gym with its response, and with the trajectories of its agents where they were observed",
+        needs="`responses_create_params` and `response`, with `output`; or `ng_trajectory`, with `invocations`; or these alone",
+        layout=(
+            '{"responses_create_params": {"input": ..., "tools"?: ...}, "response": {"output": [item, ...]}, "reward": float, '
+            '"ng_trajectory"?: record, ...}\n'
+            '{"schema_version": "1.0", "rollout_id": str, "invocations": [{"invocation_id": str, "conversation": '
+            '[item, ...], ...}, ...], "turns": [...], "gaps": [...], ...}\n\n'
+            "Names: `output[3]`, the position in the response's output; of a trajectory `ID/conversation[5]`, the id of the\n"
+            "invocation and the position in its conversation."
+        ),
+        looks_like=_is_rollout,
+        agents=_of_rollout,
+        reads=(
+            *("responses_create_params", "response", _TRAJECTORY, "ng_agent_observations"),
+            *("schema_version", "invocations", "turns", "gaps"),
+        ),
+    ),
+)
