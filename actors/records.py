@@ -95,7 +95,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool in an assistant's turn. `arguments` is the JSON text of an object; `id` is None where a row has none."""
+    """A call of a tool in an assistant's turn. `arguments` is the JSON text of an object; `id` is None if a row has none."""
 
     name: str
     arguments: str

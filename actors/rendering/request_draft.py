@@ -39,6 +39,9 @@ class RequestDraft:
         self._prompts: list[Prompt] = []
         for position in handled.refused:
             self.reject((position,), Reason.REASONING)
+        for position, response in enumerate(request.responses):
+            if request.tools or response.calls or any(turn.calls for turn in request.context):
+                self.reject((position,), Reason.TOOL_CALL)
 
     def questions(self, check: Callable[[str], object]) -> Sequence[Question]:
         """The family's questions. A response whose text `check` refuses by `Rejected` isn't shown beside others."""

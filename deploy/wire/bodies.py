@@ -12,6 +12,7 @@ from actors.text.reasoning import with_reasoning
 from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import Service
 from pipelines.data.formats.content import conversation, final, refuse_answered, text
+from pipelines.data.formats.rows import response_of
 
 T = TypeVar("T")
 
@@ -108,7 +109,7 @@ def read_score_request(turns: Sequence[ChatMessage], principles: Sequence[str] =
     before, answer = final(context)
     if not before:  # no reward model was trained on an answer without a prompt
         raise Rejected(Reason.NO_MESSAGES)
-    return ScoreRequest(before, (Response("final", answer),), judged_by)
+    return ScoreRequest(before, (response_of("final", answer),), judged_by)
 
 
 def read_score_request_or_refuse(turns: Sequence[ChatMessage], place: str = "messages") -> ScoreRequest:

@@ -23,6 +23,7 @@ class Turns(StrEnum):
 
     FINAL = "final"
     ALL = "all"
+    FINAL_ANSWER = "final-answer"
 
 
 class RowSettings(Settings):
@@ -45,7 +46,7 @@ class RowSettings(Settings):
     principle_column: str | None = None
     """field with the criteria for the row's responses: a principle or rubric, or a list of them"""
     turns: Turns = Turns.FINAL
-    """judge the final assistant turn, or every assistant turn"""
+    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
 
     @field_validator("response_column", "conversation_column")
     @classmethod

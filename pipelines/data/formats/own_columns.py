@@ -13,7 +13,6 @@ from pipelines.data.formats.content import (
     SYSTEMS,
     answer,
     conversation,
-    describe,
     entries,
     final,
     is_message,
@@ -28,6 +27,7 @@ from pipelines.data.formats.content import (
 from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import assistant_turns
+from pipelines.data.formats.values import describe
 
 NO_SYSTEM = ""
 """The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
-from pipelines.data.formats.content import final, is_blank_system, message, role_of, with_systems
+from pipelines.data.formats.content import TurnReader, final, is_blank_system, role_of, with_systems
 from pipelines.data.formats.rows import Exchange, RowRequests, gather
 
 MAX_TURNS = 4096
@@ -42,9 +42,10 @@ def turns_at(turns: Sequence[object], places: Mapping[int, int], systems: Sequen
 def _read_messages(turns: Sequence[object]) -> tuple[tuple[Message, ...], Rejected | None]:
     """The messages before the first unreadable turn, and its error; None if all are readable."""
     messages: list[Message] = []
+    read = TurnReader()
     for turn in turns:
         try:
-            messages.append(message(turn))
+            messages.append(read(turn))
         except Rejected as error:
             return tuple(messages), error
     return tuple(messages), None
