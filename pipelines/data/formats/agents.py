@@ -1,7 +1,7 @@
 """Trajectories: which turns of their agents are judged, under which names, and in which context.
 
-Each agent has a conversation of its own and is judged in that alone: what a sub-agent did is no turn of the agent that called
-it, which sees its result. A turn that isn't known, or whose context isn't, is rejected with the reason.
+Each agent has a conversation, and is judged in that alone: what a sub-agent did is no turn of the agent that called it, which
+sees its result. A turn that isn't known, or whose context isn't, is rejected with the reason.
 """
 
 from collections import Counter
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from actors.errors import Rejected
 from actors.records import Reason, Role
 from pipelines.data.formats.calls import read_tools
-from pipelines.data.formats.content import describe, is_blank, role_of, systems
+from pipelines.data.formats.content import role_of, systems
 from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import turns_at
+from pipelines.data.formats.values import describe, is_blank
 
 
 class AgentTurn(NamedTuple):

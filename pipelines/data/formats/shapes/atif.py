@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from actors.errors import Rejected
 from actors.records import Reason
 from pipelines.data.formats.agents import Agent, AgentTurn, objects, trajectories
-from pipelines.data.formats.content import describe, entries, field, is_blank
+from pipelines.data.formats.content import entries, field
 from pipelines.data.formats.rows import Row
+from pipelines.data.formats.values import describe, is_blank
 
 _VERSIONS = re.compile(r"ATIF-v1\.[0-7]")
 _ROLES = {"system": "system", "user": "user", "agent": "assistant"}
@@ -34,7 +35,7 @@ def _agents(trajectory: Row, prefix: str = "") -> Iterator[Agent]:
 
 
 def _turns(step: Row, prefix: str) -> Iterator[AgentTurn]:
-    """The turns of a step. The agent's is named `step[3]`, unless it is copied from another trajectory or no model made it."""
+    """The turns of a step. The agent's is named `step[3]`, unless it is copied from elsewhere or no model made it."""
     is_made = step.get("source") == "agent" and not step.get("is_copied_context") and step.get("llm_call_count") != 0
     name = f"{prefix}step[{step.get('step_id')}]" if is_made else None
     try:
@@ -61,8 +62,8 @@ def _messages(step: Row) -> list[object]:
         {"id": call.get("tool_call_id"), "function": {"name": call.get("function_name"), "arguments": call.get("arguments")}}
         for call in objects(step.get("tool_calls"))
     ]
-    said = {"role": role, "content": step.get("message"), "reasoning_content": step.get("reasoning_content")}
-    return [said | {"tool_calls": calls}, *map(_output, results)]
+    message = {"role": role, "content": step.get("message"), "reasoning_content": step.get("reasoning_content")}
+    return [message | {"tool_calls": calls}, *map(_output, results)]
 
 
 def _output(result: Row) -> object:

@@ -11,8 +11,9 @@ from itertools import groupby
 from actors.errors import Rejected
 from actors.records import Reason, Role
 from pipelines.data.formats.agents import Agent, AgentTurn, objects, trajectories
-from pipelines.data.formats.content import describe, entries, field, is_blank, role_of
+from pipelines.data.formats.content import entries, field, role_of
 from pipelines.data.formats.rows import Row
+from pipelines.data.formats.values import describe, is_blank
 
 _TYPES = ("message", "reasoning", "function_call", "function_call_output")
 _SHOWN_OF_TOOLS = ("name", "description", "parameters")
@@ -60,14 +61,14 @@ def _assistant_turn(items: Sequence[dict[str, object]]) -> object:
                 calls += _parts(item.get("tool_calls"))
             case "reasoning":
                 parts = _parts(item.get("content")) or _parts(item.get("summary"))
-                thoughts += [str(part["text"]) for part in parts if isinstance(part, dict) and not is_blank(part.get("text"))]
+                thoughts.append("".join(str(part.get("text") or "") for part in parts if isinstance(part, dict)))
             case "function_call":
                 function = {"name": item.get("name"), "arguments": item.get("arguments")}
                 calls.append({"id": item.get("call_id"), "type": "function", "function": function})
             case other:
                 return _unknown(other)
     message |= {"role": "assistant", "content": contents or None, "tool_calls": calls or None}
-    return message | {"reasoning_content": "\n\n".join(thoughts)} if thoughts else message
+    return message | {"reasoning_content": "\n\n".join(filter(str.strip, thoughts))} if thoughts else message
 
 
 def _parts(value: object) -> list[object]:
@@ -96,7 +97,10 @@ def _of_request(request: Row, output: object) -> Agent:
         turns.insert(0, {"role": "system", "content": request["instructions"]})
     if turns and role_of(turns[-1]) is Role.ASSISTANT:
         turns.append(Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant"))
-    made = (AgentTurn(turn, None if position is None else f"output[{position}]") for turn, position in _read_items(entries(output)))
+    made = (
+        AgentTurn(turn, None if position is None else f"output[{position}]")
+        for turn, position in _read_items(entries(output))
+    )
     return Agent([*map(AgentTurn, turns), *made], _chat_tools(request.get("tools")))
 
 
@@ -149,7 +153,9 @@ def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
         for turn, position in _read_items(_conversation(invocation))
     )
     missing = (gap for gap in gaps if gap.get("invocation_id") in (None, name))
-    unknown = (AgentTurn(Rejected(Reason.CONTEXT_GAP, f"{gap.get('code')} {gap.get('detail') or ''}".strip())) for gap in missing)
+    unknown = (
+        AgentTurn(Rejected(Reason.CONTEXT_GAP, f"{gap.get('code')} {gap.get('detail') or ''}".strip())) for gap in missing
+    )
     return Agent([*unknown, *turns], prefix=f"{name}/")
 
 
@@ -191,14 +197,14 @@ SHAPES = (
     trajectories(
         "gym-rollout",
         about="a rollout of NeMo Gym with its response, and with the trajectories of its agents where they were observed",
-        needs="`responses_create_params` and `response`, with `output`; or `ng_trajectory`, with `invocations`; or these alone",
+        needs="`responses_create_params` and `response`, with its `output`; or `ng_trajectory`; or `rollout_id`, `invocations`",
         layout=(
-            '{"responses_create_params": {"input": ..., "tools"?: ...}, "response": {"output": [item, ...]}, "reward": float, '
+            '{"responses_create_params": {"input": ..., "tools"?: ...}, "response": {"output": [item, ...]}, '
             '"ng_trajectory"?: record, ...}\n'
             '{"schema_version": "1.0", "rollout_id": str, "invocations": [{"invocation_id": str, "conversation": '
             '[item, ...], ...}, ...], "turns": [...], "gaps": [...], ...}\n\n'
-            "Names: `output[3]`, the position in the response's output; of a trajectory `ID/conversation[5]`, the id of the\n"
-            "invocation and the position in its conversation."
+            "Names: `output[3]`, by the position in the response's output; with a trajectory `ID/conversation[5]`, by the\n"
+            "`invocation_id` and the position in its conversation."
         ),
         looks_like=_is_rollout,
         agents=_of_rollout,
