@@ -1,7 +1,7 @@
 """Trajectories: which turns of their agents are judged, under which names, and in which context.
 
-Each agent has a conversation, and is judged in that alone: what a sub-agent did is no turn of the agent that called it, which
-sees its result. A turn that isn't known, or whose context isn't, is rejected with the reason.
+Each agent has a conversation, and is judged in that alone: what a sub-agent did is no turn of the agent that called it,
+which sees its result. A turn that isn't known, or whose context isn't, is rejected with the reason.
 """
 
 from collections import Counter

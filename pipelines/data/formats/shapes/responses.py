@@ -118,7 +118,7 @@ def _chat_tools(tools: object) -> object:
 
 def _of_rollout(row: Row) -> Sequence[Agent]:
     """The agents of the trajectory, if it has their conversations; else the one whose response the row has."""
-    value = row.get(_TRAJECTORY, row if "invocations" in row else {})
+    value = row if row.get("invocations") is not None else row.get(_TRAJECTORY)
     record = value if isinstance(value, dict) else {}
     if record and record.get("schema_version") != _VERSION:
         version = describe(record.get("schema_version"))
@@ -187,8 +187,8 @@ SHAPES = (
         needs="`input`, text or items, and `output`, a list of items; `instructions` and `tools` are optional",
         layout=(
             '{"input": str | [item, ...], "output": [item, ...], "instructions"?: str, "tools"?: [tool, ...]}\n\n'
-            "An item is a message, reasoning, a function_call or a function_call_output. A turn of the assistant is all its\n"
-            "items in a row; it has the position of the last one: `output[3]`."
+            "An item is a message, reasoning, a function_call or a function_call_output. A turn of the assistant is all of\n"
+            "its items in a row, and is named by the position of the last: `output[3]`."
         ),
         looks_like=_is_request,
         agents=lambda row: [_of_request(row, field(row, "output"))],
@@ -197,10 +197,10 @@ SHAPES = (
     trajectories(
         "gym-rollout",
         about="a rollout of NeMo Gym with its response, and with the trajectories of its agents where they were observed",
-        needs="`responses_create_params` and `response`, with its `output`; or `ng_trajectory`; or `rollout_id`, `invocations`",
+        needs="`responses_create_params`, `response` with `output`; or `ng_trajectory`; or `rollout_id` and `invocations`",
         layout=(
-            '{"responses_create_params": {"input": ..., "tools"?: ...}, "response": {"output": [item, ...]}, '
-            '"ng_trajectory"?: record, ...}\n'
+            '{"responses_create_params": {"input": ..., "tools"?: ...}, "response": {"output": [item, ...]}, ...,\n'
+            ' "ng_trajectory"?: record}\n'
             '{"schema_version": "1.0", "rollout_id": str, "invocations": [{"invocation_id": str, "conversation": '
             '[item, ...], ...}, ...], "turns": [...], "gaps": [...], ...}\n\n'
             "Names: `output[3]`, by the position in the response's output; with a trajectory `ID/conversation[5]`, by the\n"
