@@ -51,7 +51,7 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.TOOL_CALL: Meaning(_REJECTED, "a turn calls a tool, which isn't text that could be judged"),
     Reason.CONTEXT_GAP: Meaning(
         _REJECTED,
-        "of a trajectory: a part of what the agent was shown before this turn isn't in the file, such as a call's output, or "
+        "of a trajectory: a part of what the agent was shown before this turn isn't in the file, such as an output, or "
         "a summary that took the place of earlier turns",
     ),
     Reason.NO_FINAL_ASSISTANT: Meaning(

@@ -15,7 +15,6 @@ from actors.records import Reason, Role
 from pipelines.data.formats.calls import read_tools
 from pipelines.data.formats.content import role_of, systems
 from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
-from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import turns_at
 from pipelines.data.formats.values import describe, is_blank
 
@@ -38,24 +37,17 @@ class Agent(NamedTuple):
     prefix: str = ""
 
 
-def trajectories(
-    name: str,
-    *,
-    about: str,
-    needs: str,
-    layout: str,
-    looks_like: Callable[[Row], bool],
-    agents: Callable[[Row], Sequence[Agent]],
-    reads: tuple[str, ...],
-) -> Shape:
-    """A shape of rows with the conversations of one or more agents, the first of which has the row's system prompt."""
+Read = Callable[[Row], RowRequests]
 
-    def read(row: Row, is_last: bool) -> RowRequests:
+
+def readers(agents: Callable[[Row], Sequence[Agent]]) -> tuple[Read, Read]:
+    """`read`, of each agent's last turn, and `read_turns`, of all. The first agent has the row's system prompt."""
+
+    def read(is_last: bool, row: Row) -> RowRequests:
         first, *called = agents(row)
         return _join([_judge(first, is_last, systems(row)), *(_judge(agent, is_last, ()) for agent in called)])
 
-    read_last, read_all = partial(read, is_last=True), partial(read, is_last=False)
-    return Shape(name, about, needs, looks_like, read_last, read_all, reads=reads, layout=layout)
+    return partial(read, True), partial(read, False)
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:
@@ -96,24 +88,18 @@ def _check_distinct(names: Sequence[str]) -> None:
         raise Rejected(Reason.WRONG_TYPE, f"two turns whose ids make the same name: {repeated[0][:80]!a}")
 
 
-def _check_calls(turns: Sequence[object]) -> Iterator[object]:
+def _check_calls(turns: Sequence[Any]) -> Iterator[object]:
     """The turns; `Rejected` for an output that no call waits for, and for a turn before all calls have their outputs."""
     waiting: list[object] = []
     for turn in turns:
-        if not isinstance(turn, dict):
-            yield turn
-        elif role_of(turn) is Role.TOOL:
-            call_id = turn.get("tool_call_id")
-            if call_id in waiting:
+        fault, role = None, role_of(turn)
+        if role is Role.TOOL:
+            if (call_id := turn.get("tool_call_id")) in waiting:
                 waiting.remove(call_id)
-                yield turn
             elif waiting or call_id is not None:
-                yield Rejected(Reason.TOOL_CALL, f"an output of the call {call_id!a}, which waits for none")
-            else:
-                yield turn
-        elif waiting:
-            yield Rejected(Reason.CONTEXT_GAP, f"the call {waiting[0]!a} has no output before the next turn")
-        else:
-            calls = turn.get("tool_calls")
-            waiting = [call.get("id") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
-            yield turn
+                fault = Rejected(Reason.TOOL_CALL, f"an output of the call {call_id!a}, which waits for none")
+        elif waiting and not isinstance(turn, Rejected):
+            fault = Rejected(Reason.CONTEXT_GAP, f"the call {waiting[0]!a} has no output before the next turn")
+        elif role is Role.ASSISTANT:
+            waiting = [call.get("id") for call in turn.get("tool_calls") or () if isinstance(call, dict)]
+        yield fault or turn

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from actors.errors import Rejected
 from actors.records import Reason
-from pipelines.data.formats.agents import Agent, AgentTurn, objects, trajectories
+from pipelines.data.formats.agents import Agent, AgentTurn, objects, readers
 from pipelines.data.formats.content import entries, field
 from pipelines.data.formats.rows import Row
+from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.values import describe, is_blank
 
 _VERSIONS = re.compile(r"ATIF-v1\.[0-7]")
@@ -73,24 +74,18 @@ def _output(result: Row) -> object:
 
 
 SHAPES = (
-    trajectories(
+    Shape(
         "atif",
-        about="a trajectory in the Agent Trajectory Interchange Format, ATIF (Harbor, NeMo Agent Toolkit, NeMo Relay)",
-        needs='`schema_version`, "ATIF-v1.0" to "ATIF-v1.7", and `steps`',
-        layout=(
-            '{"schema_version": "ATIF-v1.7", "agent": {"tool_definitions"?: [tool, ...], ...}, "steps": [step, ...], '
-            '"subagent_trajectories"?: [trajectory, ...], ...}\n'
-            'step: {"step_id": int, "source": "system" | "user" | "agent", "message": str, "reasoning_content"?: str, '
-            '"tool_calls"?: [{"tool_call_id": str, "function_name": str, "arguments": object}, ...], "observation"?: '
-            '{"results": [{"source_call_id": str, "content": str}, ...]}, "is_copied_context"?: bool, ...}\n\n'
-            "Names: `step[3]`, by `step_id`; of a sub-agent `ID/step[3]`, after its `trajectory_id`."
-        ),
-        looks_like=lambda row: (
-            isinstance(version := row.get("schema_version"), str)
-            and version.startswith("ATIF-")
-            and isinstance(row.get("steps"), list)
-        ),
-        agents=lambda row: list(_agents(row)),
+        "a trajectory in ATIF (Harbor, NeMo Agent Toolkit, NeMo Relay); the last turn or all of each agent are judged",
+        '`schema_version`, "ATIF-v1.0" to "ATIF-v1.7", and `steps`',
+        lambda row: str(row.get("schema_version")).startswith("ATIF-") and isinstance(row.get("steps"), list),
+        *readers(lambda row: list(_agents(row))),
         reads=("schema_version", "agent", "steps", "subagent_trajectories"),
+        layout="""{"schema_version": str, "agent": object, "steps": [step, ...], "subagent_trajectories"?: [trajectory, ...]}
+step: {"step_id": int, "source": "system" | "user" | "agent", "message": str, "reasoning_content"?: str,
+       "tool_calls"?: [{"tool_call_id": str, "function_name": str, "arguments": object}, ...],
+       "observation"?: {"results": [{"source_call_id": str, "content": str}, ...]}, "is_copied_context"?: bool}
+
+Names: `step[3]`, by `step_id`; of a sub-agent `ID/step[3]`, after its `trajectory_id`.""",
     ),
 )

@@ -10,15 +10,14 @@ from itertools import groupby
 
 from actors.errors import Rejected
 from actors.records import Reason, Role
-from pipelines.data.formats.agents import Agent, AgentTurn, objects, trajectories
+from pipelines.data.formats.agents import Agent, AgentTurn, objects, readers
 from pipelines.data.formats.content import entries, field, role_of
 from pipelines.data.formats.rows import Row
+from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.values import describe, is_blank
 
 _TYPES = ("message", "reasoning", "function_call", "function_call_output")
-_SHOWN_OF_TOOLS = ("name", "description", "parameters")
 _TRAJECTORY = "ng_trajectory"
-_VERSION = "1.0"
 _HARMLESS = re.compile(
     r"(?!compaction).*(?:timing|timestamp|outcome|subagent)_.*"
     r"|(?:model_call|model_response|turns|resolution|producer_trajectory_identity|no_sandbox)s?_.*"
@@ -33,14 +32,14 @@ def are_items(value: object) -> bool:
     return isinstance(value, list) and any(isinstance(item, dict) and item.get("type") in _TYPES for item in value)
 
 
-def _read_items(items: Sequence[object]) -> Iterator[tuple[object, int | None]]:
-    """The turns of a list of items, each of the assistant's with the position of its last item."""
-    for is_assistant, run in groupby(enumerate(items), key=lambda pair: _is_assistant(pair[1])):
+def _read_items(items: Sequence[object], place: str = "", start: int = 0) -> Iterator[AgentTurn]:
+    """The turns of items from a position on, each of the assistant's named by that of its last item."""
+    for is_assistant, run in groupby(enumerate(items, start), key=lambda pair: _is_assistant(pair[1])):
+        positions, members = zip(*run, strict=True)
         if is_assistant:
-            positions, parts = zip(*run, strict=True)
-            yield _assistant_turn(parts), positions[-1]
+            yield AgentTurn(_assistant_turn(members), f"{place}[{positions[-1]}]")
         else:
-            yield from ((_other_turn(item), None) for _, item in run)
+            yield from map(AgentTurn, map(_other_turn, members))
 
 
 def _is_assistant(item: object) -> bool:
@@ -97,45 +96,36 @@ def _of_request(request: Row, output: object) -> Agent:
         turns.insert(0, {"role": "system", "content": request["instructions"]})
     if turns and role_of(turns[-1]) is Role.ASSISTANT:
         turns.append(Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant"))
-    made = (
-        AgentTurn(turn, None if position is None else f"output[{position}]")
-        for turn, position in _read_items(entries(output))
-    )
-    return Agent([*map(AgentTurn, turns), *made], _chat_tools(request.get("tools")))
+    return Agent([*map(AgentTurn, turns), *_read_items(entries(output), "output")], _tools(request))
 
 
-def _chat_tools(tools: object) -> object:
-    """The functions of a request in the form of chat completions; `strict`, which no model is shown, is left out."""
-    if not isinstance(tools, list):
-        return tools
-    return [
-        {"type": "function", "function": {key: tool[key] for key in _SHOWN_OF_TOOLS if key in tool}}
-        if isinstance(tool, dict) and tool.get("type") == "function" and "name" in tool
-        else tool
-        for tool in tools
-    ]
+def _tools(request: Row) -> object:
+    return [_chat_tool(tool) for tool in _parts(request.get("tools"))]
+
+
+def _chat_tool(tool: object) -> object:
+    """A function in the form of chat completions, without `strict`, which no model is shown; any other tool as it is."""
+    if not isinstance(tool, dict) or tool.get("type") != "function" or "name" not in tool:
+        return tool
+    return {"type": "function", "function": {key: tool[key] for key in ("name", "description", "parameters") if key in tool}}
 
 
 def _of_rollout(row: Row) -> Sequence[Agent]:
     """The agents of the trajectory, if it has their conversations; else the one whose response the row has."""
-    value = row if row.get("invocations") is not None else row.get(_TRAJECTORY)
-    record = value if isinstance(value, dict) else {}
-    if record and record.get("schema_version") != _VERSION:
+    request, response, observed = (
+        value if isinstance(value, dict) else {}
+        for value in map(row.get, ("responses_create_params", "response", _TRAJECTORY))
+    )
+    record = observed if row.get("invocations") is None else row
+    if record and record.get("schema_version") != "1.0":
         version = describe(record.get("schema_version"))
-        raise Rejected(Reason.WRONG_TYPE, f"a trajectory whose schema_version is {version}; known is {_VERSION!r}")
-    request, response = row.get("responses_create_params"), row.get("response")
-    invocations = objects(record.get("invocations"))
-    if isinstance(request, dict) and isinstance(response, dict) and not any(map(_conversation, invocations)):
+        raise Rejected(Reason.WRONG_TYPE, f"a trajectory whose schema_version is {version}; known is '1.0'")
+    invocations, gaps = objects(record.get("invocations")), _gaps(record, row)
+    if response and not any(invocation.get("conversation") for invocation in invocations):
         return [_of_request(request, response.get("output"))]
-    gaps = _gaps(record, row)
-    root_first = sorted(entries(invocations), key=lambda invocation: invocation.get("parent_invocation_id") is not None)
-    root, *called = (_of_invocation(invocation, record, gaps) for invocation in root_first)
-    return [root._replace(tools=_chat_tools(request.get("tools")) if isinstance(request, dict) else None), *called]
-
-
-def _conversation(invocation: Row) -> list[object]:
-    items = invocation.get("conversation")
-    return items if isinstance(items, list) else [] if is_blank(items) else [items]
+    root_first = sorted(invocations, key=lambda invocation: invocation.get("parent_invocation_id") is not None)
+    root, *called = (_of_invocation(invocation, record, gaps) for invocation in entries(root_first))
+    return [root._replace(tools=_tools(request)), *called]
 
 
 def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
@@ -148,15 +138,15 @@ def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
         raise Rejected(Reason.WRONG_TYPE, f"an invocation whose invocation_id is {describe(name)}")
     prompts = [turn.get("question") for turn in objects(record.get("turns")) if turn.get("invocation_id") == name]
     given = min((len(prompt) for prompt in prompts if isinstance(prompt, list)), default=0)
-    turns = (
-        AgentTurn(turn, None if position is None or position < given else f"{name}/conversation[{position}]")
-        for turn, position in _read_items(_conversation(invocation))
+    items = objects(invocation.get("conversation"))
+    turns = [
+        *(AgentTurn(turn) for turn, _ in _read_items(items[:given])),
+        *_read_items(items[given:], f"{name}/conversation", given),
+    ]
+    reasons = (
+        f"{gap.get('code')} {gap.get('detail') or ''}".strip() for gap in gaps if gap.get("invocation_id") in (None, name)
     )
-    missing = (gap for gap in gaps if gap.get("invocation_id") in (None, name))
-    unknown = (
-        AgentTurn(Rejected(Reason.CONTEXT_GAP, f"{gap.get('code')} {gap.get('detail') or ''}".strip())) for gap in missing
-    )
-    return Agent([*unknown, *turns], prefix=f"{name}/")
+    return Agent([*(AgentTurn(Rejected(Reason.CONTEXT_GAP, reason)) for reason in reasons), *turns], prefix=f"{name}/")
 
 
 def _gaps(record: Row, row: Row) -> list[Row]:
@@ -176,41 +166,33 @@ def _is_rollout(row: Row) -> bool:
     return isinstance(row.get(_TRAJECTORY), dict) or (isinstance(row.get("invocations"), list) and "rollout_id" in row)
 
 
-def _is_request(row: Row) -> bool:
-    return isinstance(row.get("input"), str | list) and are_items(row.get("output"))
-
-
 SHAPES = (
-    trajectories(
+    Shape(
         "responses",
-        about="a request of OpenAI's Responses and its output",
-        needs="`input`, text or items, and `output`, a list of items; `instructions` and `tools` are optional",
-        layout=(
-            '{"input": str | [item, ...], "output": [item, ...], "instructions"?: str, "tools"?: [tool, ...]}\n\n'
-            "An item is a message, reasoning, a function_call or a function_call_output. A turn of the assistant is all of\n"
-            "its items in a row, and is named by the position of the last: `output[3]`."
-        ),
-        looks_like=_is_request,
-        agents=lambda row: [_of_request(row, field(row, "output"))],
+        "a request of OpenAI's Responses and its output, of which the last turn or all are judged",
+        "`input`, text or items, and `output`, a list of items; `instructions` and `tools` are optional",
+        lambda row: isinstance(row.get("input"), str | list) and are_items(row.get("output")),
+        *readers(lambda row: [_of_request(row, field(row, "output"))]),
         reads=("input", "output", "instructions", "tools"),
+        layout="""{"input": str | [item, ...], "output": [item, ...], "instructions"?: str, "tools"?: [tool, ...]}
+
+An item is a message, reasoning, a function_call or a function_call_output. A turn of the assistant is all of its items in a
+row, and is named by the position of the last: `output[3]`.""",
     ),
-    trajectories(
+    Shape(
         "gym-rollout",
-        about="a rollout of NeMo Gym with its response, and with the trajectories of its agents where they were observed",
-        needs="`responses_create_params`, `response` with `output`; or `ng_trajectory`; or `rollout_id` and `invocations`",
-        layout=(
-            '{"responses_create_params": {"input": ..., "tools"?: ...}, "response": {"output": [item, ...]}, ...,\n'
-            ' "ng_trajectory"?: record}\n'
-            '{"schema_version": "1.0", "rollout_id": str, "invocations": [{"invocation_id": str, "conversation": '
-            '[item, ...], ...}, ...], "turns": [...], "gaps": [...], ...}\n\n'
-            "Names: `output[3]`, by the position in the response's output; with a trajectory `ID/conversation[5]`, by the\n"
-            "`invocation_id` and the position in its conversation."
-        ),
-        looks_like=_is_rollout,
-        agents=_of_rollout,
+        "a rollout of NeMo Gym; the last turn or all of each agent are judged",
+        "`responses_create_params`, `response` with `output`; or `ng_trajectory`; or `rollout_id` and `invocations`",
+        _is_rollout,
+        *readers(_of_rollout),
         reads=(
             *("responses_create_params", "response", _TRAJECTORY, "ng_agent_observations"),
             *("schema_version", "invocations", "turns", "gaps"),
         ),
+        layout="""{"responses_create_params": request, "response": {"output": [item, ...]}, "ng_trajectory"?: record, ...}
+{"schema_version": "1.0", "rollout_id": str, "invocations": [{"invocation_id": str, "conversation": [item, ...]}, ...], ...}
+
+Names: `output[3]`, by the position in the response's output; with a trajectory `ID/conversation[5]`, by the `invocation_id`
+and the position in its conversation.""",
     ),
 )
