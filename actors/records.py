@@ -95,7 +95,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool in an assistant's turn. `arguments` is the JSON text of an object; `id` is None if a row has none."""
+    """A tool call in an assistant's turn. `arguments` is the JSON text of an object; `id` is None if the row has none."""
 
     name: str
     arguments: str
@@ -136,7 +136,7 @@ class ScoreRequest:
     responses: tuple[Response, ...]
     principles: tuple[str, ...] = ()
     reasoning: Reasoning | None = None
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
     tools: tuple[str, ...] = ()
 
     @property

@@ -175,9 +175,7 @@ class Judge(Family):
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """Each order in which responses are shown, with each principle."""
         return [
-            Question(
-                request.context, tuple(request.responses[position].content for position in shown), shown, principle, times
-            )
+            Question.about(request, shown, principle, times)
             for shown, times in self._showings.of(request, among)
             for principle in self.principles_of(request) or (None,)
         ]

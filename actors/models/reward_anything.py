@@ -18,6 +18,7 @@ from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.records import Message, Reason, Role
+from actors.text.tool_calls import write_turn
 from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.statements import check_agrees, grades_of
 
@@ -54,8 +55,8 @@ _ORDERS = ("best-to-worst", "best-to-worse")
 def as_text(turns: tuple[Message, ...]) -> str:
     """A conversation as one text: a single turn unchanged, several turns each with its role."""
     if len(turns) == 1:
-        return turns[0].content
-    return "\n".join(f"{turn.role.value}: {turn.content}" for turn in turns)
+        return write_turn(turns[0])
+    return "\n".join(f"{turn.role.value}: {write_turn(turn)}" for turn in turns)
 
 
 class RewardAnything(Judge):

@@ -7,6 +7,7 @@ from actors.contracts.family import Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Prompt, Reason, Reasoning, RenderedRequest, RenderedResponse, Role, ScoreRequest
 from actors.text.reasoning import without_reasoning
+from actors.text.tool_calls import call_texts
 
 MOST_PROMPTS = 65_536
 """The largest number of prompts for one row or conversation; with more it is rejected before the first is rendered."""
@@ -21,8 +22,7 @@ class RequestDraft:
 
     def __init__(self, request: ScoreRequest, family: Family, reasoning: Reasoning, system: str | None = None) -> None:
         """`reasoning` is for a request that doesn't say it; `system` is put before a conversation without a system turn."""
-        if not family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
-            request = replace(request, principles=())
+        request = family.without_unread(request)  # else rows that differ in that alone would have different prompt hashes
         how = request.reasoning or reasoning
         handled = without_reasoning(request, how)
         self.request = _after_system(handled.request, system)
@@ -39,9 +39,6 @@ class RequestDraft:
         self._prompts: list[Prompt] = []
         for position in handled.refused:
             self.reject((position,), Reason.REASONING)
-        for position, response in enumerate(request.responses):
-            if request.tools or response.calls or any(turn.calls for turn in request.context):
-                self.reject((position,), Reason.TOOL_CALL)
 
     def questions(self, check: Callable[[str], object]) -> Sequence[Question]:
         """The family's questions. A response whose text `check` refuses by `Rejected` isn't shown beside others."""
@@ -53,7 +50,8 @@ class RequestDraft:
         for position, response in enumerate(self.request.responses):
             try:
                 if self._family.together and position not in self._reasons:
-                    check(response.content)
+                    for text in (response.content, *call_texts(response.calls)):
+                        check(text)
             except Rejected as rejected:
                 self.reject((position,), rejected.reason)
         return self._family.questions(self.request, [index for index in range(count) if index not in self._reasons])

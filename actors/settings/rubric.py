@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -29,6 +30,42 @@ def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
             yield from _find_patterns(list(value.values()))
         elif name not in _VALUES:
             yield from _find_patterns(value)
+
+
+_CONVERSATION = ("conversation", "turns", "tools")
+_ONE, _TWO = ("response",), ("response_1", "response_2")
+_ROOTS = ("row",)
+"""Variables that have no text themselves: what they hold is read by name, at any depth."""
+
+
+@lru_cache(maxsize=64)
+def _variables_of(template: str) -> frozenset[str]:
+    """The undeclared variables of a Jinja template; of `_ROOTS` the dotted names of what is read of them."""
+    from jinja2 import meta, nodes  # only who has a rubric needs it
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def path_of(node: nodes.Node) -> list[str]:
+        if isinstance(node, nodes.Name):
+            return [node.name]
+        if isinstance(node, nodes.Getattr) and (path := path_of(node.node)):
+            return [*path, node.attr]
+        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and (path := path_of(node.node)):
+            return [*path, str(node.arg.value)]
+        return []
+
+    def read_of_roots(node: nodes.Node) -> Iterator[str]:
+        path = path_of(node)
+        if path and path[0] in roots:
+            yield ".".join(path)
+        else:
+            for inner in node.iter_child_nodes():
+                yield from read_of_roots(inner)
+
+    jinja = ImmutableSandboxedEnvironment()
+    tree = jinja.parse(template)
+    undeclared = meta.find_undeclared_variables(tree) - jinja.globals.keys()
+    roots = undeclared & {*_ROOTS}
+    return frozenset({*(undeclared - roots), *read_of_roots(tree)})
 
 
 _ALTERNATIVES = re.compile(rf"\(\?P?<{WINNER}>(?:(?P<words>[\w|-]+)|\[(?P<letters>\w+)\])\)")
@@ -64,7 +101,8 @@ class RubricSettings(Settings):
     system: str | None = None
     """Jinja: the system turn"""
     prompt: str = Field(pattern=r"\S")
-    """Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, and `principle`"""
+    """Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, `principle`,
+    `reference`, columns of the row as `row.NAME`, and fields that --field NAME=COLUMN names"""
     pattern: str | None = Field(default=None, min_length=1)
     """regular expression, in RE2's syntax, that finds the verdict"""
     json_schema: dict[str, Any] | None = None
@@ -209,24 +247,28 @@ class RubricSettings(Settings):
 
     def _check_prompt(self) -> None:
         """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""
-        from jinja2 import meta  # only who has a rubric needs it
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        jinja = ImmutableSandboxedEnvironment()
-        shown = ("response",) if self.shows == "one" else ("response_1", "response_2")
-        variables = ("conversation", "turns", *shown, "principle")
-        used = set[str]()
-        for text in (self.system or "", self.prompt):
-            used |= meta.find_undeclared_variables(jinja.parse(text)) - jinja.globals.keys()
-        if unknown := sorted(used - set(variables)):
+        shown, hidden = (_ONE, _TWO) if self.shows == "one" else (_TWO, _ONE)
+        used = self.variables
+        if unknown := [name for name in (*hidden, *_ROOTS) if name in used]:
             raise ValueError(
                 f"the prompt has {', '.join(f'{{{{ {name} }}}}' for name in unknown)}, which isn't there where it shows "
-                f"{self.shows}: there are {', '.join(variables)}"
+                f"{self.shows}: there are {', '.join((*_CONVERSATION, *shown, 'principle', 'reference'))}, row.NAME for a "
+                "column of the row, and fields that --field NAME=COLUMN names"
             )
         if lacking := [name for name in shown if name not in used]:
             raise ValueError(
                 f"the prompt has no {' and no '.join(f'{{{{ {name} }}}}' for name in lacking)}, which is judged"
             )
+
+    @property
+    def variables(self) -> set[str]:
+        """The variables of the prompt, each by its name; columns of the row as `row.NAME`."""
+        return {name for text in (self.system or "", self.prompt) for name in _variables_of(text)}
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The variables that are fields of a request: texts beside conversation, responses and principle."""
+        return tuple(sorted(self.variables - {*_CONVERSATION, *_ONE, *_TWO, "principle"}))
 
     @property
     def truths(self) -> set[str]:

@@ -68,6 +68,7 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "range": family.range,
         "takes_principles": family.takes_principles,
         "needs_principles": family.needs_principles,
+        "fields": list(family.field_names),
         "compares": family.together,
         "template_hash": model.hashes["template"],
         "identity": _identity(served),

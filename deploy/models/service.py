@@ -62,7 +62,7 @@ class ServedModel:
         """Score requests, in their order. Raises `ApiError`."""
         # By count first: even adding up the work below takes time that grows with the items.
         self.check_count(sum(len(request.responses) for request in requests))
-        self._check_principles(requests)
+        self._check_read(requests)
         with self.budget.reserve(work_of(self.model.family, requests), self.limits):
             call = methodcaller("score", requests)
             results: list[RequestScores] = await self._await_answer(self.scoring.answer(call))
@@ -80,7 +80,7 @@ class ServedModel:
             )
         self.check_count(len(prompts))
         requests = [prompt for prompt in prompts if isinstance(prompt, ScoreRequest)]
-        self._check_principles(requests)
+        self._check_read(requests)
         for request in requests if raw else ():
             self._check_questions(len(request.principles))
         if len(requests) < len(prompts):
@@ -93,7 +93,7 @@ class ServedModel:
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Reason:
         """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
-        self._check_principles([request])
+        self._check_read([request])
         with self.budget.reserve(work_of_texts(request, sampling.n), self.limits):
             call = methodcaller("write", request, sampling)
             written: list[JudgeText] | Reason = await self._await_answer(self.scoring.answer(call))
@@ -106,7 +106,7 @@ class ServedModel:
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Reason, None]:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
-        self._check_principles([request])
+        self._check_read([request])
         last: JudgeText | Reason | None = None  # each state holds the whole text so far, so the last one has all tokens
         with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
@@ -124,8 +124,16 @@ class ServedModel:
         """Raise `ApiError` if the prompts of one request have too many characters together."""
         check_characters(characters, self.limits)
 
-    def _check_principles(self, requests: Sequence[ScoreRequest]) -> None:
-        """Raise `ApiError` if there are principles and the model ignores them: silence would look as if they counted."""
+    def _check_read(self, requests: Sequence[ScoreRequest]) -> None:
+        """Raise `ApiError` for principles or fields that the model ignores: silence would look as if they counted."""
+        names = self.model.family.field_names
+        if unread := [name for request in requests for name in request.fields if name not in names]:
+            raise ApiError(
+                400,
+                f"{self.name} reads no field {unread[0][:100]!a} of a request; it reads {', '.join(names) or 'none'}",
+                code="no_such_field",
+                param="fields",
+            )
         if not self.model.family.takes_principles and any(request.principles for request in requests):
             raise ApiError(
                 400, f"{self.name} doesn't go by principles of a request", code="no_principles", param="principles"

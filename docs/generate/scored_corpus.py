@@ -105,7 +105,7 @@ IDENTITY: Mapping[str, str] = {
     "shape": "shape of the rows",
     "shape_plugin": "the distribution and version of the plug-in that has this shape; null for one of ours",
     "own_columns": "the fields with prompt and response, where they were named",
-    "principle_column": "the field with the principles of each row, where it was named",
+    "fields": "the columns with principles, references and other fields that the model read, by the field's name",
     "row_reader": "the version of how rows are read",
     "written_out": "whether prompts that are conversations written out as one text are taken apart",
     "turns": "which assistant turns are judged",

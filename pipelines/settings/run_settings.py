@@ -43,10 +43,24 @@ class RowSettings(Settings):
     its field"""
     system_column: str | None = None
     """field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read"""
-    principle_column: str | None = None
-    """field with the criteria for the row's responses: a principle or rubric, or a list of them"""
+    reference_column: str | None = Field(default=None, json_schema_extra=OPTION)
+    """field with the right answer, for models that compare with one; default: `reference`"""
+    field: dict[str, str] = Field(default_factory=dict, json_schema_extra=OPTION)
+    """NAME=COLUMN: a text beside the conversation that the model reads under this name, such as a rubric's {{ NAME }};
+    principle=COLUMN holds a principle or a list of them"""
     turns: Turns = Turns.FINAL
     """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
+
+    @model_validator(mode="after")
+    def _check_reference(self) -> Self:
+        if self.reference_column is not None and "reference" in self.field:
+            raise ValueError("--reference-column and --field reference=... name the same field: give one of them")
+        return self
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the fields that are named, by field."""
+        return self.field if self.reference_column is None else {**self.field, "reference": self.reference_column}
 
     @field_validator("response_column", "conversation_column")
     @classmethod

@@ -217,7 +217,7 @@ def _corpus(
         "shape": shape.name,
         "own_columns": shape.own_columns and asdict(shape.own_columns),
         "turns": shape.turns,
-        "principle_column": shape.principle_column,
+        "fields": dict(shape.columns),
         "written_out": shape.written_out,
         **more,
     }

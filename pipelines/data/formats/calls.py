@@ -48,7 +48,7 @@ def read_tools(value: object) -> tuple[str, ...]:
     listed = _opened(value, "[")
     tools = [_opened(tool, "{") for tool in listed] if isinstance(listed, list) else []
     return (
-        tuple(map(_tool, tools))
+        tuple(map(read_tool, tools))
         if any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in tools)
         else ()
     )
@@ -62,7 +62,8 @@ def _opened(value: object, begin: str) -> object:
         return value
 
 
-def _tool(value: object) -> str:
+def read_tool(value: object) -> str:
+    """A tool in OpenAI's form, or its function alone, as the JSON text of that form."""
     function = _function(value, "a tool")
     _name(function, "a tool")
     whole = value if isinstance(value, dict) and "function" in value else {"type": "function", "function": function}

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.records import Message
+from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
 from pipelines.folders.run_folder.manifest import Manifest
@@ -76,4 +77,4 @@ class ResponseRows:
 
 
 def _messages(context: Sequence[Message] | None) -> list[dict[str, str]] | None:
-    return [{"role": turn.role.value, "content": turn.content} for turn in context] if context else None
+    return [{"role": turn.role.value, "content": write_turn(turn)} for turn in context] if context else None

@@ -2,12 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from actors.contracts.family import OF_ROW, PRINCIPLE, REFERENCE
 from actors.contracts.judge import Judge
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason, ScoreRequest
 from actors.text.reasoning import count_reasoning
+from actors.text.tool_calls import size_of
 from pipelines.data.formats import (
     RowRequests,
     RowShape,
@@ -15,6 +18,7 @@ from pipelines.data.formats import (
     explain_detection,
     note_repeated_prompts,
     unread_texts,
+    with_fields,
 )
 from pipelines.run.prepare.score_requests import Preparation, renderer
 
@@ -37,7 +41,7 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
     "what the model takes",
     Reason.REASONING: SAY_REASONING,
-    Reason.NO_PRINCIPLE: "--set read.principles.NAME=TEXT or --set corpus.principle_column=NAME gives what the model "
+    Reason.NO_PRINCIPLE: "--set read.principles.NAME=TEXT or --field principle=COLUMN gives what the model "
     "judges by, in the form that its card has",
     Reason.COLUMN_COLLISION: "--set prefix=NAME gives Assay's columns other names",
 }
@@ -75,6 +79,41 @@ class Preview(NamedTuple):
             return []
         rows = [row for row in self.rows if isinstance(row, dict)]
         return sorted({name for row in rows for name in unread_texts(self.row_shape.shape, row)})
+
+
+def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequence[str] = ()) -> Preview:
+    """The preview with the fields that a model reads, each from the column that is named for it, or else its default.
+
+    Raises `SettingsError` for a column that the model wouldn't read, or a needed one that isn't there.
+    """
+    columns = dict(preview.row_shape.columns)
+    if unread := sorted(columns.keys() - {*names, PRINCIPLE}):
+        what_it_reads = f"it reads {', '.join(names)}" if names else "it reads none"
+        raise SettingsError(
+            f"--field {unread[0]}={columns[unread[0]]}: {model} reads no field of that name, and would ignore it; "
+            f"{what_it_reads}"
+        )
+    for name in names:
+        columns.setdefault(name, _default_column(name))
+        if name in needed and preview.rows:
+            check_column(preview.rows, columns[name])
+    columns_read = tuple(columns.items())
+    filled = [
+        with_fields(requests, row, columns_read) for requests, row in zip(preview.row_requests, preview.rows, strict=True)
+    ]
+    return preview._replace(row_shape=replace(preview.row_shape, columns=columns_read), row_requests=filled)
+
+
+def _default_column(name: str) -> str:
+    """The column of a field that nobody has named: `reference`, and `a.b` of `row.a.b`."""
+    if name == REFERENCE:
+        return name
+    if name.startswith(OF_ROW):
+        return name.removeprefix(OF_ROW)
+    raise SettingsError(
+        f"the rubric's prompt has {{{{ {name} }}}}, which is no variable of Assay's: to fill it from a column of the rows "
+        f"give --field {name}=COLUMN, or write {{{{ row.COLUMN }}}}"
+    )
 
 
 def check_preview(preview: Preview, preparation: Preparation) -> str:
@@ -118,10 +157,10 @@ def _check_reasoning(preview: Preview, preparation: Preparation) -> None:
 
 
 def _check_principles(preview: Preview, preparation: Preparation) -> None:
-    column, model = preview.row_shape.principle_column, preparation.model
+    column, model = dict(preview.row_shape.columns).get(PRINCIPLE), preparation.model
     if column is not None and not model.family.takes_principles:
         raise SettingsError(
-            f"--principle-column {column}: {model.model} wouldn't read it, because "
+            f"--field principle={column}: {model.model} wouldn't read it, because "
             + ("--principles are given too" if model.read.principles else "it judges by no principle")
         )
     if not preview.rows:
@@ -131,7 +170,7 @@ def _check_principles(preview: Preview, preparation: Preparation) -> None:
     if model.family.needs_principles and not judges_by_principles(preview, preparation):
         raise SettingsError(
             f"{model.model} judges responses by a principle, and none of the {preview.looked} has one; give --principles "
-            "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --principle-column"
+            "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --field principle=COLUMN"
         )
 
 
@@ -172,6 +211,6 @@ def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequen
         for request in row.requests:
             count = family.question_count(len(request.responses), len(request.principles))
             prompts += count
-            characters += count * sum(len(turn.content) for turn in request.context)
-            characters += sum(len(response.content) for response in request.responses)
+            characters += count * sum(map(size_of, request.context))
+            characters += sum(map(size_of, request.responses))
     return rows[:: 1 + int(max(prompts / _MOST_PROMPTS, characters / _MOST_CHARACTERS))]

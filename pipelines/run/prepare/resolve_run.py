@@ -22,7 +22,7 @@ from pipelines.folders.run_folder.carried_columns import carried_columns, left_i
 from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, Columns
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.run.prepare.choose_shape import own_columns_of, preview_of
-from pipelines.run.prepare.preview import check_preview, judges_by_principles
+from pipelines.run.prepare.preview import check_preview, fill_fields, judges_by_principles
 from pipelines.run.prepare.row_sample import RowSample, read_sample
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
@@ -79,6 +79,7 @@ def resolve(
     sample = read_sample(files, corpus.max_record_bytes)
     preview = preview_of(corpus, sample.rows, unanswered=unanswered)
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
+    preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
     objects: list[Mapping[str, Any]] = [row for row in sample.rows if isinstance(row, dict)]
     fields = preview.row_shape.fields
     preparation = preparation_of(

@@ -15,6 +15,7 @@ from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
 from actors.text.reasoning import final_answer
+from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.data.formats import RowRequests, RowShape, parse
@@ -106,7 +107,9 @@ def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest], preparation
     rejected = {response.name: response.reason for response in row.rejected}
     requests = row.requests if preparation.columns.text else ()
     texts = {
-        response.name: judged_text(response.content, preparation) for request in requests for response in request.responses
+        response.name: judged_text(write_turn(response), preparation)
+        for request in requests
+        for response in request.responses
     }
     return PreparedRow(row.names, rejected, tuple(next(rendered) for _ in row.requests), texts)
 

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -280,4 +280,4 @@ def _judge_request(row: PromptCandidates, candidates: Sequence[NamedCandidate]) 
     responses = tuple(
         Response(candidate.name, candidate.generated.text) for candidate in candidates if candidate.generated.reason is None
     )
-    return ScoreRequest(row.prompt.request.context, responses, row.prompt.request.principles)
+    return replace(row.prompt.request, responses=responses)

@@ -68,8 +68,8 @@ def test_what_a_rubric_lacks_is_told() -> None:
         ({"prompt": "{{ response"}, "not a valid Jinja template: .* in line 1"),
         ({"prompt": "Rate it."}, r"the prompt has no \{\{ response \}\}, which is judged"),
         (
-            {"prompt": "{{ response }}{{ colour }}"},
-            r"the prompt has \{\{ colour \}\}.*there are conversation, turns, response",
+            {"prompt": "{{ response }}{{ row }}"},
+            r"the prompt has \{\{ row \}\}.*there are conversation, turns, response.*row.NAME for a column",
         ),
         ({"system": "{{ response_1 }}"}, r"the prompt has \{\{ response_1 \}\}, which isn't there where it shows one"),
         ({"prompt": "{{ response_1 }}", **TWO}, r"the prompt has no \{\{ response_2 \}\}"),
@@ -110,6 +110,13 @@ def test_what_a_rubric_lacks_is_told() -> None:
     for change, message in cases:
         with pytest.raises(SettingsError, match=message):
             validate(RubricSettings, {**GRADE, **change})
+
+
+def test_the_fields_of_a_rubric_are_its_further_variables() -> None:
+    prompt = "{% set mine = 1 %}{{ conversation }} {{ response }} {{ principle }} {{ reference | trim }} {{ row.a.b }}"
+    system = "{% for turn in turns %}{{ turn.role }}{% endfor %}{% if row['a b'] is defined %}{{ key }}{% endif %}"
+    rubric = RubricSettings(**GRADE | {"prompt": prompt, "system": system})
+    assert rubric.field_names == ("key", "reference", "row.a b", "row.a.b")
 
 
 def test_a_rubric_comes_from_a_file(tmp_path: Path) -> None:
