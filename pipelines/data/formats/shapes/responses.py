@@ -158,7 +158,7 @@ def _gaps(record: Row, row: Row) -> list[Row]:
     return [*gaps, *({"code": "context_compaction", "invocation_id": invocation} for invocation in compacted)]
 
 
-def _is_rollout(row: Row) -> bool:
+def is_rollout(row: Row) -> bool:
     """A request with its response, or a trajectory record in the row or as the row."""
     request, response = row.get("responses_create_params"), row.get("response")
     if isinstance(request, dict) and isinstance(response, dict):
@@ -183,7 +183,7 @@ row, and is named by the position of the last: `output[3]`.""",
         "gym-rollout",
         "a rollout of NeMo Gym; the last turn or all of each agent are judged",
         "`responses_create_params`, `response` with `output`; or `ng_trajectory`; or `rollout_id` and `invocations`",
-        _is_rollout,
+        is_rollout,
         *readers(_of_rollout),
         reads=(
             *("responses_create_params", "response", _TRAJECTORY, "ng_agent_observations"),

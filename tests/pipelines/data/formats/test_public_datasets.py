@@ -143,6 +143,7 @@ def rollout(*output: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+THOUGHT = "<think>\nTwo and two.\n</think>\n\n"
 SAID_ITEM = {"content": [{"text": "It is 4.", "type": "output_text"}], "role": "assistant", "type": "message"}
 CALL_ITEM = {"arguments": "{}", "name": "add", "type": "function_call"}
 ROLLOUT = {"prompt_column": "responses_create_params.input", "response_column": ["response.output[-1]"]}
@@ -525,9 +526,9 @@ TRAINERS = [
         [[BRIEF, SUM]],
         PAIR,
     ),
-    PublicSet("Rollouts of NeMo Gym, by themselves", rollout(SAID_ITEM), refusal="hold another response under 'response'"),
-    PublicSet("Rollouts of NeMo Gym", rollout(SAID_ITEM), [[BRIEF, SUM]], ONE, options=ROLLOUT),
-    PublicSet("Rollouts of NeMo Gym that end with a call", rollout(CALL_ITEM), options=ROLLOUT, refusal="missing_field"),
+    PublicSet("Rollouts of NeMo Gym", rollout(SAID_ITEM), [[BRIEF, SUM]], {"output[1]": THOUGHT + "It is 4."}),
+    PublicSet("Rollouts of NeMo Gym that end with a call", rollout(CALL_ITEM), [[BRIEF, SUM]], {"output[1]": THOUGHT}),
+    PublicSet("Rollouts of NeMo Gym, by columns", rollout(SAID_ITEM), [[BRIEF, SUM]], ONE, options=ROLLOUT),
     PublicSet("verl's prompts, for a policy", VERL, [[SUM]], {"candidate": ""}, prompts=True),
     PublicSet("verl's prompts", VERL, refusal="no known shape"),
     PublicSet(
