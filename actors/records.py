@@ -171,7 +171,8 @@ class Prompt:
 
     A head's outputs are read at the positions `at` of the ids, in this order, or at the last one if it is empty. A judge
     generates `times` texts; `opening` is the beginning of its answer that the template has written. `redraw` is how often
-    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds.
+    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds. `criteria`
+    are those of the row that it asks about, as JSON: how its answers are read depends on them.
     """
 
     ids: Sequence[int]
@@ -181,6 +182,7 @@ class Prompt:
     opening: str = ""
     principle: str | None = None
     redraw: int = 0
+    criteria: str | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -199,11 +201,13 @@ class RenderedResponse:
     reason: Reason | None = None
     truncated: bool = False
     reasoned: bool = False
+    detail: str = field(default="", compare=False)
+    """What was wrong, for a person."""
 
     @property
     def refusal(self) -> "Score | None":
         """Its score if it can't be judged, else None."""
-        return None if self.reason is None else replace(Score.rejected(self.reason), reasoned=self.reasoned)
+        return None if self.reason is None else replace(Score.rejected(self.reason, self.detail), reasoned=self.reasoned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,8 @@ class Score:
     depends on the other requests of the time."""
     from_store: bool = field(default=False, compare=False)
     """Whether it is that of an earlier, equal request. Not compared: it says where the numbers are from."""
+    detail: str = field(default="", compare=False)
+    """For a person: what is wrong with a rejected response; of a judge, the text that decided, cut to its ends."""
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:
@@ -286,9 +292,9 @@ class Score:
         )
 
     @classmethod
-    def rejected(cls, reason: Reason) -> Self:
+    def rejected(cls, reason: Reason, detail: str = "") -> Self:
         """The score of a response that can't be judged."""
-        return cls(Status.REJECTED, reason)
+        return cls(Status.REJECTED, reason, detail=detail)
 
     @classmethod
     def failed(cls, reason: Reason, prompt_tokens: int | None = None) -> Self:

@@ -23,6 +23,8 @@ PRINCIPLE = JudgeRole.PRINCIPLE.value
 """The field of a question that holds the principle which it is about: one of the request's, or of the run's."""
 REFERENCE = "reference"
 """The field with the right answer, or one that is known to be good."""
+CRITERIA = "criteria"
+"""The field with a row's own criteria, as JSON."""
 OF_ROW = "row."
 """How the names of fields begin that are columns of the row, by their path."""
 
@@ -174,6 +176,10 @@ class Family(ABC):
     ways: frozenset[str] = frozenset()
     """The fields of `ReadSettings` that apply to it."""
     way: ReadSettings = AS_PUBLISHED
+    any_model: ClassVar[bool] = False
+    """Whether it defines prompt and reader for any chat model, also one that is published as another family's."""
+    row_outputs: ClassVar[bool] = False
+    """Whether its scores have further names, which differ by row."""
     skips_padding: ClassVar[bool] = False
     """Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last."""
     architecture: ClassVar[str] = "ForSequenceClassification"
@@ -252,7 +258,7 @@ class Family(ABC):
             question,
             context=context,
             responses=tuple(response and word for response in question.responses),
-            fields=dict.fromkeys(question.fields, word),
+            fields={name: self.example_field(name, word) for name in question.fields},
             calls=tuple(blank_calls(calls, word) for calls in question.calls),
             tools=tuple(blank_json(tool, word) for tool in question.tools),
         )
@@ -357,9 +363,9 @@ class Family(ABC):
         """The questions about the responses at the positions `among`; the others can't be shown."""
         return [Question.about(request, (position,)) for position in among]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        """The most questions that `questions` returns for so many responses and principles."""
-        return responses
+    def question_count(self, request: ScoreRequest) -> int:
+        """The most questions that `questions` returns for a request."""
+        return len(request.responses)
 
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         """The weights of the reward: the user's `custom` ones, or the card's. Raises `SettingsError` for unknown outputs."""

@@ -57,8 +57,8 @@ class Principle(ByPrinciple, LogitHead):
         principles = tuple((self.way.principles or {}).values()) or request.principles or (None,)
         return [Question.about(request, (position,), principle) for position in among for principle in principles]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        return responses * (len(self.way.principles or ()) or principles or 1)
+    def question_count(self, request: ScoreRequest) -> int:
+        return len(request.responses) * (len(self.way.principles or ()) or len(request.principles) or 1)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:

@@ -48,6 +48,7 @@ class Rubric(Judge):
     range = "the rubric's"
     roles = frozenset(Role)
     writes_calls = True
+    any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
@@ -120,7 +121,7 @@ class Rubric(Judge):
         if missing := [name for name in self.needed_fields if name not in question.fields]:
             raise Rejected(Reason.MISSING_FIELD, f"the rubric's {missing[0]}")
         places = {
-            "conversation": "\n".join((*(f"tool: {tool}" for tool in question.tools), as_text(question.context))),
+            "conversation": as_text(question.context, question.tools),
             "turns": [{"role": turn.role.value, "content": write_turn(turn)} for turn in question.context],
             "tools": list(question.tools),
             **_nested(self.field_names, question.fields),
@@ -220,7 +221,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
             raise Unreadable(Reason.NO_VERDICT)
         spans = {name: match.span(position) for name, position in places.items()}
         for name in spans.keys() - {WINNER}:
-            check_whole(answer, spans[name], rubric.high, spans.values())
+            check_whole(answer, spans[name], rubric.scale(name)[1], spans.values())
         readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
         places_read += spans.values()
         begin = match.start()
@@ -283,7 +284,7 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         return _MERITS[rubric.winners[value]]
     if isinstance(value, bool):
         return float(value)
-    low, high = rubric.low, rubric.high
+    low, high = rubric.scale(name)
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)
     return number(value, low, high)

@@ -49,7 +49,7 @@ class ChatRenderer:
             try:
                 draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
             except Rejected as rejected:
-                draft.reject(question.response_positions, rejected.reason)
+                draft.reject(question.response_positions, rejected)
         return draft.finish()
 
     def _ids(self, question: Question) -> tuple[int, ...]:

@@ -7,9 +7,9 @@ from functools import lru_cache, partial
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, Question
 from actors.errors import Rejected
-from actors.records import Reason
+from actors.records import Message, Reason
 from actors.rendering.model_tokenizer import ModelTokenizer
-from actors.rendering.shown_texts import CountingTemplate, ShownTemplate, check_shown, other_question
+from actors.rendering.shown_texts import ShownTemplate, check_shown, other_question
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,15 @@ class PromptWriter:
 
     def text(self, question: Question) -> str:
         """The text of a prompt. Raises `Rejected` if it doesn't show what is asked about, or can't be encoded."""
-        template = CountingTemplate(self._shown_template, self._template_tools(question))
+        given = list[Message]()
+
+        def template(messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
+            given.extend(messages)
+            tools = self._template_tools(question)
+            return self._shown_template(messages, generation_prompt=generation_prompt, tools=tools)
+
         text, other = self._family.text(question, template), other_question(self._family, question)
-        if template.calls < question.call_count and not self._family.writes_calls:
+        if sum(len(turn.calls) for turn in given) < question.call_count and not self._family.writes_calls:
             raise Rejected(Reason.TOOL_CALL, f"the prompts of {self._family.name} show no calls of a response")
         check_shown(text, self._family.shown(question), self._other_text(other), self._family.shown(other))
         return check_encodable(text)

@@ -3,34 +3,28 @@
 import json
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from actors.contracts.family import Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role, ToolCall
 from actors.text.reasoning import cut_at_marks
-from actors.text.tool_calls import with_strings
+from actors.text.tool_calls import STRING
 
 PROBE = "assay probe text"
 """Stands for a user's text where a family and its template are tried out."""
 _OTHER_WORDS = f"assay {uuid.uuid4().hex}"
 """Stand in the place of a response; no row holds them."""
 _TURN_ID = uuid.uuid4().hex
-_TURN = re.compile(rf"assay[ _]turn[ _]{_TURN_ID}[ _](\d+)\.")
+_TURN = re.compile(rf"assay[ _]turn[ _]{_TURN_ID}[ _](\d+)[._]")
 """Stands in the place of a turn, or of a text in a call, with its number."""
+_DESCRIPTION = re.compile(rf'("description"\s*:\s*){STRING.pattern}', STRING.flags)
 _SPACE = re.compile(r"\s*")
 _WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 """All of a text but the white space around it."""
-
-
-class ToolTemplate(Protocol):
-    """A chat template that is also given tools."""
-
-    def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = ..., tools: Sequence[str] = ...) -> str:
-        """See `ChatTemplate`."""
 
 
 class ShownTemplate:
@@ -40,7 +34,7 @@ class ShownTemplate:
     must show the name and every text in the arguments, of a tool the name and every description: as they are, or in JSON.
     """
 
-    def __init__(self, template: ToolTemplate) -> None:
+    def __init__(self, template: Callable[..., str]) -> None:
         self._template = template
         # Conversations of the same roles have the same text but for their words. A corpus has few such shapes.
         self._other_text = lru_cache(maxsize=32)(template)
@@ -51,36 +45,29 @@ class ShownTemplate:
         words = _OtherWords()
         changed_tools, changed_turns = tuple(map(words.of_tool, tools)), tuple(map(words.of_turn, messages))
         other_text = self._other_text(changed_turns, generation_prompt=generation_prompt, tools=changed_tools)
-        # Some templates put a system turn behind others: in the order in which they are shown.
-        places = {int(match[1]): match.start() for match in reversed(list(_TURN.finditer(other_text)))}
+        places: dict[int, list[int | None]] = {}
+        for match in _TURN.finditer(other_text):
+            places.setdefault(int(match[1]), []).append(match.start())
+        # Some templates put a system turn behind others, and write the name of a tool several times: as they are shown.
         shown = sorted(
-            (places.get(number, -1), *_shown_form(piece, other_text, places.get(number)))
+            (place or 0, *_shown_form(piece, other_text, place))
             for number, piece in enumerate(words.pieces)
+            for place in places.get(number, [None])[: None if piece.turn is None else 1]
         )
         check_shown(text, [turn for _, turn, _ in shown], other_text, [words for *_, words in shown])
         return text
 
 
-class CountingTemplate:
-    """A template that is given a question's tools, and counts the calls that it is given."""
-
-    def __init__(self, template: ShownTemplate, tools: tuple[str, ...]) -> None:
-        self._template = template
-        self._tools = tools
-        self.calls = 0
-
-    def __call__(self, messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
-        """See `ChatTemplate`."""
-        self.calls += sum(len(turn.calls) for turn in messages)
-        return self._template(messages, generation_prompt=generation_prompt, tools=self._tools)
-
-
 class _Piece(NamedTuple):
-    """A text that a template must show, the other words in its place, and the turn that it is all of; None in a call."""
+    """A text that a template must show, and the other words in its place.
+
+    `turn` is the turn that it is all of, None in a call or tool; `literal` is how the JSON text of a call has it.
+    """
 
     text: str
     words: str
     turn: Message | None = None
+    literal: str | None = None
 
     def forms(self) -> Iterator[tuple[str, str]]:
         """The forms in which a template may show it, each with that of the other words."""
@@ -89,7 +76,9 @@ class _Piece(NamedTuple):
             yield _in_json(self.text), _in_json(self.words)
         if self.turn is None:
             yield _in_json(self.text, is_ascii=True), _in_json(self.words, is_ascii=True)
-            yield _in_json(_in_json(self.text)), _in_json(_in_json(self.words))
+            if self.literal is not None:
+                yield self.literal, _literal_of(self.words)
+                yield _in_json(self.literal), _in_json(_literal_of(self.words))
         elif self.turn.role is Role.ASSISTANT:
             yield cut_at_marks(self.text)[-1].strip(), cut_at_marks(self.words)[-1].strip()
 
@@ -99,6 +88,7 @@ class _OtherWords:
 
     def __init__(self) -> None:
         self.pieces: list[_Piece] = []
+        self._names: dict[str, str] = {}
 
     def of_turn(self, turn: Message) -> Message:
         """The turn in other words."""
@@ -112,35 +102,35 @@ class _OtherWords:
         return Message(turn.role, content, tuple(map(self._of_call, turn.calls)), turn.call_id)
 
     def _of_call(self, call: ToolCall) -> ToolCall:
-        name = self._name(call.name)
-        arguments = with_strings(json.loads(call.arguments), self._text, change_key=str)
-        return ToolCall(name, json.dumps(arguments, ensure_ascii=False), call.id)
+        # In the text as the row has it: a template that prints that prints its white space and escapes, too.
+        return ToolCall(self._name(call.name), STRING.sub(self._in_arguments, call.arguments), call.id)
+
+    def _in_arguments(self, literal: re.Match[str]) -> str:
+        text = json.loads(literal[1])
+        if literal[2] or not text.strip():  # a key, or nothing
+            return literal[0]
+        words = self._text(text, literal[1][1:-1])
+        return f'"{_literal_of(words)}"'
 
     def of_tool(self, tool: str) -> str:
         """A tool in other words."""
-        value = self._described(json.loads(tool))
+        value = json.loads(_DESCRIPTION.sub(self._in_tool, tool))
         value["function"]["name"] = self._name(value["function"]["name"])
         return json.dumps(value, ensure_ascii=False)
 
-    def _described(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return list(map(self._described, value))
-        if not isinstance(value, dict):
-            return value
-        return {
-            key: self._text(member) if key == "description" and isinstance(member, str) else self._described(member)
-            for key, member in value.items()
-        }
+    def _in_tool(self, description: re.Match[str]) -> str:
+        return description[1] + json.dumps(self._text(json.loads(description[2])), ensure_ascii=False)
 
     def _name(self, name: str) -> str:
-        words = self._words.replace(" ", "_")
-        self.pieces.append(_Piece(name, words))
-        return words
+        if name not in self._names:  # the name of a tool and of its calls stay one: a template may look for it
+            self._names[name] = self._words.replace(" ", "_").replace(".", "_")
+            self.pieces.append(_Piece(name, self._names[name]))
+        return self._names[name]
 
-    def _text(self, text: str) -> str:
+    def _text(self, text: str, literal: str | None = None) -> str:
         if not text.strip():
             return text
-        self.pieces.append(_Piece(text, f'{self._words}é"'))  # another text as JSON, and as JSON in ASCII
+        self.pieces.append(_Piece(text, f'{self._words}é"', literal=literal))  # another text as JSON, and as JSON in ASCII
         return self.pieces[-1].words
 
     @property
@@ -157,6 +147,11 @@ def _shown_form(piece: _Piece, other_text: str, place: int | None) -> tuple[str,
     if piece.turn is None:
         raise Rejected(Reason.TOOL_CALL, "the template leaves a part of a call or of a tool out, or changes it")
     raise Rejected(Reason.TEMPLATE_REFUSED, f"the template leaves the turn of the {piece.turn.role} out, or changes it")
+
+
+def _literal_of(words: str) -> str:
+    """Other words in the JSON text of a call's arguments, which differ there from what any template makes of them."""
+    return words.replace('"', r"\u0022")
 
 
 def _in_json(text: str, *, is_ascii: bool = False) -> str:
@@ -239,7 +234,9 @@ class ShownTurns:
 
     def check(self, context: Sequence[Message]) -> None:
         """Raise `Rejected` for a context of which a turn would be left out."""
-        are_called = not self.calls and any(turn.calls for turn in context)
+        are_called = any(turn.calls for turn in context)
+        if are_called and self.calls:
+            raise Rejected(Reason.TOOL_CALL, self.calls)
         for message in context:
             if message.role not in self.roles and not (are_called and message.role is Role.TOOL):
                 raise Rejected(Reason.ROLE_NOT_IN_TEMPLATE, message.role)

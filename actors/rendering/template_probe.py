@@ -6,7 +6,7 @@ wrong. So a model with such a template is refused at its start.
 
 import itertools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 from actors.contracts.family import ChatTemplate, Family, Question
@@ -20,28 +20,14 @@ from actors.text.delimiters import between
 
 _QUESTION, _ANSWER = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
 _SYSTEM_PROBE = Message(Role.SYSTEM, PROBE)
-_KEY = "probed_key"
-_ARGUMENTS = {_KEY: "probed value", "probed_number": 7411, "probed_list": ["probed item"]}
-_CALL = ToolCall("probed_call", json.dumps(_ARGUMENTS), "probe0001")
-_CALLED = (_QUESTION, Message(Role.ASSISTANT, "", (_CALL,)), Message(Role.TOOL, "probed result", call_id=_CALL.id))
-_CALL_PARTS = {
-    "the name of a call": _CALL.name,
-    "the names of its arguments": _KEY,
-    "their texts": "probed value",
-    "their numbers": "7411",
-    "their lists": "probed item",
-    "a tool's answer": "probed result",
-}
-_PARAMETERS = {"type": "object", "properties": {"probed_parameter": {"type": "string", "description": "probed meaning"}}}
-_TOOL = json.dumps(
-    {"type": "function", "function": {"name": _CALL.name, "description": "probed purpose", "parameters": _PARAMETERS}}
-)
-_TOOL_PARTS = {
-    "the name of a tool": _CALL.name,
-    "what a tool is for": "probed purpose",
-    "a tool's parameters": "probed_parameter",
-    "what these mean": "probed meaning",
-}
+_KEY = "name_of_argument"
+_CALL_WORDS = ("name_of_call", _KEY, "text of argument", "7411", "item of argument", "answer of tool")
+_CALL = ToolCall(_CALL_WORDS[0], json.dumps({_KEY: _CALL_WORDS[2], "number": 7411, "items": [_CALL_WORDS[4]]}), "probe0001")
+_CALLED = (_QUESTION, Message(Role.ASSISTANT, "", (_CALL,)), Message(Role.TOOL, _CALL_WORDS[5], call_id=_CALL.id))
+_TOOL_WORDS = ("name_of_tool", "description of tool", "name_of_parameter", "description of parameter")
+_PROPERTIES = {_TOOL_WORDS[2]: {"type": "string", "description": _TOOL_WORDS[3]}}
+_FUNCTION = {"description": _TOOL_WORDS[1], "parameters": {"type": "object", "properties": _PROPERTIES}}
+_TOOL = json.dumps({"type": "function", "function": {"name": _TOOL_WORDS[0], **_FUNCTION}})
 
 
 def probed_delimiters(family: Family, template: ChatTemplate, control_texts: Collection[str]) -> set[str]:
@@ -117,7 +103,7 @@ class TemplateProbe:
         if missing := {Role.USER, Role.ASSISTANT} - roles:
             raise ModelError(
                 f"the chat template of {self._tokenizer.name} doesn't print what {' and '.join(sorted(missing))} "
-                "say, so no conversation can be judged with it; the checkpoint needs one for plain conversations"
+                "say, so no conversation can be judged with it: give --chat-template FILE with one for plain conversations"
             )
         return roles
 
@@ -126,25 +112,25 @@ class TemplateProbe:
 
         It is given a call's arguments as an object, or, if it makes no JSON of that, as their text.
         """
-        unshown = self._unprinted(_CALLED, (), _CALL_PARTS)
+        unshown = self._unprinted(_CALLED, (), _CALL_WORDS)
         if unshown:
             self._tokenizer.takes_text = True
-            if self._unprinted(_CALLED, (), _CALL_PARTS):
+            if self._unprinted(_CALLED, (), _CALL_WORDS):
                 self._tokenizer.takes_text = False
             else:
                 unshown = ""
-        return unshown, self._unprinted((_QUESTION,), (_TOOL,), _TOOL_PARTS)
+        return unshown, self._unprinted((_QUESTION,), (_TOOL,), _TOOL_WORDS)
 
-    def _unprinted(self, context: tuple[Message, ...], tools: tuple[str, ...], parts: Mapping[str, str]) -> str:
+    def _unprinted(self, context: tuple[Message, ...], tools: tuple[str, ...], words: Collection[str]) -> str:
         question, *_ = _probe_questions(self._family, context, "answer")
         try:
             text = self._writer.unchecked_text(replace(question, tools=tools))
         except Rejected as rejected:
             return f"the template refuses it: {rejected.detail}"
-        unshown = [name for name, part in parts.items() if part not in text]
         if repr(_KEY) in text:
-            unshown.append("the arguments as JSON")
-        return f"the template doesn't show {' and '.join(unshown)}" if unshown else ""
+            return "the template writes arguments as Python does, and not as JSON"
+        unshown = [word for word in words if word not in text]
+        return f"the template leaves out {', '.join(map(repr, unshown))}" if unshown else ""
 
     def _prints(self, *context: Message) -> bool:
         question, *_ = _probe_questions(self._family, context, "answer")

@@ -7,6 +7,8 @@ from typing import Any
 
 from actors.records import Message, Response, Role, ToolCall
 
+STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)
+"""A string in a JSON text; with a colon, if it is a key."""
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)
 """What a template may look for in a schema, such as the types, and no tokenizer makes a control token of."""
 
@@ -76,35 +78,23 @@ def size_of(turn: Message | Response) -> int:
     return len(turn.content) + sum(map(len, call_texts(turn.calls)))
 
 
-def with_strings(value: object, change: Callable[[str], str], change_key: Callable[[str], str] | None = None) -> Any:
-    """A JSON value with each string changed, and each key, unless that is changed otherwise."""
-    key_change = change_key or change
-    if isinstance(value, dict):
-        return {key_change(key): with_strings(member, change, change_key) for key, member in value.items()}
-    if isinstance(value, list):
-        return [with_strings(item, change, change_key) for item in value]
-    return change(value) if isinstance(value, str) else value
-
-
 def changed_json(text: str, change: Callable[[str], str]) -> str:
-    """A JSON text with each string and key changed; the same text if none is another then."""
-    value = json.loads(text)
-    changed = with_strings(value, change)
-    return text if changed == value else json.dumps(changed, ensure_ascii=False)
+    """A JSON text with each string and key changed, and all else as it stands."""
+
+    def changed(literal: re.Match[str]) -> str:
+        string = json.loads(literal[1])
+        other = change(string)
+        return literal[0] if other == string else json.dumps(other, ensure_ascii=False) + (literal[2] or "")
+
+    return STRING.sub(changed, text)
 
 
 def blank_json(text: str, word: str) -> str:
-    """A JSON text with a word in place of each string but plain names, of which the control tokens are counted."""
+    """A JSON text with a word in place of each string but plain names, for counting control tokens."""
     return changed_json(text, lambda string: string if _PLAIN.fullmatch(string) else word)
 
 
 def blank_calls(calls: tuple[ToolCall, ...], word: str) -> tuple[ToolCall, ...]:
     """Calls with a word in place of what a row says in them, but plain names and ids."""
-    return tuple(
-        ToolCall(
-            call.name if _PLAIN.fullmatch(call.name) else word,
-            blank_json(call.arguments, word),
-            call.id if call.id is None or _PLAIN.fullmatch(call.id) else word,
-        )
-        for call in calls
-    )
+    names = [(json.loads(blank_json(json.dumps([call.name, call.id]), word)), call) for call in calls]
+    return tuple(ToolCall(name, blank_json(call.arguments, word), number) for (name, number), call in names)

@@ -20,6 +20,7 @@ from deploy.wire.bodies import Body, ChatMessage, Listed, RequestBody, Serving, 
 from deploy.wire.json_route import JsonRoute
 from pipelines.data.formats.calls import read_tool
 from pipelines.data.formats.content import conversation, refuse_answered, text
+from pipelines.data.formats.own_columns import field_text
 from pipelines.data.formats.rows import response_of
 from pipelines.data.formats.values import is_blank
 
@@ -38,8 +39,9 @@ class Conversation(RequestBody):
     tools: Tools = Field(default=[], description="OpenAI's: those that the assistant could call")
     principles: Listed[str] = Field(default=[], description="what they are judged by, for models that go by principles")
     reference: str | None = Field(default=None, description="the right answer, for models that compare with one")
-    fields: dict[str, str] = Field(
-        default={}, description="further texts that the model reads, by name; /v1/models lists the names"
+    fields: dict[str, Any] = Field(
+        default={},
+        description="what else the model reads, by name, as /v1/models lists it: texts, or JSON such as `criteria`",
     )
 
 
@@ -165,7 +167,7 @@ def _fields(item: Conversation) -> dict[str, str]:
     given = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
     if len(dict(given)) < len(given):
         raise BadRequest("`reference` is given twice: by itself and in `fields`", "fields")
-    return {name: text(value) for name, value in given if not is_blank(value)}
+    return {name: field_text(value, name) for name, value in given if not is_blank(value)}
 
 
 def _parse_last_turn(item: Conversation) -> _ParsedConversation:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Protocol, TypeVar
 
@@ -13,7 +13,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import Reason, ScoreRequest
+from actors.records import Reason, Response, ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import HeadOutputs
 from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScores
@@ -24,6 +24,8 @@ from deploy.models.work import CharacterBudget, check_characters, work_of, work_
 from deploy.settings import LimitSettings
 
 T = TypeVar("T")
+
+_ONE_RESPONSE = ScoreRequest((), (Response("final", ""),))
 
 timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 """The header X-Timeout-Seconds of this request, in seconds; set by `Gate` before the route runs."""
@@ -82,9 +84,9 @@ class ServedModel:
         requests = [prompt for prompt in prompts if isinstance(prompt, ScoreRequest)]
         self._check_read(requests)
         for request in requests if raw else ():
-            self._check_questions(len(request.principles))
+            self._check_questions(request)
         if len(requests) < len(prompts):
-            self._check_questions(0)
+            self._check_questions(_ONE_RESPONSE)
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
             call = methodcaller("read", prompts)
             outputs: list[HeadOutputs] = await self._await_answer(self.scoring.answer(call))
@@ -139,9 +141,9 @@ class ServedModel:
                 400, f"{self.name} doesn't go by principles of a request", code="no_principles", param="principles"
             )
 
-    def _check_questions(self, principles: int) -> None:
+    def _check_questions(self, request: ScoreRequest) -> None:
         """Raise `ApiError` if a response is asked about in several prompts, each of which has outputs of its own."""
-        if (count := self.model.family.question_count(1, principles)) > 1:
+        if (count := self.model.family.question_count(replace(request, responses=_ONE_RESPONSE.responses))) > 1:
             raise BadRequest(
                 f"{self.name} goes by {count} principles, with a prompt and an output for each, and this answer has the "
                 "output of one prompt: ask /v1/rewards, or serve the model with one principle"

@@ -61,7 +61,7 @@ def _common_characters(request: ScoreRequest) -> int:
 def _work_of_request(family: Family, request: ScoreRequest) -> RequestWork:
     # By counts and mean lengths, never by building the prompts: their product is what this protects from.
     count, principles = len(request.responses), len(request.principles)
-    prompts = family.question_count(count, principles) * _votes(family)
+    prompts = family.question_count(request) * _votes(family)
     shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
     responses = sum(map(size_of, request.responses)) * shown / max(count, 1)
     principle = sum(map(len, request.principles)) / max(principles, 1)  # mean length: a prompt shows one of them

@@ -19,20 +19,22 @@ from pipelines.results.filtering.filter_step import FilterSummary
 from pipelines.run.prepare import resolve_run
 from pipelines.run.sampling import sample_prompts
 from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.workflows.benchmarking.benchmark_files import benchmark_files
 from pipelines.workflows.ensembles import score_ensemble
 
 
 def check_steps(steps: Mapping[str, Any]) -> None:
     """Raise a `UserError` that names the step, if a step after the run can't be done with its settings."""
     runs = {storage.absolute(step.output): name for name, step in steps.items() if name in _COLUMNS_OF_RUN}
-    later = {name: step for name, step in steps.items() if name not in _COLUMNS_OF_RUN}
+    _check_shown(steps)
+    later = {name: step for name, step in steps.items() if name not in (*_COLUMNS_OF_RUN, "evaluate", "report")}
     for name, step in later.items():
         if step.hub is not None:
             raise SettingsError(f"{name}: a recipe doesn't upload; `assay upload FOLDER {step.hub}` does, when it is done")
     jobs = {name: JOBS[name](step) for name, step in later.items() if name in JOBS}
     if "filter" in later:
         filter_corpus.check(later["filter"])
-    _check_folders(later)
+    _check_folders({name: step for name, step in steps.items() if name not in _COLUMNS_OF_RUN})
     if not runs:
         return
     filtered = {storage.absolute(folder): storage.absolute(step.scored) for folder, step in _filtered(later)}
@@ -54,6 +56,20 @@ def check_steps(steps: Mapping[str, Any]) -> None:
                 export_job.refuse_made_up(jobs[name])
         else:
             filter_corpus.check_ahead(step, columns)
+
+
+def _check_shown(steps: Mapping[str, Any]) -> None:
+    """Raise a `UserError` if what `evaluate` or `report` reads neither is there nor will be."""
+    written = [
+        storage.absolute(folder) for step in steps.values() for folder in (step.output, getattr(step, "rest", 0)) if folder
+    ]
+    for name, step in ((name, step) for name, step in steps.items() if name in ("evaluate", "report")):
+        if name == "evaluate" and step.scores_files:
+            benchmark_files(step)
+            continue
+        for folder in map(storage.absolute, step.scored):
+            if storage.folder(folder).is_empty() and not any(storage.overlap(folder, other) for other in written):
+                raise SettingsError(f"{name}: {folder} isn't there, and no step of the recipe writes it")
 
 
 def _is_made_up(run: Any) -> bool:

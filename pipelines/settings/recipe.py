@@ -10,8 +10,10 @@ from actors.settings.base import Settings, plain_type
 from pipelines.data import storage
 from pipelines.data.storage import error_text
 from pipelines.settings.assignments import assign, read_assignments
+from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import Leaf, from_yaml, leaves, validate
+from pipelines.settings.report_settings import ReportSettings
 from pipelines.settings.run_settings import (
     EnsembleSettings,
     FilterSettings,
@@ -34,6 +36,8 @@ class Recipe(Settings):
     choose: ChooseSettings | None = None
     pairs: PairSettings | None = None
     export: ExportSettings | None = None
+    evaluate: EvaluateSettings | None = None
+    report: ReportSettings | None = None
 
     @property
     def steps(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from actors.errors import Rejected
 from actors.records import Reason, Role
-from pipelines.data.formats.calls import read_tools
+from pipelines.data.formats.calls import tools_of
 from pipelines.data.formats.content import role_of, systems
 from pipelines.data.formats.rows import ONLY_RESPONSE, Row, RowRequests, Unjudgeable
 from pipelines.data.formats.turns import turns_at
@@ -70,7 +70,7 @@ def _judge(agent: Agent, is_last: bool, row_systems: Sequence[object]) -> RowReq
     turns = list(_check_calls([turn for turn, _ in agent.turns]))
     row_requests = turns_at(turns, dict(named[-1:] if is_last else named), row_systems)
     try:
-        tools = read_tools(agent.tools)
+        tools = tools_of({"tools": agent.tools})
     except Rejected as error:
         return row_requests.refused(error.reason, error.detail)
     return replace(row_requests, requests=tuple(replace(request, tools=tools) for request in row_requests.requests))

@@ -27,31 +27,25 @@ def calls_of(turn: Mapping[str, object], *, from_text: object = None) -> tuple[T
     fields |= {} if from_text is None else {"value": from_text}
     if len(fields) > 1:
         raise _refusal(f"calls in {' and in '.join(fields)}")
-    for key, value in fields.items():
-        listed = _from_json(value, key) if isinstance(value, str) else value
-        calls = listed if isinstance(listed, list) else [listed]
-        if len(calls) > _MOST_CALLS:
-            raise _refusal(f"{len(calls)} calls in a turn; at most {_MOST_CALLS}")
-        return tuple(map(_call, calls))
-    return ()
+    values = [_from_json(value, key) if isinstance(value, str) else value for key, value in fields.items()]
+    calls = [call for value in values for call in (value if isinstance(value, list) else [value])]
+    if len(calls) > _MOST_CALLS:
+        raise _refusal(f"{len(calls)} calls in a turn; at most {_MOST_CALLS}")
+    return tuple(map(_call, calls))
 
 
 def tools_of(row: Row) -> tuple[str, ...]:
     """The tools of a row, each as the JSON text of OpenAI's form; empty where its fields of that name hold other things."""
     given = row.get("input")  # of OpenAI's preference files, beside the messages
     places = (row, given) if isinstance(given, Mapping) else (row,)
-    return next((tools for place in places for key in _TOOLS if (tools := read_tools(place.get(key)))), ())
+    return next((tools for place in places for key in _TOOLS if (tools := _tools(place.get(key)))), ())
 
 
-def read_tools(value: object) -> tuple[str, ...]:
-    """The tools in a list, or in the JSON text of one; empty for a value that was meant as something else."""
+def _tools(value: object) -> tuple[str, ...]:
     listed = _opened(value, "[")
     tools = [_opened(tool, "{") for tool in listed] if isinstance(listed, list) else []
-    return (
-        tuple(map(read_tool, tools))
-        if any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in tools)
-        else ()
-    )
+    are_meant = any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in tools)
+    return tuple(map(read_tool, tools)) if are_meant else ()
 
 
 def _opened(value: object, begin: str) -> object:
@@ -64,44 +58,34 @@ def _opened(value: object, begin: str) -> object:
 
 def read_tool(value: object) -> str:
     """A tool in OpenAI's form, or its function alone, as the JSON text of that form."""
-    function = _function(value, "a tool")
-    _name(function, "a tool")
-    whole = value if isinstance(value, dict) and "function" in value else {"type": "function", "function": function}
-    return _written(whole, "a tool")
+    _, function = _named(value, "a tool")
+    return _written(value if function is not value else {"type": "function", "function": function}, "a tool")
 
 
 def _call(value: object) -> ToolCall:
-    function = _function(value, "a call")
-    name, number = _name(function, "a call"), value.get("id") if isinstance(value, dict) else None
+    name, function = _named(value, "a call")
+    number = value.get("id") if isinstance(value, dict) else None
     if not (isinstance(number, str) or is_blank(number)):
         raise _refusal(f"a call of {name!a} whose id is {describe(number)}; a text is expected")
-    arguments = function.get("arguments")
-    what = f"arguments of {name[:40]!a}"
-    if isinstance(arguments, str) and len(arguments) > _MOST_ARGUMENTS:
-        raise _refusal(f"{what} of {len(arguments):,} characters; at most {_MOST_ARGUMENTS:,}")
+    arguments, what = function.get("arguments"), f"arguments of {name[:40]!a}"
     parsed = _from_json(arguments, what) if isinstance(arguments, str) else _without_null(arguments)
     if not isinstance(parsed, dict):
         raise _refusal(f"{what} that are {describe(parsed)}; an object is expected, or the JSON text of one")
-    written = _written(parsed, what)
+    written = arguments if isinstance(arguments, str) else _written(parsed, what)
     if len(written) > _MOST_ARGUMENTS:
         raise _refusal(f"{what} of {len(written):,} characters; at most {_MOST_ARGUMENTS:,}")
-    return ToolCall(name, arguments if isinstance(arguments, str) else written, number if isinstance(number, str) else None)
+    _written([name, number, parsed], what)  # an escape in it may be half a surrogate pair
+    return ToolCall(name, written, number if isinstance(number, str) else None)
 
 
-def _function(value: object, what: str) -> Mapping[str, object]:
-    """OpenAI's object with the name, which may stand alone or under `function`."""
+def _named(value: object, what: str) -> tuple[str, Mapping[str, object]]:
+    """The name of a function, and OpenAI's object that has it, which may stand alone or under `function`."""
     function = value.get("function", value) if isinstance(value, dict) else value
     kind = value.get("type") if isinstance(value, dict) else None
-    if not isinstance(function, dict) or kind not in ("function", None):
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or kind not in ("function", None) or not isinstance(name, str) or not name.strip():
         raise _refusal(f"{what} that is {describe(value if kind is None else kind)}; a function by its name is expected")
-    return function
-
-
-def _name(function: Mapping[str, object], what: str) -> str:
-    name = function.get("name")
-    if not isinstance(name, str) or not name.strip():
-        raise _refusal(f"{what} whose name is {describe(name)}; a text is expected")
-    return _encodable(name)
+    return name, function
 
 
 def _from_json(text: str, what: str) -> object:
@@ -113,17 +97,13 @@ def _from_json(text: str, what: str) -> object:
 
 def _written(value: object, what: str) -> str:
     try:
-        return _encodable(json.dumps(value, ensure_ascii=False))
+        written = json.dumps(value, ensure_ascii=False)
+        written.encode()
+    except UnicodeEncodeError:
+        raise Rejected(Reason.LONE_SURROGATE, what) from None
     except (TypeError, ValueError):
         raise _refusal(f"{what} with a value that JSON doesn't have") from None
-
-
-def _encodable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Rejected(Reason.LONE_SURROGATE, "in a tool call") from None
-    return text
+    return written
 
 
 def _without_null(value: object) -> object:

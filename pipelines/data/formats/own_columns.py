@@ -16,6 +16,7 @@ from pipelines.data.formats.content import (
     conversation,
     entries,
     final,
+    in_field,
     is_message,
     keys_seen,
     open_end,
@@ -131,8 +132,9 @@ class OwnColumns:
 
     def _read_prompt(self, row: Row) -> RowRequests:
         def read_context() -> tuple[Message, ...]:
-            prompt = _value_at(row, self.prompt or "")
-            return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
+            with in_field(self.prompt or ""):
+                prompt = _value_at(row, self.prompt or "")
+                return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
         return prompt_request(read_context)
 
@@ -150,7 +152,8 @@ class OwnColumns:
         return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
-        return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
+        with in_field(path):
+            return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -168,14 +171,17 @@ class OwnColumns:
         for path in self.responses:
             places = _response_places(row, path) if _has(row, path) else [path]
             if readers.keys() & set(places):
-                raise Rejected(Reason.WRONG_TYPE, path)
+                raise Rejected(Reason.WRONG_TYPE, f"{path}: another field has responses of this name")
             readers |= {place: partial(self._exchange, row, place) for place in places}
         return gather(readers)
 
     def _exchange(self, row: Row, path: str) -> Exchange:
         response = _value_at(row, path)
-        context = self._context(row, _value_at(row, self.prompt or ""))
-        return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
+        with in_field(self.prompt or ""):
+            context = self._context(row, _value_at(row, self.prompt or ""))
+        with in_field(path):
+            is_turns = _is_multi_turn(response)
+            return reply(context, response) if is_turns else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
         return with_systems(self._systems(row), question(prompt))
@@ -212,7 +218,7 @@ def with_fields(requests: RowRequests, row: object, columns: Columns) -> RowRequ
             if name == JudgeRole.PRINCIPLE:
                 principles = principles if values in ([], [None]) else _principles(values, path)
             elif not all(map(is_blank, values)):
-                fields[name] = _field_text(values[0] if len(values) == 1 else values, path)
+                fields[name] = field_text(values[0] if len(values) == 1 else values, path)
     except Rejected as rejected:
         return requests.refused(rejected.reason, rejected.detail)
     return replace(
@@ -232,7 +238,7 @@ def _principles(values: list[object], path: str) -> tuple[str, ...]:
     return tuple(map(str, listed))
 
 
-def _field_text(value: object, path: str) -> str:
+def field_text(value: object, path: str) -> str:
     """A text as it is, and any other value as JSON: numbers, lists and objects."""
     if isinstance(value, str):
         return text(value)

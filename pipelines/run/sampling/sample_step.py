@@ -97,7 +97,7 @@ class PromptCandidates:
     def responses(self) -> list[tuple[str, Score, GeneratedCandidate | None]]:
         """Name, score and candidate of each response; for a prompt that can't be rendered, one rejected score."""
         if self.prompt.reason is not None:
-            return [(CANDIDATE, Score.rejected(self.prompt.reason), None)]
+            return [(CANDIDATE, Score.rejected(self.prompt.reason, self.prompt.detail), None)]
         return [
             (candidate.name, score, candidate.generated)
             for candidate, score in zip(self.candidates, self.scores, strict=True)

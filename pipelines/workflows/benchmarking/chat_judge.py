@@ -98,6 +98,7 @@ class ChatJudge(EndpointConnection):
             trace=judge.asks.trace,
             mixed=row_shape.is_mixed,
             text=True,
+            row_outputs=judge.row_outputs,
             within_row=judge.is_within_row(judge.card_weights()),
         )
 

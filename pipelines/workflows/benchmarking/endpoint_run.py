@@ -180,7 +180,7 @@ async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outc
     """One outcome per response of a row, in its order."""
     if row is None:
         return []
-    by_name = {refused.name: Outcome(refused.name, None, Score.rejected(refused.reason)) for refused in row.rejected}
+    by_name = {each.name: Outcome(each.name, None, Score.rejected(each.reason, each.detail)) for each in row.rejected}
     requests = row.requests
     if not client.takes_principles:  # as a batch run: the endpoint would refuse them, and hashes of prompts would differ
         requests = tuple(replace(request, principles=()) for request in requests)

@@ -101,7 +101,17 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "drafts": ({}, 7),
     "feedbacks": ({}, 7),
 }
-BY_FILES = {"adapter", "policy_adapter", "rubric", "reference_column", "feedback_prompt", "edit_prompt", "policy_name"}
+BY_FILES = {
+    "adapter",
+    "policy_adapter",
+    "rubric",
+    "reference_column",
+    "criteria_column",
+    "criteria_calls",
+    "feedback_prompt",
+    "edit_prompt",
+    "policy_name",
+}
 """What has a test of its own, since it takes files to change it, or an endpoint."""
 
 CLASSES = (ScoreSettings, SampleSettings, RefineSettings)
