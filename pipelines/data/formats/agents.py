@@ -44,8 +44,18 @@ def readers(agents: Callable[[Row], Sequence[Agent]]) -> tuple[Read, Read]:
     """`read`, of each agent's last turn, and `read_turns`, of all. The first agent has the row's system prompt."""
 
     def read(is_last: bool, row: Row) -> RowRequests:
-        first, *called = agents(row)
-        return _join([_judge(first, is_last, systems(row)), *(_judge(agent, is_last, ()) for agent in called)])
+        all_agents = agents(row)
+        names = Counter(
+            name for agent in all_agents for name in (agent.prefix, *(turn.name for turn in agent.turns)) if name
+        )
+        if repeated := [name for name, count in names.items() if count > 1]:
+            raise Rejected(Reason.WRONG_TYPE, f"two agents or turns with the same ids: {repeated[0][:80]!a}")
+        parts = [_judge(agent, is_last, () if position else systems(row)) for position, agent in enumerate(all_agents)]
+        return RowRequests(
+            tuple(name for part in parts for name in part.names),
+            tuple(request for part in parts for request in part.requests),
+            tuple(response for part in parts for response in part.rejected),
+        )
 
     return partial(read, True), partial(read, False)
 
@@ -66,7 +76,6 @@ def _judge(agent: Agent, is_last: bool, row_systems: Sequence[object]) -> RowReq
         name = f"{agent.prefix}{ONLY_RESPONSE}"
         reason = Reason.NO_FINAL_ASSISTANT if agent.turns else Reason.NO_MESSAGES
         return RowRequests((name,), (), (Unjudgeable(name, reason, "an agent that made no turn here"),))
-    _check_distinct([name for name, _ in named])
     turns = list(_check_calls([turn for turn, _ in agent.turns]))
     row_requests = turns_at(turns, dict(named[-1:] if is_last else named), row_systems)
     try:
@@ -74,18 +83,6 @@ def _judge(agent: Agent, is_last: bool, row_systems: Sequence[object]) -> RowReq
     except Rejected as error:
         return row_requests.refused(error.reason, error.detail)
     return replace(row_requests, requests=tuple(replace(request, tools=tools) for request in row_requests.requests))
-
-
-def _join(parts: Sequence[RowRequests]) -> RowRequests:
-    names = tuple(name for part in parts for name in part.names)
-    _check_distinct(names)
-    requests = tuple(request for part in parts for request in part.requests)
-    return RowRequests(names, requests, tuple(response for part in parts for response in part.rejected))
-
-
-def _check_distinct(names: Sequence[str]) -> None:
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise Rejected(Reason.WRONG_TYPE, f"two turns whose ids make the same name: {repeated[0][:80]!a}")
 
 
 def _check_calls(turns: Sequence[Any]) -> Iterator[object]:

@@ -104,7 +104,7 @@ def test_every_agent_is_judged_in_its_own_context_and_once() -> None:
             "a sub-agent whose trajectory_id is" in details(read(row | {"subagent_trajectories": [child | broken]}))["final"]
         )
     twice = read(row | {"subagent_trajectories": [child, child]})
-    assert details(twice) == {"final": "two turns whose ids make the same name: 'a/step[2]'"}
+    assert details(twice) == {"final": "two agents or turns with the same ids: 'a/'"}
 
 
 def test_what_an_agent_did_not_make_here_is_context_and_not_judged() -> None:
@@ -242,11 +242,11 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Reason], str]] = [
     (record(invocation(ITEMS), schema_version="2.0"), {"final": Reason.WRONG_TYPE}, "'2.0'; known is '1.0'"),
     (rollout(ITEMS, ng_trajectory=record(schema_version=None)), {"final": Reason.WRONG_TYPE}, "schema_version is null"),
     (record(), {"final": Reason.NO_MESSAGES}, ""),
-    (record(invocation(ITEMS), invocation(ITEMS)), {"final": Reason.WRONG_TYPE}, "'root/conversation[0]'"),
+    (record(invocation(ITEMS), invocation(ITEMS)), {"final": Reason.WRONG_TYPE}, "the same ids: 'root/'"),
     (record(invocation(ITEMS, name=None)), {"final": Reason.WRONG_TYPE}, "whose invocation_id is null"),  # type: ignore[arg-type]
     (atif(STEPS[0], called(2, content=None), STEPS[2]), {"step[3]": Reason.CONTEXT_GAP}, "'call_1' without content"),
     (atif(STEPS[0], step(2, "tool", "x"), STEPS[2]), {"step[3]": Reason.UNKNOWN_ROLE}, "known are system, user, agent"),
-    (atif(*STEPS[:2], STEPS[1]), {"final": Reason.WRONG_TYPE}, "the same name: 'step[2]'"),
+    (atif(*STEPS[:2], STEPS[1]), {"final": Reason.WRONG_TYPE}, "the same ids: 'step[2]'"),
     (atif(STEPS[0], STEPS[2] | {"tool_calls": 5}), {"step[3]": Reason.WRONG_TYPE}, "where a list of objects is expected"),
     (atif(*STEPS, agent={"tool_definitions": [{"type": "mcp"}, {"name": 5}]}), {}, ""),
 ]
