@@ -71,7 +71,7 @@ class _Piece(NamedTuple):
 
     def forms(self) -> Iterator[tuple[str, str]]:
         """The forms in which a template may show it, each with that of the other words."""
-        yield self.text.strip() if self.turn else self.text, self.words
+        yield self.text, self.words
         if self.turn is None or self.turn.role is Role.TOOL:
             yield _in_json(self.text), _in_json(self.words)
         if self.turn is None:
@@ -80,7 +80,7 @@ class _Piece(NamedTuple):
                 yield self.literal, _literal_of(self.words)
                 yield _in_json(self.literal), _in_json(_literal_of(self.words))
         elif self.turn.role is Role.ASSISTANT:
-            yield cut_at_marks(self.text)[-1].strip(), cut_at_marks(self.words)[-1].strip()
+            yield cut_at_marks(self.text)[-1], cut_at_marks(self.words)[-1].strip()
 
 
 class _OtherWords:
@@ -143,7 +143,7 @@ def _shown_form(piece: _Piece, other_text: str, place: int | None) -> tuple[str,
     for text, words in piece.forms():
         match = _TURN.search(words)
         if match is not None and place is not None and other_text.startswith(words, place - match.start()):
-            return text, words
+            return text.strip(), words
     if piece.turn is None:
         raise Rejected(Reason.TOOL_CALL, "the template leaves a part of a call or of a tool out, or changes it")
     raise Rejected(Reason.TEMPLATE_REFUSED, f"the template leaves the turn of the {piece.turn.role} out, or changes it")

@@ -45,10 +45,8 @@ def readers(agents: Callable[[Row], Sequence[Agent]]) -> tuple[Read, Read]:
 
     def read(is_last: bool, row: Row) -> RowRequests:
         all_agents = agents(row)
-        names = Counter(
-            name for agent in all_agents for name in (agent.prefix, *(turn.name for turn in agent.turns)) if name
-        )
-        if repeated := [name for name, count in names.items() if count > 1]:
+        ids = (name for agent in all_agents for name in (agent.prefix, *(turn.name for turn in agent.turns)) if name)
+        if repeated := [name for name, count in Counter(ids).items() if count > 1]:
             raise Rejected(Reason.WRONG_TYPE, f"two agents or turns with the same ids: {repeated[0][:80]!a}")
         parts = [_judge(agent, is_last, () if position else systems(row)) for position, agent in enumerate(all_agents)]
         return RowRequests(

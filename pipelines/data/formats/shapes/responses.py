@@ -99,15 +99,15 @@ def _of_request(request: Row, output: object) -> Agent:
     return Agent([*map(AgentTurn, turns), *_read_items(entries(output), "output")], _tools(request))
 
 
-def _tools(request: Row) -> object:
-    return [_chat_tool(tool) for tool in _parts(request.get("tools"))]
-
-
-def _chat_tool(tool: object) -> object:
-    """A function in the form of chat completions, without `strict`, which no model is shown; any other tool as it is."""
-    if not isinstance(tool, dict) or tool.get("type") != "function" or "name" not in tool:
-        return tool
-    return {"type": "function", "function": {key: tool[key] for key in ("name", "description", "parameters") if key in tool}}
+def _tools(request: Row) -> list[object]:
+    """The tools of a request in the form of chat completions, without `strict`, which no model is shown."""
+    shown = ("name", "description", "parameters")
+    return [
+        {"type": "function", "function": {key: tool[key] for key in shown if key in tool}}
+        if isinstance(tool, dict) and tool.get("type") == "function" and "name" in tool
+        else tool
+        for tool in _parts(request.get("tools"))
+    ]
 
 
 def _of_rollout(row: Row) -> Sequence[Agent]:
