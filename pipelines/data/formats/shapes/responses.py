@@ -44,7 +44,7 @@ def _read_items(items: Sequence[object], place: str = "", start: int = 0) -> Ite
 
 def _is_assistant(item: object) -> bool:
     """Whether an item is the assistant's, known or not: whatever is neither another's message nor an output."""
-    if not isinstance(item, dict) or item.get("role") is not None:
+    if not isinstance(item, dict) or item.get("role") is not None or item.get("type") == "message":
         return role_of(item) is Role.ASSISTANT
     return not str(item.get("type")).endswith("_output")
 
@@ -77,7 +77,7 @@ def _parts(value: object) -> list[object]:
 def _other_turn(item: object) -> object:
     if not isinstance(item, dict):
         return Rejected(Reason.WRONG_TYPE, f"{describe(item)} where an item is expected")
-    if item.get("role") is not None:
+    if item.get("role") is not None or item.get("type") == "message":
         return item
     if item.get("type") == "function_call_output":
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}

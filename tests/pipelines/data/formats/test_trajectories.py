@@ -224,6 +224,7 @@ CALLS: list[tuple[list[Any], dict[str, Reason], str]] = [
     ([call(), {"type": "computer_call_output"}, *LATER], {"output[2]": Reason.WRONG_TYPE}, "'computer_call_output'; known"),
     ([5, *LATER], {"output[1]": Reason.WRONG_TYPE}, "a number, 5 where an item is expected"),
     ([{}, *LATER], {"output[1]": Reason.WRONG_TYPE}, "an item of type 'None'"),
+    ([{"type": "message", "content": "x"}, *LATER], {"output[1]": Reason.MISSING_FIELD}, "role, in an object"),
     ([{"role": "narrator", "content": "x"}, *LATER], {"output[1]": Reason.UNKNOWN_ROLE}, "'narrator'"),
 ]
 
