@@ -62,6 +62,7 @@ class Reason(StrEnum):
     UNKNOWN_ROLE = "unknown_role"
     TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: it is unknown which of them the model was given
     TOOL_CALL = "tool_call"
+    CONTEXT_GAP = "context_gap"  # of a trajectory: a part of what the agent was shown before its turn isn't in the file
     NO_FINAL_ASSISTANT = "no_final_assistant"
     COLUMN_COLLISION = "column_collision"
     CONTENT_NOT_TEXT = "content_not_text"

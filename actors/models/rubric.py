@@ -24,6 +24,7 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.json_schema import meets
 from actors.text.patterns import groups_of, linear
+from actors.text.tool_calls import write_turn
 from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.statements import TRUTHS, Claim, check_agrees, choice, grade, grades_of, label, without
 from actors.verdicts.verdict_token import difference
@@ -46,6 +47,7 @@ class Rubric(Judge):
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
     roles = frozenset(Role)
+    writes_calls = True
     any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)
@@ -116,7 +118,7 @@ class Rubric(Judge):
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, question.responses))
+        return tuple(map(str.strip, question.written))
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None and self.needs_principles:
@@ -124,14 +126,15 @@ class Rubric(Judge):
         if missing := [name for name in self.needed_fields if name not in question.fields]:
             raise Rejected(Reason.MISSING_FIELD, f"the rubric's {missing[0]}")
         places = {
-            "conversation": as_text(question.context),
-            "turns": [{"role": turn.role.value, "content": turn.content} for turn in question.context],
+            "conversation": as_text(question.context, question.tools),
+            "turns": [{"role": turn.role.value, "content": write_turn(turn)} for turn in question.context],
+            "tools": list(question.tools),
             **_nested(self.field_names, question.fields),
         }
         if self.shows is Shows.ONE:
-            (places["response"],) = question.responses
+            (places["response"],) = question.written
         else:
-            places["response_1"], places["response_2"] = question.responses
+            places["response_1"], places["response_2"] = question.written
         try:
             prompt = _template(self.rubric.prompt).render(places)
             system = None if self.rubric.system is None else _template(self.rubric.system).render(places)

@@ -17,7 +17,7 @@ LABEL = "label"
 _SIDE = re.compile(r"(\w+)_([12])")
 _JOINED = frozenset({"allOf", "anyOf", "oneOf", "if", "$ref", "unevaluatedProperties"})
 """Keywords beside which properties of an object may be described elsewhere, too."""
-_CONVERSATION = ("conversation", "turns")
+_CONVERSATION = ("conversation", "turns", "tools")
 _ONE, _TWO = ("response",), ("response_1", "response_2")
 _ROOTS = ("row",)
 """Variables that have no text themselves: what they hold is read by name, at any depth."""

@@ -48,7 +48,12 @@ REASONS: Mapping[Reason, Meaning] = {
         "two system prompts that differ: nobody can tell which of them the model was given",
         "`corpus.system_column` says which field it is, or that none is",
     ),
-    Reason.TOOL_CALL: Meaning(_REJECTED, "a turn calls a tool, which isn't text that could be judged"),
+    Reason.TOOL_CALL: Meaning(_REJECTED, "a tool or its call that can't be read whole, or that no prompt shows"),
+    Reason.CONTEXT_GAP: Meaning(
+        _REJECTED,
+        "of a trajectory: a part of what the agent was shown before this turn isn't in the file, such as an output, or "
+        "a summary that took the place of earlier turns",
+    ),
     Reason.NO_FINAL_ASSISTANT: Meaning(
         _REJECTED, "the conversation doesn't end with the assistant, so there is no response", "`corpus.turns: all`"
     ),

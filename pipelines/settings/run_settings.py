@@ -24,6 +24,7 @@ class Turns(StrEnum):
 
     FINAL = "final"
     ALL = "all"
+    FINAL_ANSWER = "final-answer"
 
 
 class RowSettings(Settings):
@@ -52,7 +53,7 @@ class RowSettings(Settings):
     """NAME=COLUMN: a text beside the conversation that the model reads under this name, such as a rubric's {{ NAME }};
     principle=COLUMN holds a principle or a list of them"""
     turns: Turns = Turns.FINAL
-    """judge the final assistant turn, or every assistant turn"""
+    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:

@@ -15,7 +15,7 @@ const REASONS = {
   lone_surrogate: "it holds half a character, which is no text",
   no_messages: "the conversation has no turns, or none before the response",
   unknown_role: "a turn has a role that isn't known",
-  tool_call: "a turn calls a tool, which this model can't read",
+  tool_call: "a tool or its call that this model isn't shown, or that can't be read",
   no_final_assistant: "there is no answer at the end",
   content_not_text: "a turn holds something that isn't text",
   empty_content: "the response, or a turn before it, is empty",

@@ -16,6 +16,7 @@ from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
 from actors.text.reasoning import final_answer
+from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.data.formats import RowRequests, RowShape, Unjudgeable, parse
@@ -106,7 +107,9 @@ def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -
 def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest], preparation: Preparation) -> PreparedRow:
     requests = row.requests if preparation.columns.text else ()
     texts = {
-        response.name: judged_text(response.content, preparation) for request in requests for response in request.responses
+        response.name: judged_text(write_turn(response), preparation)
+        for request in requests
+        for response in request.responses
     }
     return PreparedRow(row.names, row.rejected, tuple(next(rendered) for _ in row.requests), texts)
 
