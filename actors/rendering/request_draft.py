@@ -63,12 +63,19 @@ class RequestDraft:
             self._reasons.setdefault(position, (rejected.reason, rejected.detail))
 
     def add_prompt(
-        self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
+        self,
+        question: Question,
+        ids: Sequence[int],
+        at: tuple[int, ...],
+        opening: str,
+        is_truncated: bool,
+        *,
+        texts: tuple[str, ...] = (),
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
         criteria = question.fields.get(CRITERIA)
         positions, times = question.response_positions, question.times
-        self._prompts.append(Prompt(ids, positions, at, times, opening, question.principle, criteria=criteria))
+        self._prompts.append(Prompt(ids, positions, at, times, opening, question.principle, criteria=criteria, texts=texts))
         if is_truncated:
             self._truncated.update(question.response_positions)
 

@@ -133,11 +133,9 @@ async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse 
     turns = [*body.messages, *_from_metadata(body.metadata)]
     request = await off_loop(lambda: read_score_request_or_refuse(turns, tools=body.tools))
     head = _Head(served.name)
-    if served.model.task.pools:
+    if not served.model.task.writes:
         if body.n > 1:
-            raise BadRequest(
-                f"{served.name} is read from a reward head, and has one reward for a response: n can only be 1", "n"
-            )
+            raise BadRequest(f"{served.name} writes no text, and has one reward for a response: n can only be 1", "n")
         ((score,),) = [result.scores for result in await served.score([check_alone(request)])]
         reward_of(score)  # raises if there is none: a stream couldn't say so any more, its status is sent first
         if body.stream:

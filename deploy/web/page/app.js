@@ -246,7 +246,7 @@ function showModel() {
   if (!own) return;
   const outputs = own.outputs.length;
   const facts = [
-    own.kind === "judge" ? "judge that writes" : outputs > 1 ? `head with ${outputs} outputs` : "head with one output",
+    own.kind === "judge" ? "judge that writes" : own.kind === "verifier" ? "no weights" : outputs > 1 ? `head with ${outputs} outputs` : "head with one output",
     own.compares ? "compares responses" : "",
     `range: ${own.range}`,
     own.max_model_len ? `up to ${own.max_model_len.toLocaleString("en")} tokens` : "",
