@@ -65,7 +65,8 @@ def test_reasoning_belongs_to_the_turn_that_it_comes_before() -> None:
         for request in row_requests.requests:
             handled = without_reasoning(request, Reasoning.STRIP)
             assert handled.refused == frozenset()
-            texts = [turn.content for turns in (handled.request.context, handled.request.responses) for turn in turns]
+            texts = [turn.content for turn in handled.request.context]
+            texts += [response.content for response in handled.request.responses]
             assert not any("Look" in text for text in texts)
             assert [turn.calls for turn in handled.request.context] == [turn.calls for turn in request.context]
             assert [turn.calls for turn in handled.request.responses] == [turn.calls for turn in request.responses]
