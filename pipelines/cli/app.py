@@ -283,12 +283,19 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
     with it, part by part. All other steps run one after another.
     """
     from pipelines.cli import recipe_preflight
-    from pipelines.cli.commands import evaluate, report, sampling
-    from pipelines.results.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
-    steps = read_recipe(recipe, assignments).steps
-    recipe_preflight.check_steps(steps)
+    stages = [stage.steps for stage in read_recipe(recipe, assignments).stages]
+    recipe_preflight.check_stages(stages)
+    for steps in stages:
+        recipe_preflight.check_steps(steps)
+        _run_steps(steps, as_json)
+
+
+def _run_steps(steps: Mapping[str, Any], as_json: bool) -> None:
+    from pipelines.cli.commands import evaluate, report, sampling
+    from pipelines.results.exports import export_commands
+
     scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
     along = export_commands.export_while_scoring(scoring_step, steps)
     for name, step in steps.items():

@@ -3,7 +3,7 @@
 The columns that a run will write follow from its settings, so conditions, scores and formats are checked against those.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,24 @@ from pipelines.run.sampling import sample_prompts
 from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import benchmark_files
 from pipelines.workflows.ensembles import score_ensemble
+
+
+def check_stages(stages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a `UserError` if the first stage can't be done, or a later one reads what is neither there nor written before.
+
+    Whether a later stage can be done is checked once its input is there.
+    """
+    written: list[str] = []
+    for stage in stages:
+        outputs = [folder for step in stage.values() for folder in (step.output, getattr(step, "rest", None)) if folder]
+        if written and (twice := [folder for folder in outputs if storage.absolute(folder) in written]):
+            raise SettingsError(f"two stages of the recipe write into {twice[0]}; give each a folder of its own")
+        inputs = [(name, path) for name, step in stage.items() if hasattr(step, "corpus") for path in step.corpus.inputs]
+        for name, path in inputs if written else ():
+            place = storage.absolute(path)
+            if not any(storage.overlap(place, folder) for folder in written) and storage.find(place) is None:
+                raise SettingsError(f"then: {name}: {path} isn't there, and no step before it writes it")
+        written += map(storage.absolute, outputs)
 
 
 def check_steps(steps: Mapping[str, Any]) -> None:
@@ -60,9 +78,8 @@ def check_steps(steps: Mapping[str, Any]) -> None:
 
 def _check_shown(steps: Mapping[str, Any]) -> None:
     """Raise a `UserError` if what `evaluate` or `report` reads neither is there nor will be."""
-    written = [
-        storage.absolute(folder) for step in steps.values() for folder in (step.output, getattr(step, "rest", 0)) if folder
-    ]
+    outputs = (folder for step in steps.values() for folder in (step.output, getattr(step, "rest", None)))
+    written = [storage.absolute(folder) for folder in outputs if folder is not None]
     for name, step in ((name, step) for name, step in steps.items() if name in ("evaluate", "report")):
         if name == "evaluate" and step.scores_files:
             benchmark_files(step)

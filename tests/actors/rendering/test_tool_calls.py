@@ -54,7 +54,7 @@ def by_template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Renderer]
     return {name: renderer(write_model(folder / name, template=text)) for name, text in forms.items()}
 
 
-CALL = ToolCall("weather", '{"city":  "Par\\"is \\u00e9", "days": 3, "by": ["hour", {"unit": "C"}]}', "abcdefgh1")
+CALL = ToolCall("weather", '{"city":  " Par\\"is \\u00e9", "days": 3, "by": ["hour", {"unit": "C"}]}', "abcdefgh1")
 OTHER = ToolCall("weather", '{"city": "Rome"}', "abcdefgh2")
 WEATHER = json.dumps({"type": "function", "function": {"name": "weather", "description": 'Says "it".'}})
 
@@ -81,11 +81,11 @@ def shown(careful: Renderer, asked: ScoreRequest) -> str:
 
 
 def test_a_template_gets_calls_in_the_form_that_it_writes(by_template: dict[str, Renderer]) -> None:
-    written = '"arguments": {"city": "Par\\"is é", "days": 3, "by": ["hour", {"unit": "C"}]}}</call>'
+    written = '"arguments": {"city": " Par\\"is é", "days": 3, "by": ["hour", {"unit": "C"}]}}</call>'
     turns = f'[assistant]<call>{{"name": "weather", {written}<|end|>[tool weather]rain<|end|>'
     assert turns in shown(by_template["object"], AFTER_CALL)
     assert shown(by_template["text"], response(CALL)).endswith(f"<call>weather {CALL.arguments}</call><|end|>")
-    xml = '<call=weather><city>Par"is é</city><days>3</days><by>["hour", {"unit": "C"}]</by></call>'
+    xml = '<call=weather><city> Par"is é</city><days>3</days><by>["hour", {"unit": "C"}]</by></call>'
     assert shown(by_template["xml"], response(CALL, content="Wait.")).endswith(f"[assistant]Wait.{xml}<|end|>")
     assert "[abcdefgh2] <call>" in shown(by_template["nine"], AFTER_TWO)
 

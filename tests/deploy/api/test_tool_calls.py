@@ -62,7 +62,6 @@ def test_what_cannot_be_read_has_its_reason(app: Any, conversation: dict[str, An
 
 
 def test_a_model_that_is_shown_no_calls_refuses_them() -> None:
-    (response,) = post(
-        application([scorer("tiny-scalar")]), "/v1/rewards", {"conversations": [{"messages": ANSWERED}]}
-    ).json()["data"][0]["responses"]
+    answer = post(application([scorer("tiny-scalar")]), "/v1/rewards", {"conversations": [{"messages": ANSWERED}]})
+    (response,) = answer.json()["data"][0]["responses"]
     assert (response["reward"], response["reason"]) == (None, "tool_call")

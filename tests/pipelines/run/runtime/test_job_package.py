@@ -156,7 +156,12 @@ def _texts(settings: type[Settings]) -> set[str]:
     for name, field in settings.model_fields.items():
         kinds = list(_kinds(field.annotation))
         result |= {name} if str in kinds else set()
-        result |= {text for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings) for text in _texts(kind)}
+        result |= {
+            text
+            for kind in kinds
+            if isinstance(kind, type) and issubclass(kind, Settings) and kind is not settings
+            for text in _texts(kind)
+        }
     return result
 
 
