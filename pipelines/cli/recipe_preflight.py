@@ -78,9 +78,8 @@ def check_steps(steps: Mapping[str, Any]) -> None:
 
 def _check_shown(steps: Mapping[str, Any]) -> None:
     """Raise a `UserError` if what `evaluate` or `report` reads neither is there nor will be."""
-    written = [
-        storage.absolute(folder) for step in steps.values() for folder in (step.output, getattr(step, "rest", 0)) if folder
-    ]
+    outputs = (folder for step in steps.values() for folder in (step.output, getattr(step, "rest", None)))
+    written = [storage.absolute(folder) for folder in outputs if folder is not None]
     for name, step in ((name, step) for name, step in steps.items() if name in ("evaluate", "report")):
         if name == "evaluate" and step.scores_files:
             benchmark_files(step)
