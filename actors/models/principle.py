@@ -55,14 +55,10 @@ class Principle(ByPrinciple, LogitHead):
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """A question for each response and principle. Without principles, one per response, which `text` then rejects."""
         principles = tuple((self.way.principles or {}).values()) or request.principles or (None,)
-        return [
-            Question(request.context, (request.responses[position].content,), (position,), principle)
-            for position in among
-            for principle in principles
-        ]
+        return [Question.about(request, (position,), principle) for position in among for principle in principles]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        return responses * (len(self.way.principles or ()) or principles or 1)
+    def question_count(self, request: ScoreRequest) -> int:
+        return len(request.responses) * (len(self.way.principles or ()) or len(request.principles) or 1)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:

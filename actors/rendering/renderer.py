@@ -137,7 +137,7 @@ class Renderer:
             texts.context(draft.request.context)
         except Rejected as rejected:
             for question in questions:
-                draft.reject(question.response_positions, rejected.reason)
+                draft.reject(question.response_positions, rejected)
             return
         # A context that is too long for any response is rendered with the first alone: of a thousand responses to 90,000
         # characters, rejected in 0.05 s, each would be rendered to be rejected, in 5 s.
@@ -158,7 +158,7 @@ class Renderer:
                     safe = self._length.without_turns(safe, draft, check_cancelled)
                     text = self._writer.text(safe)
             except Rejected as rejected:
-                draft.reject(question.response_positions, rejected.reason)
+                draft.reject(question.response_positions, rejected)
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
 
@@ -199,7 +199,7 @@ class Renderer:
             try:
                 context = self._length.fitting_context(prompt.safe, len(ids), prompt.draft, check_cancelled)
             except Rejected as rejected:
-                prompt.draft.reject(prompt.question.response_positions, rejected.reason)
+                prompt.draft.reject(prompt.question.response_positions, rejected)
             else:
                 fits.append((prompt, ids, context))
         # If response 0 fits with 9 turns, and response 1, which is longer, with 5, both are judged with 5: a preference for
@@ -210,7 +210,7 @@ class Renderer:
             try:
                 fitting = self._shorten_to(prompt, ids, shortest)
             except Rejected as rejected:
-                prompt.draft.reject(prompt.question.response_positions, rejected.reason)
+                prompt.draft.reject(prompt.question.response_positions, rejected)
             else:
                 positions = self._frame.step_ends(fitting)
                 is_truncated = len(fitting) < len(ids) or len(shortest) < len(prompt.question.context)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from docs.generate.markdown import Page, code, document, heading, table, text
-from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, SUSPECT, Columns
+from pipelines.folders.run_folder.columns import CRITERIA_SCORES, FROM_STORE, REASONED, SUSPECT, Columns
 from pipelines.folders.run_folder.manifest import NAME
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.prepare.identity import manifest_of
@@ -25,6 +25,7 @@ EVERYTHING = Columns(
     ("NAME",),
     "",
     steps=True,
+    row_outputs=True,
     votes=True,
     trace=True,
     text=True,
@@ -49,6 +50,7 @@ COLUMNS: Mapping[str, str] = {
     "reward": "the reward; null unless `status` is `scored`",
     "scores": "the model's named outputs, one field each; null unless `status` is `scored`",
     "steps": "of a model that judges steps: the reward of each",
+    CRITERIA_SCORES: "of a judge by criteria of the row: the value of each, by its name",
     "status": "`scored`, `rejected` or `failed`",
     "reason": "why there is no reward; null if there is one",
     "prompt_tokens": "tokens of all prompts about the response; responses that are shown together share them",
@@ -69,6 +71,7 @@ MANIFEST: Mapping[str, str] = {
     "columns": "all columns of a part with their types, for people",
     "outputs": "the names in `scores`",
     "steps": "whether there is a column `steps`",
+    "row_outputs": "whether there is a column `criteria_scores`",
     "votes": "whether there are `votes` and `completion_tokens`",
     "trace": "whether there is a column `trace`",
     "drawn": "whether a policy wrote the responses",
@@ -105,7 +108,7 @@ IDENTITY: Mapping[str, str] = {
     "shape": "shape of the rows",
     "shape_plugin": "the distribution and version of the plug-in that has this shape; null for one of ours",
     "own_columns": "the fields with prompt and response, where they were named",
-    "principle_column": "the field with the principles of each row, where it was named",
+    "fields": "the columns with principles, references and other fields that the model read, by the field's name",
     "row_reader": "the version of how rows are read",
     "written_out": "whether prompts that are conversations written out as one text are taken apart",
     "turns": "which assistant turns are judged",
@@ -155,6 +158,8 @@ SUMMARY: Mapping[str, str] = {
     "shapes": "of a mixed corpus: how many input rows of each shape",
     "labels": "how rewards go with the labels `chosen` and `rejected`",
     "repeats": "responses with the text of an earlier response to an equal prompt; null where they weren't counted",
+    "examples": "of each reason three responses that have it, with what was wrong, or the ends of what a judge wrote; under "
+    "`scored` what a judge wrote of some that have a reward",
     "work": "how long it took, and on how many engines",
     "left_out": "files in the input's folders that weren't read",
     "made": "what was chosen, paired or exported while the run went on",

@@ -19,6 +19,7 @@ from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunState, RunStatus
 from pipelines.cli.status import status as run_status
+from pipelines.folders.scored_corpus.unscored import unscored_lines
 from pipelines.run.runtime.progress import duration
 
 _STOPPED, _INTERRUPTED = 3, 130
@@ -104,6 +105,7 @@ def _run_lines(run: RunStatus) -> Iterator[str]:
         read, there = run.reasons_of_parts
         of_parts = f" (in the newest {read:,} of {there:,} parts that have any)" if read < there else ""
         yield f"Without a reward: {counts_text(run.reasons)}{of_parts}"
+        yield from unscored_lines(run.reasons, run.examples)
     if facts := _time_facts(run):
         yield ", ".join(facts)
     if run.empty:

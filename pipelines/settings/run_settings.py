@@ -13,6 +13,7 @@ from actors.settings.replica import (
     PolicyEngineSettings,
     PolicySettings,
     RenderSettings,
+    fit_engine,
 )
 from pipelines.settings.export_settings import ChoiceOfCandidates
 from pipelines.settings.hub_settings import HubSettings
@@ -23,6 +24,7 @@ class Turns(StrEnum):
 
     FINAL = "final"
     ALL = "all"
+    FINAL_ANSWER = "final-answer"
 
 
 class RowSettings(Settings):
@@ -42,10 +44,32 @@ class RowSettings(Settings):
     its field"""
     system_column: str | None = None
     """field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read"""
-    principle_column: str | None = None
-    """field with the criteria for the row's responses: a principle or rubric, or a list of them"""
+    reference_column: str | None = Field(default=None, json_schema_extra=OPTION)
+    """field with the right answer, for models that compare with one; default: `reference`"""
+    criteria_column: str | None = Field(default=None, json_schema_extra=OPTION)
+    """field with the row's own criteria, a list of {name, text, weight, choices, gate}, for --family criteria; default:
+    `criteria`"""
+    field: dict[str, str] = Field(default_factory=dict, json_schema_extra=OPTION)
+    """NAME=COLUMN: a text beside the conversation that the model reads under this name, such as a rubric's {{ NAME }};
+    principle=COLUMN holds a principle or a list of them"""
     turns: Turns = Turns.FINAL
-    """judge the final assistant turn, or every assistant turn"""
+    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if twice := sorted(self.field.keys() & self._usual_columns.keys()):
+            raise ValueError(f"--{twice[0]}-column and --field {twice[0]}=... name the same field: give one of them")
+        return self
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the fields that are named, by field."""
+        return {**self.field, **self._usual_columns}
+
+    @property
+    def _usual_columns(self) -> dict[str, str]:
+        named = {"reference": self.reference_column, "criteria": self.criteria_column}
+        return {name: column for name, column in named.items() if column is not None}
 
     @field_validator("response_column", "conversation_column")
     @classmethod
@@ -147,6 +171,8 @@ class CheckSettings(Settings):
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
 
+    _fit_engine = model_validator(mode="after")(fit_engine)
+
 
 class RunSettings(Settings):
     """Settings of any run that writes a folder, with one model or several."""
@@ -177,6 +203,8 @@ class OneModelSettings(Settings):
 
 class JudgingSettings(RunSettings, OneModelSettings):
     """All settings of a run with one model."""
+
+    _fit_engine = model_validator(mode="after")(fit_engine)
 
 
 class ScoreSettings(JudgingSettings):
@@ -276,6 +304,8 @@ class DatasetSettings(Settings):
     store: Store = None
     batch_rows: int = Field(default=1024, ge=1)
     """maximum number of input rows in a batch for an engine"""
+
+    _fit_engine = model_validator(mode="after")(fit_engine)
 
 
 class DatasetSampleSettings(DatasetSettings):

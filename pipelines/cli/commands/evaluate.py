@@ -95,7 +95,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
 
     results = [evaluation for folder in folders for evaluation in read_evaluations(folder)]
     comparisons = compare(results, read_evaluations(str(settings.against)))
-    tell(as_json, comparisons, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
+    tell(as_json, {"comparisons": comparisons}, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
     if junit_file is not None:
         place, name = os.path.split(junit_file)
         write_file(place or ".", name, junit(comparisons, settings.max_drop, settings.min_coverage))

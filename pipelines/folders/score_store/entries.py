@@ -77,7 +77,9 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
                     prompt.opening,
                     prompt.principle,
                     prompt.redraw,
+                    prompt.criteria,
                     len(prompt.ids),
+                    *prompt.texts,
                 ]
                 for prompt in request.prompts
             ],

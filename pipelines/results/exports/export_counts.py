@@ -43,11 +43,11 @@ class ExportSummary(Readable):
     rows: int = 0
     left: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
+    """Pairs by how they go with the corpus' labels (`LabelAgreement`), including pairs left out for their labels."""
     made_up: bool = False
     """Whether the rewards are the fake engine's."""
     left_fields: Mapping[str, int] = field(default_factory=dict)
-    """As in `ExportedRows`."""
+    """How many rows are without a field of the input, by its name and the reason."""
     mixed: bool = False
     """Whether the rows have a field of types that don't go together."""
     taken: str = field(default="", compare=False)

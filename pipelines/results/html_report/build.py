@@ -10,6 +10,7 @@ from typing import Any
 from actors.errors import OutputError, SettingsError
 from pipelines.data import storage
 from pipelines.data.storage import error_text
+from pipelines.folders.scored_corpus.unscored import first_examples
 from pipelines.results.evaluation.saved_results import is_results, read_results
 from pipelines.results.html_report.page import MARK, render
 from pipelines.results.html_report.responses import Responses, opened
@@ -85,7 +86,8 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
 
 def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
     """The sections of a scored corpus. Texts are read once, for all sections that look at some."""
-    shown = example_places(responses)
+    noted = [] if responses.corpus.kept else first_examples(responses.corpus.responses.parts)
+    shown = example_places(responses, noted)
     responses.read_texts([*neighbour_places(responses), *(place for places in shown.values() for place in places)])
     sections: Mapping[str, Any] = {
         "overview": overview(responses, settings.gpu_price),
@@ -98,7 +100,7 @@ def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
         "labels": judging.labels(responses),
         "steps": judging.steps(responses),
         "sampling": sampling(responses),
-        "examples": examples(responses, shown),
+        "examples": examples(responses, shown, noted),
     }
     return {
         "folder": responses.folder,

@@ -23,7 +23,7 @@ from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, Columns
 from pipelines.folders.run_folder.earlier_run import if_begun
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.run.prepare.choose_shape import own_columns_of, preview_of
-from pipelines.run.prepare.preview import check_preview, judges_by_principles
+from pipelines.run.prepare.preview import check_preview, fill_fields
 from pipelines.run.prepare.row_sample import RowSample, read_sample
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
@@ -52,8 +52,6 @@ class ResolvedRun:
     """Sentences for the user: the shape of the rows, how many of the sample have it and can't be judged, and the like."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
-    by_principles: bool = False
-    """Whether the model judges by principles that rows of the sample have."""
 
 
 def resolve(
@@ -84,6 +82,7 @@ def resolve(
     preview = preview_of(corpus, sample.rows, unanswered=unanswered)
     parallel = settings.engine.tensor_parallel
     model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, parallel, weights=weights)
+    preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
     objects: list[Mapping[str, Any]] = [row for row in sample.rows if isinstance(row, dict)]
     fields = preview.row_shape.fields
     preparation = preparation_of(
@@ -98,7 +97,7 @@ def resolve(
     columns.check(name for row in objects for name in row)
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
-    min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
+    min_part_rows = _MIN_PART_ROWS if not (model.task.writes or unanswered) else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / 200)))
     blocks = block_bytes(part_rows, row_bytes)
     uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
@@ -111,7 +110,6 @@ def resolve(
         row_bytes,
         ". ".join(filter(None, notes)),
         tuple(left_out),
-        judges_by_principles(preview, preparation),
     )
 
 
@@ -146,6 +144,7 @@ def preparation_of(
         drawn=row_shape.unanswered,
         text=settings.text if text is None else text,
         mixed=row_shape.is_mixed,
+        row_outputs=family.row_outputs,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(
             *((REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else ()),

@@ -16,7 +16,7 @@ from actors.text.reasoning import mark_in
 from actors.workers.batch_actor import BatchActor
 from actors.workers.policy_actor import PolicyActor
 from pipelines.folders.score_store.open_store import OpenStore
-from pipelines.run.prepare.preview import SAY_REASONING
+from pipelines.folders.scored_corpus.unscored import SAY_REASONING
 from pipelines.run.runtime.engine_pool import ledger
 from pipelines.run.sampling.engine_actors import Pool, pool
 from pipelines.run.sampling.generate import FromEndpoint, FromPool, served_by
@@ -108,6 +108,7 @@ def policy_engine(settings: Sampling) -> EngineSettings:
     overrides = settings.policy_engine
     return settings.engine.model_copy(
         update={
+            "engine": "vllm" if settings.engine.engine == "none" else settings.engine.engine,  # the judge needs none
             "tensor_parallel": overrides.policy_tensor_parallel,
             "pipeline_parallel": overrides.policy_pipeline_parallel,
             "max_in_flight": overrides.policy_max_in_flight,

@@ -35,10 +35,10 @@ from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.earlier_run import DRAWN
 from pipelines.folders.run_folder.parts import Parts, named_run
 from pipelines.folders.scored_corpus.summary import Summary, connected
+from pipelines.folders.scored_corpus.unscored import SAY_REASONING
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.policy_prompts import PromptPreparation, prepare_prompts
-from pipelines.run.prepare.preview import SAY_REASONING
 from pipelines.run.prepare.resolve_run import ResolvedRun
 from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
 from pipelines.run.runtime.run_observer import RunObserver
@@ -126,7 +126,7 @@ def sample(
         work = _Sampling(preparation, settings)
         with ExitStack() as session:
             if run.missing(run.state):
-                session.enter_context(ray_session(with_vllm=settings.engine.is_vllm))
+                session.enter_context(ray_session(with_vllm=policies.policy_engine(settings).is_vllm))
                 if _goes_in_turns(run, settings):
                     _draw(run, plan, work, counting)
             summary = execute(run, work.flow, counting, observers)

@@ -53,11 +53,12 @@ def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> 
     for run in runs[1:]:
         if _files(run) != _files(first):
             raise AuditError(f"the members weren't made of the same files: {run.name} of others than {first.name}")
+    prompts = ["m0.prompt"]
     for number, run in enumerate(runs):
         _insert(connection, f"m{number}", run)
-        if number:
-            _check_same(connection, first.name, number, run.name)
-    _join(connection, len(runs), within_row=any(run.manifest.columns.within_row for run in runs))
+        if number and _has_other_prompts(connection, first.name, number, run.name):
+            prompts.append(f"m{number}.prompt")
+    _join(connection, len(runs), prompts, within_row=any(run.manifest.columns.within_row for run in runs))
     places, count = dict[Part, int](), 0
     for part, _ in sorted(first.entries):
         places[part] = count
@@ -102,26 +103,30 @@ def _append(connection: DuckDBPyConnection, name: str, tables: Sequence[pa.Table
     connection.unregister("waiting")
 
 
-def _check_same(connection: DuckDBPyConnection, first: str, number: int, name: str) -> None:
-    """Raise `AuditError` for the first response that isn't in both members, or has another prompt."""
+def _has_other_prompts(connection: DuckDBPyConnection, first: str, number: int, name: str) -> bool:
+    """Whether a member was shown other prompts than the first, such as rows' references or principles, which it reads.
+
+    Raises `AuditError` for the first response that isn't in both members.
+    """
     difference = connection.execute(
-        "select row_id, name, m0.prompt, other.prompt, m0.place is null, other.place is null "
+        "select row_id, name, m0.place is null, other.place is null "
         f"from m0 full join m{number} as other using (row_id, name) where m0.place is null or other.place is null "
-        "or m0.prompt is distinct from other.prompt order by m0.place nulls last, other.place limit 1"
+        "or m0.prompt is distinct from other.prompt "
+        "order by m0.place is not null and other.place is not null, m0.place nulls last, other.place limit 1"
     ).fetchone()
     if difference is None:
-        return
-    row, response, prompt, other_prompt, is_new, is_missing = difference
+        return False
+    row, response, is_new, is_missing = difference
     if is_new or is_missing:
         holder, lacking = (name, first) if is_new else (first, name)
-        what = f"{holder} has {response} of {row}, which {lacking} doesn't have"
-    else:
-        what = f"{response} of {row} has the prompt {prompt} in {first}, and {other_prompt} in {name}"
-    raise AuditError(f"the members don't hold the same responses: {what}")
+        raise AuditError(
+            f"the members don't hold the same responses: {holder} has {response} of {row}, which {lacking} doesn't have"
+        )
+    return True
 
 
-def _join(connection: DuckDBPyConnection, members: int, *, within_row: bool) -> None:
-    """Create `responses` of the members' tables `m0`, `m1` ..., and drop these.
+def _join(connection: DuckDBPyConnection, members: int, prompts: Sequence[str], *, within_row: bool) -> None:
+    """Create `responses` of the members' tables `m0`, `m1` ..., and drop these. `prompts` are all that differ.
 
     A response is scored if every member scored it; else it has the status and the reason of the first member that didn't.
     All rewards are null then: they would shift the mean and deviation of the other members' baselines.
@@ -134,7 +139,8 @@ def _join(connection: DuckDBPyConnection, members: int, *, within_row: bool) -> 
     is_scored = of_each("{}.status = 'scored'", " and ")
     rewards = ", ".join(f"case when {is_scored} then m{number}.reward end as r{number}" for number in range(members))
     # Where rewards are comparable only within a row of the corpus, the group contains the row.
-    prompt = "m0.prompt || ' ' || row_id" if within_row else "m0.prompt"
+    parts = [*prompts, *(["row_id"] if within_row else [])]
+    prompt = f"concat_ws(' ', {', '.join(parts)})" if len(parts) > 1 else prompts[0]
     joined = " ".join(f"join {table} using (row_id, name)" for table in tables[1:])
     statuses = of_each("nullif({}.status, 'scored')")
     connection.execute(

@@ -130,6 +130,12 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
     assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
 
 
+def test_fields_that_nobody_would_read_are_refused(app: Any) -> None:
+    for more in ({"reference": "7"}, {"fields": {"criteria": ["It is right."]}}):
+        body = {"model": HEAD, "conversations": [{"messages": ANSWERED, **more}]}
+        assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_such_field"
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings"])
 def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
     turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]
@@ -530,7 +536,7 @@ def test_a_head_has_one_reward_however_many_are_asked_for(app: Any, stream: bool
     body = {"model": HEAD, "messages": ANSWERED, "stream": stream}
     result = error(post(app, "/v1/chat/completions", {**body, "n": 4}), 400)
     assert result["param"] == "n"
-    assert result["message"] == f"{HEAD} is read from a reward head, and has one reward for a response: n can only be 1"
+    assert result["message"] == f"{HEAD} writes no text, and has one reward for a response: n can only be 1"
     assert post(app, "/v1/chat/completions", {**body, "n": 1}).status_code == 200
 
 

@@ -189,7 +189,9 @@ def test_a_conversation_of_many_turns_stays_small() -> None:
 def test_only_conversations_have_turns() -> None:
     shapes: list[Shape] = [shape for shape in SHAPES.values() if not shape.read_turns]
     for shape in shapes:
-        with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
+        with pytest.raises(
+            SettingsError, match="atif, conversation, gym-rollout, messages, responses, sharegpt, steerlm, written-out"
+        ):
             requests(shape, {}, "all")
 
 
@@ -209,6 +211,21 @@ def test_a_bad_prompt_or_response() -> None:
     ]
     for row, reason in cases:
         assert refused(requests(PROMPT_RESPONSE, row)) == {"final": reason}
+
+
+@pytest.mark.parametrize(
+    ("shape", "row", "detail"),
+    [
+        ("prompt-response", {"prompt": "q", "response": 5}, "response: a number, 5, where text is expected"),
+        ("prompt-response", {"prompt": ["q"], "response": "a"}, "prompt: text, 'q' where a message is expected"),
+        ("preference", {"prompt": "q", "chosen": 5, "rejected": "b"}, "a number, 5, where text is expected"),
+        ("openai-preference", {"input": {"messages": 5}}, "input: a number, 5 where a list is expected"),
+        ("rm-bench", {"prompt": "q", "chosen": [5], "rejected": ["b"]}, "a number, 5, where text is expected"),
+        ("messages", {"messages": 5}, "messages: a number, 5 where a list is expected"),
+    ],
+)
+def test_what_is_wrong_names_the_field_and_what_it_holds(shape: str, row: dict[str, object], detail: str) -> None:
+    assert requests(SHAPES[shape], row).rejected[0].detail == detail
 
 
 # --- preference ----------------------------------------------------------------------------------------------------

@@ -123,9 +123,12 @@ ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
     "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, False),
     "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, False),
     "processbench": (lambda prompt: {"problem": prompt, "steps": ["a"], "label": -1}, False),
+    "responses": (lambda prompt: {"input": prompt, "output": [{"type": "message", **said("a")}]}, False),
 }
 NO_PROMPTS = {
     "written-out": "text",
+    "gym-rollout": "responses_create_params",
+    "atif": "steps",
     "arena": "conversation_a",
     "openai-preference": "preferred_output",
     "nemo-rl": "context",
@@ -280,7 +283,7 @@ def test_a_prompt_in_a_column_of_ones_own() -> None:
 
 @pytest.mark.parametrize("own", [None, OwnColumns("prompt", None)])
 def test_a_prompt_has_what_it_is_judged_by(own: OwnColumns | None) -> None:
-    shape = RowShape("prompt", own_columns=own, principle_column="rubric.text", unanswered=True)
+    shape = RowShape("prompt", own_columns=own, columns=(("principle", "rubric.text"),), unanswered=True)
     (item,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
     (two,) = shape.requests({"prompt": "q", "rubric": {"text": ["be brief", "be kind"]}}).requests
     (none,) = shape.requests({"prompt": "q"}).requests
