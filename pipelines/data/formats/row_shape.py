@@ -33,13 +33,11 @@ class RowShape:
     def read(cls, identity: Mapping[str, Any], *, unanswered: bool) -> Self:
         """How the rows of a run were read, by its identity."""
         own_columns = identity["own_columns"]
-        # Runs of earlier versions have a column of principles alone.
-        columns = identity.get("fields", {"principle": identity.get("principle_column")})
         return cls(
             identity["shape"],
             identity["turns"],
             own_columns and OwnColumns.read(own_columns),
-            tuple((name, column) for name, column in columns.items() if column),
+            tuple(identity["fields"].items()),
             unanswered,
             identity["written_out"],
         )

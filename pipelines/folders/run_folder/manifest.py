@@ -32,8 +32,6 @@ _VERSION = 1
 _FILE_KEYS = {field.name for field in fields(InputFile)}
 _OF_COLUMNS = tuple(field.name for field in fields(Columns) if field.name not in ("carried", "prefix"))
 """What the manifest says of the `Columns`, beside those that are carried and the prefix."""
-_ADDED = {"row_outputs"}
-"""Those that manifests of earlier versions don't have. Their parts are as the default of `Columns` says."""
 _GONE = "isn't there any more"
 ENGINE = ("vllm", "torch", "transformers")  # the packages that compute the numbers
 
@@ -235,7 +233,7 @@ def read_manifest(folder: str) -> Manifest | None:
         if not all(isinstance(file, InputFile) for file in files):
             raise ValueError("`files` holds an entry that isn't a file's")
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        values = {name: document[name] for name in _OF_COLUMNS if name in document or name not in _ADDED}
+        values = {name: document[name] for name in _OF_COLUMNS}
         lists = {name: tuple(values[name]) for name in ("outputs", "flags", "reserved")}
         columns = Columns(carried, prefix=document["identity"]["prefix"], **{**values, **lists})
         run = document["run"]

@@ -391,16 +391,3 @@ def test_a_conversation_is_a_prompt_where_a_policy_answers() -> None:
     assert OwnColumns.read(json.loads(json.dumps(columns.recorded()))) == columns
     whole = OwnColumns(None, None, None, ("c", "d"))
     assert OwnColumns.read(json.loads(json.dumps(whole.recorded()))) == whole
-
-
-@pytest.mark.parametrize(
-    ("named", "columns"),
-    [
-        ({"fields": {"reference": "gold"}}, (("reference", "gold"),)),
-        ({"principle_column": "criterion"}, (("principle", "criterion"),)),
-        ({"principle_column": None}, ()),
-    ],
-)
-def test_rows_of_runs_of_earlier_versions_are_read(named: dict[str, Any], columns: tuple[tuple[str, str], ...]) -> None:
-    identity = {"shape": "messages", "turns": "final", "own_columns": None, "written_out": False, **named}
-    assert RowShape.read(identity, unanswered=False) == RowShape("messages", columns=columns)

@@ -148,18 +148,6 @@ def test_a_broken_manifest_is_refused(tmp_path: Path) -> None:
             read_manifest(str(tmp_path))
 
 
-def test_a_manifest_of_an_earlier_version_is_read(tmp_path: Path) -> None:
-    manifest().write(str(tmp_path))
-    document = json.loads((tmp_path / NAME).read_text())
-    del document["row_outputs"]
-    (tmp_path / NAME).write_text(json.dumps(document))
-    assert read_back(tmp_path).columns == manifest().columns
-    del document["votes"]
-    (tmp_path / NAME).write_text(json.dumps(document))
-    with pytest.raises(OutputError, match="is no manifest of Assay: 'votes'"):
-        read_manifest(str(tmp_path))
-
-
 def test_a_manifest_with_something_wrong_in_it_is_refused(tmp_path: Path) -> None:
     wrongs: list[dict[str, Any]] = [
         {"files": [{"index": 0}]},
