@@ -82,6 +82,8 @@ class Verifier(Family):
     def texts(self, request: ScoreRequest, position: int) -> Texts:
         """What is compared of the response at a position. Raises `Rejected` for a row without a usable reference."""
         response = request.responses[position].content
+        if request.responses[position].calls:
+            raise Rejected(Reason.TOOL_CALL, "a verifier compares texts, and no calls")
         if not self.needs_reference:
             return (response, "")
         reference = request.fields.get(REFERENCE, "")

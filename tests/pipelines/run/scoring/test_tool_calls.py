@@ -72,6 +72,12 @@ def test_a_model_that_is_shown_no_calls_says_what_is_missing(tmp_path: Path) -> 
         score(settings(corpus, tmp_path / "out", model="tiny-scalar"))
 
 
+def test_a_verifier_compares_no_calls(tmp_path: Path) -> None:
+    rows = [chat(*TURNS) | {"reference": "7"}, chat(*TURNS[:2]) | {"reference": "7"}]
+    score(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", model="exact-match"))
+    assert [(row["reason"], row["reward"]) for row in scored(tmp_path / "out")] == [(None, 1.0), (Reason.TOOL_CALL, None)]
+
+
 def test_exports_hold_calls_or_leave_them_out(tmp_path: Path, model: str) -> None:
     row = {"prompt": TURNS[:1], "chosen": [SUM], "rejected": [WRONG], "tools": json.dumps([ADD])}
     score(settings(write(tmp_path / "c.jsonl", lines([row])), tmp_path / "out", model=model))
