@@ -84,7 +84,7 @@ class Question:
     def messages(self) -> tuple[Message, ...]:
         """The conversation that ends with the response, where there is one."""
         (response,) = self.responses
-        return (*self.context, Message(Role.ASSISTANT, response, *self.calls))
+        return (*self.context, Message(Role.ASSISTANT, response, self.calls[0] if self.calls else ()))
 
 
 @dataclass(frozen=True, slots=True)

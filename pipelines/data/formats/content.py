@@ -142,7 +142,7 @@ class TurnReader:
         name = value.get("name") if isinstance(value, dict) else None
         if call is not None and isinstance(name, str) and name.strip() and name != call.name:
             raise Rejected(Reason.TOOL_CALL, f"an answer of {name[:SHOWN_CHARACTERS]!a} where {call.name!a} was called")
-        return replace(turn, call_id=call and call.id)
+        return replace(turn, call_id=None if call is None else call.id)
 
 
 def role_of(value: object) -> Role | None:
