@@ -84,7 +84,8 @@ class Question:
     def messages(self) -> tuple[Message, ...]:
         """The conversation that ends with the response, where there is one."""
         (response,) = self.responses
-        return (*self.context, Message(Role.ASSISTANT, response, self.calls[0] if self.calls else ()))
+        (calls,) = self.calls or ((),)
+        return (*self.context, Message(Role.ASSISTANT, response, calls))
 
 
 @dataclass(frozen=True, slots=True)

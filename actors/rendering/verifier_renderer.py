@@ -34,7 +34,7 @@ class VerifierRenderer:
             try:
                 texts = tuple(map(check_encodable, self._verifier.texts(draft.request, position)))
             except Rejected as rejected:
-                draft.reject((position,), rejected.reason)
+                draft.reject((position,), rejected)
             else:
                 draft.add_prompt(question, (), (), "", False, texts=texts)
         return draft.finish()

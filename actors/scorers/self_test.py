@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.contracts.family import Golden
+from actors.contracts.family import REFERENCE, Golden
 from actors.engine.protocol import Engine, Task, activation
 from actors.errors import ModelError
 from actors.launch.start_engine import Report
@@ -98,7 +98,9 @@ def _try_question(model: RewardModel, engine: Engine, renderer: Renderer | Verif
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
     principles = (family.example_principle("correctness"),) if family.takes_principles else ()
-    request = ScoreRequest(context, (right, wrong), principles)
+    words = {name: "5" if name == REFERENCE else "correctness" for name in family.field_names}
+    fields = {name: family.example_field(name, word) for name, word in words.items()}
+    request = ScoreRequest(context, (right, wrong), principles, fields=fields)
     traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
     (scores,) = scorer_of(traced, engine).score_block(renderer.render([request]))
     rewards = [score.reward for score in scores if score.reward is not None]

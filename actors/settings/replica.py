@@ -45,7 +45,9 @@ def _template_text(value: Any) -> Any:
     try:
         return Path(value).read_text(encoding="utf-8") if isinstance(value, str) and "{" not in value else value
     except (OSError, UnicodeError) as error:
-        raise ValueError(f"the chat template {value} can't be read: {error}") from error
+        name = value.encode("utf-8", "backslashreplace").decode()  # pydantic takes no message that isn't UTF-8
+        reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
+        raise ValueError(f"the chat template {name} can't be read: {reason}") from error
 
 
 ChatTemplateText = Annotated[str, BeforeValidator(_template_text)]

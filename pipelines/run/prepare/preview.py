@@ -163,9 +163,10 @@ def _check_judgeable(preview: Preview, preparation: Preparation) -> str:
     if not preview.row_shape.unanswered:
         requests = [request for row in rows for request in row.requests]
         rendered = renderer(preparation.model, preparation.render).render(requests)
-        for response in (response for request in rendered for response in request.responses if response.reason):
-            reasons[response.reason] += 1
-            details.setdefault(response.reason, response.detail)
+        for response in (response for request in rendered for response in request.responses):
+            if response.reason is not None:
+                reasons[response.reason] += 1
+                details.setdefault(response.reason, response.detail)
     responses = sum(len(row.names) for row in rows)
     if not reasons:
         return ""

@@ -53,7 +53,7 @@ def test_a_conversation_is_the_same_requests_in_every_form() -> None:
 
 def test_reasoning_belongs_to_the_turn_that_it_comes_before() -> None:
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Look it up."}], "encrypted_content": "x"}
-    hidden = {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "x"}
+    hidden: dict[str, Any] = {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "x"}
     rows = [
         rollout([thought, call(), output(), hidden, written()]),
         atif(step(1, "user", QUESTION), called(2, reasoning_content="Look it up."), step(3, "agent", ANSWER)),
@@ -65,7 +65,9 @@ def test_reasoning_belongs_to_the_turn_that_it_comes_before() -> None:
         for request in row_requests.requests:
             handled = without_reasoning(request, Reasoning.STRIP)
             assert handled.refused == frozenset()
-            assert not any("Look" in turn.content for turn in (*handled.request.context, *handled.request.responses))
+            texts = [turn.content for turn in handled.request.context]
+            texts += [response.content for response in handled.request.responses]
+            assert not any("Look" in text for text in texts)
             assert [turn.calls for turn in handled.request.context] == [turn.calls for turn in request.context]
             assert [turn.calls for turn in handled.request.responses] == [turn.calls for turn in request.responses]
             assert without_reasoning(request, Reasoning.REJECT).refused == {0}
@@ -126,7 +128,7 @@ def test_what_an_agent_did_not_make_here_is_context_and_not_judged() -> None:
     assert judged(read({"input": prompt, "output": [written("a")]})) == {"output[0]": "a"}
 
 
-GAPS = [
+GAPS: list[tuple[dict[str, Any], str]] = [
     ({"code": "agent_artifact_record_unparseable"}, "agent_artifact_record_unparseable"),
     ({"code": "multimodal_history_redacted", "invocation_id": "root", "detail": "3"}, "multimodal_history_redacted 3"),
     ({"code": "compaction_outcome_unavailable", "invocation_id": "root"}, "compaction_outcome_unavailable"),
@@ -163,7 +165,7 @@ def test_a_gap_in_what_an_agent_was_shown_refuses_its_turns_and_no_other_agents(
     assert read(rollout(ITEMS, ng_trajectory=empty)).names == ("output[0]", "output[2]")
 
 
-CHANGES = [
+CHANGES: list[dict[str, Any]] = [
     {"extra": {"context_management": {"type": "compaction", "boundary": "replace"}}},
     {"extra": {"context_management": {"type": "own"}}},
     {"observation": {"results": [{"subagent_trajectory_ref": [{"trajectory_id": "summary"}]}]}},

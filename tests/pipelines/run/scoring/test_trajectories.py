@@ -30,7 +30,7 @@ def test_a_conversation_has_the_same_rewards_in_every_form(tmp_path: Path, engin
     options = {"engine": engine, "model": str(model), "family": "scalar", "format": "mixed", "turns": "all", "prefix": "a_"}
     score(settings(corpus, tmp_path / "out", **options))
     rows = scored(tmp_path / "out")
-    assert [row["a_response"] for row in rows] == [name for _, names in FORMS.values() for name in names]
+    assert [row["a_response_name"] for row in rows] == [name for _, names in FORMS.values() for name in names]
     first, last = rows[::2], rows[1::2]
     for turns in (first, last):
         assert len({row["a_prompt_hash"] for row in turns}) == 1
