@@ -5,6 +5,7 @@ token ids, and the responses that can't be judged. The scorer turns that into on
 """
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,11 +93,25 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call in an assistant's turn. `arguments` is the JSON text of an object; `id` is None if the row has none."""
+
+    name: str
+    arguments: str
+    id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation. An assistant's with `calls` may have no content.
+
+    `call_id` of a tool's turn is the id of the call that it answers, None where a row has none.
+    """
 
     role: Role | JudgeRole
     content: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +120,41 @@ class Response:
 
     name: str
     content: str
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
     """A context, and the responses to it that are judged, by the `principles` if the model follows any.
 
-    `reasoning` overrides the settings for this request.
+    `fields` are texts beside the conversation, by name, such as `reference`. `tools` are the schemas of the tools that the
+    assistant could call, each the JSON text of an object. `reasoning` overrides the settings for this request.
     """
 
     context: tuple[Message, ...]
     responses: tuple[Response, ...]
     principles: tuple[str, ...] = ()
     reasoning: Reasoning | None = None
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tools: tuple[str, ...] = ()
 
     @property
     def prompt_hash(self) -> str:
-        """32 hex digits that are equal for equal contexts and principles, on every machine and in every process."""
+        """32 hex digits that are equal for equal contexts, principles, fields and tools, on every machine and process."""
         digest = hashlib.sha256()
         for message in self.context:
             _update_digest(digest, message.role, message.content)
+            for call in message.calls:
+                _update_digest(digest, "call", json.dumps([call.name, call.arguments, call.id]))
+            if message.call_id is not None:
+                _update_digest(digest, "call_id", message.call_id)
         for principle in self.principles:
             _update_digest(digest, JudgeRole.PRINCIPLE, principle)
+        for name, content in sorted(self.fields.items()):
+            _update_digest(digest, "field", name)
+            _update_digest(digest, "content", content)
+        for tool in self.tools:
+            _update_digest(digest, "tool", tool)
         return digest.hexdigest()[:32]
 
 
@@ -142,7 +170,8 @@ class Prompt:
 
     A head's outputs are read at the positions `at` of the ids, in this order, or at the last one if it is empty. A judge
     generates `times` texts; `opening` is the beginning of its answer that the template has written. `redraw` is how often
-    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds.
+    a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds. `criteria`
+    are those of the row that it asks about, as JSON: how its answers are read depends on them.
     """
 
     ids: Sequence[int]
@@ -152,6 +181,7 @@ class Prompt:
     opening: str = ""
     principle: str | None = None
     redraw: int = 0
+    criteria: str | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -170,11 +200,13 @@ class RenderedResponse:
     reason: Reason | None = None
     truncated: bool = False
     reasoned: bool = False
+    detail: str = field(default="", compare=False)
+    """What was wrong, for a person."""
 
     @property
     def refusal(self) -> "Score | None":
         """Its score if it can't be judged, else None."""
-        return None if self.reason is None else replace(Score.rejected(self.reason), reasoned=self.reasoned)
+        return None if self.reason is None else replace(Score.rejected(self.reason, self.detail), reasoned=self.reasoned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +280,8 @@ class Score:
     depends on the other requests of the time."""
     from_store: bool = field(default=False, compare=False)
     """Whether it is that of an earlier, equal request. Not compared: it says where the numbers are from."""
+    detail: str = field(default="", compare=False)
+    """For a person: what is wrong with a rejected response; of a judge, the text that decided, cut to its ends."""
 
     @classmethod
     def scored(cls, reading: Reading, prompt_tokens: int) -> Self:
@@ -257,9 +291,9 @@ class Score:
         )
 
     @classmethod
-    def rejected(cls, reason: Reason) -> Self:
+    def rejected(cls, reason: Reason, detail: str = "") -> Self:
         """The score of a response that can't be judged."""
-        return cls(Status.REJECTED, reason)
+        return cls(Status.REJECTED, reason, detail=detail)
 
     @classmethod
     def failed(cls, reason: Reason, prompt_tokens: int | None = None) -> Self:

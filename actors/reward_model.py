@@ -4,8 +4,8 @@ Families are found by being in `actors/models/`, or in the group `assay.families
 module with a `FAMILY` in it (`actors/contracts/family.py` says what it holds), and its test.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,8 @@ from actors.settings.replica import (
 
 RUBRIC = "rubric"
 """The family of judges that a user defines by a rubric file."""
+_LISTED = 5
+"""Families that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ class RewardModel:
     """The tokens by whose log-probability a judge is read."""
     adapter: str | None = None
     """The folder of a LoRA adapter."""
+    chat_template: str | None = None
+    """The text of a chat template that prompts are written by in place of the checkpoint's."""
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Its files, on the machine where this is called. Raises as `Checkpoint.find`."""
+        return replace(Checkpoint.find(self.model, self.revision), given_template=self.chat_template)
 
     @cached_property
     def family(self) -> Family:
@@ -104,14 +113,20 @@ def families() -> Mapping[str, Family]:
 
 
 def resolve_model(
-    settings: ModelSettings, render: RenderSettings, every_turn: bool = False, tensor_parallel: int = 1
+    settings: ModelSettings,
+    render: RenderSettings,
+    every_turn: bool = False,
+    tensor_parallel: int = 1,
+    *,
+    weights: bool = True,
 ) -> RewardModel:
     """Find a model and the family that reads it. Raises `ModelError` if it is no reward model, or none that we know.
 
     If `every_turn` of conversations is judged, the engine reads every position, provided that the outputs there are exact.
     Prompts may be as long as those that the model was trained on, if its card says that, unless the settings say otherwise.
+    `weights`: they must be there, which a plan does without.
     """
-    checkpoint = Checkpoint.find(settings.model, settings.revision)
+    checkpoint = replace(Checkpoint.find(settings.model, settings.revision), given_template=settings.chat_template)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
     name = settings.adapter or settings.model  # an adapter decides how the model is read
     known_as = checkpoint.known_as(name)
@@ -151,12 +166,13 @@ def resolve_model(
         dtype=checkpoint.dtype if settings.dtype is Dtype.AUTO else settings.dtype.value,
         max_model_len=max_model_len,
         weights=family.weights(settings.weights),
-        hashes=checkpoint.hashes(settings.adapter),
+        hashes=checkpoint.hashes(settings.adapter, weights=weights),
         known_as=known_as,
         judge=settings.judge,
         answer_tokens=answer_tokens,
         verdict_ids=judge.find_verdict_ids(checkpoint) if judge else (),
         adapter=settings.adapter,
+        chat_template=settings.chat_template,
     )
 
 
@@ -188,7 +204,9 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
     if converted is not None and named not in (None, converted):
         raise ModelError(f"{model} was converted for --family {converted}, so --family {named} can't read it")
     named = converted or named
-    description = f"{model} is a {checkpoint.architecture or 'model without architectures'} with {checkpoint.labels} labels"
+    # Of a language model, config.json says no number of labels, and a default would mislead.
+    labels = "" if checkpoint.architecture.endswith("ForCausalLM") else f" with {checkpoint.labels} labels"
+    description = f"{model} is a {checkpoint.architecture or 'model without architectures'}{labels}"
     if named is not None:
         family = families().get(named)
         if family is None:
@@ -197,22 +215,22 @@ def family_of(model: str, checkpoint: Checkpoint, named: str | None = None) -> F
             raise ModelError(f"{description}, which --family {named} can't read: it reads {family.summary}")
         published = family_known(checkpoint.known_as(model))
         # A rubric defines prompt and parser itself, so it may use any model, also a published reward model.
-        if published is not None and published is not family and family.name != RUBRIC:
+        if published is not None and published is not family and not family.any_model:
             raise ModelError(f"{model} is published as --family {published.name}, and would be misread by --family {named}")
         return family
     by_id = [family for family in families().values() if family.knows(model) and family.fits(checkpoint)]
     if certain := by_id or [family for family in families().values() if family.recognises(checkpoint)]:
         if len(certain) == 1:
             return certain[0]
-        raise ModelError(f"{description}; that could be any of {_describe(certain)}: say which with --family")
+        raise ModelError(
+            f"{description}, which several families read. Say which with --family:{_listed(certain, checkpoint)}"
+        )
     if possible := [family for family in families().values() if family.fits(checkpoint)]:
         raise ModelError(
-            f"{description}. That alone doesn't tell whether it is a reward model, nor how it is read: if it is one, say "
-            f"which with --family: {_describe(possible)}"
+            f"{description}. That alone doesn't tell whether it is a reward model, nor how it is read. If it is one, say "
+            f"which with --family:{_listed(possible, checkpoint)}"
         )
-    raise ModelError(
-        f"{description}, which no family of reward models here reads. There are {_describe(families().values())}"
-    )
+    raise ModelError(f"{description}, which no family of reward models here reads; `assay models` lists them")
 
 
 def family_known(model: str) -> Family | None:
@@ -220,5 +238,8 @@ def family_known(model: str) -> Family | None:
     return next((family for family in families().values() if family.knows(model)), None)
 
 
-def _describe(some: Iterable[Family]) -> str:
-    return "; ".join(f"{family.name}: {family.summary}" for family in some)
+def _listed(some: Collection[Family], checkpoint: Checkpoint) -> str:
+    """A line for each of the likeliest families: first those that name the architecture, then a rubric, which any takes."""
+    likely = sorted(some, key=lambda kind: (checkpoint.architecture not in kind.summary, kind.name != RUBRIC, kind.name))
+    lines = [f"\n  {family.name}: {family.summary}" for family in likely[:_LISTED]]
+    return "".join(lines) + f"\n  {len(likely) - _LISTED} more: `assay models`" * (len(likely) > _LISTED)

@@ -15,13 +15,13 @@ from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts
 
 RUN = "0a1b2c3d4e5f6071"
-_IDENTITY = {
+_IDENTITY: dict[str, object] = {
     "model": "made up",
     "prefix": "",
     "shape": "prompt-response",
     "turns": "final",
     "own_columns": None,
-    "principle_column": None,
+    "fields": {},
     "written_out": False,
 }
 

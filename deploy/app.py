@@ -53,7 +53,7 @@ def build(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel])
     for served, model in zip(settings.models, models, strict=True) if ray.is_initialized() else ():
         check_memory(served.engine, model)
     judges = {
-        served.served_names[0]: _judge(number, served, model, settings.limits)
+        served.names[0]: _judge(number, served, model, settings.limits)
         for number, (served, model) in enumerate(zip(settings.models, models, strict=True))
     }
     ingress: Any = serve.deployment(Ingress)

@@ -42,7 +42,7 @@ def run(settings: EndpointSettings, address: AddressSettings, notify: Callable[[
         opened.enter_context(ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)))
         _check_alone()
         application = build(settings, keys, models)
-        names = ", ".join(model.served_names[0] for model in settings.models)
+        names = ", ".join(model.names[0] for model in settings.models)
         notify(f"starting {names}: an engine takes half a minute and more ...")
         try:
             _start(application, HTTPOptions(host=address.host, port=port))
@@ -109,7 +109,7 @@ def _finish() -> None:
 
 
 def _ready_text(settings: EndpointSettings, url: str, *, keyed: bool) -> str:
-    model = {} if len(settings.models) == 1 else {"model": settings.models[0].served_names[0]}
+    model = {} if len(settings.models) == 1 else {"model": settings.models[0].names[0]}
     key = ' -H "Authorization: Bearer $ASSAY_API_KEY"' if keyed else ""
     body = json.dumps(model | _EXAMPLE)
     routes = f"  POST {', '.join(paths('POST'))}\n  GET  {', '.join(paths('GET'))}, /docs, and / for the page"

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from actors.settings.base import OPTION, Settings
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from actors.text.model_names import short_names
 
 MessageAsList = Annotated[
     bool, Field(description="make `message` a list in chat completions of rewards, as NVIDIA's hosted 340B did")
@@ -82,15 +83,10 @@ class ServedModelSettings(ModelSettings):
     """One model of an endpoint."""
 
     names: tuple[Annotated[str, Field(min_length=1)], ...] = Field(default=(), json_schema_extra=OPTION)
-    """name of the model for clients; the model's id if not given"""
+    """name of the model for clients; default: the model's id, or of a folder the end of its path, beside the whole path"""
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     scaling: ScalingSettings = ScalingSettings()
-
-    @property
-    def served_names(self) -> tuple[str, ...]:
-        """All names that clients may use; answers carry the first."""
-        return self.names or (self.model,)
 
 
 class EndpointSettings(Settings):
@@ -106,8 +102,12 @@ class EndpointSettings(Settings):
 
     @field_validator("models")
     @classmethod
-    def _names_differ(cls, models: tuple[ServedModelSettings, ...]) -> tuple[ServedModelSettings, ...]:
-        names = [name for model in models for name in model.served_names]
+    def _name_models(cls, models: tuple[ServedModelSettings, ...]) -> tuple[ServedModelSettings, ...]:
+        """Names where none were given: the id, or of a folder a short one and its path. Answers carry the first."""
+        short = short_names(model.model for model in models)
+        named = ((model, model.names or tuple(dict.fromkeys((short[model.model], model.model)))) for model in models)
+        models = tuple(model.model_copy(update={"names": names}) for model, names in named)
+        names = [name for model in models for name in model.names]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two models are called {', '.join(repeated)}; give other `names`")
         return models

@@ -69,9 +69,13 @@ def size_of_model(model: str) -> Size:
 
 
 def size_of(checkpoint: Checkpoint) -> Size:
-    """The size of a checkpoint that is here, by its config and the shapes of its weights. Raises `ModelError`."""
-    shapes = [shape for shape in checkpoint.tensors.values() if shape is not None]
-    if not shapes or len(shapes) < len(checkpoint.tensors):
+    """The size of a checkpoint, by its config and the shapes of its weights, or of its class' ones if it has none here.
+
+    Raises `ModelError`.
+    """
+    tensors = checkpoint.tensors or _tensors_of_class(checkpoint)
+    shapes = [shape for shape in tensors.values() if shape is not None]
+    if not shapes or len(shapes) < len(tensors):
         raise ModelError(f"{checkpoint.folder}: some weight files are missing, so its size is unknown")
     config: Mapping[str, Any] = checkpoint.config.get("text_config") or checkpoint.config
     try:
@@ -85,16 +89,31 @@ def size_of(checkpoint: Checkpoint) -> Size:
             kv_heads=int(config.get("num_key_value_heads") or heads),
             head_dim=int(config.get("head_dim") or hidden // heads),
             source=str(checkpoint.folder),
-            active=_active(checkpoint, config),
+            active=_active(tensors, config),
             dtype=checkpoint.dtype,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"{checkpoint.folder}/config.json doesn't tell the model's size: {error!r}") from error
 
 
-def _active(checkpoint: Checkpoint, config: Mapping[str, Any]) -> float | None:
+def _tensors_of_class(checkpoint: Checkpoint) -> Mapping[str, tuple[int, ...]]:
+    """Names and shapes of the weights of the model's class in transformers, without memory for them; empty without one."""
+    import torch  # seconds of import
+    import transformers
+
+    if (kind := getattr(transformers, checkpoint.architecture, None)) is None:
+        return {}
+    try:
+        with torch.device("meta"):
+            weights = kind(transformers.AutoConfig.from_pretrained(str(checkpoint.folder), trust_remote_code=False))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ModelError(f"{checkpoint.folder}/config.json doesn't tell the model's size: {error!r}") from error
+    return {name: tuple(weight.shape) for name, weight in weights.named_parameters()}
+
+
+def _active(tensors: Mapping[str, tuple[int, ...] | None], config: Mapping[str, Any]) -> float | None:
     """The parameters that one token uses, in a mixture of experts; None if it uses all."""
-    shapes = {name: math.prod(shape) for name, shape in checkpoint.tensors.items() if shape is not None}
+    shapes = {name: math.prod(shape) for name, shape in tensors.items() if shape is not None}
     experts = sum(count for name, count in shapes.items() if _EXPERTS in name)
     if not experts:
         return None

@@ -47,6 +47,8 @@ class Checkpoint:
 
     folder: Path
     hub_commit: str | None
+    given_template: str | None = None
+    """The text of a chat template that is used in place of its own."""
 
     @classmethod
     def find(cls, model: str, revision: str | None, *, weights: bool = False) -> "Checkpoint":
@@ -101,7 +103,9 @@ class Checkpoint:
 
     @property
     def chat_template(self) -> str | None:
-        """The chat template that its tokenizer has in transformers, where chat_template.jinja comes first; None if none."""
+        """The given one, or the one that its tokenizer has in transformers, where chat_template.jinja comes first."""
+        if self.given_template is not None:
+            return self.given_template
         template, config = self.folder / "chat_template.jinja", self.folder / "tokenizer_config.json"
         try:
             if template.is_file():
@@ -197,28 +201,36 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ModelError(f"{self.folder / 'tokenizer.json'} can't be read: {error!r}") from error
 
-    def hashes(self, adapter: str | None = None) -> dict[str, str]:
+    def hashes(self, adapter: str | None = None, *, weights: bool = True) -> dict[str, str]:
         """What tells its files, and those of an adapter, from another model's: of the weights, template, tokenizer and rest.
 
-        Every byte counts. Of a hub model the commit stands for the weights, and for all that Assay doesn't fetch.
+        Every byte counts. Of a hub model the commit stands for the weights, and for all that Assay doesn't fetch. Raises
+        `ModelError` if files can't be read, or there are no `weights`, where these are needed.
         """
-        weights = [file.name for file in self.weight_files()]
-        if self.hub_commit is None and not weights:
+        weight_names = [file.name for file in self.weight_files()]
+        if weights and self.hub_commit is None and not weight_names:
             raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
         _ = self.tensors  # for the errors of files that aren't complete
         try:
-            names = sorted({*counted_files(self.folder), *weights})
+            names = sorted({*counted_files(self.folder), *weight_names})
             if self.hub_commit is not None:
                 names = [name for name in names if any(fnmatch(name, kind) for kind in _SMALL_FILES)]
             contents = dict(zip(names, content_hashes(map(self.folder.joinpath, names)), strict=True))
         except OSError as error:
             raise ModelError(f"the files of {self.folder} can't be read: {error}") from error
         hashes = dict[str, str]()
-        for kind, group in {"weights": weights, "template": _TEMPLATE, "tokenizer": _TOKENIZER, "config": names}.items():
+        for kind, group in {
+            "weights": weight_names,
+            "template": _TEMPLATE,
+            "tokenizer": _TOKENIZER,
+            "config": names,
+        }.items():
             described = json.dumps([(name, contents.pop(name)) for name in group if name in contents])
             hashes[kind] = f"sha256:{hashlib.sha256(described.encode()).hexdigest()[:32]}"
         if self.hub_commit is not None:
             hashes["weights"] = f"hub:{self.hub_commit}"
+        if self.given_template is not None:  # beside its own files, which say more than a template
+            hashes["template"] += f" + sha256:{hashlib.sha256(self.given_template.encode()).hexdigest()[:32]}"
         if adapter is not None:
             of_adapter = Checkpoint(Adapter.find(adapter).folder, None).hashes()
             hashes["weights"] = " + ".join((hashes["weights"], *of_adapter.values()))
@@ -255,14 +267,12 @@ class Adapter:
             raise ModelError(f"{self.folder / 'adapter_config.json'} has no valid ranks: {error!r}") from error
 
     def check_template(self, base: Checkpoint) -> None:
-        """Raise `ModelError` if it has a chat template of its own: prompts are rendered with that of its base model."""
+        """Raise `ModelError` if it has another chat template than its base, which renders prompts, and none is given."""
         template = Checkpoint(self.folder, None).chat_template
-        if template not in (None, base.chat_template):
+        if base.given_template is None and template not in (None, base.chat_template):
             raise ModelError(
-                f"{self.folder} holds another chat template than {base.folder}, whose template renders the prompts. If the "
-                "adapter was trained with its own, give as the model a copy of the base's folder with that template in it; "
-                "if it wasn't, take the template (chat_template.jinja, or chat_template in tokenizer_config.json) out of "
-                "the adapter's folder"
+                f"{self.folder} holds another chat template than {base.folder}: say with --chat-template FILE which one the "
+                "adapter was trained with"
             )
 
 

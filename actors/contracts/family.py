@@ -15,8 +15,17 @@ from typing import Any, ClassVar, Protocol, Self
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
-from actors.records import Message, Reading, Reasoning, Response, Role, ScoreRequest
+from actors.records import JudgeRole, Message, Reading, Reasoning, Response, Role, ScoreRequest
 from actors.settings.replica import AS_PUBLISHED, ReadSettings, RenderSettings
+
+PRINCIPLE = JudgeRole.PRINCIPLE.value
+"""The field of a question that holds the principle which it is about: one of the request's, or of the run's."""
+REFERENCE = "reference"
+"""The field with the right answer, or one that is known to be good."""
+CRITERIA = "criteria"
+"""The field with a row's own criteria, as JSON."""
+OF_ROW = "row."
+"""How the names of fields begin that are columns of the row, by their path."""
 
 Rows = Sequence[Sequence[float]]
 """The head's raw outputs at each position where a prompt is read."""
@@ -33,14 +42,19 @@ class ChatTemplate(Protocol):
 class Question:
     """Responses to judge in one prompt, in the order in which it shows them.
 
-    `principle` is the criterion for a principle-following model; a judge generates `times` texts.
+    `fields` are the texts that the prompt shows beside the conversation, by name; a judge generates `times` texts.
     """
 
     context: tuple[Message, ...]
     responses: tuple[str, ...]
     response_positions: tuple[int, ...]
-    principle: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict, hash=False)  # a hash of the texts would take as long as they are
     times: int = 1
+
+    @property
+    def principle(self) -> str | None:
+        """The criterion for a principle-following model."""
+        return self.fields.get(PRINCIPLE)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -138,6 +152,10 @@ class Family(ABC):
     ways: frozenset[str] = frozenset()
     """The fields of `ReadSettings` that apply to it."""
     way: ReadSettings = AS_PUBLISHED
+    any_model: ClassVar[bool] = False
+    """Whether it defines prompt and reader for any chat model, also one that is published as another family's."""
+    row_outputs: ClassVar[bool] = False
+    """Whether its scores have further names, which differ by row."""
     skips_padding: ClassVar[bool] = False
     """Whether its class in transformers reads the last token that isn't `pad_token_id`, where the engine reads the last."""
     architecture: ClassVar[str] = "ForSequenceClassification"
@@ -208,7 +226,18 @@ class Family(ABC):
         """The same question with `word` in place of every text of the row: to count the template's own control tokens."""
         context = tuple(Message(message.role, word) for message in question.context)
         responses = (word,) * len(question.responses)
-        return replace(question, context=context, responses=responses, principle=question.principle and word)
+        fields = {name: self.example_field(name, word) for name in question.fields}
+        return replace(question, context=context, responses=responses, fields=fields)
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the fields of a request that its prompts may show, but for the principle."""
+        return ()
+
+    @property
+    def needed_fields(self) -> tuple[str, ...]:
+        """Those of `field_names` without which there is no prompt."""
+        return ()
 
     @property
     def needs_principles(self) -> bool:
@@ -232,6 +261,10 @@ class Family(ABC):
 
     def example_principle(self, word: str) -> str:
         """A valid principle that contains `word`, for probes."""
+        return word
+
+    def example_field(self, name: str, word: str) -> str:
+        """A valid value of a field that contains `word`, for probes."""
         return word
 
     def opening(self, text: str) -> str:
@@ -287,13 +320,21 @@ class Family(ABC):
         """What to do with reasoning in responses: as the settings say, or else the authors; None if neither does."""
         return settings.reasoning or self.reasoning
 
+    def without_unread(self, request: ScoreRequest) -> ScoreRequest:
+        """The request without the principles and fields that no prompt shows."""
+        fields = {name: request.fields[name] for name in self.field_names if name in request.fields}
+        return replace(request, principles=request.principles if self.takes_principles else (), fields=fields)
+
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """The questions about the responses at the positions `among`; the others can't be shown."""
-        return [Question(request.context, (request.responses[position].content,), (position,)) for position in among]
+        return [
+            Question(request.context, (request.responses[position].content,), (position,), request.fields)
+            for position in among
+        ]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        """The most questions that `questions` returns for so many responses and principles."""
-        return responses
+    def question_count(self, request: ScoreRequest) -> int:
+        """The most questions that `questions` returns for a request."""
+        return len(request.responses)
 
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         """The weights of the reward: the user's `custom` ones, or the card's. Raises `SettingsError` for unknown outputs."""
@@ -341,6 +382,11 @@ class OneLogit(Family):
     def read(self, values: Sequence[float]) -> Mapping[str, float]:
         (score,) = values
         return {"score": score}
+
+
+def with_principle(fields: Mapping[str, str], principle: str | None) -> Mapping[str, str]:
+    """The fields of a question about a principle, or about none."""
+    return fields if principle is None else {**fields, PRINCIPLE: principle}
 
 
 def check_token_ids(checkpoint: Checkpoint, published: KnownModel | None, ids: Mapping[str, int]) -> None:

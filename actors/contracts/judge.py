@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Family, KnownModel, Question, check_token_ids, weighted_reward
+from actors.contracts.family import Family, KnownModel, Question, check_token_ids, weighted_reward, with_principle
 from actors.contracts.showings import Showings, Shows
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable
@@ -27,6 +27,8 @@ from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
 PARSER = 6
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
+OUR_OUTPUTS = ("reward_std", "judgements")
+"""Outputs that Assay makes of votes: the standard deviation of the reward by each, and how many were read."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """How votes are sampled where the card samples greedily or says nothing of several votes."""
 
@@ -117,6 +119,10 @@ class Judge(Family):
             raise Unreadable(Reason.TWO_VERDICTS if verdicts else Reason.NO_VERDICT)
         return verdicts[0]
 
+    def for_prompt(self, prompt: Prompt) -> Self:
+        """The judge as it is asked by a prompt, where its answers have another form for each."""
+        return self
+
     def made_up(self, rng: Random, shown: int) -> Verdict:
         """A random verdict, for rehearsals on the fake engine."""
         merits = tuple(rng.random() for _ in range(shown))
@@ -138,6 +144,8 @@ class Judge(Family):
             raise SettingsError(f"--votes {judge.votes} at --temperature 0 would all be the same; give one above 0")
         if settings.rubric is not None and self.name != "rubric":
             raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
+        if settings.criteria_calls != "all" and not self.row_outputs:
+            raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {self.name} has no criteria of a row's own")
         if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
             raise SettingsError(f"--aggregate {settings.aggregate}: {self.name} doesn't compare responses")
         if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
@@ -176,14 +184,18 @@ class Judge(Family):
         """Each order in which responses are shown, with each principle."""
         return [
             Question(
-                request.context, tuple(request.responses[position].content for position in shown), shown, principle, times
+                request.context,
+                tuple(request.responses[position].content for position in shown),
+                shown,
+                with_principle(request.fields, principle),
+                times,
             )
             for shown, times in self._showings.of(request, among)
             for principle in self.principles_of(request) or (None,)
         ]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        return self._showings.count(responses) * (len(self.way.principles or ()) or principles or 1)
+    def question_count(self, request: ScoreRequest) -> int:
+        return self._showings.count(len(request.responses)) * (len(self.principles_of(request)) or 1)
 
     def principles_of(self, request: ScoreRequest) -> tuple[str, ...]:
         """The principles for a request: the run's, or else the row's."""
@@ -238,6 +250,7 @@ class Judge(Family):
             "reask_temperature": sampling.temperature or OUR_TEMPERATURE,
             "max_tokens": answer_tokens,
             **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
+            **({"criteria_calls": self.asks.criteria_calls} if self.row_outputs else {}),
             "aggregate": self._aggregate.value,
         }
 
@@ -275,7 +288,7 @@ class Judge(Family):
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
-        return (*self.text_outputs(), "reward_std", "judgements", *(standing.OUTPUTS if self.together else ()))
+        return (*self.text_outputs(), *OUR_OUTPUTS, *(standing.OUTPUTS if self.together else ()))
 
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         if custom is not None and (unknown := sorted(custom.keys() - set(self.text_outputs()))):
@@ -310,12 +323,12 @@ class Judge(Family):
                 for name in ballots[0][0].scores
             }
             reward = fmean(fmean(ballot.reward for ballot in of_prompt) for of_prompt in ballots)
-            spread = _spread(votes)
+            spread = deviation_of(votes)
             if record is not None:
                 scores |= record.as_scores()
                 # The spread over opponents, and not over texts: a win rate has one share for each of them.
                 if self._aggregate is Aggregate.WIN_RATE:
-                    reward, spread = record.win_rate, _spread(record.outcomes)
+                    reward, spread = record.win_rate, deviation_of(record.outcomes)
             if position in strengths:
                 reward, spread = strengths[position]
             scores |= {"judgements": float(len(votes))} | ({} if spread is None else {"reward_std": spread})
@@ -365,7 +378,7 @@ def _only_id(checkpoint: Checkpoint, text: str) -> int:
     return int(ids[0])
 
 
-def _spread(values: Sequence[float]) -> float | None:
+def deviation_of(values: Sequence[float]) -> float | None:
     """The sample standard deviation (n - 1); None for fewer than two values."""
     if len(values) < 2:
         return None

@@ -37,6 +37,8 @@ class Admission:
         self._tickets: set[_Ticket] = set()
         self._inside: dict[_Ticket, None] = {}  # an ordered set, in the order of admission
         self._cause_of_death: str | None = None
+        self.answered = 0
+        """The requests that left without an error."""
 
     @property
     def request_count(self) -> int:
@@ -58,6 +60,7 @@ class Admission:
                         self.check()
                         with self._with_deadline(ticket):
                             yield
+                        self.answered += 1
                 finally:
                     self._tickets.discard(ticket)
         except TimeoutError:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from actors.engine.admission import Admission
 from actors.engine.loop_thread import LoopThread
 from actors.engine.mailbox import Mailbox
 from actors.errors import EngineError
@@ -113,9 +114,15 @@ class Engine(ABC):
     """The longest prompt in tokens, including what is generated."""
     runner: str
     """vLLM's model runner, `V1` or `V2`, for messages and for a run's record."""
+    _admission: Admission
 
     def __init__(self) -> None:
         self._thread = LoopThread("engine")
+
+    @property
+    def load(self) -> tuple[int, int]:
+        """The number of requests that were answered so far, and of those that wait or are being answered."""
+        return self._admission.answered, self._admission.request_count
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the engine's own loop; callable from any thread but that loop's."""

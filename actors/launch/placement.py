@@ -25,7 +25,6 @@ from ray.util.placement_group import PlacementGroup
 
 from actors.capacity.layout import BYTES, GPUS, Layout, need, precision_of, smallest_layout
 from actors.capacity.sizes import size_of_model
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.engine import fork_server
 from actors.errors import EngineError, ModelError, SettingsError
 from actors.reward_model import RewardModel
@@ -104,7 +103,7 @@ def check_memory(settings: EngineSettings, model: RewardModel) -> None:
         return
     try:
         size = size_of_model(model.model)
-        if "quantization_config" in Checkpoint.find(model.model, model.revision).config:
+        if "quantization_config" in model.checkpoint.config:
             return
     except (SettingsError, ModelError):
         return

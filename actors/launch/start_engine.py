@@ -33,6 +33,11 @@ def start_engine(
     try:
         from actors.engine.vllm_engine import VllmEngine  # seconds of import, which only a process with an engine pays for
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "vllm":
+            raise EngineError(
+                'vLLM isn\'t installed: pip install "assay[gpu]" for NVIDIA GPUs, and elsewhere "assay[cpu]" with '
+                "--extra-index-url https://download.pytorch.org/whl/cpu"
+            ) from error
         raise EngineError(
             f"vLLM can't be imported: {type(error).__name__}: {error}. Often a package is built for another torch than is "
             "installed: install torch, torchvision and torchaudio from one index, or leave out the last two"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.by_principle import ByPrinciple
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question, Rows
+from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question, Rows, with_principle
 from actors.contracts.logit_head import LogitHead
 from actors.errors import Rejected
 from actors.records import Message, Reading, Reason, Role, ScoreRequest
@@ -56,13 +56,18 @@ class Principle(ByPrinciple, LogitHead):
         """A question for each response and principle. Without principles, one per response, which `text` then rejects."""
         principles = tuple((self.way.principles or {}).values()) or request.principles or (None,)
         return [
-            Question(request.context, (request.responses[position].content,), (position,), principle)
+            Question(
+                request.context,
+                (request.responses[position].content,),
+                (position,),
+                with_principle(request.fields, principle),
+            )
             for position in among
             for principle in principles
         ]
 
-    def question_count(self, responses: int, principles: int) -> int:
-        return responses * (len(self.way.principles or ()) or principles or 1)
+    def question_count(self, request: ScoreRequest) -> int:
+        return len(request.responses) * (len(self.way.principles or ()) or len(request.principles) or 1)
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None:

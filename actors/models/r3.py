@@ -133,7 +133,7 @@ class R3(Judge):
 
     def blank(self, question: Question, word: str) -> Question:
         """Without the row's texts, but with the rubric: it is ours, or was already checked for control tokens."""
-        return replace(super().blank(question, word), principle=question.principle)
+        return replace(super().blank(question, word), fields=question.fields)
 
     def example_principle(self, word: str) -> str:
         return "\n".join(f"{label}: {word}" for label in self._kind.labels)

@@ -6,15 +6,15 @@ values of its variables, so Jinja inside them isn't run.
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import jsonschema
-from jinja2 import StrictUndefined, Template, UndefinedError, meta
+from jinja2 import StrictUndefined, Template, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from actors.contracts.family import ChatTemplate, KnownModel, Question
+from actors.contracts.family import PRINCIPLE, ChatTemplate, KnownModel, Question
 from actors.contracts.judge import Judge, Verdict
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
@@ -46,6 +46,7 @@ class Rubric(Judge):
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
     roles = frozenset(Role)
+    any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
@@ -55,7 +56,7 @@ class Rubric(Judge):
     def with_settings(self, settings: JudgeSettings, verdict_ids: tuple[int, ...] = ()) -> "Rubric":
         if settings.rubric is None:
             raise SettingsError("--family rubric needs --rubric FILE, the prompt and the way to read its answers")
-        if self.way.principles and "principle" not in _variables(settings.rubric):
+        if self.way.principles and "principle" not in settings.rubric.variables:
             raise SettingsError(
                 "--principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
             )
@@ -81,12 +82,20 @@ class Rubric(Judge):
         return () if tokens is None else (tokens.positive, tokens.negative)
 
     @property
+    def field_names(self) -> tuple[str, ...]:
+        return self.rubric.field_names
+
+    @property
+    def needed_fields(self) -> tuple[str, ...]:
+        return tuple(name for name in self.field_names if _needs(self.rubric, name))
+
+    @property
     def needs_principles(self) -> bool:
-        return self.takes_principles and _needs_principle(self.rubric)
+        return self.takes_principles and _needs(self.rubric, PRINCIPLE)
 
     @property
     def takes_principles(self) -> bool:
-        return super().takes_principles and "principle" in _variables(self.rubric)
+        return super().takes_principles and PRINCIPLE in self.rubric.variables
 
     def text_outputs(self) -> tuple[str, ...]:
         return self.rubric.outputs
@@ -107,10 +116,12 @@ class Rubric(Judge):
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None and self.needs_principles:
             raise Rejected(Reason.NO_PRINCIPLE)
+        if missing := [name for name in self.needed_fields if name not in question.fields]:
+            raise Rejected(Reason.MISSING_FIELD, f"the rubric's {missing[0]}")
         places = {
             "conversation": as_text(question.context),
             "turns": [{"role": turn.role.value, "content": turn.content} for turn in question.context],
-            **({} if question.principle is None else {"principle": question.principle}),
+            **_nested(self.field_names, question.fields),
         }
         if self.shows is Shows.ONE:
             (places["response"],) = question.responses
@@ -158,28 +169,37 @@ def _template(text: str) -> Template:
     return _JINJA.from_string(text)
 
 
-def _needs_principle(rubric: RubricSettings) -> bool:
-    """Whether rendering a prompt with a principle fails without one; with `{% if principle is defined %}` it needn't."""
-    places = {
-        "conversation": "",
-        "turns": [{"role": "user", "content": ""}],
-        "response": "",
-        "response_1": "",
-        "response_2": "",
-    }
+def _nested(names: Sequence[str], fields: Mapping[str, str]) -> dict[str, Any]:
+    """Fields as variables of a template: `row.a` and `row.b` as the object `row`, which is there without them, too."""
+    variables: dict[str, Any] = {}
+    for name in {*names, *fields}:
+        *path, last = name.split(".")
+        place = variables
+        for step in path:
+            place = place.setdefault(step, {})
+        if name in fields:
+            place[last] = fields[name]
+    return variables
+
+
+def _needs(rubric: RubricSettings, name: str) -> bool:
+    """Whether rendering a prompt fails without a field; with `{% if reference is defined %}` it needn't."""
+    return _fails_without(name, (rubric.prompt, rubric.system or ""), tuple(sorted(rubric.variables)))
+
+
+@lru_cache(maxsize=64)
+def _fails_without(name: str, texts: tuple[str, ...], variables: tuple[str, ...]) -> bool:
+    present = dict.fromkeys(variables, "")
+    present.pop(name, None)
+    places = {**_nested(variables, present), "turns": [{"role": "user", "content": ""}]}
     try:
-        for text in (rubric.prompt, rubric.system or ""):
+        for text in texts:
             _template(text).render(places)
     except UndefinedError:
         return True
     except Exception:  # noqa: BLE001  a prompt that can't be rendered at all is rejected row by row
         return False
     return False
-
-
-def _variables(rubric: RubricSettings) -> set[str]:
-    texts = (rubric.prompt, rubric.system or "")
-    return set().union(*(meta.find_undeclared_variables(_JINJA.parse(text)) for text in texts))
 
 
 def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, float], Mapping[str, str], str]:
@@ -198,7 +218,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
             raise Unreadable(Reason.NO_VERDICT)
         spans = {name: match.span(position) for name, position in places.items()}
         for name in spans.keys() - {WINNER}:
-            check_whole(answer, spans[name], rubric.high, spans.values())
+            check_whole(answer, spans[name], rubric.scale(name)[1], spans.values())
         readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
         places_read += spans.values()
         begin = match.start()
@@ -261,7 +281,7 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         return _MERITS[rubric.winners[value]]
     if isinstance(value, bool):
         return float(value)
-    low, high = rubric.low, rubric.high
+    low, high = rubric.scale(name)
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)
     return number(value, low, high)

@@ -47,14 +47,13 @@ class ChatRenderer:
             try:
                 draft.add_prompt(question, self._ids(question), (), "", is_truncated=False)
             except Rejected as rejected:
-                draft.reject(question.response_positions, rejected.reason)
+                draft.reject(question.response_positions, rejected)
         return draft.finish()
 
     def _ids(self, question: Question) -> tuple[int, ...]:
         """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
         self._turns.check(question.context)
-        principles = () if question.principle is None else (question.principle,)
-        for text in (*(message.content for message in question.context), *question.responses, *principles):
+        for text in (*(message.content for message in question.context), *question.responses, *question.fields.values()):
             self._check_text(text)
         return tuple(json.dumps(_messages(self._judge, question), ensure_ascii=False).encode())
 

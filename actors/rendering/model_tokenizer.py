@@ -21,6 +21,10 @@ class ModelTokenizer:
     def __init__(self, checkpoint: Checkpoint, family: Family) -> None:
         """Raises `ModelError` if the checkpoint's tokenizer can't be loaded."""
         self.pretrained = _load(checkpoint, family)
+        if checkpoint.given_template is not None:
+            self.pretrained.chat_template = checkpoint.given_template
+        self.has_used_template = False
+        """Whether any text was written by the chat template."""
         self.name: str = self.pretrained.name_or_path
         self.begin: int | None = self.pretrained.bos_token_id
         first: list[int] = self.pretrained(PROBE)["input_ids"][:1]
@@ -57,9 +61,10 @@ class ModelTokenizer:
         """See `ChatTemplate`. The `variables` are some templates' own; others pass over them."""
         if not self.pretrained.chat_template:
             raise ModelError(
-                f"{self.name} has no chat template, so no prompt can be rendered; the checkpoint needs one, as "
-                "chat_template.jinja or in tokenizer_config.json"
+                f"{self.name} has no chat template, so no prompt can be rendered: give --chat-template FILE, a Jinja file "
+                "with the template that the model was trained with"
             )
+        self.has_used_template = True
         try:
             text: str = self.pretrained.apply_chat_template(
                 [{"role": message.role.value, "content": message.content} for message in messages],
@@ -75,7 +80,7 @@ class ModelTokenizer:
 
 def special_tokens(model: RewardModel) -> Mapping[int, str]:
     """The special tokens of a model's tokenizer, which a decoded text is usually without: the text of each id."""
-    tokenizer = _load(Checkpoint.find(model.model, model.revision), model.family)
+    tokenizer = _load(model.checkpoint, model.family)
     added = {number: token.content for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     return added | dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
 

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Question
-from actors.errors import Rejected
+from actors.errors import Rejected, SettingsError
 from actors.records import Message, Prompt, Reason, Reasoning, RenderedRequest, RenderedResponse, ScoreRequest
 from actors.rendering.control_tokens import ControlTokenFilter
 from actors.rendering.length_fit import LengthFit
@@ -40,9 +39,10 @@ class Renderer:
     def __init__(self, model: RewardModel, settings: RenderSettings) -> None:
         """Raises `ModelError` for a template that doesn't show what is judged, or where its family reads the reward.
 
-        Raises `SettingsError` for a system turn of the settings that prompts don't show.
+        Raises `SettingsError` for a system turn of the settings that prompts don't show, and for a chat template that the
+        family doesn't write them by.
         """
-        checkpoint, family = Checkpoint.find(model.model, model.revision), model.family
+        checkpoint, family = model.checkpoint, model.family
         self._family = family
         self._reasoning = family.reasoning_by(settings) or Reasoning.REJECT
         self._system = settings.system
@@ -57,6 +57,8 @@ class Renderer:
         self._stems = PrefixSharingTokenizer(
             self.tokenizer.pretrained, self.tokenizer.ids, probe.check(self._safety, self._turns)
         )
+        if model.chat_template is not None and not self.tokenizer.has_used_template:
+            raise SettingsError(f"--chat-template: {family.name} writes its prompts without a chat template; leave it out")
         bound = TextBound(self.tokenizer.pretrained, model.max_model_len)
         self._length = LengthFit(settings.too_long, bound, writer, self._stems)
         if self._system is not None:
@@ -135,7 +137,7 @@ class Renderer:
             texts.context(draft.request.context)
         except Rejected as rejected:
             for question in questions:
-                draft.reject(question.response_positions, rejected.reason)
+                draft.reject(question.response_positions, rejected)
             return
         # A context that is too long for any response is rendered with the first alone: of a thousand responses to 90,000
         # characters, rejected in 0.05 s, each would be rendered to be rejected, in 5 s.
@@ -156,7 +158,7 @@ class Renderer:
                     safe = self._length.without_turns(safe, draft, check_cancelled)
                     text = self._writer.text(safe)
             except Rejected as rejected:
-                draft.reject(question.response_positions, rejected.reason)
+                draft.reject(question.response_positions, rejected)
             else:
                 yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
 
@@ -197,7 +199,7 @@ class Renderer:
             try:
                 context = self._length.fitting_context(prompt.safe, len(ids), prompt.draft, check_cancelled)
             except Rejected as rejected:
-                prompt.draft.reject(prompt.question.response_positions, rejected.reason)
+                prompt.draft.reject(prompt.question.response_positions, rejected)
             else:
                 fits.append((prompt, ids, context))
         # If response 0 fits with 9 turns, and response 1, which is longer, with 5, both are judged with 5: a preference for
@@ -208,7 +210,7 @@ class Renderer:
             try:
                 fitting = self._shorten_to(prompt, ids, shortest)
             except Rejected as rejected:
-                prompt.draft.reject(prompt.question.response_positions, rejected.reason)
+                prompt.draft.reject(prompt.question.response_positions, rejected)
             else:
                 positions = self._frame.step_ends(fitting)
                 is_truncated = len(fitting) < len(ids) or len(shortest) < len(prompt.question.context)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from actors.contracts.family import Family, Question
+from actors.contracts.family import CRITERIA, Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Prompt, Reason, Reasoning, RenderedRequest, RenderedResponse, Role, ScoreRequest
 from actors.text.reasoning import without_reasoning
@@ -21,8 +21,7 @@ class RequestDraft:
 
     def __init__(self, request: ScoreRequest, family: Family, reasoning: Reasoning, system: str | None = None) -> None:
         """`reasoning` is for a request that doesn't say it; `system` is put before a conversation without a system turn."""
-        if not family.takes_principles:  # else rows that differ in them alone would have different prompt hashes
-            request = replace(request, principles=())
+        request = family.without_unread(request)  # else rows that differ in that alone would have different prompt hashes
         how = request.reasoning or reasoning
         handled = without_reasoning(request, how)
         self.request = _after_system(handled.request, system)
@@ -33,39 +32,41 @@ class RequestDraft:
         self._family = family
         self._original = request
         self._reasoned = handled.reasoned
-        self._reasons: dict[int, Reason] = {}
+        self._reasons: dict[int, tuple[Reason, str]] = {}
         self._truncated: set[int] = set()
         self._unusable: set[tuple[int, ...]] = set()
         self._prompts: list[Prompt] = []
         for position in handled.refused:
-            self.reject((position,), Reason.REASONING)
+            self.reject((position,), Rejected(Reason.REASONING))
 
     def questions(self, check: Callable[[str], object]) -> Sequence[Question]:
         """The family's questions. A response whose text `check` refuses by `Rejected` isn't shown beside others."""
         count = len(self.request.responses)
-        if self._family.question_count(count, len(self.request.principles)) > MOST_PROMPTS:
+        if self._family.question_count(self.request) > MOST_PROMPTS:
             for position in range(count):
-                self.reject((position,), Reason.TOO_MANY_PROMPTS)
+                self.reject((position,), Rejected(Reason.TOO_MANY_PROMPTS))
             return ()
         for position, response in enumerate(self.request.responses):
             try:
                 if self._family.together and position not in self._reasons:
                     check(response.content)
             except Rejected as rejected:
-                self.reject((position,), rejected.reason)
+                self.reject((position,), rejected)
         return self._family.questions(self.request, [index for index in range(count) if index not in self._reasons])
 
-    def reject(self, positions: Sequence[int], reason: Reason) -> None:
+    def reject(self, positions: Sequence[int], rejected: Rejected) -> None:
         """Reject responses that are shown together: with any principle, and in any order."""
         self._unusable.add(tuple(sorted(positions)))
         for position in positions:
-            self._reasons.setdefault(position, reason)
+            self._reasons.setdefault(position, (rejected.reason, rejected.detail))
 
     def add_prompt(
         self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
-        self._prompts.append(Prompt(ids, question.response_positions, at, question.times, opening, question.principle))
+        criteria = question.fields.get(CRITERIA)
+        positions, times = question.response_positions, question.times
+        self._prompts.append(Prompt(ids, positions, at, times, opening, question.principle, criteria=criteria))
         if is_truncated:
             self._truncated.update(question.response_positions)
 
@@ -78,20 +79,16 @@ class RequestDraft:
             kept = [prompt for prompt in kept if tuple(sorted(prompt.response_positions)) not in self._unusable]
             shown_positions = {position for prompt in kept for position in prompt.response_positions}
             unjudged = [position for position in range(len(self.request.responses)) if position not in shown_positions]
-            reasons = {position: reasons.get(position, Reason.NO_OPPONENT) for position in unjudged}
-        responses = tuple(
-            RenderedResponse(
-                response.name,
-                reasons.get(position),
-                position in self._truncated and position not in reasons,
-                position in self._reasoned,
-            )
-            for position, response in enumerate(self.request.responses)
-        )
+            reasons = {position: reasons.get(position, (Reason.NO_OPPONENT, "")) for position in unjudged}
+        responses = []
+        for position, response in enumerate(self.request.responses):
+            reason, detail = reasons.get(position, (None, ""))
+            is_truncated = position in self._truncated and reason is None
+            responses.append(RenderedResponse(response.name, reason, is_truncated, position in self._reasoned, detail))
         # A prompt all of whose responses were rejected by another one (with another principle, say) isn't generated for.
         prompts = tuple(prompt for prompt in kept if any(position not in reasons for position in prompt.response_positions))
         # The hash is that of the context before reasoning was removed: the settings for it don't make it another prompt.
-        return RenderedRequest(self._original.prompt_hash, responses, prompts)
+        return RenderedRequest(self._original.prompt_hash, tuple(responses), prompts)
 
 
 def _after_system(request: ScoreRequest, system: str | None) -> ScoreRequest:

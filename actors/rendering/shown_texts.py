@@ -86,13 +86,13 @@ def other_question(family: Family, question: Question) -> Question:
     other = family.blank(replace(question, response_positions=(), times=1), _OTHER_WORDS)
     if not question.responses:  # a policy is shown the conversation alone
         return other
-    # A principle is left as it is where it needn't be shown: what comes before a response is to be the same in both.
-    shows_principle = any(_OTHER_WORDS in text for text in family.shown(replace(other, responses=question.responses)))
+    # Fields are left as they are where they needn't be shown: what comes before a response is to be the same in both.
+    shows_fields = any(_OTHER_WORDS in text for text in family.shown(replace(other, responses=question.responses)))
     return replace(
         other,
         context=question.context,
         responses=tuple(map(with_marks_of, question.responses, other.responses)),
-        principle=other.principle if shows_principle else question.principle,
+        fields=other.fields if shows_fields else question.fields,
     )
 
 

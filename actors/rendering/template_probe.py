@@ -93,7 +93,7 @@ class TemplateProbe:
         if missing := {Role.USER, Role.ASSISTANT} - roles:
             raise ModelError(
                 f"the chat template of {self._tokenizer.name} doesn't print what {' and '.join(sorted(missing))} "
-                "say, so no conversation can be judged with it; the checkpoint needs one for plain conversations"
+                "say, so no conversation can be judged with it: give --chat-template FILE with one for plain conversations"
             )
         return roles
 
@@ -152,8 +152,9 @@ class TemplateProbe:
 def _probe_questions(family: Family, context: tuple[Message, ...], word: str = PROBE) -> list[Question]:
     """The family's questions about as many responses as it is tried out with; all texts hold the `word`."""
     principles = (family.example_principle(word),) if family.needs_principles else ()
+    fields = {name: family.example_field(name, word) for name in family.field_names}
     questions: list[Question] = []
     for count in family.counts:
         responses = tuple(Response(f"{position}", f"{word} of response {position}") for position in range(count))
-        questions += family.questions(ScoreRequest(context, responses, principles), range(count))
+        questions += family.questions(ScoreRequest(context, responses, principles, fields=fields), range(count))
     return questions

@@ -101,7 +101,7 @@ class SafeTexts:
             question,
             context=self.context(question.context),
             responses=tuple(map(self.answer, question.responses)),
-            principle=question.principle and self._clean(question.principle),
+            fields={name: self._clean(text) for name, text in question.fields.items()},
         )
 
     def _safe_context(self, context: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -27,6 +27,8 @@ from actors.verdicts.knockout import Pair, next_pairs
 
 _AT_A_TIME = 512
 """Requests of a block that are in progress at a time. Each may be hundreds of prompts, whose texts are in memory."""
+_END = 200
+"""Characters of both ends of a judge's text for the detail of a score: how it begins, and where its verdict should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ class JudgeScorer(Scorer):
 
     async def _run_attempt(self, prompt: Prompt, vote: int, attempt: int) -> _Attempt:
         """Generate one text and parse it. Raises `EngineDead` only: any other failure is this attempt's reason."""
-        sampling = self._judge.sampling(prompt, vote, attempt, self._answer_tokens)
+        judge = self._judge.for_prompt(prompt)
+        sampling = judge.sampling(prompt, vote, attempt, self._answer_tokens)
         try:
             (generation,) = await self._engine.generate(prompt.ids, sampling)
         except EngineDead:
@@ -160,9 +163,9 @@ class JudgeScorer(Scorer):
             return replace(result, reason=Reason.CUT_OFF)
         shown = len(prompt.response_positions)
         if self._rehearsal:
-            return replace(result, verdict=self._judge.made_up(Random(f"{vote} {attempt} {prompt.ids}"), shown))
+            return replace(result, verdict=judge.made_up(Random(f"{vote} {attempt} {prompt.ids}"), shown))
         try:
-            return replace(result, verdict=self._judge.verdict(generation, shown))
+            return replace(result, verdict=judge.verdict(generation, shown))
         except Unreadable as unreadable:
             return replace(result, reason=unreadable.reason)
 
@@ -211,7 +214,9 @@ class JudgeScorer(Scorer):
         else:
             score = Score.failed(Reason.NOT_FINITE, tokens)
         trace = self._trace(request, answers, position) if self._judge.asks.trace else ()
-        return replace(score, completion_tokens=written, trace=trace)
+        decisive = next((vote[-1].text for answer in answers for vote in answer.votes if vote[-1].reason is failure), "")
+        detail = decisive if len(decisive) <= 2 * _END else f"{decisive[:_END]} [...] {decisive[-_END:]}"
+        return replace(score, completion_tokens=written, trace=trace, detail=detail)
 
     def _failure_reason(self, answers: Sequence[_PromptAnswers]) -> Reason | None:
         """Why a response has no reward: a vote wasn't heard, or over half of those on a question couldn't be read; or None.
@@ -229,7 +234,7 @@ class JudgeScorer(Scorer):
                 if self._judge.shows is Shows.ALL
                 else answer.prompt.response_positions
             )
-            votes[shown, answer.prompt.principle] += answer.reasons
+            votes[shown, answer.prompt.principle, answer.prompt.criteria] += answer.reasons
         # Half is enough: 1 of 2 votes, 2 of 3. A question is never made up for by another one's votes.
         for reasons in votes.values():
             unread = [reason for reason in reasons if reason is not None]

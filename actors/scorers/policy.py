@@ -149,15 +149,19 @@ class Policy(RewardModel):
 
     @property
     def template_text(self) -> str:
-        """The files that hold its chat template, one after another; empty if there are none."""
-        folder = Checkpoint.find(self.model, self.revision).folder
+        """The given chat template, or the files that hold its own, one after another; empty if there are none."""
+        if self.chat_template is not None:
+            return self.chat_template
+        folder = self.checkpoint.folder
         files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
         return "".join(file.read_text(encoding="utf-8") for file in files if file.exists())
 
 
 def resolve_policy(settings: PolicySettings) -> Policy:
     """Find a policy. Raises `ModelError` if it can't be one."""
-    checkpoint = Checkpoint.find(settings.policy, settings.policy_revision)
+    checkpoint = replace(
+        Checkpoint.find(settings.policy, settings.policy_revision), given_template=settings.policy_chat_template
+    )
     if not _POLICY_FAMILY.fits(checkpoint):
         raise ModelError(
             f"--policy {settings.policy} is a {checkpoint.architecture or 'model without architectures'}, which writes "
@@ -189,6 +193,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         known_as=settings.policy,
         answer_tokens=settings.policy_max_tokens,
         adapter=adapter,
+        chat_template=settings.policy_chat_template,
         settings=settings,
     )
 

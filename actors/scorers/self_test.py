@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Golden
 from actors.engine.protocol import Engine, activation
 from actors.errors import ModelError
@@ -37,15 +36,17 @@ def self_test(
     *,
     report: Report = lambda step: None,
     must_read: bool = False,
+    warned: Callable[[str], None] = lambda doubt: None,
 ) -> None:
     """Check a model on its engine; `passed` is called with the text of each passed check. Raises `ModelError` if one fails.
 
     With `must_read` it also fails if no question was short enough to be asked, or none of the answers could be read.
+    `warned` is called with the text of a question to which a judge preferred no right answer: nothing says that it must.
     """
     mark("self-test")
     published = model.family.knows(model.known_as)
     # Checked before, but now with the weights: of a hub model only the small files may have been here then.
-    model.family.check(Checkpoint.find(model.model, model.revision), published)
+    model.family.check(model.checkpoint, published)
     settings = RenderSettings(max_model_len=model.max_model_len)
     report(f"reading the tokenizer of {model.model}")  # seconds: Gemma 3's has 262,144 tokens
     renderer = Renderer(model, settings)
@@ -67,7 +68,7 @@ def self_test(
         tests.append(_try_question(model, engine, renderer))
         if must_read and not tests[0].read:
             raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].text}")
-        passed(tests[0].text)
+        (passed if tests[0].is_plausible else warned)(tests[0].text)
     card_model = _as_published(model)
     as_published = renderer if card_model == model else Renderer(card_model, settings)
     for number, golden in enumerate(published.golden if published else (), 1):
@@ -81,10 +82,11 @@ def self_test(
 
 
 class _TestResult(NamedTuple):
-    """The result of a question as text, and whether a reward was read."""
+    """The result of a question as text, whether a reward was read, and whether the rewards make sense."""
 
     text: str
     read: bool
+    is_plausible: bool = True
 
 
 def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _TestResult:
@@ -95,10 +97,15 @@ def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _Te
     request = ScoreRequest(context, (right, wrong), principles)
     traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
     (scores,) = scorer_of(traced, engine).score_block(renderer.render([request]))
-    rewards = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
-    wrote = next((f"; it wrote {answer.text!r}" for score in scores for answer in score.trace), "")
-    read = any(score.reward is not None for score in scores)
-    return _TestResult(f"asked about 2 + 3, it gave {' to 5 and '.join(rewards)} to 6{wrote}", read)
+    rewards = [score.reward for score in scores if score.reward is not None]
+    verdicts = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
+    wrote = list(dict.fromkeys(repr(score.trace[-1].text) for score in scores if score.trace))
+    is_plausible = len(rewards) == len(scores) and rewards[0] > rewards[1]
+    texts = f"; it wrote {' and '.join(wrote[: 1 if is_plausible else 2])}" if wrote else ""
+    text = f"asked about 2 + 3, it gave {' to 5 and '.join(verdicts)} to 6{texts}"
+    if rewards and not is_plausible:
+        text += ". That is no better for the right answer: unless it was asked for something else, it can't tell them apart"
+    return _TestResult(text, bool(rewards), is_plausible)
 
 
 def _as_published(model: RewardModel) -> RewardModel:
@@ -118,7 +125,7 @@ def _check_head(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[i
 
 def _check_raw(model: RewardModel, engine: Engine, prompts: Sequence[Sequence[int]]) -> str:
     """Check that outputs are raw: an activation that is requested must change them as the activation does."""
-    activate = _default_activation(Checkpoint.find(model.model, model.revision).config)
+    activate = _default_activation(model.checkpoint.config)
     if activate is None:
         return "outputs: asked for without an activation; the one that config.json names isn't known here, so not compared"
     raw, activated = (list(_pool_each(engine, prompts, activated=way)) for way in (False, True))

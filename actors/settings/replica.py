@@ -1,9 +1,10 @@
 """Frozen, validated settings of the core. They travel to workers as they are, and are written beside the results."""
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
@@ -36,6 +37,17 @@ class ControlTokens(StrEnum):
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 _Text = Annotated[str, Field(pattern=r"\S")]
+
+
+def _template_text(value: Any) -> Any:
+    """The text of a file with a chat template; such a text itself, as a run's recipe has it, is returned as it is."""
+    try:
+        return Path(value).read_text(encoding="utf-8") if isinstance(value, str) and "{" not in value else value
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"the chat template {value} can't be read: {error}") from error
+
+
+ChatTemplateText = Annotated[str, BeforeValidator(_template_text)]
 
 
 class ReadSettings(Settings):
@@ -108,6 +120,8 @@ class JudgeSettings(Settings):
     """judges: maximum number of retries after an answer without a verdict"""
     trace: bool = False
     """judges: keep every answer, also those without a verdict, in a column `trace`"""
+    criteria_calls: Literal["all", "each"] = Field(default="all", json_schema_extra=OPTION)
+    """criteria: judge a response by all criteria in one prompt, or by each in one of its own"""
     rubric: RubricSettings | None = Field(default=None, json_schema_extra=OPTION)
     """YAML file with your own judge prompt and how its answer is read; works with any chat model"""
 
@@ -132,6 +146,8 @@ class ModelSettings(Settings):
     """weights of the named outputs in the reward; default: the model card's"""
     adapter: str | None = None
     """folder of a LoRA adapter, for judges"""
+    chat_template: ChatTemplateText | None = Field(default=None, json_schema_extra=OPTION)
+    """Jinja file with the chat template that the model was trained with, in place of the checkpoint's"""
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
 
@@ -213,6 +229,8 @@ class PolicySettings(Settings):
     """precision that the policy runs in; auto: the checkpoint's"""
     policy_adapter: str | None = None
     """folder of a LoRA adapter for the policy"""
+    policy_chat_template: ChatTemplateText | None = None
+    """Jinja file with the policy's chat template, in place of the checkpoint's"""
     policy_system: str | None = Field(default=None, min_length=1)
     """system prompt for conversations without one"""
     policy_temperature: float = Field(default=1.0, ge=0, le=2)
@@ -232,8 +250,8 @@ class PolicySettings(Settings):
 
     def recorded(self) -> dict[str, Any]:
         """What of these decides what candidates are, for a run's identity."""
-        fields = self.model_dump(mode="json", exclude_none=True)
-        return {name.removeprefix("policy_"): value for name, value in fields.items() if name != "policy_dtype"}
+        fields = self.model_dump(mode="json", exclude_none=True, exclude={"policy_dtype", "policy_chat_template"})
+        return {name.removeprefix("policy_"): value for name, value in fields.items()}
 
 
 class PolicyEngineSettings(Settings):

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +14,8 @@ WINNER = "winner"
 _BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 _VALUES = frozenset({"enum", "const", "default", "examples"})
 _SIDE = re.compile(r"(\w+)_([12])")
+_JOINED = frozenset({"allOf", "anyOf", "oneOf", "if", "$ref", "unevaluatedProperties"})
+"""Keywords beside which properties of an object may be described elsewhere, too."""
 
 
 def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -29,6 +32,59 @@ def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
             yield from _find_patterns(list(value.values()))
         elif name not in _VALUES:
             yield from _find_patterns(value)
+
+
+_CONVERSATION = ("conversation", "turns")
+_ONE, _TWO = ("response",), ("response_1", "response_2")
+_ROOTS = ("row",)
+"""Variables that have no text themselves: what they hold is read by name, at any depth."""
+
+
+@lru_cache(maxsize=64)
+def _variables_of(template: str) -> frozenset[str]:
+    """The undeclared variables of a Jinja template; of `_ROOTS` the dotted names of what is read of them."""
+    from jinja2 import meta, nodes  # only who has a rubric needs it
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    def path_of(node: nodes.Node) -> list[str]:
+        if isinstance(node, nodes.Name):
+            return [node.name]
+        if isinstance(node, nodes.Getattr) and (path := path_of(node.node)):
+            return [*path, node.attr]
+        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and (path := path_of(node.node)):
+            return [*path, str(node.arg.value)]
+        return []
+
+    def read_of_roots(node: nodes.Node) -> Iterator[str]:
+        path = path_of(node)
+        if path and path[0] in roots:
+            yield ".".join(path)
+        else:
+            for inner in node.iter_child_nodes():
+                yield from read_of_roots(inner)
+
+    jinja = ImmutableSandboxedEnvironment()
+    tree = jinja.parse(template)
+    undeclared = meta.find_undeclared_variables(tree) - jinja.globals.keys()
+    roots = undeclared & {*_ROOTS}
+    return frozenset({*(undeclared - roots), *read_of_roots(tree)})
+
+
+def _closed(schema: Any) -> Any:
+    """A schema whose objects have no properties that it doesn't name, unless it says so; below `_JOINED` it is as it was."""
+    if not isinstance(schema, dict) or _JOINED & schema.keys():
+        return schema
+    closed = {name: _closed(value) if name == "items" else value for name, value in schema.items()}
+    if isinstance(properties := schema.get("properties"), dict):
+        closed["properties"] = {name: _closed(value) for name, value in properties.items()}
+        closed.setdefault("additionalProperties", False)
+    return closed
+
+
+def _listed(kind: dict[str, Any]) -> list[float]:
+    """The numbers of a schema's `enum`; none if it lists something else, too."""
+    listed: list[Any] = kind.get("enum", [])
+    return listed if all(type(value) in (int, float) for value in listed) else []
 
 
 _ALTERNATIVES = re.compile(rf"\(\?P?<{WINNER}>(?:(?P<words>[\w|-]+)|\[(?P<letters>\w+)\])\)")
@@ -64,17 +120,18 @@ class RubricSettings(Settings):
     system: str | None = None
     """Jinja: the system turn"""
     prompt: str = Field(pattern=r"\S")
-    """Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, and `principle`"""
+    """Jinja: the user's turn, of `conversation`, `turns`, `response` or `response_1` and `response_2`, `principle`,
+    `reference`, columns of the row as `row.NAME`, and fields that --field NAME=COLUMN names"""
     pattern: str | None = Field(default=None, min_length=1)
     """regular expression, in RE2's syntax, that finds the verdict"""
     json_schema: dict[str, Any] | None = None
-    """JSON schema that the answer must meet"""
+    """JSON schema that the answer must meet; without `additionalProperties`, its objects have no others"""
     verdict: VerdictTokens | None = None
     """answers by whose log-probability it is read"""
     low: float | None = None
-    """least number on the scale"""
+    """least number on the scale; not needed where the schema has `minimum` or `enum`"""
     high: float | None = None
-    """greatest number on the scale"""
+    """greatest number on the scale; not needed where the schema has `maximum` or `enum`"""
     winners: dict[str, Literal["first", "second", "tie"]] = Field(default_factory=dict)
     """what each value of `winner` stands for"""
     max_tokens: int = Field(default=4096, ge=1)
@@ -141,7 +198,7 @@ class RubricSettings(Settings):
             if name == "patternProperties":
                 raise ValueError("patternProperties can't be checked in linear time: name the properties")
             linear(pattern)
-        return schema
+        return None if schema is None else dict(_closed(schema))
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -164,12 +221,15 @@ class RubricSettings(Settings):
         self._check_winners()
         if wrong := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
-        if self.low is not None and self.high is not None and self.low >= self.high:
-            raise ValueError(f"low is {self.low:g} and high is {self.high:g}: low must be less than high")
-        if set(numbers) - self.truths and (self.low is None or self.high is None):
-            raise ValueError(
-                "low and high say the scale, and are needed with pattern and json_schema: what isn't on it fails"
-            )
+        for name in (name for name in numbers if name not in self.truths):
+            low, high = self.scale(name)
+            if low is None or high is None:
+                raise ValueError(
+                    f"{name} has no scale, and what isn't on it fails: give low and high, or in json_schema its minimum and "
+                    "maximum, or enum"
+                )
+            if low >= high:
+                raise ValueError(f"{name} goes from {low:g} to {high:g}: low must be less than high")
         if WINNER in names and (self.shows != "two" or not self.winners):
             raise ValueError("`winner` is of two responses (shows: two), and `winners` says what its values stand for")
         if self.shows == "two":
@@ -180,6 +240,21 @@ class RubricSettings(Settings):
                 raise ValueError(f"{lacking[0]} is there for one of the two responses alone")
             if len(sides) > 1 and WINNER not in names:
                 raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
+
+    def scale(self, name: str) -> tuple[float | None, float | None]:
+        """The least and the greatest number of a name: by the schema, else `low` and `high`; None where neither says it.
+
+        Raises `ValueError` if both say it, and differ.
+        """
+        kind = self._properties.get(name, {})
+        listed = _listed(kind)
+        limits = (min(listed), max(listed)) if listed else (kind.get("minimum"), kind.get("maximum"))
+        for bound, of_rubric, of_schema in zip(("low", "high"), (self.low, self.high), limits, strict=True):
+            if None not in (of_rubric, of_schema) and of_rubric != of_schema:
+                raise ValueError(
+                    f"{bound} is {of_rubric:g}, and json_schema says {of_schema:g} of {name}: leave {bound} out"
+                )
+        return self.low if limits[0] is None else limits[0], self.high if limits[1] is None else limits[1]
 
     def _check_winners(self) -> None:
         """Raise `ValueError` if `winners` is of nothing that is read, or lacks a value that `winner` may have."""
@@ -203,25 +278,23 @@ class RubricSettings(Settings):
         if self.pattern is not None:
             listed = _ALTERNATIVES.search(self.pattern)
             return [] if listed is None else list(listed["letters"] or listed["words"].split("|"))
-        kind = (self.json_schema or {}).get("properties", {}).get(WINNER)
-        values = kind.get("enum", []) if isinstance(kind, dict) else []
-        return [value for value in values if isinstance(value, str)]
+        return [value for value in self._properties.get(WINNER, {}).get("enum", []) if isinstance(value, str)]
+
+    @property
+    def _properties(self) -> dict[str, dict[str, Any]]:
+        """The schemas of the answer's properties by name; none without a schema."""
+        properties = (self.json_schema or {}).get("properties", {})
+        return {name: kind for name, kind in properties.items() if isinstance(kind, dict)}
 
     def _check_prompt(self) -> None:
         """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""
-        from jinja2 import meta  # only who has a rubric needs it
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        jinja = ImmutableSandboxedEnvironment()
-        shown = ("response",) if self.shows == "one" else ("response_1", "response_2")
-        variables = ("conversation", "turns", *shown, "principle")
-        used = set[str]()
-        for text in (self.system or "", self.prompt):
-            used |= meta.find_undeclared_variables(jinja.parse(text)) - jinja.globals.keys()
-        if unknown := sorted(used - set(variables)):
+        shown, hidden = (_ONE, _TWO) if self.shows == "one" else (_TWO, _ONE)
+        used = self.variables
+        if unknown := [name for name in (*hidden, *_ROOTS) if name in used]:
             raise ValueError(
                 f"the prompt has {', '.join(f'{{{{ {name} }}}}' for name in unknown)}, which isn't there where it shows "
-                f"{self.shows}: there are {', '.join(variables)}"
+                f"{self.shows}: there are {', '.join((*_CONVERSATION, *shown, 'principle', 'reference'))}, row.NAME for a "
+                "column of the row, and fields that --field NAME=COLUMN names"
             )
         if lacking := [name for name in shown if name not in used]:
             raise ValueError(
@@ -229,10 +302,19 @@ class RubricSettings(Settings):
             )
 
     @property
+    def variables(self) -> set[str]:
+        """The variables of the prompt, each by its name; columns of the row as `row.NAME`."""
+        return {name for text in (self.system or "", self.prompt) for name in _variables_of(text)}
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The variables that are fields of a request: texts beside conversation, responses and principle."""
+        return tuple(sorted(self.variables - {*_CONVERSATION, *_ONE, *_TWO, "principle"}))
+
+    @property
     def truths(self) -> set[str]:
         """The names of boolean properties, to which the scale doesn't apply."""
-        properties = (self.json_schema or {}).get("properties", {})
-        return {name for name, kind in properties.items() if isinstance(kind, dict) and kind.get("type") == "boolean"}
+        return {name for name, kind in self._properties.items() if kind.get("type") == "boolean"}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -241,9 +323,10 @@ class RubricSettings(Settings):
             return ("score",)
         if self.pattern is not None:
             return tuple(groups_of(self.pattern)) or ("score",)
-        properties = (self.json_schema or {}).get("properties", {})
-        kinds = {name: kind.get("type") for name, kind in properties.items() if isinstance(kind, dict)}
-        return tuple(name for name, kind in kinds.items() if name == WINNER or kind in ("number", "integer", "boolean"))
+        kinds = ("number", "integer", "boolean")
+        return tuple(
+            name for name, kind in self._properties.items() if name == WINNER or kind.get("type") in kinds or _listed(kind)
+        )
 
     @property
     def outputs(self) -> tuple[str, ...]:

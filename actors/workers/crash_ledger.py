@@ -47,12 +47,15 @@ class EngineHealth(NamedTuple):
 class EngineStarts(NamedTuple):
     """The number of engines, restarts not counted, and the Unix time at which the first of them was ready.
 
-    `noise` is their noise of batching; None while none has measured it.
+    `noise` is their noise of batching; None while none has measured it. `answered` requests have left them, and `under_way`
+    are in them, as they said it last: of a judge each vote is a request.
     """
 
     engines: int
     at: float | None
     noise: BatchNoise | None = None
+    answered: int = 0
+    under_way: int = 0
 
 
 class StartStep(NamedTuple):
@@ -94,6 +97,7 @@ class Ledger:
         self._last_error = ""
         self._warnings: dict[str, None] = {}  # as an ordered set
         self._noises: dict[str, BatchNoise] = {}  # of each engine
+        self._loads: dict[str, tuple[int, int]] = {}  # of each engine's last process
 
     def note_start(self, holder: str, process: str, node: str, alive: Collection[str]) -> bool:
         """Note that a process of an engine starts on a node; returns whether it is a restart, after a death.
@@ -146,8 +150,10 @@ class Ledger:
         return EngineHealth(tuple(sorted(lost)), tuple(sorted((self._start_steps.keys() | working) - lost)))
 
     def engine_starts(self) -> EngineStarts:
-        """The number of engines so far, when the first was ready, and their noise of batching."""
-        return EngineStarts(len(self._nodes), self._first_ready_at, largest_noise(self._noises.values()))
+        """The number of engines so far, when the first was ready, their noise of batching, and their load."""
+        answered, under_way = (sum(load[place] for load in self._loads.values()) for place in (0, 1))
+        noise = largest_noise(self._noises.values())
+        return EngineStarts(len(self._nodes), self._first_ready_at, noise, answered, under_way)
 
     def deaths(self, work: str) -> int:
         """How many engines this work has killed. Called before it is entered: if it is still open, its engine has died."""
@@ -189,6 +195,9 @@ class Ledger:
 
     def note_noise(self, holder: str, noise: BatchNoise) -> None:
         self._noises[holder] = noise
+
+    def note_load(self, holder: str, answered: int, under_way: int) -> None:
+        self._loads[holder] = answered, under_way
 
     def note_error(self, error: str) -> None:
         self._last_error = error

@@ -6,6 +6,7 @@ Ray then starts the actor again and gives it the lost blocks. `ray.actor.exit_ac
 import atexit
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ Compute = Callable[[Sequence[Item]], list[Result]]
 
 _PLACES = 64
 """Blocks that are computed together at most; no actor gets as many at a time."""
+_LOAD_EVERY_S = 5.0
+"""Of a thousand engines, the ledger gets 200 calls a second."""
 
 
 class EngineProcess(ABC, Generic[Item, Result]):
@@ -52,6 +55,17 @@ class EngineProcess(ABC, Generic[Item, Result]):
         # Ray ends an actor by ending its process. Later in the shutdown than `atexit`, in a destructor say, the engine's
         # daemon thread would be frozen already.
         atexit.register(self.engine.close)
+        threading.Thread(target=self._report_load, name="load", daemon=True).start()
+
+    def _report_load(self) -> None:
+        """Tell the ledger every few seconds how many requests are answered and under way, where that changes."""
+        tested, before = self.engine.load[0], (0, 0)
+        while True:
+            time.sleep(_LOAD_EVERY_S)
+            answered, under_way = self.engine.load
+            if (load := (answered - tested, under_way)) != before:
+                self._ledger.note_load.remote(self._holder, *load)
+                before = load
 
     @abstractmethod
     def compute(self, items: Sequence[Item]) -> list[Result]:

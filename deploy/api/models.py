@@ -19,8 +19,10 @@ router = APIRouter(tags=["about the endpoint"])
 
 @router.get("/v1/models")
 async def models(service: Serving) -> dict[str, Any]:
-    """All models under all of their names."""
-    return {"object": "list", "data": [_card(model, name) for model in service.models for name in model.names]}
+    """All models under all of their names, but for the path of a folder that has another name."""
+    names = ((model, name) for model in service.models for name in model.names)
+    shown = [_card(model, name) for model, name in names if name == model.name or name != model.model.model]
+    return {"object": "list", "data": shown}
 
 
 @router.get("/v1/models/{name:path}")
@@ -68,6 +70,7 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "range": family.range,
         "takes_principles": family.takes_principles,
         "needs_principles": family.needs_principles,
+        "fields": list(family.field_names),
         "compares": family.together,
         "template_hash": model.hashes["template"],
         "identity": _identity(served),

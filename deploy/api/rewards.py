@@ -9,14 +9,17 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import Field
 
+from actors.contracts.family import REFERENCE
 from actors.errors import Rejected
 from actors.records import Reason, Reasoning, Response, Score, ScoreRequest
 from actors.scorers.online import RequestScores
+from deploy.errors import BadRequest
 from deploy.metrics.counters import tokens_of
 from deploy.models.work import off_loop
 from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns, read_score_request
 from deploy.wire.json_route import JsonRoute
-from pipelines.data.formats.content import conversation, refuse_answered, text
+from pipelines.data.formats.content import conversation, is_blank, refuse_answered, text
+from pipelines.data.formats.own_columns import field_text
 
 router = APIRouter(tags=["rewards"], route_class=JsonRoute)
 
@@ -29,6 +32,11 @@ class Conversation(RequestBody):
         default=None, min_length=1, description="candidates; `messages` is then the context"
     )
     principles: Listed[str] = Field(default=[], description="what they are judged by, for models that go by principles")
+    reference: str | None = Field(default=None, description="the right answer, for models that compare with one")
+    fields: dict[str, Any] = Field(
+        default={},
+        description="what else the model reads, by name, as /v1/models lists it: texts, or JSON such as `criteria`",
+    )
 
 
 class RewardsRequest(RequestBody):
@@ -133,7 +141,7 @@ def _parse(item: Conversation) -> _ParsedConversation:
     names = [f"response[{position}]" for position in range(len(item.responses))]
     try:
         context = refuse_answered(conversation([turn.model_dump() for turn in item.messages]))
-        principles = tuple(map(text, item.principles))
+        principles, fields = tuple(map(text, item.principles)), _fields(item)
     except Rejected as rejected:
         return _ParsedConversation(names, dict.fromkeys(names, rejected.reason), None)
     refused: dict[str, Reason] = {}
@@ -143,13 +151,22 @@ def _parse(item: Conversation) -> _ParsedConversation:
             responses.append(Response(name, text(response)))
         except Rejected as rejected:
             refused[name] = rejected.reason
-    request = ScoreRequest(context, tuple(responses), principles) if responses else None
+    request = ScoreRequest(context, tuple(responses), principles, fields=fields) if responses else None
     return _ParsedConversation(names, refused, request)
+
+
+def _fields(item: Conversation) -> dict[str, str]:
+    """The fields of a conversation, of which blank ones are left out, as in a row. Raises `Rejected` or `ApiError`."""
+    given = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
+    if len(dict(given)) < len(given):
+        raise BadRequest("`reference` is given twice: by itself and in `fields`", "fields")
+    return {name: field_text(value, name) for name, value in given if not is_blank(value)}
 
 
 def _parse_last_turn(item: Conversation) -> _ParsedConversation:
     try:
         request = read_score_request(item.messages, tuple(map(text, item.principles)))
+        request = replace(request, fields=_fields(item))
     except Rejected as rejected:
         return _ParsedConversation(["final"], {"final": rejected.reason}, None)
     return _ParsedConversation([response.name for response in request.responses], {}, request)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from typing import Protocol, TypeVar
 
@@ -13,7 +13,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
 from actors.engine.protocol import Sampling
 from actors.errors import EngineDead
-from actors.records import Reason, ScoreRequest
+from actors.records import Reason, Response, ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import HeadOutputs
 from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScores
@@ -24,6 +24,8 @@ from deploy.models.work import CharacterBudget, check_characters, work_of, work_
 from deploy.settings import LimitSettings
 
 T = TypeVar("T")
+
+_ONE_RESPONSE = ScoreRequest((), (Response("final", ""),))
 
 timeout_s: ContextVar[float | None] = ContextVar("timeout_s", default=None)
 """The header X-Timeout-Seconds of this request, in seconds; set by `Gate` before the route runs."""
@@ -62,7 +64,7 @@ class ServedModel:
         """Score requests, in their order. Raises `ApiError`."""
         # By count first: even adding up the work below takes time that grows with the items.
         self.check_count(sum(len(request.responses) for request in requests))
-        self._check_principles(requests)
+        self._check_read(requests)
         with self.budget.reserve(work_of(self.model.family, requests), self.limits):
             call = methodcaller("score", requests)
             results: list[RequestScores] = await self._await_answer(self.scoring.answer(call))
@@ -80,11 +82,11 @@ class ServedModel:
             )
         self.check_count(len(prompts))
         requests = [prompt for prompt in prompts if isinstance(prompt, ScoreRequest)]
-        self._check_principles(requests)
+        self._check_read(requests)
         for request in requests if raw else ():
-            self._check_questions(len(request.principles))
+            self._check_questions(request)
         if len(requests) < len(prompts):
-            self._check_questions(0)
+            self._check_questions(_ONE_RESPONSE)
         with self.budget.reserve(work_of(self.model.family, prompts), self.limits):
             call = methodcaller("read", prompts)
             outputs: list[HeadOutputs] = await self._await_answer(self.scoring.answer(call))
@@ -93,7 +95,7 @@ class ServedModel:
 
     async def write(self, request: ScoreRequest, sampling: Sampling) -> list[JudgeText] | Reason:
         """A judge's texts, `sampling.n` of them. Raises `ApiError`."""
-        self._check_principles([request])
+        self._check_read([request])
         with self.budget.reserve(work_of_texts(request, sampling.n), self.limits):
             call = methodcaller("write", request, sampling)
             written: list[JudgeText] | Reason = await self._await_answer(self.scoring.answer(call))
@@ -106,7 +108,7 @@ class ServedModel:
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncGenerator[JudgeText | Reason, None]:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
-        self._check_principles([request])
+        self._check_read([request])
         last: JudgeText | Reason | None = None  # each state holds the whole text so far, so the last one has all tokens
         with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
@@ -124,16 +126,24 @@ class ServedModel:
         """Raise `ApiError` if the prompts of one request have too many characters together."""
         check_characters(characters, self.limits)
 
-    def _check_principles(self, requests: Sequence[ScoreRequest]) -> None:
-        """Raise `ApiError` if there are principles and the model ignores them: silence would look as if they counted."""
+    def _check_read(self, requests: Sequence[ScoreRequest]) -> None:
+        """Raise `ApiError` for principles or fields that the model ignores: silence would look as if they counted."""
+        names = self.model.family.field_names
+        if unread := [name for request in requests for name in request.fields if name not in names]:
+            raise ApiError(
+                400,
+                f"{self.name} reads no field {unread[0][:100]!a} of a request; it reads {', '.join(names) or 'none'}",
+                code="no_such_field",
+                param="fields",
+            )
         if not self.model.family.takes_principles and any(request.principles for request in requests):
             raise ApiError(
                 400, f"{self.name} doesn't go by principles of a request", code="no_principles", param="principles"
             )
 
-    def _check_questions(self, principles: int) -> None:
+    def _check_questions(self, request: ScoreRequest) -> None:
         """Raise `ApiError` if a response is asked about in several prompts, each of which has outputs of its own."""
-        if (count := self.model.family.question_count(1, principles)) > 1:
+        if (count := self.model.family.question_count(replace(request, responses=_ONE_RESPONSE.responses))) > 1:
             raise BadRequest(
                 f"{self.name} goes by {count} principles, with a prompt and an output for each, and this answer has the "
                 "output of one prompt: ask /v1/rewards, or serve the model with one principle"

@@ -48,21 +48,23 @@ def work_of(family: Family, requests: Sequence[Rendered | ScoreRequest]) -> Requ
 def work_of_texts(request: ScoreRequest, texts: int) -> RequestWork:
     """The work of `texts` texts of a judge: a prompt for each, which shows all responses."""
     responses = sum(len(response.content) for response in request.responses)
-    return RequestWork(texts, texts * (_context_characters(request) + responses + sum(map(len, request.principles))))
+    return RequestWork(texts, texts * (_common_characters(request) + responses + sum(map(len, request.principles))))
 
 
-def _context_characters(request: ScoreRequest) -> int:
-    return sum(len(turn.content) + _TURN_CHARACTERS for turn in request.context)
+def _common_characters(request: ScoreRequest) -> int:
+    """Of what every prompt of a request shows: its context and its fields."""
+    turns = sum(len(turn.content) + _TURN_CHARACTERS for turn in request.context)
+    return turns + sum(map(len, request.fields.values()))
 
 
 def _work_of_request(family: Family, request: ScoreRequest) -> RequestWork:
     # By counts and mean lengths, never by building the prompts: their product is what this protects from.
     count, principles = len(request.responses), len(request.principles)
-    prompts = family.question_count(count, principles) * _votes(family)
+    prompts = family.question_count(request) * _votes(family)
     shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
     responses = sum(len(response.content) for response in request.responses) * shown / max(count, 1)
     principle = sum(map(len, request.principles)) / max(principles, 1)  # mean length: a prompt shows one of them
-    return RequestWork(prompts, round(prompts * (_context_characters(request) + responses + principle)))
+    return RequestWork(prompts, round(prompts * (_common_characters(request) + responses + principle)))
 
 
 def _votes(family: Family) -> int:

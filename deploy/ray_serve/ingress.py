@@ -67,9 +67,9 @@ class Ingress:
     ) -> None:
         served = [
             ServedModel(
-                settings_of_model.served_names,
+                settings_of_model.names,
                 model,
-                Replicas(handles[settings_of_model.served_names[0]]),
+                Replicas(handles[settings_of_model.names[0]]),
                 settings.limits,
                 render=settings_of_model.render,
                 engine=settings_of_model.engine,

@@ -10,6 +10,7 @@ from docs.generate import (
     data_formats,
     exit_codes,
     http_routes,
+    json_outputs,
     outcomes,
     python_api,
     reward_models,
@@ -17,7 +18,17 @@ from docs.generate import (
 )
 from docs.generate.markdown import Page
 
-_MODULES = (command_line, python_api, http_routes, reward_models, data_formats, scored_corpus, outcomes, exit_codes)
+_MODULES = (
+    command_line,
+    python_api,
+    http_routes,
+    reward_models,
+    data_formats,
+    scored_corpus,
+    outcomes,
+    json_outputs,
+    exit_codes,
+)
 
 
 def pages() -> Iterator[Page]:

@@ -88,7 +88,7 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.NO_PRINCIPLE: Meaning(
         _REJECTED,
         "the model judges by a principle or rubric, and there is none, or none of its form",
-        "`read.principles`, `corpus.principle_column`",
+        "`read.principles`, `--field principle=COLUMN`",
     ),
     Reason.NO_OPPONENT: Meaning(
         _REJECTED, "a judge that only compares, and no other response that it can be compared with, or none that is left"

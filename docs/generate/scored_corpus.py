@@ -105,7 +105,7 @@ IDENTITY: Mapping[str, str] = {
     "shape": "shape of the rows",
     "shape_plugin": "the distribution and version of the plug-in that has this shape; null for one of ours",
     "own_columns": "the fields with prompt and response, where they were named",
-    "principle_column": "the field with the principles of each row, where it was named",
+    "fields": "the columns with principles, references and other fields that the model read, by the field's name",
     "row_reader": "the version of how rows are read",
     "written_out": "whether prompts that are conversations written out as one text are taken apart",
     "turns": "which assistant turns are judged",
@@ -155,6 +155,8 @@ SUMMARY: Mapping[str, str] = {
     "shapes": "of a mixed corpus: how many input rows of each shape",
     "labels": "how rewards go with the labels `chosen` and `rejected`",
     "repeats": "responses with the text of an earlier response to an equal prompt; null where they weren't counted",
+    "examples": "of each reason three responses that have it, with what was wrong, or the ends of what a judge wrote; under "
+    "`scored` what a judge wrote of some that have a reward",
     "work": "how long it took, and on how many engines",
     "left_out": "files in the input's folders that weren't read",
     "made": "what was chosen, paired or exported while the run went on",

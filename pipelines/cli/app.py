@@ -201,15 +201,17 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 def check(timing: bool, as_json: bool, **options: Any) -> None:
     """Start an engine with MODEL and run the self-test that every replica runs before its first row.
 
-    With --json: versions, each check that passed, and the error of the one that didn't, for a report of a fault.
+    A judge that gives a right and a wrong answer the same is a warning. With --json: versions, each check that passed,
+    warnings, and the error of the one that didn't pass, for a report of a fault.
     """
     from pipelines.cli.commands.check import check as run_check
     from pipelines.cli.commands.check import timed, write_json
 
     settings = build_from(CheckSettings, options)
-    report = write_json(settings) if as_json else contextlib.nullcontext(lambda passed: click.echo(f"ok  {passed}"))
-    with timed(click.echo) if timing else contextlib.nullcontext(), report as note_passed:
-        run_check(settings, note_passed)
+    in_words = (lambda passed: click.echo(f"ok  {passed}")), (lambda doubt: click.echo(f"warning  {doubt}"))
+    report = write_json(settings) if as_json else contextlib.nullcontext(in_words)
+    with timed(click.echo) if timing else contextlib.nullcontext(), report as (note_passed, note_doubt):
+        run_check(settings, note_passed, note_doubt)
 
 
 @cli.command()
@@ -275,18 +277,25 @@ def filter_(as_json: bool, **options: Any) -> None:
 @json_option
 @setting_names()
 def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export.
+    """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export, evaluate, report.
 
     Steps `export`, and `choose` and `pairs` with `per: row`, that read the recipe's own sample, refine or score run along
     with it, part by part. All other steps run one after another.
     """
     from pipelines.cli import recipe_preflight
-    from pipelines.cli.commands import sampling
-    from pipelines.results.exports import export_commands
     from pipelines.settings.recipe import read_recipe
 
-    steps = read_recipe(recipe, assignments).steps
-    recipe_preflight.check_steps(steps)
+    stages = [stage.steps for stage in read_recipe(recipe, assignments).stages]
+    recipe_preflight.check_stages(stages)
+    for steps in stages:
+        recipe_preflight.check_steps(steps)
+        _run_steps(steps, as_json)
+
+
+def _run_steps(steps: Mapping[str, Any], as_json: bool) -> None:
+    from pipelines.cli.commands import evaluate, report, sampling
+    from pipelines.results.exports import export_commands
+
     scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
     along = export_commands.export_while_scoring(scoring_step, steps)
     for name, step in steps.items():
@@ -299,6 +308,10 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
                 _filter(step, as_json)
             case "choose" | "pairs" | "export" if name not in along:
                 sampling.do_export(name, step, as_json)
+            case "evaluate":
+                evaluate.run_evaluation(step, as_json)
+            case "report":
+                report.write_report(step, as_json)
 
 
 @cli.command()

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -95,6 +96,9 @@ def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function
         about = f"{text}; may be given more than once"
         several = functools.partial(click.option, multiple=True, callback=_several, shell_complete=complete_value)
         return several(*flags, leaf.name, required=required, help=about)
+    if typing.get_origin(kind) is dict:
+        about = f"{text}; may be given more than once"
+        return click.option(*flags, leaf.name, multiple=True, callback=_mapping, metavar="NAME=VALUE", help=about)
     about = text if leaf.default in (None, "") else f"{text}  [default: {leaf.default}]"
     value = click.Choice(leaf.choices) if leaf.choices else kind if kind in (int, float) else str
     declared = functools.partial(
@@ -105,6 +109,15 @@ def _option(leaf: Leaf, flags: tuple[str, ...]) -> Callable[[Function], Function
 
 def _several(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...] | None:
     return values or None
+
+
+def _mapping(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
+    pairs = [value.partition("=") for value in values]
+    if wrong := [value for value, (name, _, text) in zip(values, pairs, strict=True) if not (name and text)]:
+        raise click.BadParameter(f"{wrong[0]!r} isn't NAME=VALUE")
+    if twice := [name for name, count in Counter(name for name, *_ in pairs).items() if count > 1]:
+        raise click.BadParameter(f"{twice[0]} is given twice")
+    return {name: text for name, _, text in pairs} or None
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:

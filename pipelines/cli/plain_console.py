@@ -1,7 +1,7 @@
 """Prints what commands come to. Reports hold what others wrote: file names, conditions, answers of an endpoint."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from actors.text.visible import line
 
 if TYPE_CHECKING:
     from pipelines.results.hub.upload import Upload
+
+JSON_VERSION_KEY, JSON_VERSION = "assay_json", 1
+"""The version of what `--json` prints: it rises when a key goes, or gets another name, type or meaning."""
 
 Report = Iterator[str | Table]
 """What a command says at its end: lines of text, and tables."""
@@ -31,10 +34,16 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(line(text), err=err)
 
 
+def print_json(document: Any) -> None:
+    """Print a dataclass or a mapping as a line of JSON, which begins with the version of its form."""
+    content = document if isinstance(document, Mapping) else asdict(document)
+    click.echo(json.dumps({JSON_VERSION_KEY: JSON_VERSION, **content}, default=asdict))
+
+
 def tell(as_json: bool, document: Any, report: Iterable[str | Table]) -> None:
     """Print what a command came to: for a program as a line of JSON, and for people as its report."""
     if as_json:
-        click.echo(json.dumps(document, default=asdict))
+        print_json(document)
     else:
         show(report)
 

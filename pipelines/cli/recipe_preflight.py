@@ -3,7 +3,7 @@
 The columns that a run will write follow from its settings, so conditions, scores and formats are checked against those.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +19,40 @@ from pipelines.results.filtering.filter_step import FilterSummary
 from pipelines.run.prepare import resolve_run
 from pipelines.run.sampling import sample_prompts
 from pipelines.settings.run_settings import EnsembleSettings, RefineSettings, SampleSettings, ScoreSettings
+from pipelines.workflows.benchmarking.benchmark_files import benchmark_files
 from pipelines.workflows.ensembles import score_ensemble
+
+
+def check_stages(stages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise a `UserError` if the first stage can't be done, or a later one reads what is neither there nor written before.
+
+    Whether a later stage can be done is checked once its input is there.
+    """
+    written: list[str] = []
+    for stage in stages:
+        outputs = [folder for step in stage.values() for folder in (step.output, getattr(step, "rest", None)) if folder]
+        if written and (twice := [folder for folder in outputs if storage.absolute(folder) in written]):
+            raise SettingsError(f"two stages of the recipe write into {twice[0]}; give each a folder of its own")
+        inputs = [(name, path) for name, step in stage.items() if hasattr(step, "corpus") for path in step.corpus.inputs]
+        for name, path in inputs if written else ():
+            place = storage.absolute(path)
+            if not any(storage.overlap(place, folder) for folder in written) and storage.find(place) is None:
+                raise SettingsError(f"then: {name}: {path} isn't there, and no step before it writes it")
+        written += map(storage.absolute, outputs)
 
 
 def check_steps(steps: Mapping[str, Any]) -> None:
     """Raise a `UserError` that names the step, if a step after the run can't be done with its settings."""
     runs = {storage.absolute(step.output): name for name, step in steps.items() if name in _COLUMNS_OF_RUN}
-    later = {name: step for name, step in steps.items() if name not in _COLUMNS_OF_RUN}
+    _check_shown(steps)
+    later = {name: step for name, step in steps.items() if name not in (*_COLUMNS_OF_RUN, "evaluate", "report")}
     for name, step in later.items():
         if step.hub is not None:
             raise SettingsError(f"{name}: a recipe doesn't upload; `assay upload FOLDER {step.hub}` does, when it is done")
     jobs = {name: JOBS[name](step) for name, step in later.items() if name in JOBS}
     if "filter" in later:
         filter_corpus.check(later["filter"])
-    _check_folders(later)
+    _check_folders({name: step for name, step in steps.items() if name not in _COLUMNS_OF_RUN})
     if not runs:
         return
     filtered = {storage.absolute(folder): storage.absolute(step.scored) for folder, step in _filtered(later)}
@@ -54,6 +74,20 @@ def check_steps(steps: Mapping[str, Any]) -> None:
                 export_job.refuse_made_up(jobs[name])
         else:
             filter_corpus.check_ahead(step, columns)
+
+
+def _check_shown(steps: Mapping[str, Any]) -> None:
+    """Raise a `UserError` if what `evaluate` or `report` reads neither is there nor will be."""
+    written = [
+        storage.absolute(folder) for step in steps.values() for folder in (step.output, getattr(step, "rest", 0)) if folder
+    ]
+    for name, step in ((name, step) for name, step in steps.items() if name in ("evaluate", "report")):
+        if name == "evaluate" and step.scores_files:
+            benchmark_files(step)
+            continue
+        for folder in map(storage.absolute, step.scored):
+            if storage.folder(folder).is_empty() and not any(storage.overlap(folder, other) for other in written):
+                raise SettingsError(f"{name}: {folder} isn't there, and no step of the recipe writes it")
 
 
 def _is_made_up(run: Any) -> bool:

@@ -11,8 +11,11 @@ from actors.text.counted import counts_text
 from pipelines.cli.plain_console import Report
 from pipelines.data.corpus.find_corpus import left_out_message
 from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, SUSPECT
+from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.scored_corpus.candidates import LabelAgreement
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, quantile_title
+from pipelines.folders.scored_corpus.unscored import unscored_lines
+from pipelines.results.evaluation.benchmarks import benchmarks
 from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.results.filtering.filter_corpus import FilterSummary
 from pipelines.run.sampling.refine_prompts import RefineSummary
@@ -37,6 +40,9 @@ _COUNTS = {
 def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
     """A scored corpus."""
     yield from _summary_report(summary, settings.render.reasoning)
+    if not summary.labels and (benchmark := _labelled_benchmark(settings.output)):
+        command = f"assay evaluate {shlex.quote(settings.output.rstrip('/'))}"
+        yield f"Labels: rows of {benchmark} have labels of their own, by which `{command}` grades"
     if summary.repeats:
         choose = f"assay choose {shlex.quote(settings.output.rstrip('/'))} OUTPUT --strategy all --set distinct=1"
         yield (
@@ -44,6 +50,15 @@ def scored_report(summary: Summary, settings: ScoreSettings) -> Report:
             f"equal prompt, and each counts here. `{choose}` leaves them out"
         )
     yield from _place_report(settings.engine.engine == "fake", settings.output)
+
+
+def _labelled_benchmark(folder: str) -> str | None:
+    """The name of the benchmark whose fields the rows of a scored corpus have, its labels among them; None if none fits."""
+    if (manifest := read_manifest(folder)) is None:
+        return None
+    shape, fields = manifest.identity.get("shape"), {*manifest.columns.carried.names}
+    fitting = (each for each in benchmarks().values() if shape in each.shapes and each.needs and fields >= {*each.needs})
+    return next((benchmark.title.partition(":")[0] for benchmark in fitting), None)
 
 
 def ensemble_report(summary: EnsembleSummary, settings: EnsembleSettings) -> Report:
@@ -110,6 +125,8 @@ def _row_lines(summary: Summary, reasoning: Reasoning) -> Report:
         yield f"Rows by shape: {counts_text(summary.shapes)}" + (f"; {unknown:,} have none, or two" if unknown else "")
     if summary.reasons:
         yield f"Without a reward: {counts_text(summary.reasons)}"
+    if summary.scored:  # else the error that the command ends with has them
+        yield from unscored_lines(summary.reasons, summary.examples)
     if reasoned := summary.flags.get(REASONED):
         yield (
             f"Reasoning: {reasoned:,} responses hold some, or turns before them do (column {REASONED}); "

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SourceError
+from actors.text.model_names import short_name
 from pipelines.cli.status import RunHolder, RunState, read_recipe_path, state_of
 from pipelines.cli.status import status as run_status
 from pipelines.data import storage
@@ -49,11 +50,12 @@ class EvaluatedRun:
 
     def line(self) -> str:
         """For people."""
+        title = f"{short_name(self.model)} on {self.benchmark}"
         if self.state is None:
-            return f"{self.model} on {self.benchmark}: not begun"
+            return f"{title}: not begun"
         counted = "" if self.responses is None else f", {self.responses:,} responses"
         done = "" if self.state is RunState.COMPLETE else f", {self.share:.1%} done"
-        return f"{self.model} on {self.benchmark}: {self.state}{done}{counted}"
+        return f"{title}: {self.state}{done}{counted}"
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from pipelines.data.storage import Entry, error_text
 from pipelines.data.storage.lease import Holding, read_holding
 from pipelines.folders.run_folder.columns import REASON
 from pipelines.folders.run_folder.coverage import audit
+from pipelines.folders.run_folder.examples import Example, first_of_each
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.folders.run_folder.member_runs import is_fake
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, is_empty, read_tables
+from pipelines.folders.scored_corpus.unscored import part_examples
 from pipelines.run.runtime.progress import Meter
 from pipelines.settings import recipe
 from pipelines.settings.rescore_settings import RETRIED
@@ -88,6 +90,8 @@ class RunStatus:
     """Why responses have no reward, the most frequent reason first."""
     reasons_of_parts: tuple[int, int] = (0, 0)
     """Of how many parts the reasons are, and how many parts have responses without a reward."""
+    examples: Sequence[Example] = ()
+    """Of each reason some responses that have it, with what was wrong, or what a judge wrote."""
     recipe: str | None = None
     """The run's settings, which `assay run` takes; None of an evaluation's run, which has none."""
     retry: str | None = None
@@ -128,7 +132,7 @@ def status(folder: str) -> RunStatus:
     responses = sum(part.counts.responses for part, _ in recent[1:])
     state = state_of(complete, holding)
     is_going = recent_seconds > 0 and not complete
-    reasons, reasons_of_parts = _reasons(run, manifest, complete, [part for part, _ in entries])
+    reasons, reasons_of_parts, examples = _reasons(run, manifest, complete, [part for part, _ in entries])
     return RunStatus(
         model=str(manifest.identity.get("model")),
         files=len(manifest.files),
@@ -148,6 +152,7 @@ def status(folder: str) -> RunStatus:
         holder=RunHolder.of(holding) if holding is not None else None,
         reasons=reasons,
         reasons_of_parts=reasons_of_parts,
+        examples=examples,
         recipe=recipe_path,
         retry=None if complete else _unended_retry(folder, manifest),
     )
@@ -171,28 +176,31 @@ def state_of(complete: bool, holding: Holding | None) -> RunState:
 
 def _reasons(
     run: Parts, manifest: Manifest, complete: bool, parts: Sequence[Part]
-) -> tuple[dict[str, int], tuple[int, int]]:
+) -> tuple[dict[str, int], tuple[int, int], Sequence[Example]]:
     """Why responses have no reward: of a complete run from its summary, else from its newest parts (`parts`: oldest first).
 
-    With them, of how many parts they are and how many there are with such responses.
+    With them, of how many parts they are and how many there are with such responses, and examples.
     """
     without_reward = [part for part in parts if part.counts.rejected + part.counts.failed]
     if complete and manifest.summary is not None:
-        return dict(manifest.summary["reasons"]), (len(without_reward), len(without_reward))
+        examples = [Example(**each) for each in manifest.summary.get("examples", ())]
+        return dict(manifest.summary["reasons"]), (len(without_reward), len(without_reward)), examples
     read = without_reward[-_REASON_PARTS:]
     column = manifest.columns.prefix + REASON
     with ThreadPoolExecutor(_READERS) as readers:
-        counted = sum(readers.map(lambda part: _part_reasons(run.path(part), column), read), Counter[str]())
-    return dict(counted.most_common()), (len(read), len(without_reward))
+        of_parts = list(readers.map(lambda part: _part_reasons(run, part, column), read))
+    counted = sum((reasons for reasons, _ in of_parts), Counter[str]())
+    examples = first_of_each(example for _, of_part in of_parts for example in of_part)
+    return dict(counted.most_common()), (len(read), len(without_reward)), examples
 
 
-def _part_reasons(path: str, column: str) -> Counter[str]:
-    """The reasons in a part; none if it can't be read, as when it is being dropped: the run itself says so."""
+def _part_reasons(run: Parts, part: Part, column: str) -> tuple[Counter[str], Sequence[Example]]:
+    """The reasons in a part, and examples; none if it can't be read, as when it is being dropped: the run itself says so."""
     try:
-        tables = list(read_tables(path, [column]))
+        tables, examples = list(read_tables(run.path(part), [column])), part_examples(run, part)
     except SourceError:
-        return Counter()
-    return Counter(reason for table in tables for reason in table.column(0).to_pylist() if reason is not None)
+        return Counter(), ()
+    return Counter(reason for table in tables for reason in table.column(0).to_pylist() if reason is not None), examples
 
 
 def read_recipe_path(folder: str) -> str | None:

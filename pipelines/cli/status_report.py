@@ -12,12 +12,14 @@ from rich.live import Live
 from rich.text import Text
 
 from actors.text.counted import counts_text, first_of, number_of
+from actors.text.model_names import short_name
 from actors.text.visible import line
 from pipelines.cli.plain_console import plain_console, tell
 from pipelines.cli.report import MADE_UP
 from pipelines.cli.result_status import ROWS_OF, ResultStatus, SourceState, result_status
 from pipelines.cli.status import RunState, RunStatus
 from pipelines.cli.status import status as run_status
+from pipelines.folders.scored_corpus.unscored import unscored_lines
 from pipelines.run.runtime.progress import duration
 
 _STOPPED, _INTERRUPTED = 3, 130
@@ -93,7 +95,7 @@ def status_report(state: Status) -> Iterator[str]:
 
 def _run_lines(run: RunStatus) -> Iterator[str]:
     files = number_of(run.files, "file")
-    yield f"{run.state}{_done_text(run)}: {files} by {run.model}, {number_of(run.parts, 'part')}"
+    yield f"{run.state}{_done_text(run)}: {files} by {short_name(run.model)}, {number_of(run.parts, 'part')}"
     yield from _holder_lines(run)
     yield (
         f"{run.rows:,} rows, {run.responses:,} responses: "
@@ -103,6 +105,7 @@ def _run_lines(run: RunStatus) -> Iterator[str]:
         read, there = run.reasons_of_parts
         of_parts = f" (in the newest {read:,} of {there:,} parts that have any)" if read < there else ""
         yield f"Without a reward: {counts_text(run.reasons)}{of_parts}"
+        yield from unscored_lines(run.reasons, run.examples)
     if facts := _time_facts(run):
         yield ", ".join(facts)
     if run.empty:
@@ -114,7 +117,7 @@ def _result_lines(result: ResultStatus) -> Iterator[str]:
     yield f"{result.state}: result of `{result.command}`, {_rows_text(result)}"
     yield from _holder_lines(result)
     yield from (f"  {run.line()}" for run in result.runs)
-    by = f", scored by {result.model}" if result.model else ""
+    by = f", scored by {short_name(result.model)}" if result.model else ""
     yield f"Made of {result.source}{by}{'' if result.source_state is None else _SOURCES[result.source_state]}"
     if result.asked:
         yield f"As asked: {result.asked}"

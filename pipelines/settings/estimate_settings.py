@@ -42,6 +42,8 @@ class SamplingSettings(Settings):
     """approximate number of rows to tokenise, sampled at random"""
     sample_seed: int = 0
     """random seed of the row sample"""
+    rows: Annotated[int, Field(ge=1)] | None = Field(default=None, json_schema_extra=OPTION)
+    """number of rows of the corpus that is planned, where INPUTS are a sample of it; default: INPUTS are all"""
     full: bool = Field(default=False, json_schema_extra=OPTION)
     """tokenise every row: exact, and takes as long as the reading and rendering of the run itself"""
 

@@ -6,6 +6,7 @@ from actors.settings.base import OPTION, Settings
 from actors.settings.replica import (
     AS_ITS_CARD,
     AS_PUBLISHED,
+    ChatTemplateText,
     EngineSettings,
     JudgeSettings,
     ReadSettings,
@@ -58,6 +59,8 @@ class EvaluateSettings(Settings):
     accept_versions: AcceptVersions = False
     family: str | None = Field(default=None, json_schema_extra=OPTION)
     """how the models are prompted and read, if their ids don't tell, or on an endpoint"""
+    chat_template: ChatTemplateText | None = Field(default=None, json_schema_extra=OPTION)
+    """--model: Jinja file with the chat template that the models were trained with, in place of their checkpoints'"""
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
     render: RenderSettings = RenderSettings()
@@ -66,5 +69,6 @@ class EvaluateSettings(Settings):
     @property
     def scores_files(self) -> bool:
         """Whether files are scored first: models are named, or something is set that is about their scoring."""
-        names_judge = self.family is not None or self.read != AS_PUBLISHED or self.judge != AS_ITS_CARD
+        of_model = (self.family, self.chat_template, self.read, self.judge)
+        names_judge = of_model != (None, None, AS_PUBLISHED, AS_ITS_CARD)
         return bool(self.model) or self.endpoint is not None or self.as_published or names_judge

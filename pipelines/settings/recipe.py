@@ -10,8 +10,10 @@ from actors.settings.base import Settings, plain_type
 from pipelines.data import storage
 from pipelines.data.storage import error_text
 from pipelines.settings.assignments import assign, read_assignments
+from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import Leaf, from_yaml, leaves, validate
+from pipelines.settings.report_settings import ReportSettings
 from pipelines.settings.run_settings import (
     EnsembleSettings,
     FilterSettings,
@@ -34,11 +36,20 @@ class Recipe(Settings):
     choose: ChooseSettings | None = None
     pairs: PairSettings | None = None
     export: ExportSettings | None = None
+    evaluate: EvaluateSettings | None = None
+    report: ReportSettings | None = None
+    then: tuple["Recipe", ...] = ()
+    """further recipes, which run after these steps, each on what came before it"""
 
     @property
     def steps(self) -> dict[str, Any]:
-        """The settings of the steps that the recipe has, by name."""
-        return {name: step for name in type(self).model_fields if (step := getattr(self, name)) is not None}
+        """The settings of the steps that the recipe has, by name, without those of `then`."""
+        return {name: step for name in STEPS if (step := getattr(self, name)) is not None}
+
+    @property
+    def stages(self) -> "tuple[Recipe, ...]":
+        """The recipe and those of `then`, one after another."""
+        return (self, *(stage for further in self.then for stage in further.stages))
 
     @property
     def change_to_resume(self) -> str:
@@ -46,10 +57,12 @@ class Recipe(Settings):
 
         `overwrite` of a filter or an export may stay: it replaces a finished result, and resumes an unfinished one.
         """
-        steps = [name for name, step in self.steps.items() if isinstance(step, RunSettings) and step.overwrite]
+        all_steps = [item for stage in self.stages for item in stage.steps.items()]
+        steps = [name for name, step in all_steps if isinstance(step, RunSettings) and step.overwrite]
         return f", without `overwrite` in {' and '.join(steps)}" if steps else ""
 
 
+STEPS = tuple(name for name in Recipe.model_fields if name != "then")
 NAME = "recipe.yaml"
 
 
@@ -89,12 +102,13 @@ def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
         recipe = validate(Recipe, document)
     except (SettingsError, ValueError) as error:
         raise SettingsError(f"{path}: {error}") from None
-    if not recipe.steps:
-        raise SettingsError(f"the recipe {path} has no steps; it needs one or more of {', '.join(Recipe.model_fields)}")
+    if not all(stage.steps for stage in recipe.stages):
+        where = "`then` in the recipe" if recipe.steps else "the recipe"
+        raise SettingsError(f"{where} {path} has no steps; it needs one or more of {', '.join(STEPS)}")
     return recipe
 
 
 def _leaves(document: object) -> list[Leaf]:
     """The settings of the steps that a recipe has."""
-    steps = [step for step in Recipe.model_fields if isinstance(document, Mapping) and step in document]
+    steps = [step for step in STEPS if isinstance(document, Mapping) and step in document]
     return [leaf for step in steps for leaf in leaves(plain_type(Recipe.model_fields[step].annotation), (step,))]

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from actors.settings.base import Settings, is_settings, plain_type
+from actors.settings.rubric import RubricSettings
 from pipelines.settings.recipe import Recipe
 
 Schema = dict[str, Any]
@@ -14,13 +15,14 @@ def recipe_schema() -> Schema:
     """The schema of all steps and their settings. What it refuses, `assay run` refuses; some mistakes only the run finds."""
     schema = Recipe.model_json_schema()
     definitions: dict[str, Schema] = schema["$defs"]
-    for settings in set(_all_settings(Recipe)) - {Recipe}:
+    for settings in set(_all_settings(Recipe)):
         _allow_lists_of_one(definitions[settings.__name__])
     for settings in set(_all_settings(Recipe)) - {Recipe}:
         _allow_settings_of_sections(settings, definitions[settings.__name__])
         if settings.bare_field is not None:
             definition = definitions[settings.__name__]
             definition["type"] = ["object", *_types(definition["properties"][settings.bare_field], definitions)]
+    definitions[RubricSettings.__name__]["type"] = ["object", "string"]  # a file that has them
     title = f"A recipe of Assay {version('assay')}"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
 
@@ -30,7 +32,7 @@ def _all_settings(settings: type[Settings]) -> Iterator[type[Settings]]:
     for field in settings.model_fields.values():
         kind = plain_type(field.annotation)
         for inner in (kind, *getattr(kind, "__args__", ())):
-            if is_settings(inner):
+            if is_settings(inner) and inner is not settings:
                 yield from _all_settings(inner)
 
 

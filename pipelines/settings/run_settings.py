@@ -42,10 +42,32 @@ class RowSettings(Settings):
     its field"""
     system_column: str | None = None
     """field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read"""
-    principle_column: str | None = None
-    """field with the criteria for the row's responses: a principle or rubric, or a list of them"""
+    reference_column: str | None = Field(default=None, json_schema_extra=OPTION)
+    """field with the right answer, for models that compare with one; default: `reference`"""
+    criteria_column: str | None = Field(default=None, json_schema_extra=OPTION)
+    """field with the row's own criteria, a list of {name, text, weight, choices, gate}, for --family criteria; default:
+    `criteria`"""
+    field: dict[str, str] = Field(default_factory=dict, json_schema_extra=OPTION)
+    """NAME=COLUMN: a text beside the conversation that the model reads under this name, such as a rubric's {{ NAME }};
+    principle=COLUMN holds a principle or a list of them"""
     turns: Turns = Turns.FINAL
     """judge the final assistant turn, or every assistant turn"""
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if twice := sorted(self.field.keys() & self._usual_columns.keys()):
+            raise ValueError(f"--{twice[0]}-column and --field {twice[0]}=... name the same field: give one of them")
+        return self
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of the fields that are named, by field."""
+        return {**self.field, **self._usual_columns}
+
+    @property
+    def _usual_columns(self) -> dict[str, str]:
+        named = {"reference": self.reference_column, "criteria": self.criteria_column}
+        return {name: column for name, column in named.items() if column is not None}
 
     @field_validator("response_column", "conversation_column")
     @classmethod

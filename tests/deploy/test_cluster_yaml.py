@@ -95,7 +95,7 @@ def test_a_node_installs_the_images_versions_and_again_when_the_checkout_changes
         ]
         return max(item.returncode for item in done), log.read_text().splitlines()
 
-    installed = f"install -q --constraint {tmp_path}/constraints.txt {checkout}[gpu]"
+    installed = f"install -q --constraint {tmp_path}/constraints.txt {checkout}[gpu,s3]"
     (tmp_path / "broken").touch()
     assert set_up() == (1, [installed])
     (tmp_path / "broken").unlink()

@@ -187,7 +187,8 @@ def test_the_gpu_image_asks_for_what_pyproject_says_in_the_versions_that_are_tes
     path = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     subprocess.run(["bash", "-eo", "pipefail", "-c", before], cwd=tmp_path, env=path, check=True, timeout=60)
     lines = (tmp_path / "requirements.txt").read_text().splitlines()
-    assert lines == PROJECT["project"]["dependencies"] + PROJECT["project"]["optional-dependencies"]["gpu"]
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert lines == PROJECT["project"]["dependencies"] + extras["gpu"] + extras["s3"]
 
     constraints = (tmp_path / "constraints.txt").read_text().splitlines()
     assert len(constraints) == len((REPOSITORY / "requirements-cpu.txt").read_text().splitlines()) - 3

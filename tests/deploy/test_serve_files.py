@@ -118,5 +118,10 @@ def test_settings_that_cant_be_are_refused(settings: Any, message: str) -> None:
         validate(EndpointSettings, settings)
 
 
+def test_a_folder_is_served_under_a_short_name_and_its_path() -> None:
+    models = validate(EndpointSettings, {"models": ["/runs/a/final", {"model": "/runs/b/final"}, "./rm"]}).models
+    assert [model.names for model in models] == [("a/final", "/runs/a/final"), ("b/final", "/runs/b/final"), ("rm", "./rm")]
+
+
 def test_one_model_may_be_given_by_its_id() -> None:
-    assert validate(EndpointSettings, {"models": "tiny-scalar"}).models[0].served_names == ("tiny-scalar",)
+    assert validate(EndpointSettings, {"models": "tiny-scalar"}).models[0].names == ("tiny-scalar",)

@@ -82,7 +82,7 @@ def test_a_model_is_explained_by_its_id_without_a_network() -> None:
     facts = json.loads(done.stdout)
     assert facts["family"] == "first-logit"
     assert facts["read"] == "the raw logit of token id 0 at the last token"
-    assert (facts["trained on"], facts["order of responses"]) == ("up to 4,096 tokens", "doesn't matter")
+    assert (facts["trained_on"], facts["order_of_responses"]) == ("up to 4,096 tokens", "doesn't matter")
     assert facts["licence"].startswith("NVIDIA Open Model License")
     shown = run_here("models", "explain", "tiny-attributes").stdout
     assert "0.3 helpfulness + 0.74 correctness" in shown

@@ -150,12 +150,9 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def _of_row(row: Mapping[str, Any], rewards: Sequence[Given], shape: RowShape) -> list[Response]:
     parsed = shape.requests(row)
     hashes = {response.name: request.prompt_hash for request in parsed.requests for response in request.responses}
-    refused = {bad.name: bad.reason for bad in parsed.rejected}
+    refused = {bad.name: Score.rejected(bad.reason, bad.detail) for bad in parsed.rejected}
     pairs = zip(parsed.names, rewards, strict=True)
-    return [
-        (name, hashes.get(name), Score.rejected(refused[name]) if name in refused else _score(reward), None)
-        for name, reward in pairs
-    ]
+    return [(name, hashes.get(name), refused[name] if name in refused else _score(reward), None) for name, reward in pairs]
 
 
 def _drawn_of_row(
@@ -217,7 +214,7 @@ def _corpus(
         "shape": shape.name,
         "own_columns": shape.own_columns and asdict(shape.own_columns),
         "turns": shape.turns,
-        "principle_column": shape.principle_column,
+        "fields": dict(shape.columns),
         "written_out": shape.written_out,
         **more,
     }

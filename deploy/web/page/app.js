@@ -286,20 +286,25 @@ function request() {
   return { model: model().id, conversations: [conversation], trace: true };
 }
 
-async function score() {
+/** The page opens with its example judged, unless a person has begun something: then nothing is sent unasked. */
+async function scoreExample() {
+  if (model() && shownRequest === null && remembered("draft") === null) await score(true);
+}
+
+async function score(unasked = false) {
   if (underWay) return;
   // Before the models are waited for: another press meanwhile would send another request.
   underWay = new AbortController();
   try {
     if (!model()) await loadModels();
-    if (model()) await judge(underWay.signal);
+    if (model()) await judge(underWay.signal, unasked);
   } finally {
     underWay = null;
     wait(false);
   }
 }
 
-async function judge(signal) {
+async function judge(signal, unasked) {
   const sent = request();
   const own = model();
   const began = performance.now();
@@ -310,11 +315,13 @@ async function judge(signal) {
     const body = JSON.stringify(sent);
     const { data, usage } = await asked("v1/rewards", { method: "POST", body, signal });
     show(data[0], sent.conversations[0].responses, own, usage, (performance.now() - began) / 1000);
+    if (!unasked) scrollToResults();
     shownRequest = JSON.stringify(sent);
     showStale();
   } catch (error) {
     tell("");
     if (error.name === "AbortError") tell("Cancelled.");
+    else if (unasked) tell(`The example isn't scored. ${error.message}`);
     else complain(error.message);
     if (!(error instanceof Problem) && error.name !== "AbortError") throw error;
   }
@@ -380,7 +387,10 @@ function show({ responses, ranking }, given, own, usage, seconds) {
   $("caption").textContent = `${own.id}, ${seconds.toFixed(2)} s, ${tokens(usage)}. Bars begin at 0. Range: ${own.range}.`;
   const best = ranking.length > 1 ? ` Best: ${letter(ranking[0])}, ${shown(rewards[0], scale.digits)}.` : "";
   tell(`${ranking.length} of ${count(responses.length, "response")} scored.${best}`);
-  // Nothing else scrolls smoothly: the bar of the Score button moves with it at the end, away from under a click.
+}
+
+/** Nothing else scrolls smoothly: the bar of the Score button moves with it at the end, away from under a click. */
+function scrollToResults() {
   const behavior = matchMedia("(prefers-reduced-motion: no-preference)").matches ? "smooth" : "instant";
   if ($("results-title").getBoundingClientRect().top > innerHeight * 0.8) $("results").scrollIntoView({ behavior });
 }
@@ -618,6 +628,6 @@ try {
   fill(EXAMPLE); // what is remembered is of another version
 }
 // Until then the button is disabled: what is told of the model moves it, and a click that is under way would miss it.
-loadModels().finally(() => {
-  $("score").disabled = Boolean(underWay);
-});
+await loadModels();
+$("score").disabled = Boolean(underWay);
+await scoreExample();

@@ -1,6 +1,5 @@
 """The command `check`: runs the self-test of a model, the same as in every replica, in this process."""
 
-import json
 import os
 import platform
 import sys
@@ -11,18 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import TextIO
 
-import click
-
 from actors.errors import AssayError
 from actors.launch.start_engine import start_engine
 from actors.reward_model import resolve_model
 from actors.scorers.self_test import self_test
 from actors.timeline import FILE, lines_of, mark, read
+from pipelines.cli.plain_console import print_json
 from pipelines.folders.run_folder.manifest import versions
 from pipelines.settings.run_settings import CheckSettings
 
 
-def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
+def check(settings: CheckSettings, passed: Callable[[str], None], warned: Callable[[str], None]) -> None:
     """Start an engine and self-test the model on it. Raises a `UserError` or `EngineError` that says what is wrong.
 
     Standard error tells what is waited for.
@@ -33,25 +31,25 @@ def check(settings: CheckSettings, passed: Callable[[str], None]) -> None:
         report = partial(print, file=terminal, flush=True)
         engine = start_engine(model, settings.engine, report=report)
         try:
-            self_test(model, engine, passed, report=report, must_read=True)
+            self_test(model, engine, passed, report=report, must_read=True, warned=warned)
         finally:
             engine.close()
 
 
 @contextmanager
-def write_json(settings: CheckSettings) -> Iterator[Callable[[str], None]]:
-    """Print, at the end of the block, versions, the checks that it noted, and the error that it ended with, as JSON."""
-    checks: list[str] = []
+def write_json(settings: CheckSettings) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """Print versions, the checks that the block noted as passed or as doubts, and the error that it ended with, as JSON."""
+    checks, warnings = list[str](), list[str]()
     failure: str | None = None
     try:
-        yield checks.append
+        yield checks.append, warnings.append
     except AssayError as error:
         failure = str(error)
         raise
     finally:
         machine = {"python": platform.python_version(), "platform": platform.platform()}
-        about = {"model": settings.model.model, "versions": versions(), **machine, "checks": checks, "error": failure}
-        click.echo(json.dumps(about))
+        about = {"model": settings.model.model, "versions": versions(), **machine}
+        print_json({**about, "checks": checks, "warnings": warnings, "error": failure})
 
 
 @contextmanager

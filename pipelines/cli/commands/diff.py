@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actors.errors import GateFailed
+from actors.text.model_names import short_names
 from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options
 from pipelines.cli.plain_console import Report, tell
@@ -63,8 +64,9 @@ def _report(differences: "Differences") -> Report:
 
 def _sides(differences: "Differences") -> Iterator[str]:
     by = {"row": "input file, place and name", "content": "prompt and text"}[differences.matched_by]
+    names = short_names([differences.first.model, differences.second.model])
     for name, side in (("first", differences.first), ("second", differences.second)):
-        yield f"{name}: {side.folder}, {side.responses:,} responses by {side.model}; {side.only:,} only there"
+        yield f"{name}: {side.folder}, {side.responses:,} responses by {names[side.model]}; {side.only:,} only there"
     yield f"{differences.matched:,} responses are in both, matched by {by}"
     counts = {
         "are duplicates, matched one to one in order": differences.duplicates,

@@ -4,6 +4,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from actors.errors import GateFailed, SettingsError
 from actors.text.counted import shown_lines
 from actors.text.visible import line
 from pipelines.cli.flags import argument, build_from, command, json_option, option, settings_options, silence_ray
-from pipelines.cli.plain_console import Report, tell
+from pipelines.cli.plain_console import Report, say, tell
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
 if TYPE_CHECKING:
@@ -42,9 +43,13 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 
     With --against, SCORED may be folders of results; exit code 5 if a headline fell by more than --max-drop.
     """
+    run_evaluation(build_from(EvaluateSettings, options), as_json, junit)
+
+
+def run_evaluation(settings: EvaluateSettings, as_json: bool, junit: str | None = None) -> None:
+    """Do what the command does, or a recipe's step: evaluate, or compare with earlier results, and print."""
     from pipelines.results.evaluation.saved_results import is_results
 
-    settings = build_from(EvaluateSettings, options)
     if junit is not None and settings.against is None:
         raise SettingsError("--junit is the report of a comparison: give --against, too")
     if settings.against is None:
@@ -67,7 +72,8 @@ def evaluate(as_json: bool, junit: str | None, **options: Any) -> None:
 def _evaluate(settings: EvaluateSettings, as_json: bool, *, quiet: bool = False) -> None:
     from pipelines.results.evaluation.evaluate_corpus import evaluate as run
 
-    results = _score_and_evaluate(settings) if settings.scores_files else run(settings)
+    notify = partial(say, err=True)
+    results = _score_and_evaluate(settings) if settings.scores_files else run(settings, notify)
     if not quiet:
         tell(as_json, results.document(settings.model_dump(mode="json")), _report(results.sections))
 
@@ -89,7 +95,7 @@ def _compare(settings: EvaluateSettings, folders: Sequence[str], as_json: bool, 
 
     results = [evaluation for folder in folders for evaluation in read_evaluations(folder)]
     comparisons = compare(results, read_evaluations(str(settings.against)))
-    tell(as_json, comparisons, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
+    tell(as_json, {"comparisons": comparisons}, itertools.chain.from_iterable(map(_comparison_report, comparisons)))
     if junit_file is not None:
         place, name = os.path.split(junit_file)
         write_file(place or ".", name, junit(comparisons, settings.max_drop, settings.min_coverage))

@@ -52,12 +52,12 @@ def _judge_facts(judge: Judge) -> dict[str, Any]:
 
 def _family_facts(kind: Family, card: KnownModel | None) -> dict[str, Any]:
     return {
-        "what it is": kind.summary,
-        "asked with": kind.asked,
+        "what_it_is": kind.summary,
+        "asked_with": kind.asked,
         "read": kind.read_at,
         "range": kind.range,
-        "order of responses": "matters" if kind.order_matters else "doesn't matter",
-        "trained on": f"up to {card.context:,} tokens" if card and card.context else "its card says",
+        "order_of_responses": "matters" if kind.order_matters else "doesn't matter",
+        "trained_on": f"up to {card.context:,} tokens" if card and card.context else "its card says",
         "licence": card.licence if card else "its card says",
         "source": "; ".join(filter(None, (kind.source, card.card if card else ""))),
     }

@@ -204,11 +204,14 @@ def kind_of(path: str) -> FileKind | None:
 
 def unread(path: str) -> SourceError:
     """The error for a file that only its extension keeps from being read."""
-    way = ". `datasets.load_from_disk(FOLDER).to_parquet('rows.parquet')` writes rows of such a file"
-    return SourceError(
-        f"{path} has a file name extension that Assay doesn't read; it reads {readable_suffixes()}"
-        f"{way if path.endswith('.arrow') else ''}"
+    ways = {
+        ".arrow": "datasets.load_from_disk(FOLDER).to_parquet('rows.parquet')",
+        ".csv": "duckdb.sql(\"copy (from 'rows.csv') to 'rows.parquet'\")",
+    }
+    way = next(
+        (f". In Python, `{way}` writes the rows of such a file" for suffix, way in ways.items() if path.endswith(suffix)), ""
     )
+    return SourceError(f"{path} has a file name extension that Assay doesn't read; it reads {readable_suffixes()}{way}")
 
 
 def readable_suffixes() -> str:

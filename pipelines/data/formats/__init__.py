@@ -8,7 +8,7 @@ row_requests = requests(shape, row, turns="final")   # RowRequests: what to scor
 from pipelines.data.formats.content import with_policy_system
 from pipelines.data.formats.lines import MAX_DEPTH, parse
 from pipelines.data.formats.mixed import MIXED, check_mixed, explain_detection, formats, prompt_formats
-from pipelines.data.formats.own_columns import OwnColumns, check_column, with_principles
+from pipelines.data.formats.own_columns import OwnColumns, check_column, with_fields
 from pipelines.data.formats.registry import (
     PROMPT_READER,
     PROMPT_SHAPES,
@@ -52,6 +52,6 @@ __all__ = [
     "requests",
     "take_apart",
     "unread_texts",
+    "with_fields",
     "with_policy_system",
-    "with_principles",
 ]

@@ -6,13 +6,17 @@ Most functions take a JSON value of any type and return what it means, or raise 
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from actors.text.counted import first_of
 from actors.text.reasoning import with_reasoning
 from pipelines.data.formats.rows import Exchange, Row
+
+T = TypeVar("T")
 
 _CALLERS = ("function_call", "tool_call")
 """ShareGPT's names of an assistant that calls a tool in its turn."""
@@ -39,13 +43,29 @@ def field(row: Row, key: str) -> object:
     return row[key]
 
 
+@contextmanager
+def in_field(name: str) -> Iterator[None]:
+    """Name a field in the details of what is rejected in the block; "" names none, as where its response has its name."""
+    try:
+        yield
+    except Rejected as rejected:
+        detail = ": ".join(dict.fromkeys(filter(None, (name, rejected.detail))))
+        raise Rejected(rejected.reason, detail) from rejected
+
+
+def read_field(row: Row, key: str, read: Callable[[object], T]) -> T:
+    """What `read` makes of the row's value under a key. Raises `Rejected`, naming the key."""
+    with in_field(key):
+        return read(field(row, key))
+
+
 def text(value: object) -> str:
     """A string as it is; a list of text parts concatenated without a separator."""
     if value is None:
         raise Rejected(Reason.EMPTY_CONTENT)
     joined = "".join(map(_part, value)) if isinstance(value, list) else value
     if not isinstance(joined, str):
-        raise Rejected(Reason.CONTENT_NOT_TEXT, describe(value))
+        raise Rejected(Reason.CONTENT_NOT_TEXT, f"{describe(value)}, where text is expected")
     if not joined.strip():
         raise Rejected(Reason.EMPTY_CONTENT)
     try:

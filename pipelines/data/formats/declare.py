@@ -16,9 +16,11 @@ from pipelines.data.formats.content import (
     entries,
     field,
     final,
+    in_field,
     is_conversation,
     open_end,
     question,
+    read_field,
     refuse_answered,
     reply,
     systems,
@@ -34,7 +36,10 @@ Values = Mapping[str, Callable[[], object]]
 
 @dataclass(frozen=True)
 class Responses:
-    """Where the responses of a row are: the fields that may hold them, and how a row's own are called."""
+    """Where the responses of a row are: the fields that may hold them, and how a row's own are called.
+
+    The only response of a row is in the first of the fields.
+    """
 
     fields: tuple[str, ...]
     of: Callable[[Row], Values]
@@ -95,11 +100,12 @@ def answers(
     """
 
     def read(row: Row) -> RowRequests:
-        return gather({name: partial(read_response, row, value) for name, value in responses.of(row).items()})
+        return gather({name: partial(read_response, row, name, value) for name, value in responses.of(row).items()})
 
-    def read_response(row: Row, value: Callable[[], object]) -> Exchange:
-        context = with_row_system(row, turns(field(row, prompt)))
-        return reply(context, value()) if may_be_turns else Exchange(refuse_answered(context), text(value()))
+    def read_response(row: Row, name: str, value: Callable[[], object]) -> Exchange:
+        context = with_row_system(row, read_field(row, prompt, turns))
+        with in_field(responses.fields[0] if name == ONLY_RESPONSE else ""):
+            return reply(context, value()) if may_be_turns else Exchange(refuse_answered(context), text(value()))
 
     return Shape(name, about, needs, looks_like, read, reads=(prompt, *responses.fields), layout=layout)
 
@@ -117,13 +123,13 @@ def conversations(
         return is_conversation(row.get(key)) and not is_other(row)
 
     def read_last(row: Row) -> RowRequests:
-        return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, conversation(field(row, key))))})
+        return gather({ONLY_RESPONSE: lambda: final(with_row_system(row, read_field(row, key, conversation)))})
 
     def read_turns(row: Row) -> RowRequests:
-        return assistant_turns(entries(field(row, key)), systems(row))
+        return assistant_turns(read_field(row, key, entries), systems(row))
 
     def read_prompt(row: Row) -> RowRequests:
-        return prompt_request(lambda: with_row_system(row, conversation(open_end(entries(field(row, key))))))
+        return prompt_request(lambda: with_row_system(row, conversation(open_end(read_field(row, key, entries)))))
 
     needs = f"`{key}`, a list of {turn}"
     judged = Shape(

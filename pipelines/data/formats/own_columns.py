@@ -1,6 +1,7 @@
 """A shape defined by the user: which fields of a row hold the prompt, the response and the system prompt."""
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,7 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message, Reason, Role
+from actors.records import JudgeRole, Message, Reason, Role
 from pipelines.data.formats.content import (
     SYSTEMS,
     answer,
@@ -16,6 +17,8 @@ from pipelines.data.formats.content import (
     describe,
     entries,
     final,
+    in_field,
+    is_blank,
     is_message,
     keys_seen,
     open_end,
@@ -23,6 +26,7 @@ from pipelines.data.formats.content import (
     refuse_answered,
     reply,
     role_of,
+    text,
     with_systems,
 )
 from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
@@ -37,6 +41,10 @@ ALL_ELEMENTS = "[]"
 _REST = re.compile(r"(?:\.[^.\[\]]+|\[-?\d{1,9}\])+")
 """What may follow the first name of a path without `[]`."""
 _STEP = re.compile(r"\[(-?\d+)\]|([^.\[\]]+)")
+
+
+Columns = tuple[tuple[str, str], ...]
+"""Fields of requests by name, each with the column, or the path, that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +133,9 @@ class OwnColumns:
 
     def _read_prompt(self, row: Row) -> RowRequests:
         def read_context() -> tuple[Message, ...]:
-            prompt = _value_at(row, self.prompt or "")
-            return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
+            with in_field(self.prompt or ""):
+                prompt = _value_at(row, self.prompt or "")
+                return self._context(row, open_end(prompt) if isinstance(prompt, list) else prompt)
 
         return prompt_request(read_context)
 
@@ -144,7 +153,8 @@ class OwnColumns:
         return assistant_turns(entries(_value_at(row, self._conversation or "")), self._systems(row))
 
     def _last_turn(self, row: Row, path: str) -> Exchange:
-        return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
+        with in_field(path):
+            return final(with_systems(self._systems(row), conversation(_value_at(row, path))))
 
     def _read(self, row: Row) -> RowRequests:
         """The response as `final`, those of a list as `response[0]`, `response[1]`, ...; of several fields, named by them.
@@ -162,14 +172,17 @@ class OwnColumns:
         for path in self.responses:
             places = _response_places(row, path) if _has(row, path) else [path]
             if readers.keys() & set(places):
-                raise Rejected(Reason.WRONG_TYPE, path)
+                raise Rejected(Reason.WRONG_TYPE, f"{path}: another field has responses of this name")
             readers |= {place: partial(self._exchange, row, place) for place in places}
         return gather(readers)
 
     def _exchange(self, row: Row, path: str) -> Exchange:
         response = _value_at(row, path)
-        context = self._context(row, _value_at(row, self.prompt or ""))
-        return reply(context, response) if _is_multi_turn(response) else Exchange(refuse_answered(context), answer(response))
+        with in_field(self.prompt or ""):
+            context = self._context(row, _value_at(row, self.prompt or ""))
+        with in_field(path):
+            is_turns = _is_multi_turn(response)
+            return reply(context, response) if is_turns else Exchange(refuse_answered(context), answer(response))
 
     def _context(self, row: Row, prompt: object) -> tuple[Message, ...]:
         return with_systems(self._systems(row), question(prompt))
@@ -191,31 +204,58 @@ def check_column(rows: Sequence[object], path: str) -> None:
         raise SourceError(f"none of the {len(rows)} rows looked at has {path!r}. {question}Keys seen: {keys_seen(rows)}")
 
 
-def with_principles(requests: RowRequests, row: object, path: str) -> RowRequests:
-    """The requests with the principles in a field of the row: a principle or rubric, or a list of them.
+def with_fields(requests: RowRequests, row: object, columns: Columns) -> RowRequests:
+    """The requests with texts that the row has beside its conversation: their fields, and under `principle` the principles.
 
-    Without the field, or with null in it, the requests are unchanged. Any other value rejects the row's responses.
+    A field that the row lacks, or that is blank there, is left out. A value that can't be read rejects the row's responses.
     """
-    if not isinstance(row, Mapping) or not _has(row, path):
+    if not isinstance(row, Mapping):
         return requests
-    values = [_value_at(row, place) for place in _places(row, path)]
-    if values == [None]:
-        return requests
+    fields: dict[str, str] = {}
+    principles: tuple[str, ...] | None = None
+    try:
+        for name, path in columns:
+            values = [_value_at(row, place) for place in _places(row, path)] if _has(row, path) else []
+            if name == JudgeRole.PRINCIPLE:
+                principles = principles if values in ([], [None]) else _principles(values, path)
+            elif not all(map(is_blank, values)):
+                fields[name] = field_text(values[0] if len(values) == 1 else values, path)
+    except Rejected as rejected:
+        return requests.refused(rejected.reason, rejected.detail)
+    return replace(
+        requests,
+        requests=tuple(
+            replace(request, fields=fields, principles=request.principles if principles is None else principles)
+            for request in requests.requests
+        ),
+    )
+
+
+def _principles(values: list[object], path: str) -> tuple[str, ...]:
+    """A principle or rubric, or a list of them."""
     listed = values[0] if len(values) == 1 and isinstance(values[0], list) else values
-    principles = tuple(value for value in listed if isinstance(value, str) and value.strip())
-    if len(principles) < len(listed):
-        return requests.refused(Reason.WRONG_TYPE, f"{path} holds {describe(values[0])}")
-    return replace(requests, requests=tuple(replace(request, principles=principles) for request in requests.requests))
+    if not all(isinstance(value, str) and value.strip() for value in listed):
+        raise Rejected(Reason.WRONG_TYPE, f"{path} holds {describe(values[0])}")
+    return tuple(map(str, listed))
 
 
-def without_principles(row: object, path: str, kept_fields: Collection[str]) -> object:
-    """The row without its field of principles, if that would also be read as a system prompt and isn't in `kept_fields`."""
+def field_text(value: object, path: str) -> str:
+    """A text as it is, and any other value as JSON: numbers, lists and objects."""
+    if isinstance(value, str):
+        return text(value)
+    try:
+        return text(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise Rejected(Reason.WRONG_TYPE, f"{path} holds {describe(value)}: {error}") from None
+
+
+def without_fields(row: object, columns: Columns, kept_fields: Collection[str]) -> object:
+    """The row without those columns of fields that would also be read as a system prompt and aren't in `kept_fields`."""
     if not isinstance(row, Mapping):
         return row
-    name = path if path in row else _first_name(path)
-    if name not in SYSTEMS or name in kept_fields:
-        return row
-    return {key: value for key, value in row.items() if key != name}
+    names = {path if path in row else _first_name(path) for _, path in columns}
+    unread = (names & {*SYSTEMS}) - {*kept_fields}
+    return {key: value for key, value in row.items() if key not in unread} if unread else row
 
 
 def _first_name(path: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pipelines.data.formats.content import SYSTEMS
 from pipelines.data.formats.mixed import MIXED, formats, prompt_formats
-from pipelines.data.formats.own_columns import OwnColumns, with_principles, without_principles
+from pipelines.data.formats.own_columns import Columns, OwnColumns, with_fields, without_fields
 from pipelines.data.formats.registry import Turns, requests
 from pipelines.data.formats.rows import RowRequests
 from pipelines.data.formats.shape import Shape
@@ -17,14 +17,15 @@ from pipelines.data.formats.written_out import take_apart
 class RowShape:
     """A shape by its name, replaced by `own_columns` if given. Small and picklable.
 
-    `unanswered`: the rows are prompts for a policy, each of which yields a request with an empty response. `written_out`:
-    prompts may be conversations written out as one text, which are taken apart.
+    `columns` hold the fields of requests that the model reads. `unanswered`: the rows are prompts for a policy, each of
+    which yields a request with an empty response. `written_out`: prompts may be conversations written out as one text,
+    which are taken apart.
     """
 
     name: str
     turns: Turns = "final"
     own_columns: OwnColumns | None = None
-    principle_column: str | None = None
+    columns: Columns = ()
     unanswered: bool = False
     written_out: bool = False
 
@@ -36,7 +37,7 @@ class RowShape:
             identity["shape"],
             identity["turns"],
             own_columns and OwnColumns.read(own_columns),
-            identity["principle_column"],
+            tuple(identity["fields"].items()),
             unanswered,
             identity["written_out"],
         )
@@ -67,8 +68,6 @@ class RowShape:
     def requests(self, row: object) -> RowRequests:
         """The requests of a row."""
         kept_fields = self.own_columns.fields if self.own_columns else ()
-        column = self.principle_column
-        judged = row if column is None else without_principles(row, column, kept_fields)
-        row_requests = requests(self.shape, judged, self.turns)
+        row_requests = requests(self.shape, without_fields(row, self.columns, kept_fields), self.turns)
         row_requests = take_apart(row_requests) if self.written_out else row_requests
-        return row_requests if column is None else with_principles(row_requests, row, column)
+        return with_fields(row_requests, row, self.columns) if self.columns else row_requests

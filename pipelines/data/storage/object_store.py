@@ -283,7 +283,10 @@ def _resolve(address: str) -> tuple[Any, str]:
         options["config_kwargs"] = {"max_pool_connections": MOST_CONNECTIONS, "retries": once, **configured}
     try:
         system, inner = url_to_fs(address, **options)
-    except (ValueError, ImportError) as error:  # unknown protocol, or its package isn't installed
+    except ImportError as error:
+        lacking = 'the package s3fs: pip install "assay[s3]"' if protocol in ("s3", "s3a") else f"a package: {error}"
+        raise OSError(f"{address} needs {lacking}") from error
+    except ValueError as error:  # unknown protocol
         raise OSError(f"{address}: {error}") from error
     if _protocol(system) == "s3":
         system.retries = 1

@@ -12,6 +12,7 @@ from actors.errors import SourceError
 from actors.records import JudgeAnswer, Score
 from actors.scorers.policy import GeneratedCandidate
 from pipelines.data.corpus.readers import RECORD
+from pipelines.folders.run_folder.examples import Example, note
 
 T = TypeVar("T")
 
@@ -21,6 +22,8 @@ SHAPE = "shape"
 REWARD, SCORES, STATUS, REASON = "reward", "scores", "status", "reason"
 STEPS, PROMPT_TOKENS, TRUNCATED = "steps", "prompt_tokens", "truncated"
 VOTES, COMPLETION_TOKENS, TRACE = "votes", "completion_tokens", "trace"
+CRITERIA_SCORES = "criteria_scores"
+"""Of rows with criteria of their own, the value of each by its name."""
 SUSPECT = "suspect"
 REASONED = "reasoned"
 """Whether a response, or a turn before it, held reasoning; only in runs that strip or keep reasoning."""
@@ -61,6 +64,8 @@ class Columns:
     mixed: bool = False
     text: bool = False
     """Whether parts hold the text of each response. They do unless a setting leaves it out."""
+    row_outputs: bool = False
+    """Whether responses have outputs whose names differ by row."""
     within_row: bool = False
     """Whether rewards compare the responses of a row with each other: those of different rows aren't comparable."""
 
@@ -95,6 +100,7 @@ class Columns:
             _Column(FEEDBACK, text, lambda response: response.candidate and response.candidate.feedback, self.refined),
             _Column(REWARD, number, attrgetter("score.reward")),
             _Column(SCORES, scores, lambda response: response.if_scored(dict(response.score.scores))),
+            _Column(CRITERIA_SCORES, pa.map_(text, number), self._row_outputs, self.row_outputs),
             _Column(STEPS, numbers, lambda response: response.if_scored(response.score.steps), self.steps),
             _Column(STATUS, text, attrgetter("score.status.value")),
             _Column(REASON, text, lambda response: response.score.reason and response.score.reason.value),
@@ -106,6 +112,10 @@ class Columns:
             *(_Column(name, pa.bool_(), attrgetter(f"score.{name}")) for name in self.flags),
         ]
         return [column for column in columns if column.is_present]
+
+    def _row_outputs(self, response: "_Response") -> dict[str, float] | None:
+        further = {name: value for name, value in response.score.scores.items() if name not in self.outputs}
+        return response.if_scored(further)
 
     @property
     def schema(self) -> pa.Schema:
@@ -148,8 +158,9 @@ class Columns:
         candidates: Sequence[GeneratedCandidate | None] = (),
         texts: Sequence[str | None] = (),
     ) -> pa.Table:
-        """The table of a part. `rows` has (row, response name, prompt hash, score) for each response, as does `repeated`.
+        """The table of a part, with its examples as metadata.
 
+        `rows` has (row, response name, prompt hash, score) for each response, as does `repeated`.
         `candidates` has what a policy generated, None where nothing was; it is read only if `self.drawn`. `texts` has the
         judged text of each response; it is read only if `self.text`.
         """
@@ -157,7 +168,8 @@ class Columns:
         sources = zip(rows, candidates if self.drawn else nothing, texts if self.text else nothing, strict=True)
         responses = [_Response(*row, candidate, text) for row, candidate, text in sources]
         ours = [pa.array(list(map(column.value, responses)), column.type) for column in self._of_response]
-        return pa.table([*repeated.columns, *ours], self.schema)
+        examples = (Example.of(row, name, score, with_text=self.text) for row, name, _, score in rows)
+        return pa.table([*repeated.columns, *ours], self.schema.with_metadata(note(examples)))
 
 
 class _Response(NamedTuple):

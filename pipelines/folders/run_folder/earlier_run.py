@@ -4,6 +4,7 @@ A manifest that is truncated is recovered, if the parts beside it prove that the
 else is refused, because a run deletes and overwrites files.
 """
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import CARD
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.manifest import NAME, BrokenManifest, Manifest, files_mark, identity_mark, read_manifest
+from pipelines.folders.run_folder.member_runs import MEMBERS, folder_of
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts, open_part
 
@@ -43,9 +45,19 @@ def earlier_run(folder: str, manifest: Manifest, overwrite: bool) -> Manifest | 
         if earlier is None and not is_unused(folder):
             raise OutputError(f"{folder} holds something else than a scored corpus; give a new or an empty folder")
         if not overwrite:
-            return earlier
+            return if_begun(folder, earlier)
     Parts(folder).delete()
     return None
+
+
+def if_begun(folder: str, manifest: Manifest | None) -> Manifest | None:
+    """The manifest of a folder, unless it is of a start that failed before its first part: it counts for no other run."""
+    if manifest is None or manifest.summary is not None:
+        return manifest
+    members = (folder_of(folder, name) for name in manifest.identity.get(MEMBERS, {}))
+    places = (folder, storage.folder(folder).sub(DRAWN).path, *members)
+    files = (Parts(place).parts_folder.entries() for place in places)
+    return manifest if any(Part.parse(entry.name) for entry in itertools.chain.from_iterable(files)) else None
 
 
 def is_unused(folder: str, beside: frozenset[str] = frozenset()) -> bool:

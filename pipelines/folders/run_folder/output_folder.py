@@ -141,7 +141,7 @@ def finish(
 
 
 def read_finished(
-    folder: str, settings: Mapping[str, Any], fingerprint: str, made_of: str, kind: OutputKind = FILTER
+    folder: str, settings: Mapping[str, Any], fingerprint: str | None, made_of: str, kind: OutputKind = FILTER
 ) -> dict[str, Any] | None:
     """The summary, if the folder holds the finished result of these settings, this run and these parts; else None."""
     earlier = kind.read(folder)

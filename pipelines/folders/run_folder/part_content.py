@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.folders.run_folder.examples import KEY as EXAMPLES_KEY
 from pipelines.folders.run_folder.part import Part
 
 SHA_KEY, PLACE_KEY, RUN_KEY = "assay_sha256", "assay_place", "assay_run"
@@ -29,9 +30,10 @@ class DamagedPart(Exception):
 
 
 def encode(table: pa.Table, metadata: Mapping[str, str], place: str) -> bytes:
-    """A table as the bytes of a part, with `metadata` in place of its own."""
+    """A table as the bytes of a part, with `metadata` and the table's examples in place of the table's metadata."""
     content = io.BytesIO()
-    marked = table.replace_schema_metadata(metadata)
+    notes = {EXAMPLES_KEY: note} if (note := (table.schema.metadata or {}).get(EXAMPLES_KEY.encode())) else {}
+    marked = table.replace_schema_metadata({**notes, **metadata})
     with pq.ParquetWriter(content, marked.schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(marked, max(1, marked.num_rows * _GROUP_BYTES // max(marked.nbytes, 1)))
         writer.add_key_value_metadata({PLACE_KEY: place, SHA_KEY: _ZEROS})

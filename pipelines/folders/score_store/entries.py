@@ -77,6 +77,7 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
                     prompt.opening,
                     prompt.principle,
                     prompt.redraw,
+                    prompt.criteria,
                     len(prompt.ids),
                 ]
                 for prompt in request.prompts

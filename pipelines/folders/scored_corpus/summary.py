@@ -16,6 +16,7 @@ import pyarrow as pa
 from actors.errors import AuditError, NothingScored, SourceError
 from actors.records import Reason, Status
 from actors.text.counted import counts_text
+from actors.text.readable import Readable
 from actors.verdicts.standing import BOTH_ORDERS, FIRST_PREFERRED, ORDER_DECIDED
 from pipelines.folders.run_folder.columns import (
     COMPLETION_TOKENS,
@@ -31,12 +32,14 @@ from pipelines.folders.run_folder.columns import (
     TRUNCATED,
     Columns,
 )
+from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts, unreadable
 from pipelines.folders.scored_corpus.databases import connect
 from pipelines.folders.scored_corpus.label_agreement import label_agreement
 from pipelines.folders.scored_corpus.part_files import check_contents, read_unordered
 from pipelines.folders.scored_corpus.shape_counts import count_shapes
+from pipelines.folders.scored_corpus.unscored import first_examples, unscored_lines
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 _QUANTILE_NAMES = ("min", "p5", "p25", "median", "p75", "p95", "max")
@@ -50,7 +53,7 @@ _LOOKED_AT_FOR_REPEATS = 1_000_000
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Readable):
     """Counts, reasons and quantiles of a scored corpus.
 
     `quantiles` has one row per score that any response has, at `QUANTILES`; `flags` counts the responses for
@@ -81,14 +84,17 @@ class Summary:
     """Time, engines and GPU-hours (`pipelines.run.runtime.run_timing`)."""
     left_out: Sequence[str] = field(default=(), compare=False)
     """Files in the input's folders that weren't read."""
+    examples: Sequence[Example] = field(default=(), compare=False)
+    """The first responses of each reason, with what was wrong or a judge's text; and the first texts that it was read in."""
     made: Sequence[Any] = ()
     """The exports written while the corpus was scored, each a `pipelines.results.exports.export_job.FinishedExport`."""
 
     def check_scored(self) -> None:
-        """Raise `NothingScored`, with the counts of reasons, if there are responses and none of them has a reward."""
+        """Raise `NothingScored` if there are responses and none has a reward, with the counts of reasons and examples."""
         if self.responses and not self.scored:
             reasons = counts_text(self.reasons)
-            raise NothingScored(f"nothing was scored: of {self.responses:,} responses none has a reward ({reasons})")
+            what = f"nothing was scored: of {self.responses:,} responses none has a reward ({reasons})"
+            raise NothingScored("\n".join([what, *unscored_lines(self.reasons, self.examples)]))
 
     def figures(self) -> dict[str, float]:
         """All counts and quantiles as single figures, such as `scored`, `reasons/too_long` and `reward/median`, for logs."""
@@ -106,8 +112,11 @@ class Summary:
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> "Summary":
         """The summary that a manifest holds, without the exports."""
-        values = {each.name: saved[each.name] for each in fields(cls) if each.name != "made"}
-        return cls(**{**values, "quantiles": {name: tuple(row) for name, row in saved["quantiles"].items()}})
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved and each.name != "made"}
+        quantiles = {name: tuple(row) for name, row in saved["quantiles"].items()}
+        return cls(
+            **{**values, "quantiles": quantiles, "examples": [Example(**each) for each in values.get("examples", ())]}
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
@@ -152,6 +161,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
         shapes=count_shapes(parts, columns) if columns.mixed else {},
         labels=labels,
         repeats=figures["repeats"],
+        examples=first_examples(parts),
     )
 
 

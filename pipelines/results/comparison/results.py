@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from actors.records import Status
+from actors.text.readable import Readable
 from pipelines.settings.diff_settings import GateSettings
 
 VERSION = 1
@@ -70,7 +71,7 @@ class KeptChange:
 
 
 @dataclass(frozen=True)
-class Differences:
+class Differences(Readable):
     """Two scored corpora compared. `differs` names the entries of their identities that aren't equal.
 
     `duplicates` are matched responses whose key another one has, too; `other_prompts` are matched responses whose prompts

@@ -230,8 +230,8 @@ class Labelled(NamedTuple):
 
     @property
     def tied(self) -> bool:
-        """Whether a game has no winner."""
-        return 0 in self.games
+        """Whether a game has no winner, or each response one, so that the rewards are equal."""
+        return self.margin == 0 or 0 in self.games
 
 
 def labelled(item: Item, right: str, wrong: str) -> Labelled:

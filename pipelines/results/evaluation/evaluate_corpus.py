@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from actors.errors import OutputError, SettingsError, SourceError
+from actors.text.model_names import short_names
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import EVALUATED
 from pipelines.data.corpus.corpus_files import InputFile
@@ -44,6 +45,7 @@ from pipelines.results.evaluation.published.figures import compare_published, kn
 from pipelines.results.evaluation.published.presets import Preset
 from pipelines.results.evaluation.read_items import read_items
 from pipelines.results.evaluation.results import Evaluation, Figure, Results, SubsetCounts
+from pipelines.results.evaluation.saved_results import RESULTS, read_results
 from pipelines.results.evaluation.statistics import intervals
 from pipelines.results.evaluation.statistics.intervals import Interval
 from pipelines.results.evaluation.statistics.paired import (
@@ -55,7 +57,7 @@ from pipelines.results.evaluation.statistics.paired import (
 from pipelines.results.evaluation.statistics.votes import VoteReport, Votes, vote_rules
 from pipelines.settings.evaluate_settings import EvaluateSettings
 
-RESULTS, TABLE, TEX, PEERS = "results.json", "table.md", "table.tex", "peers"
+TABLE, TEX, PEERS = "table.md", "table.tex", "peers"
 DISAGREEMENTS = "disagreements.parquet"
 
 
@@ -70,7 +72,10 @@ class ScoredBenchmark(NamedTuple):
     preset: Preset | None = None
 
 
-def evaluate(settings: EvaluateSettings) -> Results:
+Notify = Callable[[str], None]
+
+
+def evaluate(settings: EvaluateSettings, notify: Notify = lambda text: None) -> Results:
     """Evaluate every scored folder, and write the results to the output folder if there is one.
 
     Raises a `UserError` if a folder isn't a complete scored corpus, or its benchmark can't be told or lacks subsets.
@@ -80,33 +85,55 @@ def evaluate(settings: EvaluateSettings) -> Results:
         with tempfile.TemporaryDirectory() as place:
             return _evaluate_all(settings, corpora, Path(place))
     output_folder.check_apart([*settings.scored, settings.output])
-    return evaluate_into(settings, settings.output, lambda: corpora)
+    return evaluate_into(settings, settings.output, lambda: corpora, notify)
 
 
-def evaluate_into(settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]]) -> Results:
-    """Evaluate into a folder. `corpora` may score there first, and resume that; an evaluation takes seconds."""
+def evaluate_into(
+    settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]], notify: Notify
+) -> Results:
+    """Evaluate into a folder, unless the results of these settings and these scored corpora are there already.
+
+    `corpora` may score there first, and resume that; an evaluation takes seconds.
+    """
+    dumped = settings.model_dump(mode="json")
+    request = {"settings": dumped, "asked": f"evaluate {' '.join(settings.scored)}"}
+    earlier = EVALUATED.read(output) or {}
+    if earlier.get("summary") is not None and {**earlier["settings"], "overwrite": False} == dumped:
+        with lease(output):
+            made_of = _made_of(corpora())
+        if output_folder.read_finished(output, dumped, None, made_of, EVALUATED) is not None:
+            notify(f"evaluate: nothing to do: {output} has these results already")
+            return read_results(output)
     output_folder.check_free(output, settings.overwrite, EVALUATED)
-    request = {"settings": settings.model_dump(mode="json"), "asked": f"evaluate {' '.join(settings.scored)}"}
     with lease(output), tempfile.TemporaryDirectory() as place:
         output_folder.start(output, request, EVALUATED)
         storage.folder(output).sub(PEERS).delete_all()
-        results = _evaluate_all(settings, corpora(), Path(place))
+        scored = corpora()
+        results, made_of = _evaluate_all(settings, scored, Path(place)), _made_of(scored)
         check_held()
-        document = json.dumps(results.document(settings.model_dump(mode="json")), indent=2)
+        document = json.dumps(results.document(dumped), indent=2)
         Path(place, RESULTS).write_text(f"{document}\n")
         Path(place, TABLE).write_text(results.markdown())
         Path(place, TEX).write_text(latex_tables(results.evaluations))
         for folder, path in ((output, place), (storage.folder(output).sub(PEERS).path, Path(place, PEERS))):
             for file in sorted(file for file in Path(path).glob("*") if file.is_file()):
                 write_file(folder, file.name, file.read_bytes())
-        output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED)
+        output_folder.finish(output, request, {"evaluations": len(results)}, EVALUATED, made_of=made_of)
     return results
+
+
+def _made_of(corpora: Sequence[ScoredBenchmark]) -> str:
+    """What tells scored corpora from others: their runs and their parts."""
+    opened = [open_scored(scored.folder, "evaluate", partial=True) for scored in corpora]
+    return " ".join(f"{corpus.manifest.fingerprint}:{corpus.made_of}" for corpus in opened)
 
 
 def _evaluate_all(settings: EvaluateSettings, corpora: Sequence[ScoredBenchmark], local: Path) -> Results:
     """Evaluate each corpus, and models of one benchmark beside each other. The files beside the results go to `local`."""
     paths = [local / f"items-{output_folder.result_name(number)}.parquet" for number in range(len(corpora))]
     evaluations = [_evaluate(corpus, settings, path) for corpus, path in zip(corpora, paths, strict=True)]
+    names = short_names(evaluation.model for evaluation in evaluations)
+    evaluations = [replace(evaluation, called=names[evaluation.model]) for evaluation in evaluations]
     return Results(evaluations, _paired(evaluations, paths, settings.resampling_seed, local / DISAGREEMENTS))
 
 

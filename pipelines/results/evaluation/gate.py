@@ -129,7 +129,8 @@ def _gone(before: Evaluation) -> BaselineComparison:
 
 def _counterpart(evaluation: Evaluation, baseline: Sequence[SavedEvaluation]) -> SavedEvaluation:
     same_benchmark = [saved for saved in baseline if saved.evaluation.benchmark == evaluation.benchmark]
-    same_model = [saved for saved in same_benchmark if saved.evaluation.label == evaluation.label]
+    reading = (evaluation.model, evaluation.preset)  # labels depend on what else was evaluated
+    same_model = [saved for saved in same_benchmark if (saved.evaluation.model, saved.evaluation.preset) == reading]
     candidates = same_model or same_benchmark
     if len(candidates) != 1:
         raise SettingsError(

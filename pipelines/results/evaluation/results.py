@@ -8,6 +8,7 @@ from typing import Any, overload
 import pyarrow as pa
 from pydantic import TypeAdapter
 
+from actors.text.readable import Readable
 from pipelines.results.evaluation.item_matching import EvaluatedModel
 from pipelines.results.evaluation.noise import NoiseReport
 from pipelines.results.evaluation.published.presets import Preset
@@ -157,11 +158,14 @@ class Evaluation:
     """What is to be said of the items, and what of the output couldn't be written, and why."""
     kept: str | None = None
     """What a filter kept of the corpus, if its result was evaluated; None: all responses."""
+    called: str | None = None
+    """A short name of the model, which tells it from the others of these results; None: its id or path."""
 
     @property
     def label(self) -> str:
         """The model, and how it was run if not as its card says."""
-        return self.model if self.preset is None else f"{self.model}, as published"
+        model = self.called or self.model
+        return model if self.preset is None else f"{model}, as published"
 
     @property
     def judged(self) -> bool:
@@ -213,7 +217,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Results(Sequence[Evaluation]):
+class Results(Readable, Sequence[Evaluation]):
     """The evaluations, as a sequence, and what every two models of one benchmark come to beside each other."""
 
     evaluations: Sequence[Evaluation]
@@ -228,6 +232,9 @@ class Results(Sequence[Evaluation]):
 
     def __len__(self) -> int:
         return len(self.evaluations)
+
+    def __str__(self) -> str:
+        return self.markdown()
 
     @property
     def sections(self) -> list[Section]:

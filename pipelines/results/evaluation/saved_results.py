@@ -11,8 +11,9 @@ from actors.errors import SourceError
 from pipelines.data import storage
 from pipelines.data.storage import error_text
 from pipelines.folders.run_folder.output_folder import result_name
-from pipelines.results.evaluation.evaluate_corpus import RESULTS
 from pipelines.results.evaluation.results import VERSION, Evaluation, Results, results_data
+
+RESULTS = "results.json"
 
 
 class SavedEvaluation(NamedTuple):

@@ -35,15 +35,15 @@ def margin_section(report: MarginReport) -> Section:
         )
         for entry in report.bins
     ]
-    return Section(
-        "Accuracy by margin",
-        ("difference of rewards", "right", "95 % interval", "sigmoid says", "comparisons"),
-        rows,
-        [
+    columns = ("difference of rewards", "right", "95 % interval", "sigmoid says", "comparisons")
+    if report.ece is None:
+        note = f"Calibration error (ECE): undefined, as all {report.comparisons:,} comparisons are of equal rewards."
+    else:
+        note = (
             f"Calibration error (ECE) {report.ece:.3f} over {report.comparisons:,} comparisons; rewards whose sigmoid is "
             f"right would have about {report.ece_by_chance:.3f}."
-        ],
-    )
+        )
+    return Section("Accuracy by margin", columns, rows, [note])
 
 
 def vote_section(report: VoteReport) -> Section:

@@ -33,7 +33,8 @@ __all__ = ["choose", "export", "export_while_scoring", "jobs_of_run", "make_pair
 Format = TypeVar("Format", bound=TrainerFormat)
 
 _NOT_CHOSEN, _ALONE = "not chosen", "the only candidate for its prompt"
-_NO_PAIR = "no two candidates that differ enough (--min-margin)"
+_EQUAL = "no two candidates with different rewards and texts"
+_CLOSE = "no two candidates that differ enough (--min-margin)"
 _AGAINST, _NO_LABEL = "against the label", "without a label"
 _CHOSEN_RESERVED = (
     *("reward", "scores", "rank", "z_score", "of", "prompt_hash", "row", "response_name"),
@@ -161,7 +162,7 @@ def _pair_rows(candidates: Sequence[Candidate], form: PairFormat, settings: Pair
         left_fields.append(left_of_pair)
         rows += [{**row, **fields} for row in form.rows(pair)]
     if not all_pairs:
-        refusals[_ALONE if len(candidates) == 1 else _NO_PAIR] = 1
+        refusals[_ALONE if len(candidates) == 1 else _CLOSE if settings.min_margin else _EQUAL] = 1
     return ExportedRows(rows, refusals, labels, count_left(left_fields))
 
 

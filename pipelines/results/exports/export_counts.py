@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from actors.text.readable import Readable
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftOut
 from pipelines.folders.scored_corpus.read_back import CandidateOrLeftOut
 from pipelines.results.exports import row_types
@@ -29,7 +30,7 @@ RowMaker = Callable[[Sequence[Candidate]], ExportedRows]
 
 
 @dataclass(frozen=True)
-class ExportSummary:
+class ExportSummary(Readable):
     """Counts of an export: groups (prompts or rows) with a candidate, candidates read, and rows made of them.
 
     `unscored` responses have no reward, and aren't candidates. `left` counts what wasn't made, by reason; that includes the
@@ -42,11 +43,11 @@ class ExportSummary:
     rows: int = 0
     left: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
-    """Counts of pairs by `LabelAgreement`, including pairs left out for their labels."""
+    """Pairs by how they go with the corpus' labels (`LabelAgreement`), including pairs left out for their labels."""
     made_up: bool = False
     """Whether the rewards are the fake engine's."""
     left_fields: Mapping[str, int] = field(default_factory=dict)
-    """As in `ExportedRows`."""
+    """How many rows are without a field of the input, by its name and the reason."""
     mixed: bool = False
     """Whether the rows have a field of types that don't go together."""
     taken: str = field(default="", compare=False)

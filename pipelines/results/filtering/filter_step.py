@@ -19,6 +19,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from actors.errors import SettingsError
 from actors.records import Status
+from actors.text.readable import Readable
 from pipelines.folders.run_folder import output_folder
 from pipelines.folders.run_folder.columns import (
     PROMPT_HASH,
@@ -54,7 +55,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class FilterSummary:
+class FilterSummary(Readable):
     """Counts of a filtered corpus. `kept_rows` are the input rows with at least one kept response.
 
     Every response is counted once: `responses == kept + sum(not_kept.values())`. `left_fields` are counts of the rows of

@@ -10,6 +10,7 @@ from typing import Any
 from actors.errors import OutputError, SettingsError
 from pipelines.data import storage
 from pipelines.data.storage import error_text
+from pipelines.folders.scored_corpus.unscored import first_examples
 from pipelines.results.evaluation.saved_results import is_results, read_results
 from pipelines.results.html_report.page import MARK, render
 from pipelines.results.html_report.responses import Responses, opened
@@ -34,16 +35,20 @@ class WrittenReport:
     size: int
     seconds: float
     warnings: Sequence[str]
+    is_new: bool = True
+    """Whether the file wasn't there already, as it is now."""
 
 
 def build(settings: ReportSettings) -> WrittenReport:
     """Write the page. Raises a `UserError` if a folder can't be shown, or another file is where the page should be."""
     started, path = time.monotonic(), Path(settings.output)
-    _check_free(path)
+    before = _read_earlier(path)
     shown = _page_data(settings)
     content = render(shown).encode()
-    _write(path, content)
-    return WrittenReport(str(path), len(content), time.monotonic() - started, _warnings(shown.get("runs", ())))
+    if content != before:
+        _write(path, content)
+    warnings = _warnings(shown.get("runs", ()))
+    return WrittenReport(str(path), len(content), time.monotonic() - started, warnings, content != before)
 
 
 def _warnings(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -81,7 +86,8 @@ def _page_data(settings: ReportSettings) -> dict[str, Any]:
 
 def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
     """The sections of a scored corpus. Texts are read once, for all sections that look at some."""
-    shown = example_places(responses)
+    noted = [] if responses.corpus.kept else first_examples(responses.corpus.responses.parts)
+    shown = example_places(responses, noted)
     responses.read_texts([*neighbour_places(responses), *(place for places in shown.values() for place in places)])
     sections: Mapping[str, Any] = {
         "overview": overview(responses, settings.gpu_price),
@@ -94,7 +100,7 @@ def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
         "labels": judging.labels(responses),
         "steps": judging.steps(responses),
         "sampling": sampling(responses),
-        "examples": examples(responses, shown),
+        "examples": examples(responses, shown, noted),
     }
     return {
         "folder": responses.folder,
@@ -105,19 +111,19 @@ def _run(responses: Responses, settings: ReportSettings) -> dict[str, Any]:
     }
 
 
-def _check_free(path: Path) -> None:
-    """Raise `OutputError` if something else than a page of this command is at the path."""
+def _read_earlier(path: Path) -> bytes | None:
+    """The page that is at the path; None if there is none. Raises `OutputError` if something else is there."""
     try:
-        with path.open("rb") as stream:
-            is_ours = MARK.encode() in stream.read(200)
+        content = path.read_bytes()
     except FileNotFoundError:
-        return
+        return None
     except OSError as error:
         raise OutputError(f"{path} can't be written: {error_text(error)}") from error
-    if not is_ours:
+    if MARK.encode() not in content[:200]:
         raise OutputError(
             f"{path} is there and isn't a page of `assay report`; give another file with --out, or move it away"
         )
+    return content
 
 
 def _write(path: Path, content: bytes) -> None:

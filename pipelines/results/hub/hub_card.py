@@ -12,6 +12,7 @@ import yaml
 
 from actors.errors import SettingsError
 from actors.reward_model import families
+from actors.text.model_names import short_name
 from actors.text.visible import code, markdown, markdown_table
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import CARD, CHOSEN, EXPORTED, FILTER, PAIRS, OutputKind, describe
@@ -87,12 +88,7 @@ def _front(result: Result) -> dict[str, Any]:
 def _judges(identity: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The identities of the models that scored, by name."""
     members = [member["identity"] for member in identity.get(MEMBERS, {}).values()]
-    return {_shown_name(str(judge.get("model"))): judge for judge in members or [identity]}
-
-
-def _shown_name(model: str) -> str:
-    """A model's hub id; of a folder, its name alone."""
-    return model if model.count("/") == 1 and model[0] not in "/.~" else model.rstrip("/").rpartition("/")[2]
+    return {short_name(str(judge.get("model"))): judge for judge in members or [identity]}
 
 
 def _judge_rows(judge: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -101,7 +97,7 @@ def _judge_rows(judge: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "family", f"{family.name}: {family.summary}"
     for name in _OF_JUDGE:
         if (value := judge.get(name)) is not None:
-            yield name.replace("_", " "), _shown_name(value) if name == "adapter" else value
+            yield name.replace("_", " "), short_name(value) if name == "adapter" else value
     if family is not None and (published := family.knows(str(judge.get("model")))):
         yield "licence of the model", published.licence
 

@@ -26,7 +26,7 @@ def preview_of(rows: RowSettings, sample: Sequence[object], *, unanswered: bool 
     """A sample, read as the settings say or as it shows itself. Raises a `UserError` if no shape fits."""
     own_columns = own_columns_of(rows, unanswered=unanswered)
     shape = shape_of(rows, own_columns, sample, unanswered=unanswered)
-    row_shape = RowShape(shape.name, rows.turns.value, own_columns, rows.principle_column, unanswered)
+    row_shape = RowShape(shape.name, rows.turns.value, own_columns, tuple(rows.columns.items()), unanswered)
     requests = [row_shape.requests(row) for row in sample]
     if is_written_out(requests):
         row_shape, requests = replace(row_shape, written_out=True), list(map(take_apart, requests))

@@ -25,6 +25,7 @@ class PromptRow:
     ids: Sequence[int] = ()
     opening: str = ""
     reason: Reason | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class PromptPreparation:
 
     def _row(self, row: RowRequests) -> PromptRow:
         if not row.requests:
-            return PromptRow(_NOTHING, reason=row.rejected[0].reason)
+            return PromptRow(_NOTHING, reason=row.rejected[0].reason, detail=row.rejected[0].detail)
         (request,) = row.requests
         return PromptRow(replace(request, context=with_policy_system(request.context, self.system)))
 
@@ -66,7 +67,7 @@ _UNANSWERED = (Response(CANDIDATE, ""),)
 def _with_ids(row: PromptRow, rendered: RenderedRequest) -> PromptRow:
     (response,) = rendered.responses
     if response.reason is not None:
-        return replace(row, reason=response.reason)
+        return replace(row, reason=response.reason, detail=response.detail)
     (prompt,) = rendered.prompts
     return replace(row, ids=prompt.ids, opening=prompt.opening)
 

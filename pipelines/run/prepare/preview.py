@@ -1,9 +1,11 @@
 """The sampled rows, read exactly as the run will read them, and what is wrong with them: told before the engines start."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from actors.contracts.family import CRITERIA, OF_ROW, PRINCIPLE, REFERENCE
 from actors.contracts.judge import Judge
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason, ScoreRequest
@@ -15,32 +17,16 @@ from pipelines.data.formats import (
     explain_detection,
     note_repeated_prompts,
     unread_texts,
+    with_fields,
 )
+from pipelines.folders.scored_corpus.unscored import ADVICE, SAY_REASONING
 from pipelines.run.prepare.score_requests import Preparation, renderer
 
-SAY_REASONING = (
-    "Give --set render.reasoning=strip to judge the final answers, keep to judge all of it, or reject to leave these "
-    "without a reward"
-)
 _LEAST_JUDGED = 0.1
 """The share of responses of a sample that must be judgeable for a run to start."""
 _MOST_CHARACTERS, _MOST_PROMPTS = 4 * 2**20, 4000
 """Of the prompts that are rendered, at most about a second's work."""
 _MAX_REASONS = 5
-_ADVICE: Mapping[Reason, str] = {
-    Reason.NO_FINAL_ASSISTANT: "the response must be the last turn; name another one with --prompt-column and "
-    "--response-column, judge each turn with --set corpus.turns=all, or let a policy answer with `assay sample`",
-    Reason.MISSING_FIELD: "name the fields with --prompt-column and --response-column; a path such as answers[].text leads "
-    "into lists and objects",
-    Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column; a[0] is an element of a list, a[] each",
-    Reason.CONTROL_TOKEN: "--set render.control_tokens=neutralise breaks such marks up",
-    Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
-    "what the model takes",
-    Reason.REASONING: SAY_REASONING,
-    Reason.NO_PRINCIPLE: "--set read.principles.NAME=TEXT or --set corpus.principle_column=NAME gives what the model "
-    "judges by, in the form that its card has",
-    Reason.COLUMN_COLLISION: "--set prefix=NAME gives Assay's columns other names",
-}
 
 
 class Preview(NamedTuple):
@@ -77,6 +63,41 @@ class Preview(NamedTuple):
         return sorted({name for row in rows for name in unread_texts(self.row_shape.shape, row)})
 
 
+def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequence[str] = ()) -> Preview:
+    """The preview with the fields that a model reads, each from the column that is named for it, or else its default.
+
+    Raises `SettingsError` for a column that the model wouldn't read, or a needed one that isn't there.
+    """
+    columns = dict(preview.row_shape.columns)
+    if unread := sorted(columns.keys() - {*names, PRINCIPLE}):
+        what_it_reads = f"it reads {', '.join(names)}" if names else "it reads none"
+        raise SettingsError(
+            f"--field {unread[0]}={columns[unread[0]]}: {model} reads no field of that name, and would ignore it; "
+            f"{what_it_reads}"
+        )
+    for name in names:
+        columns.setdefault(name, _default_column(name))
+        if name in needed and preview.rows:
+            check_column(preview.rows, columns[name])
+    columns_read = tuple(columns.items())
+    filled = [
+        with_fields(requests, row, columns_read) for requests, row in zip(preview.row_requests, preview.rows, strict=True)
+    ]
+    return preview._replace(row_shape=replace(preview.row_shape, columns=columns_read), row_requests=filled)
+
+
+def _default_column(name: str) -> str:
+    """The column of a field that nobody has named: `reference`, and `a.b` of `row.a.b`."""
+    if name in (REFERENCE, CRITERIA):
+        return name
+    if name.startswith(OF_ROW):
+        return name.removeprefix(OF_ROW)
+    raise SettingsError(
+        f"the rubric's prompt has {{{{ {name} }}}}, which is no variable of Assay's: to fill it from a column of the rows "
+        f"give --field {name}=COLUMN, or write {{{{ row.COLUMN }}}}"
+    )
+
+
 def check_preview(preview: Preview, preparation: Preparation) -> str:
     """A sentence on the sampled responses that can't be judged; empty if all can.
 
@@ -88,11 +109,6 @@ def check_preview(preview: Preview, preparation: Preparation) -> str:
     if not preview.row_shape.unanswered:
         _check_comparable(preview, preparation)
     return _check_judgeable(preview, preparation)
-
-
-def judges_by_principles(preview: Preview, preparation: Preparation) -> bool:
-    """Whether the model judges by principles of the rows, and a sampled row has one."""
-    return preparation.model.family.takes_principles and any(request.principles for request in preview.requests)
 
 
 def _check_comparable(preview: Preview, preparation: Preparation) -> None:
@@ -118,20 +134,20 @@ def _check_reasoning(preview: Preview, preparation: Preparation) -> None:
 
 
 def _check_principles(preview: Preview, preparation: Preparation) -> None:
-    column, model = preview.row_shape.principle_column, preparation.model
+    column, model = dict(preview.row_shape.columns).get(PRINCIPLE), preparation.model
     if column is not None and not model.family.takes_principles:
         raise SettingsError(
-            f"--principle-column {column}: {model.model} wouldn't read it, because "
+            f"--field principle={column}: {model.model} wouldn't read it, because "
             + ("--principles are given too" if model.read.principles else "it judges by no principle")
         )
     if not preview.rows:
         return
     if column is not None:
         check_column(preview.rows, column)
-    if model.family.needs_principles and not judges_by_principles(preview, preparation):
+    if model.family.needs_principles and not any(request.principles for request in preview.requests):
         raise SettingsError(
             f"{model.model} judges responses by a principle, and none of the {preview.looked} has one; give --principles "
-            "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --principle-column"
+            "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --field principle=COLUMN"
         )
 
 
@@ -157,7 +173,7 @@ def _check_judgeable(preview: Preview, preparation: Preparation) -> str:
         noun = "response" if reasons.total() == 1 else "responses"
         return f"Of the {len(rows):,} rows looked at, {reasons.total():,} {noun} can't be judged: {counts}"
     shown = "".join(f"\n  {reason}: {details[reason]}" for reason, _ in named if details.get(reason))
-    advice = "".join(f"\n  {_ADVICE[reason]}" for reason, _ in named if reason in _ADVICE)
+    advice = "".join(f"\n  {ADVICE[reason]}" for reason, _ in named if reason in ADVICE)
     raise SourceError(
         f"only {judgeable:,} of the {responses:,} responses in the {len(rows):,} rows looked at could be judged: {counts}."
         f"{shown and f' The first of each:{shown}'}{advice and f'{chr(10)}What helps:{advice}'}"
@@ -170,7 +186,7 @@ def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequen
     prompts = characters = 0
     for row in rows:
         for request in row.requests:
-            count = family.question_count(len(request.responses), len(request.principles))
+            count = family.question_count(request)
             prompts += count
             characters += count * sum(len(turn.content) for turn in request.context)
             characters += sum(len(response.content) for response in request.responses)

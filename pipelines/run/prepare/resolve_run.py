@@ -20,9 +20,10 @@ from pipelines.data.corpus.units import Unit
 from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.carried_columns import carried_columns, left_in_record, types_text
 from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, Columns
+from pipelines.folders.run_folder.earlier_run import if_begun
 from pipelines.folders.run_folder.manifest import Manifest, read_manifest
 from pipelines.run.prepare.choose_shape import own_columns_of, preview_of
-from pipelines.run.prepare.preview import check_preview, judges_by_principles
+from pipelines.run.prepare.preview import check_preview, fill_fields
 from pipelines.run.prepare.row_sample import RowSample, read_sample
 from pipelines.run.prepare.score_requests import Preparation
 from pipelines.settings.run_settings import CorpusSettings, DatasetSettings, JudgingSettings, RunSettings, Turns
@@ -51,8 +52,6 @@ class ResolvedRun:
     """Sentences for the user: the shape of the rows, how many of the sample have it and can't be judged, and the like."""
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
-    by_principles: bool = False
-    """Whether the model judges by principles that rows of the sample have."""
 
 
 def resolve(
@@ -61,11 +60,14 @@ def resolve(
     *,
     unanswered: bool = False,
     notify: Callable[[str], None] = lambda text: None,
+    weights: bool = True,
+    more_rows: int | None = None,
 ) -> ResolvedRun:
     """Resolve a run. Raises a `UserError` for whatever is wrong with the input, the settings or the model.
 
     `reserved` are column names that the input may not have, beside ours. `unanswered`: the rows are prompts, which a policy
-    will answer. `notify` receives messages about files while there are many to look at.
+    will answer. `notify` receives messages about files while there are many to look at. For a plan: `weights` may be
+    missing, and the corpus may have `more_rows` than the input.
     """
     corpus = settings.corpus
     check_installed(settings.engine)
@@ -78,7 +80,9 @@ def resolve(
         files = limit_files(files, list(_limited_extents(files, corpus.limit, corpus.max_record_bytes)))
     sample = read_sample(files, corpus.max_record_bytes)
     preview = preview_of(corpus, sample.rows, unanswered=unanswered)
-    model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, settings.engine.tensor_parallel)
+    parallel = settings.engine.tensor_parallel
+    model = resolve_model(settings.model, settings.render, corpus.turns is Turns.ALL, parallel, weights=weights)
+    preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
     objects: list[Mapping[str, Any]] = [row for row in sample.rows if isinstance(row, dict)]
     fields = preview.row_shape.fields
     preparation = preparation_of(
@@ -94,7 +98,7 @@ def resolve(
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
     min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
-    part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int(rows / 200)))
+    part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / 200)))
     blocks = block_bytes(part_rows, row_bytes)
     uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)
     notes = (preview.explain(), uncarried, unjudgeable, *map(repeated_rows, corpus.inputs))
@@ -106,7 +110,6 @@ def resolve(
         row_bytes,
         ". ".join(filter(None, notes)),
         tuple(left_out),
-        judges_by_principles(preview, preparation),
     )
 
 
@@ -141,6 +144,7 @@ def preparation_of(
         drawn=row_shape.unanswered,
         text=settings.text if text is None else text,
         mixed=row_shape.is_mixed,
+        row_outputs=family.row_outputs,
         within_row=isinstance(family, Judge) and family.is_within_row(model.weights),
         flags=(
             *((REASONED,) if reasoning in (Reasoning.STRIP, Reasoning.KEEP) else ()),
@@ -151,9 +155,9 @@ def preparation_of(
 
 
 def _read_earlier_manifest(settings: JudgingSettings) -> Manifest | None:
-    """The manifest of the run in the output folder, if there is one that can be read and isn't to be overwritten."""
+    """The manifest of the run in the output folder, if that has begun, can be read and isn't to be overwritten."""
     try:
-        return None if settings.overwrite else read_manifest(settings.output)
+        return None if settings.overwrite else if_begun(settings.output, read_manifest(settings.output))
     except OutputError:  # what is wrong with the folder is said where it is opened
         return None
 

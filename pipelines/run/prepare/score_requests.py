@@ -17,7 +17,7 @@ from actors.settings.replica import RenderSettings
 from actors.text.reasoning import final_answer
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
-from pipelines.data.formats import RowRequests, RowShape, parse
+from pipelines.data.formats import RowRequests, RowShape, Unjudgeable, parse
 from pipelines.folders.run_folder.carried_columns import carried_as, scalar_column
 from pipelines.folders.run_folder.columns import SHAPE, Columns
 
@@ -56,13 +56,13 @@ class PreparedRow:
     """
 
     names: tuple[str, ...]
-    rejected: Mapping[str, Reason]
+    rejected: Sequence[Unjudgeable]
     requests: tuple[RenderedRequest, ...]
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def outcomes(self, scores: Sequence[Scores]) -> list[Outcome]:
         """One outcome per response, in row order; `scores` are those of `requests`."""
-        by_name = {name: Outcome(name, None, Score.rejected(reason)) for name, reason in self.rejected.items()}
+        by_name = {each.name: Outcome(each.name, None, Score.rejected(each.reason, each.detail)) for each in self.rejected}
         for request, request_scores in zip(self.requests, scores, strict=True):
             for response, score in zip(request.responses, request_scores, strict=True):
                 text = self.texts.get(response.name)
@@ -103,12 +103,11 @@ def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -
 
 
 def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest], preparation: Preparation) -> PreparedRow:
-    rejected = {response.name: response.reason for response in row.rejected}
     requests = row.requests if preparation.columns.text else ()
     texts = {
         response.name: judged_text(response.content, preparation) for request in requests for response in request.responses
     }
-    return PreparedRow(row.names, rejected, tuple(next(rendered) for _ in row.requests), texts)
+    return PreparedRow(row.names, row.rejected, tuple(next(rendered) for _ in row.requests), texts)
 
 
 def prepared_rows(table: pa.Table) -> list[PreparedRow | None]:
@@ -155,27 +154,25 @@ def _json_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tuple[
     return rows, pa.table(carried, columns.carried)
 
 
-def _object(note: str | None, record: bytes | None) -> dict[str, Any] | Reason | None:
-    """The row as an object, the reason why it has none, or None for a range without a row."""
+def _object(note: str | None, record: bytes | None) -> dict[str, Any] | RowRequests | None:
+    """The row as an object, its rejection if it is none, or None for a range without a row."""
     if note == BLANK:
         return None
     if note is not None or record is None:
-        return Reason(note or Reason.RECORD_TOO_LARGE)
+        return RowRequests.broken(Reason(note or Reason.RECORD_TOO_LARGE))
     try:
         return parse(record)
     except Rejected as rejected:
-        return rejected.reason
+        return RowRequests.broken(rejected.reason, rejected.detail)
 
 
-def _json_requests(value: dict[str, Any] | Reason | None, row_shape: RowShape, columns: Columns) -> RowRequests | None:
-    if value is None:
-        return None
-    if isinstance(value, Reason):
-        return RowRequests.broken(value)
+def _json_requests(value: dict[str, Any] | RowRequests | None, row_shape: RowShape, columns: Columns) -> RowRequests | None:
+    if value is None or isinstance(value, RowRequests):
+        return value
     requests = row_shape.requests(value)
-    if columns.collision(value):
+    if (name := columns.collision(value)) is not None:
         # Two fields of one name in an output row would be ambiguous for its readers.
-        return requests.refused(Reason.COLUMN_COLLISION)
+        return requests.refused(Reason.COLUMN_COLLISION, f"the row has {name!r}, and so has the output")
     return requests
 
 

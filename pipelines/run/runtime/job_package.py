@@ -5,6 +5,7 @@ relative paths are made absolute, as seen from this machine, and small text file
 """
 
 import os
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pipelines.settings.recipe import NAME, Recipe
 
 S = TypeVar("S", bound=Settings)
 
-FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill"})
+FOLDERS = frozenset({"inputs", "output", "scored", "rest", "store", "spill", "against"})
 """Settings that name files and folders."""
 MODELS = frozenset({"model", "adapter", "policy", "policy_adapter", "feedback", "edit"})
 """Settings that name a model: a local folder, a built-in model, or a hub id."""
@@ -70,7 +71,9 @@ class _Collector:
     def as_sent(self, name: str, value: str) -> str:
         """The value of a setting in the job. Collects the file that the setting names, if it is sent along."""
         if name in FOLDERS or (name in MODELS and _is_here(value)):
-            return self._absolute(value)
+            benchmark, mark, path = value.partition("=")  # an evaluation's BENCHMARK=FILE
+            is_named = name == "scored" and re.fullmatch(r"[\w-]+", benchmark) and not Path(value).exists()
+            return f"{benchmark}={self._absolute(path)}" if mark and is_named else self._absolute(value)
         if name in MODELS and (place := Path(locate(value))).is_relative_to(BUILT_IN):
             self.files |= _files(place, f"{BUILT_IN.name}/{place.name}")
         if name in TEXTS and not storage.is_remote(value):

@@ -18,7 +18,9 @@ from ray.data._internal.execution.execution_callback import ExecutionCallback
 from actors.errors import EnginesLost
 from actors.launch.placement import is_wanted
 from actors.text.counted import number_of
+from actors.workers.crash_ledger import EngineStarts
 from actors.workers.engine_process import alive_nodes
+from pipelines.run.runtime.progress import Progress
 
 _CHECK_EVERY_S = 5.0
 _REPORT_EVERY_S = 0.5
@@ -64,20 +66,19 @@ def watch_first_worker(
 class EngineWatch(ExecutionCallback):
     """Called by Ray Data at every step of a dataset's execution; an exception ends the execution."""
 
-    def __init__(
-        self, ledgers: Sequence[Any], gpus: int, notify: Callable[[str], None], endpoint_ledgers: Sequence[Any] = ()
-    ) -> None:
-        """`notify` is called with what the first engines wait for and do, each step once, with restarts and warnings.
+    def __init__(self, ledgers: Sequence[Any], gpus: int, progress: Progress, endpoint_ledgers: Sequence[Any] = ()) -> None:
+        """`progress` gets what the first engines wait for and do, each step once, restarts, warnings, and the load of all.
 
         `gpus` is how many an engine takes. Of `endpoint_ledgers`, which have no engines, only the warnings are read.
         """
         self._ledgers = ledgers
         self._endpoint_ledgers = endpoint_ledgers
         self._gpus = gpus
-        self._notify = notify
+        self._progress = progress
         self._reported: set[str] = set()
         self._reported_restarts = 0
         self._are_ready = not ledgers  # there is none where endpoints generate and judge
+        self._load: tuple[int, int] | None = None
         self._reported_at = 0.0
         self._began_at = self._checked_at = self._complete_at = time.monotonic()
 
@@ -99,7 +100,7 @@ class EngineWatch(ExecutionCallback):
 
     def after_execution_succeeds(self, executor: Any) -> None:
         """Report what happened since the last report."""
-        self._report_events()
+        self._report(time.monotonic())
 
     def after_execution_fails(self, executor: Any, error: Exception) -> None:
         """Report what happened since the last report, unless the ledgers are gone as well."""
@@ -107,16 +108,21 @@ class EngineWatch(ExecutionCallback):
             self._report_events()
 
     def _report(self, now: float) -> None:
+        starts: list[EngineStarts] = ray.get([ledger.engine_starts.remote() for ledger in self._ledgers])
         if not self._are_ready:
-            self._report_start(now)
+            self._report_start(now, starts)
+        ready = [start.at for start in starts if start.at is not None]
+        load = sum(start.answered for start in starts), sum(start.under_way for start in starts)
+        if self._are_ready and ready and load != self._load:
+            self._load = load
+            self._progress.loaded(*load, time.time() - max(ready))
         self._report_events()
 
-    def _report_start(self, now: float) -> None:
+    def _report_start(self, now: float, starts: Sequence[EngineStarts]) -> None:
         for step, node in itertools.chain.from_iterable(
             ray.get([ledger.list_start_steps.remote() for ledger in self._ledgers])
         ):
             self._report_once(step, f"{step}{self._place(node)}")
-        starts = ray.get([ledger.engine_starts.remote() for ledger in self._ledgers])
         self._are_ready = all(start.at is not None for start in starts)
         if self._are_ready:
             self._report_once("ready", "the first engine is ready; waiting for the first part")
@@ -126,7 +132,7 @@ class EngineWatch(ExecutionCallback):
     def _report_once(self, event: str, text: str) -> None:
         if event not in self._reported:
             self._reported.add(event)
-            self._notify(text)
+            self._progress.noted(text)
 
     def _place(self, node: str) -> str:
         """Where an engine starts, as far as it isn't plain: its GPUs, and its node if there are several."""
@@ -153,7 +159,9 @@ class EngineWatch(ExecutionCallback):
         restarts = sum(times for times, _ in ledger_restarts)
         if restarts > self._reported_restarts:
             self._reported_restarts = restarts
-            self._notify(f"engines died and were started again, {restarts} so far; the last one: {max(ledger_restarts)[1]}")
+            self._progress.noted(
+                f"engines died and were started again, {restarts} so far; the last one: {max(ledger_restarts)[1]}"
+            )
 
     def _count_lost(self) -> int:
         """The number of lost engines that wait for a place; 0 while any other engine is busy, since the run progresses."""

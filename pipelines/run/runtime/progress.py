@@ -38,6 +38,9 @@ class Progress:
     def part_done(self, part: Mapping[str, Any]) -> None:
         """A part was committed: its file, range, counts, tokens, and reasons as JSON."""
 
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
+        """The load of the engines has changed (`EngineStarts`), the first of which was ready so many seconds ago."""
+
     def noted(self, text: str) -> None:
         """A message for a person, such as what is waited for, or engines that died."""
 
@@ -63,19 +66,18 @@ class ForwardingProgress(Progress):
         self._progress = progress
 
     def planned(self, shape_found: str) -> None:
-        """See `Progress`."""
         self._progress.planned(shape_found)
 
     def running(self, files: Sequence[InputFile], done: Sequence[Part]) -> Any:
-        """See `Progress`."""
         return self._progress.running(files, done)
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         self._progress.part_done(part)
 
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
+        self._progress.loaded(answered, under_way, since_ready)
+
     def noted(self, text: str) -> None:
-        """See `Progress`."""
         self._progress.noted(text)
 
 
@@ -108,7 +110,8 @@ class Meter:
     """The figures behind every display. Work is measured in positions of the input, scaled to bytes of its files.
 
     The speed is that of the last `_RECENT` parts: it leaves out the start of the engines, which takes minutes, and follows
-    changes in the number of engines. Parts come in bursts, so it is the slope of a line through all of them.
+    changes in the number of engines. Parts come in bursts, so it is the slope of a line through all of them. Before there
+    are enough parts, it is the mean since the first engine was ready. Load is noted by another thread than parts are.
     """
 
     def __init__(self, files: Sequence[InputFile], done: Sequence[Part], now: float) -> None:
@@ -127,7 +130,9 @@ class Meter:
         self.responses = 0
         self.tokens = 0
         self.reasons: Counter[str] = Counter()
+        self._began = now
         self._start = _Sample(now, self._bytes, 0, 0, 0)
+        self._load: tuple[int, int] | None = None
         self._samples: deque[_Sample] = deque(maxlen=_RECENT)
 
     def add(self, part: Mapping[str, Any], now: float) -> None:
@@ -136,8 +141,14 @@ class Meter:
         self.rows += part["rows"]
         self.responses += part["scored"] + part["rejected"] + part["failed"]
         self.tokens += part["tokens"]
-        self.reasons.update(json.loads(part["reasons"]))
+        self.reasons = self.reasons + Counter(json.loads(part["reasons"]))
         self._samples.append(self._now_done(now))
+
+    def load(self, answered: int, under_way: int, ready_at: float) -> None:
+        """Note the engines' load, and that the first was ready at this moment: speeds begin there."""
+        if self._load is None:
+            self._start = self._start._replace(at=ready_at)
+        self._load = answered, under_way
 
     @property
     def has_parts(self) -> bool:
@@ -154,16 +165,21 @@ class Meter:
         return min(most, self._bytes / self._total) if self._total else 1.0
 
     def line(self, now: float, over: bool = False) -> str:
-        """All figures in one line. With `over`, the mean speed of the whole session, and its duration instead of an ETA."""
+        """All known figures in one line; `over`: the mean speed since engines were ready, and the session's duration."""
         recent = None if over else self._recent_speed()
         speed = recent or self._now_done(now).speed_since(self._start)
-        pieces = [
-            _percent(self.share()),
-            f"{self.responses:,} responses",
-            f"{speed.responses:,.0f}/s",
-            f"{speed.tokens:,.0f} tokens/s",
-            f"in {duration(speed.seconds)}" if over else self._eta(recent),
-        ]
+        pieces = [_percent(self.share()), f"{self.responses:,} responses"]
+        if self.responses:
+            pieces.append(f"{speed.responses:,.0f}/s")
+        if self.tokens:
+            pieces.append(f"{speed.tokens:,.0f} tokens/s")
+        if over:
+            pieces.append(f"in {duration(now - self._began)}")
+        elif recent is None and self._load is not None and any(self._load):
+            # The rows that will be the first parts; of a judge each vote is a request.
+            pieces.append("engines answered {:,} requests, {:,} are under way".format(*self._load))
+        else:
+            pieces.append(self._eta(recent))
         if self.reasons:
             most_frequent = self.reasons.most_common(_SHOWN_REASONS)
             unnamed = self.reasons.total() - sum(count for _, count in most_frequent)
@@ -190,7 +206,7 @@ class Meter:
 
     def _recent_speed(self) -> _Speed | None:
         """The recent speed; None while there are fewer than `_MIN_SAMPLES` parts, or all came at the same moment."""
-        samples = self._samples
+        samples = tuple(self._samples)
         if len(samples) < _MIN_SAMPLES or samples[0].at == samples[-1].at:
             return None
         moments, *totals = zip(*samples, strict=True)
@@ -237,7 +253,6 @@ class TerminalProgress(EnsembleProgress):
         self.noted(f"{model}, model {number} of {count}")
 
     def combined(self, done: int, count: int) -> None:
-        """See `EnsembleProgress`."""
         self._about = ""
         now = time.monotonic()
         if now - self._shown_at >= self._screen.every_s or done == count:
@@ -267,15 +282,20 @@ class TerminalProgress(EnsembleProgress):
             self._screen.end()
 
     def part_done(self, part: Mapping[str, Any]) -> None:
-        """See `Progress`."""
         assert self._meter is not None
         now = time.monotonic()
         self._meter.add(part, now)
         if now - self._shown_at >= self._screen.every_s:
             self._show(self._meter.line(now), now)
 
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
+        now = time.monotonic()
+        if self._meter is not None:
+            self._meter.load(answered, under_way, now - since_ready)
+            if (answered or under_way) and now - self._shown_at >= self._screen.every_s:
+                self._show(self._meter.line(now), now)
+
     def noted(self, text: str) -> None:
-        """See `Progress`."""
         self._screen.keep(line(self._about + text))
 
     def _show(self, text: str, now: float = 0.0) -> None:

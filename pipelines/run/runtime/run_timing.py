@@ -3,7 +3,8 @@
     scored/sessions/<when>-<run>.json     seconds, parts and engines of one session, written at its end, also after an error
 
 A session that was killed writes no note. The run then has more parts than its notes count, and its time is reported as
-unknown instead of too small.
+unknown instead of too small. One that ended early by Ctrl-C or an error counts its parts when its workers have ended: they
+commit parts that the driver isn't told of any more.
 """
 
 import contextlib
@@ -73,37 +74,51 @@ class _PartRecorder(ForwardingProgress):
 
 @contextlib.contextmanager
 def time_session(
-    parts: Parts, settings: JudgingSettings, progress: Progress, engine_starts: Callable[[], EngineStarts | None]
+    parts: Parts,
+    settings: JudgingSettings,
+    progress: Progress,
+    engine_starts: Callable[[], EngineStarts | None],
+    *,
+    before: int,
+    after_ray: contextlib.ExitStack,
 ) -> Iterator[Progress]:
     """Time the work in the block and write the session's note at its end. Yields the progress that the work must report to.
 
-    `engine_starts` returns the engine starts so far, None if unknown.
+    `engine_starts` returns the engine starts so far, None if unknown; `before` is the number of parts that were there. After
+    an error that ends the session, the note is written when `after_ray` ends, which must be later than the workers.
     """
     recorder, expected = _PartRecorder(progress), _planned_engines(settings)
     gpus = placement.engine_gpus(settings.engine)
-    start, constant = time.time(), True
+    start, constant, is_whole, goes_on = time.time(), True, False, False
     try:
         yield recorder
-        constant = _planned_engines(settings) == expected
+        constant, is_whole, goes_on = _planned_engines(settings) == expected, True, True
     except EnginesLost:
-        constant = False
+        constant, goes_on = False, True
         raise
     finally:
         end, starts = time.time(), engine_starts()
         # Known only if exactly the planned engines started: GPUs may have been in use by others.
         engines = expected if expected is not None and constant and starts and starts.engines == expected else None
-        note = _SessionNote(
-            seconds=end - start,
-            starting=starts and (starts.at or end) - start,
-            parts=len(recorder.parts),
-            engines=engines,
-            gpus=engines and engines * gpus if gpus else 0,
-            noise=starts and starts.noise,
-        )
-        # If this write fails, the notes count fewer parts than there are, and the time is reported as unknown.
-        with contextlib.suppress(OSError):
-            name = parts.note_name(f"{time.time_ns():020d}", ".json")
-            parts.sessions_folder.replace(name, note.model_dump_json().encode())
+
+        # If this fails, the notes count fewer parts than there are, and the time is reported as unknown.
+        def write_note() -> None:
+            with contextlib.suppress(OSError):
+                note = _SessionNote(
+                    seconds=end - start,
+                    starting=starts and (starts.at or end) - start,
+                    parts=max(len(recorder.parts), 0 if is_whole else len(parts.listing()) - before),
+                    engines=engines,
+                    gpus=engines and engines * gpus if gpus else 0,
+                    noise=starts and starts.noise,
+                )
+                name = parts.note_name(f"{time.time_ns():020d}", ".json")
+                parts.sessions_folder.replace(name, note.model_dump_json().encode())
+
+        if goes_on:
+            write_note()
+        else:
+            after_ray.callback(write_note)
 
 
 def read_run_work(parts: Parts, part_count: int) -> RunWork:

@@ -39,15 +39,12 @@ class Terminal(Log):
     every_s = 0.0
 
     def show(self, text: str) -> None:
-        """See `Log`."""
         self._write(f"\r\x1b[2K{text}")
 
     def keep(self, text: str) -> None:
-        """See `Log`."""
         self._write(f"\r\x1b[2K{text}\n")
 
     def end(self) -> None:
-        """See `Log`."""
         self._write("\n")
 
 
@@ -60,19 +57,16 @@ class Notebook:
         self._shown: str | None = None
 
     def show(self, text: str) -> None:
-        """See `Log`."""
         update, self._shown = self._shown is not None, self._shown or uuid.uuid4().hex
         # Imported here: every notebook has it and workers, to which this object may be pickled, need not.
         display: Any = importlib.import_module("IPython.display").display
         display({"text/plain": text}, raw=True, display_id=self._shown, update=update)
 
     def keep(self, text: str) -> None:
-        """See `Log`."""
         self.show(text)
         self.end()
 
     def end(self) -> None:
-        """See `Log`."""
         self._shown = None
 
 

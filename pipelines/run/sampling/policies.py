@@ -16,7 +16,7 @@ from actors.text.reasoning import mark_in
 from actors.workers.batch_actor import BatchActor
 from actors.workers.policy_actor import PolicyActor
 from pipelines.folders.score_store.open_store import OpenStore
-from pipelines.run.prepare.preview import SAY_REASONING
+from pipelines.folders.scored_corpus.unscored import SAY_REASONING
 from pipelines.run.runtime.engine_pool import ledger
 from pipelines.run.sampling.engine_actors import Pool, pool
 from pipelines.run.sampling.generate import FromEndpoint, FromPool, served_by
@@ -62,8 +62,11 @@ def check(settings: Sampling, texts: int) -> None:
         )
     if rows_of(settings).turns is not Turns.FINAL:
         raise SettingsError("--turns all judges what the rows hold, and with --policy their last turn is drawn anew")
-    if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision):
-        raise SettingsError("--policy-adapter and --policy-revision are for a policy that runs here, not for an endpoint")
+    if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision or policy.policy_chat_template):
+        raise SettingsError(
+            "--policy-adapter, --policy-revision and --policy-chat-template are for a policy that runs here, not for an "
+            "endpoint"
+        )
     if policy.policy_name and not policy.is_endpoint:
         raise SettingsError("--policy-name is what an endpoint calls its model, and --policy is none")
 

@@ -104,8 +104,8 @@ def _writers(settings: RefineSettings) -> tuple[_Model, _Model, _Model]:
     names = (drafter, settings.refining.feedback or drafter, settings.refining.edit or drafter)
     for name in names:
         changes: dict[str, str | None] = {"policy": name}
-        if name != drafter:  # the revision, adapter and name are those of the policy, and mean nothing for another
-            changes |= dict.fromkeys(("policy_revision", "policy_adapter", "policy_name"))
+        if name != drafter:  # these are of the policy, and mean nothing for another
+            changes |= dict.fromkeys(("policy_revision", "policy_adapter", "policy_name", "policy_chat_template"))
         model = settings.policy.model_copy(update=changes)
         models.setdefault(name, _Model(model, policies.policy_of(model)))
     drafts, feedback, edits = names

@@ -25,6 +25,7 @@ from actors.errors import SettingsError
 from actors.launch.placement import cluster_gpus
 from actors.records import Reason
 from actors.scorers.policy import Policy
+from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage import Folder
@@ -34,10 +35,10 @@ from pipelines.folders.run_folder.dataset_card import write_scored_card
 from pipelines.folders.run_folder.earlier_run import DRAWN
 from pipelines.folders.run_folder.parts import Parts, named_run
 from pipelines.folders.scored_corpus.summary import Summary, connected
+from pipelines.folders.scored_corpus.unscored import SAY_REASONING
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.policy_prompts import PromptPreparation, prepare_prompts
-from pipelines.run.prepare.preview import SAY_REASONING
 from pipelines.run.prepare.resolve_run import ResolvedRun
 from pipelines.run.runtime.progress import ForwardingProgress, NoProgress, Progress
 from pipelines.run.runtime.run_observer import RunObserver
@@ -55,7 +56,7 @@ __all__ = ["SampleSummary", "sample"]
 
 
 @dataclass(frozen=True)
-class WritersSummary:
+class WritersSummary(Readable):
     """The result of a run of models that write and a judge, over its prompts.
 
     `usage` counts prompt tokens and retries of this process's run alone, not of the run that it resumed; so do `causes`:

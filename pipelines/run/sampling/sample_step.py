@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -97,7 +97,7 @@ class PromptCandidates:
     def responses(self) -> list[tuple[str, Score, GeneratedCandidate | None]]:
         """Name, score and candidate of each response; for a prompt that can't be rendered, one rejected score."""
         if self.prompt.reason is not None:
-            return [(CANDIDATE, Score.rejected(self.prompt.reason), None)]
+            return [(CANDIDATE, Score.rejected(self.prompt.reason, self.prompt.detail), None)]
         return [
             (candidate.name, score, candidate.generated)
             for candidate, score in zip(self.candidates, self.scores, strict=True)
@@ -280,4 +280,4 @@ def _judge_request(row: PromptCandidates, candidates: Sequence[NamedCandidate]) 
     responses = tuple(
         Response(candidate.name, candidate.generated.text) for candidate in candidates if candidate.generated.reason is None
     )
-    return ScoreRequest(row.prompt.request.context, responses, row.prompt.request.principles)
+    return replace(row.prompt.request, responses=responses)

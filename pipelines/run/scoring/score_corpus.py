@@ -328,14 +328,16 @@ def _complete(
     """
     with (
         progress.running(run.manifest.files, run.untouched_parts(state)),
+        ExitStack() as after_ray,
         ray_session(with_vllm=run.settings.engine.is_vllm),
     ):
         gpus, passes_left = placement.engine_gpus(run.settings.engine), _PASSES
         while units and passes_left:
+            timed = functools.partial(time_session, before=len(state.parts), after_ray=after_ray)
             try:
                 with (
                     start_pipeline(run, units, progress.noted) as flow,
-                    time_session(run.parts, run.settings, progress, flow.engine_starts) as timed_progress,
+                    timed(run.parts, run.settings, progress, flow.engine_starts) as timed_progress,
                 ):
                     consume(run, flow, timed_progress)
                 passes_left -= 1
@@ -359,7 +361,7 @@ def consume(run: Run, flow: Pipeline, progress: Progress) -> None:
     """
     counts = Counts()
     gpus = placement.engine_gpus(run.settings.engine)
-    callback: Any = functools.partial(EngineWatch, flow.ledgers, gpus, progress.noted, flow.endpoint_ledgers)
+    callback: Any = functools.partial(EngineWatch, flow.ledgers, gpus, progress, flow.endpoint_ledgers)
     dataset = flow.dataset
     for follow in run.follow_parts:
         dataset = dataset.map_batches(follow, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)

@@ -81,6 +81,11 @@ class ChatJudge(EndpointConnection):
         """Whether it judges by the principles of a request."""
         return self.judge.takes_principles
 
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the fields that its prompts show."""
+        return self.judge.field_names
+
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
         """The columns of what it scores."""
         judge = self.judge
@@ -93,6 +98,7 @@ class ChatJudge(EndpointConnection):
             trace=judge.asks.trace,
             mixed=row_shape.is_mixed,
             text=True,
+            row_outputs=judge.row_outputs,
             within_row=judge.is_within_row(judge.card_weights()),
         )
 

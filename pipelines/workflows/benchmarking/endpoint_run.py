@@ -29,6 +29,7 @@ from pipelines.folders.run_folder.manifest import Manifest, files_mark, installe
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.summary import Summary, summarise
 from pipelines.run.prepare.choose_shape import preview_of
+from pipelines.run.prepare.preview import fill_fields
 from pipelines.run.prepare.row_sample import read_sample
 from pipelines.run.prepare.score_requests import Outcome, parse_rows
 from pipelines.run.runtime.progress import Progress
@@ -66,7 +67,7 @@ def score_on_endpoint(settings: EvaluateSettings, run: ScoreSettings, progress: 
     served = open_served(settings, run.model.model, progress.noted)
     files, _, schemas = find_corpus(corpus.inputs)
     sample = read_sample(files, corpus.max_record_bytes).rows
-    preview = preview_of(corpus, sample)
+    preview = fill_fields(preview_of(corpus, sample), run.model.model, served.field_names)
     progress.planned(preview.explain())
     row_shape = preview.row_shape
     objects: list[Mapping[str, Any]] = [row for row in sample if isinstance(row, dict)]
@@ -112,7 +113,7 @@ def _identity(served: EndpointModel, row_shape: RowShape, corpus: CorpusSettings
         "shape": row_shape.name,
         "row_reader": ROW_READER,
         "own_columns": None,
-        "principle_column": None,
+        "fields": dict(row_shape.columns),
         "written_out": row_shape.written_out,
         "turns": row_shape.turns,
         "limit": None,
@@ -178,7 +179,7 @@ async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outc
     """One outcome per response of a row, in its order."""
     if row is None:
         return []
-    by_name = {refused.name: Outcome(refused.name, None, Score.rejected(refused.reason)) for refused in row.rejected}
+    by_name = {each.name: Outcome(each.name, None, Score.rejected(each.reason, each.detail)) for each in row.rejected}
     requests = row.requests
     if not client.takes_principles:  # as a batch run: the endpoint would refuse them, and hashes of prompts would differ
         requests = tuple(replace(request, principles=()) for request in requests)

@@ -29,6 +29,11 @@ class RewardsClient(EndpointConnection):
         """Whether it judges by the principles of a request; the endpoint refuses those that it doesn't go by."""
         return bool(self.card["takes_principles"])
 
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """The names of the fields that it reads; the endpoint refuses others."""
+        return tuple(self.card.get("fields", ()))
+
     def columns(self, carried: pa.Schema, row_shape: RowShape, prefix: str) -> Columns:
         """The columns of what it scores."""
         served, is_judge = self.card["identity"], self.card["kind"] == "judge"
@@ -63,6 +68,7 @@ class RewardsClient(EndpointConnection):
             "messages": [{"role": turn.role.value, "content": turn.content} for turn in request.context],
             "responses": [response.content for response in request.responses],
             "principles": list(request.principles),
+            "fields": dict(request.fields),
         }
         body = {"model": self.name, "conversations": [conversation]}
 
@@ -78,7 +84,8 @@ class RewardsClient(EndpointConnection):
     async def _probe(self) -> None:
         principles = ("helpfulness",) if self.card["needs_principles"] else ()
         responses = tuple(Response(f"response[{number}]", text) for number, text in enumerate(("Hi.", "Hello.")))
-        await self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles))
+        fields = dict.fromkeys(self.field_names, "Hello")
+        await self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles, fields=fields))
 
 
 def _read_score(response: Mapping[str, Any], outputs: list[str]) -> Score:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from actors.errors import SettingsError
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from actors.text.model_names import short_names
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import PUBLISHED_SUFFIX
 from pipelines.results.evaluation.benchmarks import benchmarks
@@ -20,6 +21,8 @@ from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 from pipelines.workflows.benchmarking.endpoint_run import score_on_endpoint
 
+_OF_MODEL = ("family", "chat_template", "read", "judge")
+
 
 def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
     """Score what is missing, and evaluate. A run that was killed is resumed.
@@ -32,8 +35,8 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
         raise SettingsError(
             needs if settings.endpoint else "settings of how files are scored need --model, which scores them"
         )
-    unused = (settings.render, settings.engine, settings.store) != (RenderSettings(), EngineSettings(), None)
-    if settings.endpoint is not None and unused:
+    unused = (settings.render, settings.engine, settings.store, settings.chat_template)
+    if settings.endpoint is not None and unused != (RenderSettings(), EngineSettings(), None, None):
         raise SettingsError("--endpoint scores as the endpoint was started: leave out settings of engine, prompts and store")
     files = benchmark_files(settings)
     if settings.as_published:
@@ -47,7 +50,7 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
 
 def _evaluate_into(output: str, settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress: Progress) -> Results:
     scoring = settings.model_copy(update={"output": output})
-    return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress))
+    return evaluate_into(settings, output, functools.partial(_score, scoring, files, progress), progress.noted)
 
 
 def _check_presets(settings: EvaluateSettings, files: Sequence[BenchmarkFile]) -> None:
@@ -66,13 +69,13 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
     corpora = []
     for model in settings.model:
         for benchmark, file in files:
-            progress.noted(f"{model} on {benchmark}: {file}")
+            progress.noted(f"{short_names(settings.model)[model]} on {benchmark}: {file}")
             folder = scored.sub(benchmark)
             name = storage.file_name(model)
             run = ScoreSettings(
                 corpus=CorpusSettings(inputs=(file,)),
                 output=folder.sub(name).path,
-                model=ModelSettings(model=model, family=settings.family, read=settings.read, judge=settings.judge),
+                model=ModelSettings(model=model, **{name: getattr(settings, name) for name in _OF_MODEL}),
                 render=settings.render,
                 engine=settings.engine,
                 store=settings.store,

@@ -24,7 +24,7 @@ from pipelines.results.exports.export_job import ExportJob
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.policy_prompts import PromptPreparation
-from pipelines.run.prepare.preview import check_preview
+from pipelines.run.prepare.preview import check_preview, fill_fields
 from pipelines.run.sampling import policies
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, OutputSettings, PairSettings
 from pipelines.settings.options import build
@@ -54,6 +54,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     policies.check_judge(model, settings.draw)
     if lacking := policies.lacking_room(settings):
         raise SettingsError(f"a dataset needs {lacking}; into a folder they work in turns")
+    preview = fill_fields(preview, model.model, model.family.field_names, model.family.needed_fields)
     preparation = resolve_run.preparation_of(schema, model, preview.row_shape, settings)
     preparation.columns.check(())
     check_preview(preview, preparation)

@@ -34,7 +34,7 @@ from pipelines.results.filtering.selection import choose
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.choose_shape import preview_of
 from pipelines.run.prepare.identity import open_score_store
-from pipelines.run.prepare.preview import check_preview
+from pipelines.run.prepare.preview import check_preview, fill_fields
 from pipelines.run.prepare.score_requests import Preparation, strips_reasoning
 from pipelines.run.runtime.engine_pool import engine_pool, ledger
 from pipelines.run.runtime.workers import OnRay
@@ -66,6 +66,7 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
     resolved = resolve_model(
         settings.model, settings.render, settings.rows.turns is Turns.ALL, settings.engine.tensor_parallel
     )
+    preview = fill_fields(preview, resolved.model, resolved.family.field_names, resolved.family.needed_fields)
     preparation = resolve_run.preparation_of(schema, resolved, preview.row_shape, settings)
     preparation.columns.check(())
     check_preview(preview, preparation)

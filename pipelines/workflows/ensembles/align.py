@@ -66,7 +66,7 @@ def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> 
     counts = [sum(part.counts.responses for part, _ in run.entries) for run in runs]
     if any(count != joined for count in counts):
         for run in runs[1:]:
-            _check_same(connection, first, run)
+            _refuse_other(connection, first, run)
         # Rows and names are unique; else each pair of equals would be a response.
         raise AuditError(f"the members should hold {counts[0]:,} different responses, and {joined:,} were joined")
     places, count = dict[Part, int](), 0
@@ -97,28 +97,23 @@ def _read_responses(run: MemberRun) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(_SCHEMA, batches())
 
 
-def _check_same(connection: DuckDBPyConnection, first: MemberRun, other: MemberRun) -> None:
-    """Raise `AuditError` for the first response that isn't in both members, or has another prompt."""
+def _refuse_other(connection: DuckDBPyConnection, first: MemberRun, other: MemberRun) -> None:
+    """Raise `AuditError` for the first response that isn't in both members; return if there is none."""
     connection.register("m0", _read_responses(first))
     connection.register("m1", _read_responses(other))
-    difference = connection.execute(
-        "select row_id, name, m0.prompt, m1.prompt, m0.place is null, m1.place is null "
-        "from m0 full join m1 using (row_id, name) where m0.place is null or m1.place is null "
-        "or m0.prompt is distinct from m1.prompt order by m0.place nulls last, m1.place limit 1"
-    ).fetchone()
-    if difference is None:
-        return
-    row, response, prompt, other_prompt, is_new, is_missing = difference
-    if is_new or is_missing:
+    differences = connection.execute(
+        "select row_id, name, m0.place is null from m0 full join m1 using (row_id, name) "
+        "where m0.place is null or m1.place is null order by m0.place nulls last, m1.place limit 1"
+    ).fetchall()
+    for row, response, is_new in differences:
         holder, lacking = (other.name, first.name) if is_new else (first.name, other.name)
-        what = f"{holder} has {response} of {row}, which {lacking} doesn't have"
-    else:
-        what = f"{response} of {row} has the prompt {prompt} in {first.name}, and {other_prompt} in {other.name}"
-    raise AuditError(f"the members don't hold the same responses: {what}")
+        raise AuditError(
+            f"the members don't hold the same responses: {holder} has {response} of {row}, which {lacking} doesn't have"
+        )
 
 
 def _join(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> None:
-    """Create `responses` of what all members hold, with the same prompt.
+    """Create `responses` of what all members hold.
 
     A response is scored if every member scored it; else it has the status and the reason of the first member that didn't.
     All rewards are null then: they would shift the mean and deviation of the other members' baselines.
@@ -132,12 +127,12 @@ def _join(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> None:
 
     is_scored = of_each("{}.status = 'scored'", " and ")
     rewards = ", ".join(f"case when {is_scored} then m{number}.reward end as r{number}" for number in range(len(runs)))
+    # Members may be shown other prompts, such as rows' references or principles, which they read.
+    same_prompt = " and ".join(f"{table}.prompt is not distinct from m0.prompt" for table in tables[1:])
+    prompt = f"case when {same_prompt} then m0.prompt else concat_ws(' ', {of_each('{}.prompt')}) end"
     # Where rewards are comparable only within a row of the corpus, the group contains the row.
-    within_row = any(run.manifest.columns.within_row for run in runs)
-    group = "m0.prompt || ' ' || m0.row_id" if within_row else "m0.prompt"
-    # A response that couldn't be read has no prompt.
-    same = "{0}.row_id = m0.row_id and {0}.name = m0.name and {0}.prompt is not distinct from m0.prompt"
-    joined = " ".join(f"join {table} on {same.format(table)}" for table in tables[1:])
+    group = f"{prompt} || ' ' || row_id" if any(run.manifest.columns.within_row for run in runs) else prompt
+    joined = " ".join(f"join {table} using (row_id, name)" for table in tables[1:])
     statuses = of_each("nullif({}.status, 'scored')")
     connection.execute(
         f"create table responses as select m0.place as place, {group} as prompt, {rewards}, "

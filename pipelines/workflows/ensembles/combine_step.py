@@ -38,12 +38,13 @@ def write_parts(step: CombineStep, parts: Sequence[Part], numbers: pa.Table) -> 
 
 
 def _combined_rows(columns: Columns, rows: pa.Table, numbers: pa.Table) -> pa.Table:
-    """The first member's rows with the combined results, which have a row per row, in the same order."""
+    """The first member's rows, and its examples, with the combined results, which have a row per row, in the same order."""
     names = [*columns.repeated.names, *(columns.prefix + name for name in (ROW, RESPONSE, PROMPT_HASH))]
     if columns.text:
         names.append(columns.prefix + TEXT)
     combined = numbers.select(COMBINED)
-    return pa.table([*rows.select(names).columns, *combined.columns], columns.schema.names).cast(columns.schema)
+    table = pa.table([*rows.select(names).columns, *combined.columns], columns.schema.names).cast(columns.schema)
+    return table.replace_schema_metadata(rows.schema.metadata)
 
 
 def _counts(step: CombineStep, part: Part, table: pa.Table) -> Counts:

@@ -2,10 +2,12 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from actors.contracts.family import PRINCIPLE
 from actors.errors import OutputError, SettingsError
+from actors.reward_model import resolve_model
 from actors.settings.replica import Dtype, ModelSettings
 from pipelines.data import storage
 from pipelines.folders.run_folder.columns import SUSPECT
@@ -13,7 +15,7 @@ from pipelines.folders.run_folder.earlier_run import earlier_run
 from pipelines.folders.run_folder.member_runs import folder_of
 from pipelines.run.prepare import resolve_run
 from pipelines.run.prepare.identity import manifest_of
-from pipelines.settings.run_settings import EnsembleSettings, MemberSettings, ScoreSettings
+from pipelines.settings.run_settings import CorpusSettings, EnsembleSettings, MemberSettings, ScoreSettings
 
 KEPT_FREE = (SUSPECT,)
 """Columns that a member's run reserves, as only the combined corpus has them."""
@@ -43,21 +45,6 @@ class Member:
         return plan
 
 
-def check_same_prompts(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
-    """Raise `SettingsError` if only some members (by name) judge by the rows' principles.
-
-    Rows that differ in their principles alone are one prompt to the others, so that there is no common baseline.
-    """
-    by_principles = {name: plan.by_principles for name, plan in plans.items()}
-    if len(set(by_principles.values())) > 1:
-        with_principles = [name for name, judges in by_principles.items() if judges]
-        without = [name for name in by_principles if name not in with_principles]
-        raise SettingsError(
-            f"{', '.join(with_principles)} would judge by the principles of the rows, and {', '.join(without)} by none of "
-            "them, so that they wouldn't score the same prompts; score the corpus with each by itself"
-        )
-
-
 def score_fields(names: Sequence[str]) -> tuple[str, ...]:
     """The fields of `scores`: the members' rewards, their mean, min and spread; the same of z-scores; the disagreement."""
     return (*names, *_COMBINED[:3], *(f"z_{name}" for name in names), *_COMBINED[3:])
@@ -69,6 +56,8 @@ def members(settings: EnsembleSettings) -> list[Member]:
         if any(model.model_copy(update={"name": other.name}) == other for other in settings.models[:number]):
             raise SettingsError(f"{model.model} is given twice with the same settings, and would only agree with itself")
     names = _names(settings.models)
+    if settings.corpus.columns:
+        _check_read(settings)
     # The combined parts take the texts from the first member's, so the others needn't store them again.
     return [
         Member(name, _score_settings(settings, name, model, text=settings.text and name == names[0]))
@@ -81,7 +70,7 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
     if model.dtype is Dtype.AUTO:
         model = model.model_copy(update={"dtype": settings.dtype})
     return ScoreSettings(
-        corpus=settings.corpus,
+        corpus=_corpus_of(settings, model),
         output=folder_of(settings.output, name),
         model=model,
         render=settings.render,
@@ -94,6 +83,30 @@ def _score_settings(settings: EnsembleSettings, name: str, member: MemberSetting
         accept_versions=settings.accept_versions,
         log=settings.log,
     )
+
+
+def _corpus_of(settings: EnsembleSettings, model: ModelSettings) -> CorpusSettings:
+    """The input of a member, without the columns of fields that it doesn't read: they are for others."""
+    columns = settings.corpus.columns
+    if not columns:
+        return settings.corpus
+    names = _read_fields(settings, model)
+    kept = {name: column for name, column in columns.items() if name in names}
+    return settings.corpus.model_copy(update={"field": kept, "reference_column": None, "criteria_column": None})
+
+
+def _check_read(settings: EnsembleSettings) -> None:
+    """Raise `SettingsError` for a column of a field that no member reads."""
+    names = set().union(*(_read_fields(settings, model) for model in settings.models))
+    if unread := sorted(settings.corpus.columns.keys() - names):
+        raise SettingsError(
+            f"--field {unread[0]}={settings.corpus.columns[unread[0]]}: none of the models reads such a field"
+        )
+
+
+def _read_fields(settings: EnsembleSettings, model: ModelSettings) -> set[str]:
+    family = resolve_model(model, settings.render).family
+    return {*family.field_names, *((PRINCIPLE,) if family.takes_principles else ())}
 
 
 def _names(models: Sequence[MemberSettings]) -> list[str]:

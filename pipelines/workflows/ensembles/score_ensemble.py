@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.errors import AuditError, OutputError
+from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.data.storage import error_text
@@ -42,7 +43,7 @@ from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
 from pipelines.workflows.ensembles.align import MemberRun, align_members
 from pipelines.workflows.ensembles.combine_step import CombineStep, write_parts
-from pipelines.workflows.ensembles.members import KEPT_FREE, Member, check_same_prompts, members, score_fields
+from pipelines.workflows.ensembles.members import KEPT_FREE, Member, members, score_fields
 from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement
 from pipelines.workflows.observers import observers_of
 
@@ -58,7 +59,7 @@ _AGREEMENT = "agreement"
 
 
 @dataclass(frozen=True)
-class EnsembleSummary:
+class EnsembleSummary(Readable):
     """The summaries of the combined corpus and of each member, by name, and the members' agreement."""
 
     combined: Summary
@@ -96,12 +97,11 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
     """Create or reopen the output folder. Raises a `UserError` if it is unusable, or the run of any member can't start."""
     folder = storage.absolute(settings.output)
     earlier = _earlier(folder, settings.overwrite)
-    if earlier is not None and settings.overwrite:
+    if earlier is not None and (settings.overwrite or earlier_run.if_begun(folder, earlier) is None):
         _delete(folder, earlier)
         earlier = None
     # All members before the first runs: else an error of the last one would show after days of the others' runs.
     plans = [member.check() for member in all_members]
-    check_same_prompts({member.name: plan for member, plan in zip(all_members, plans, strict=True)})
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
     manifest = _manifest(

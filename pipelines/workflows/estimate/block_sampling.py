@@ -21,11 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from actors.errors import SettingsError
 from pipelines.data.corpus.corpus_files import FileKind, InputFile, Range
 from pipelines.data.corpus.readers import BLANK, NOTE, START, bytes_per_position, raw_rows, read
 from pipelines.data.corpus.units import Unit, row_groups
 from pipelines.workflows.estimate.intervals import DrawnUnits
-from pipelines.workflows.estimate.tally import Tally, Values
+from pipelines.workflows.estimate.tally import QUANTITIES, Tally, Values
 
 _BLOCKS, _BLOCK_ROWS = 250, 8
 """Blocks that are drawn at the least, and rows of a block at the most: a smaller sample has shorter blocks, not fewer."""
@@ -64,6 +65,30 @@ class Sample:
             for histogram, counts in ((self.lengths, tally.lengths), (self.reasons, tally.reasons)):
                 for key, count in counts.items():
                     histogram[key] += count * weight  # type: ignore[index, assignment]
+
+    def of_more_rows(self, rows: int) -> "Sample":
+        """The same sample of a corpus with so many rows, of which the files are a part; the units' sizes are then rows.
+
+        Raises `SettingsError` if the files hold more rows, or none.
+        """
+        column = QUANTITIES.index("rows")
+        known = sum(part.total[column] for part in self.parts)
+        if not 1 <= known <= rows:
+            raise SettingsError(f"--rows {rows} is of a corpus of which INPUTS are a part, and these hold {known:,.0f} rows")
+        parts = [
+            replace(
+                part,
+                values=(values := part.values[part.values[:, column] > 0]),
+                sizes=values[:, column],
+                size=float(part.total[column] * rows / known),
+                units=part.units * rows / known,
+                rows_known=True,
+            )
+            for part in self.parts
+            if part.total[column]
+        ]
+        reasons = Counter({reason: count * rows / known for reason, count in self.reasons.items()})
+        return replace(self, parts=parts, reasons=reasons)  # type: ignore[arg-type]
 
 
 class BlockSampler:

@@ -10,7 +10,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -107,7 +107,10 @@ class CorpusPlan:
 def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, total: None) -> CorpusPlan:
     """Estimate a run. Raises the `UserError`s that `score` would raise for the same settings."""
     run = settings.as_score()
-    plan = resolve_run.resolve(run)
+    more_rows = settings.look.rows
+    plan = resolve_run.resolve(run, weights=False, more_rows=more_rows)
+    if settings.look.full and more_rows is not None:
+        raise SettingsError("--full counts the rows of INPUTS, and --rows says that the corpus has more: give either")
     model = plan.preparation.model
     seed = settings.look.sample_seed
     if settings.look.full:
@@ -117,6 +120,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         count = functools.partial(tally_table, preparation=plan.preparation)
         sampler = BlockSampler(count, settings.corpus.max_record_bytes, plan.row_bytes, seed, on_progress)
         sample = sampler.sample(plan.files, settings.look.sample_rows)
+        sample = sample if more_rows is None else sample.of_more_rows(more_rows)
         estimates = totals(sample.parts, sample.seen.values, seed)
         sampled = {"rows": sample.seen.rows, "blocks": sample.blocks, "seed": seed}
     if settings.render.too_long is TooLong.REJECT:
@@ -132,6 +136,9 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
     layout, advice = _layout(settings, size, context, sample.seen.longest + model.answer_tokens, model.dtype)
     identity = planned_identity(manifest_of(plan, run))
     basis = CostBasis(model, identity, settings.card, layout.layout if layout else None, size, settings.work)
+    bill = estimate_cost(estimates, basis, settings.bill)
+    if more_rows is not None:
+        bill = replace(bill, assumptions=(f"all {more_rows:,} rows are like those that were given", *bill.assumptions))
     return CorpusPlan(
         shape_found=plan.shape_found,
         model=model.model,
@@ -147,7 +154,7 @@ def corpus_plan(settings: PlanSettings, on_progress: OnProgress = lambda done, t
         layout=layout,
         advice=advice,
         basis=basis,
-        bill=estimate_cost(estimates, basis, settings.bill),
+        bill=bill,
         gpu_price=settings.bill.gpu_price,
         left_out=plan.left_out,
         beginnings=sample.beginnings,

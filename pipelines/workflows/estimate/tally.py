@@ -72,7 +72,7 @@ class Tally:
         self.rows += 1
         self.responses += len(row.names)
         self.rejected += len(row.rejected)
-        self.reasons.update(reason.value for reason in row.rejected.values())
+        self.reasons.update(response.reason.value for response in row.rejected)
         prompts_by_request = [
             _judge_prompts(request, family) if isinstance(family, Judge) else request.prompts for request in row.requests
         ]

@@ -54,7 +54,7 @@ class RescoredRequest:
 
     def outcomes(self, scores: Scores) -> list[Outcome]:
         """The outcome of each response, in their order."""
-        return PreparedRow(self.names, {}, (self.request,), self.texts).outcomes([scores])
+        return PreparedRow(self.names, (), (self.request,), self.texts).outcomes([scores])
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from actors.errors import SourceError
 from actors.records import Reason, Status
 from pipelines.folders.run_folder.columns import PROMPT_TOKENS, REASON, RESPONSE, ROW, STATUS, Columns
+from pipelines.folders.run_folder.examples import KEY as EXAMPLES_KEY
+from pipelines.folders.run_folder.examples import note, read_examples
 from pipelines.folders.run_folder.part import Counts, Part
 from pipelines.folders.run_folder.parts import Parts, read_table
 from pipelines.run.prepare.score_requests import Outcome
@@ -93,6 +95,7 @@ class Retrying:
             rescored.id: current.redraws_after(rescored, rescored.id in accepted_ids) for rescored, _ in scored
         }
         metadata = {key.decode(): value.decode() for key, value in (current.table.schema.metadata or {}).items()}
+        metadata.pop(EXAMPLES_KEY, None)  # those of the new table hold
         metadata[RETRIES_KEY] = json.dumps([*_retries(current.table.schema.metadata), retry])
         metadata[REDRAWS_KEY] = json.dumps({name: redraw for name, redraw in redraws.items() if redraw.tried})
         part = current.part._replace(counts=after)
@@ -160,7 +163,10 @@ class _CurrentPart:
         for number, place in enumerate(places):
             order[place] = self.table.num_rows + number
         old = self.table.replace_schema_metadata(None)
-        return pa.concat_tables([old, new.cast(old.schema)]).take(pa.array(order, pa.int64()))
+        table = pa.concat_tables([old, new.cast(old.schema)]).take(pa.array(order, pa.int64()))
+        replaced = {(row, outcome.response) for row, outcome in scored}
+        others = (each for each in read_examples(self.table.schema.metadata) if (each.row, each.response) not in replaced)
+        return table.replace_schema_metadata(note([*others, *read_examples(new.schema.metadata)]))
 
     def counts_of(self, table: pa.Table) -> Counts:
         """The counts of a table of the same rows."""

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from actors.records import Status
 from actors.text.counted import counts_text
+from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.corpus.units import Unit
 from pipelines.data.storage.lease import lease
@@ -47,7 +48,7 @@ _THREADS = 8
 
 
 @dataclass(frozen=True)
-class RetrySummary:
+class RetrySummary(Readable):
     """The responses that were to be scored again by reason, what they are now by outcome, and the counts of all."""
 
     retried: Mapping[str, int]

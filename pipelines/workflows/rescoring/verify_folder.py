@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from actors.records import Status
+from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.storage.lease import lease, ticket
 from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, VOTES
@@ -60,7 +61,7 @@ class SampleComparison:
 
 
 @dataclass(frozen=True)
-class VerifySummary:
+class VerifySummary(Readable):
     """What `verify` found. `dropped` are the names of parts that --repair deleted."""
 
     parts: int

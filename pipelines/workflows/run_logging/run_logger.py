@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import metadata
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -54,8 +55,10 @@ class LoggerKind:
     def check(self, folder: str) -> None:
         """Raise `SettingsError` if it can't log a run into this folder."""
         if find_spec(self.package) is None:
+            extras = metadata("assay").get_all("Provides-Extra") or ()
+            install = f'"assay[{self.name}]"' if self.name in extras else self.package  # a plug-in's is none of ours
             raise SettingsError(
-                f"--log={self.name} needs the package {self.package}, which isn't installed: pip install {self.package}"
+                f"--log={self.name} needs the package {self.package}, which isn't installed: pip install {install}"
             )
         if self.in_folder and storage.is_remote(folder):
             raise SettingsError(

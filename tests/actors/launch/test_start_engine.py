@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import warnings
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import psutil
@@ -28,6 +29,24 @@ def test_an_adapter_that_vllm_refuses_ends_the_start_with_its_words(tmp_path: Pa
             start_engine(model, EngineSettings())
         gc.collect()
     assert not [child for child in psutil.Process().children(recursive=True) if "EngineCore" in child.name()]
+
+
+def test_a_vllm_that_isnt_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "actors.engine.vllm_engine", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [_WithoutVllm(), *sys.meta_path])
+    model = resolve_model(ModelSettings(model="tiny-scalar"), RenderSettings())
+    with pytest.raises(EngineError, match=r"vLLM isn't installed: pip install \"assay\[gpu\]\" for NVIDIA"):
+        start_engine(model, EngineSettings())
+
+
+class _WithoutVllm(MetaPathFinder):
+    """Finds no vLLM, as where it isn't installed."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name.partition(".")[0] == "vllm":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def test_a_vllm_that_cant_be_imported_says_why_and_what_is_often_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:

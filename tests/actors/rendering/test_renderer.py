@@ -437,6 +437,37 @@ def test_a_scalar_model_without_a_chat_template_is_refused(tmp_path: Path) -> No
         renderer(path)
 
 
+def test_a_given_chat_template_writes_the_prompts_in_place_of_the_checkpoints(tmp_path: Path) -> None:
+    file = tmp_path / "given.jinja"
+    file.write_text(TEMPLATE.replace("message.role", "message.role | upper"))
+    with_it = write_model(tmp_path / "with", template=file.read_text())
+    without = write_model(tmp_path / "without")
+    (without / "chat_template.jinja").unlink()
+    given = resolve_model(ModelSettings(model=str(without), chat_template=str(file)), RenderSettings())
+    file.unlink()  # workers on other machines don't have it
+    hi = request(user("Hi"), to="Hello.")
+    (rendered,) = Renderer(given, RenderSettings()).render([hi])
+    assert ids_of(rendered) == ids_of(*renderer(with_it).render([hi]))
+    again = ModelSettings(model=str(without), chat_template=given.chat_template)
+    other = ModelSettings(model=str(without), chat_template=TEMPLATE)
+    hashes = [resolve_model(each, RenderSettings()).hashes for each in (again, other, ModelSettings(model=str(without)))]
+    assert hashes[0] == given.hashes
+    assert len({each["template"] for each in hashes}) == 3, "so that no run and no store mixes them up"
+    assert len({each["tokenizer"] for each in hashes}) == 1
+
+
+def test_a_given_chat_template_is_probed_like_any_other_and_refused_where_nothing_is_written_by_it() -> None:
+    mute = "{{ bos_token }}{% for message in messages if message.role == 'user' %}" + LINE + "{% endfor %}"
+    for model, template, error in (
+        (SCALAR, mute, "doesn't print what assistant say"),
+        (SCALAR, "{% if %}", "a plain question can't be asked|doesn't print"),
+        (ATTRIBUTES, TEMPLATE, "--chat-template: attributes writes its prompts without"),
+    ):
+        settings = ModelSettings(model=model, chat_template=template)
+        with pytest.raises((ModelError, SettingsError), match=error):
+            Renderer(resolve_model(settings, RenderSettings()), RenderSettings())
+
+
 def test_a_tokenizer_without_the_token_of_the_reward_is_refused(tmp_path: Path) -> None:
     path = write_model(tmp_path / "model", config=ATTRIBUTES_CONFIG, weights=ATTRIBUTES_WEIGHTS)
     with pytest.raises(ModelError, match="<extra_id_2>, where the reward is read, must be one token"):

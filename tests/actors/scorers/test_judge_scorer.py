@@ -1,5 +1,6 @@
 """What a judge writes becomes scores: votes, orders, re-asks, failures. By a fake engine that says what a test wants."""
 
+import functools
 import itertools
 import re
 from collections import Counter
@@ -122,6 +123,16 @@ def boxed(ids: Sequence[int], grades: Mapping[int, int]) -> str:
 
 
 # Orders and votes.
+
+
+def test_what_decided_is_kept_cut_to_its_ends() -> None:
+    unread, read = f"I think {'so-' * 500}the end", f"</think>{'so-' * 500}<answer>[[A]]</answer>"
+    for text, ending in ((unread, "the end"), (read, "<answer>[[A]]</answer>")):
+        reply: Reply = functools.partial(lambda text, *asked: text, text)
+        (detail,) = {each.detail for each in score(judge(), reply)}
+        assert detail.startswith(text[:100])
+        assert detail.endswith(ending)
+        assert len(detail) < 420
 
 
 def test_both_orders_are_asked_and_the_swapped_one_is_read_back(judged: Judged) -> None:

@@ -284,12 +284,30 @@ def golden_of(model: str) -> Sequence[Golden]:
 def test_a_judge_of_whom_nothing_can_be_read_passes_where_it_neednt_be() -> None:
     rubric = RubricSettings(prompt="{{ response }}", pattern="Rating: ([0-9]+)", low=1, high=10)
     model = resolve_model(ModelSettings(model="tiny-policy", judge=JudgeSettings(rubric=rubric)), RenderSettings())
-    passed: list[str] = []
+    doubts: list[str] = []
     with closing(FakeEngine(0, model.context)) as engine:
-        self_test(model, engine, passed.append)
-        assert passed[-1].startswith("asked about 2 + 3, it gave ")
+        self_test(model, engine, warned=doubts.append)
+        assert doubts[-1].startswith("asked about 2 + 3, it gave ")
         with pytest.raises(ModelError, match="nothing could be read: asked about 2"):
             self_test(model, engine, must_read=True)
+
+
+def test_a_judge_that_grades_right_and_wrong_alike_is_doubted_with_its_texts() -> None:
+    rubric = RubricSettings(prompt="{{ response }}", pattern="Rating: ([0-9]+)", low=1, high=10)
+    model = resolve_model(ModelSettings(model="tiny-policy", judge=JudgeSettings(rubric=rubric)), RenderSettings())
+    assert doubts_about(model, [7, 3]) == []
+    for right, wrong in ((3, 7), (7, 7)):
+        (doubt,) = doubts_about(model, [right, wrong])
+        texts = " and ".join(dict.fromkeys(repr(f"Well. Rating: {grade}") for grade in (right, wrong)))
+        assert doubt.startswith(f"asked about 2 + 3, it gave {right} to 5 and {wrong} to 6; it wrote {texts}. That is no")
+
+
+def doubts_about(model: RewardModel, grades: Sequence[int]) -> list[str]:
+    """The doubts about a judge that gives these grades."""
+    warnings, texts = list[str](), (f"Well. Rating: {grade}" for grade in grades)
+    with closing(FakeEngine(0, model.context, reply=lambda ids, sampling, number: next(texts))) as engine:
+        self_test(model, engine, must_read=True, warned=warnings.append)
+    return warnings
 
 
 def test_a_model_that_no_question_fits_into_isnt_ok(engine: Any) -> None:

@@ -1,5 +1,6 @@
 """A judge of one's own: a prompt, a reader, and nothing that the conversation could make of either."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,14 +69,14 @@ def test_what_a_rubric_lacks_is_told() -> None:
         ({"prompt": "{{ response"}, "not a valid Jinja template: .* in line 1"),
         ({"prompt": "Rate it."}, r"the prompt has no \{\{ response \}\}, which is judged"),
         (
-            {"prompt": "{{ response }}{{ colour }}"},
-            r"the prompt has \{\{ colour \}\}.*there are conversation, turns, response",
+            {"prompt": "{{ response }}{{ row }}"},
+            r"the prompt has \{\{ row \}\}.*there are conversation, turns, response.*row.NAME for a column",
         ),
         ({"system": "{{ response_1 }}"}, r"the prompt has \{\{ response_1 \}\}, which isn't there where it shows one"),
         ({"prompt": "{{ response_1 }}", **TWO}, r"the prompt has no \{\{ response_2 \}\}"),
         ({"pattern": "(Score|Rating): ([0-9]+)"}, r"2 groups, and none says which .* \(\?P<score>\[0-9\]\+\)"),
-        ({"low": None}, "low and high say the scale"),
-        ({"low": 10, "high": 1}, "low is 10 and high is 1: low must be less than high"),
+        ({"low": None}, "score has no scale, and what isn't on it fails: give low and high"),
+        ({"low": 10, "high": 1}, "score goes from 10 to 1: low must be less than high"),
         ({"shows": "two"}, "of two responses, a number is called like score_1 and score_2, not score"),
         ({"shows": "two", "pattern": "(?P<score_1>[0-9])"}, "score is there for one of the two responses alone"),
         ({**COMPARES, "pattern": "(?P<winner>A|B|C)"}, "`winner` may be C, and `winners` doesn't say"),
@@ -110,6 +111,54 @@ def test_what_a_rubric_lacks_is_told() -> None:
     for change, message in cases:
         with pytest.raises(SettingsError, match=message):
             validate(RubricSettings, {**GRADE, **change})
+
+
+def test_the_fields_of_a_rubric_are_its_further_variables() -> None:
+    prompt = "{% set mine = 1 %}{{ conversation }} {{ response }} {{ principle }} {{ reference | trim }} {{ row.a.b }}"
+    system = "{% for turn in turns %}{{ turn.role }}{% endfor %}{% if row['a b'] is defined %}{{ key }}{% endif %}"
+    rubric = RubricSettings(**GRADE | {"prompt": prompt, "system": system})
+    assert rubric.field_names == ("key", "reference", "row.a b", "row.a.b")
+
+
+def graded(low: int | None = None, high: int | None = None, **properties: Any) -> dict[str, Any]:
+    """A rubric that reads JSON with these properties."""
+    return {"prompt": "{{ response }}", "json_schema": {"properties": properties}, "low": low, "high": high}
+
+
+def test_limits_of_a_schema_are_the_scale_of_their_number() -> None:
+    rubric = graded(a={"type": "integer", "minimum": 1, "maximum": 5}, b={"enum": [0, 2, 10]})
+    assert read(rubric, '{"a": 5, "b": 10}').scores == ({"a": 5.0, "b": 10.0},)
+    assert reason(rubric, '{"a": 6, "b": 10}') is Reason.NO_VERDICT
+
+
+@pytest.mark.parametrize(
+    ("rubric", "message"),
+    [
+        (graded(0, 5, a={"type": "integer", "minimum": 1}), "low is 0, and json_schema says 1 of a: leave low out"),
+        (
+            graded(1, a={"type": "integer", "minimum": 1}),
+            "a has no scale.* or in json_schema its minimum and maximum, or enum",
+        ),
+        (graded(a={"type": "integer", "minimum": 5, "maximum": 5}), "a goes from 5 to 5: low must be less than high"),
+    ],
+)
+def test_a_scale_is_given_once(rubric: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        validate(RubricSettings, rubric)
+
+
+def test_objects_of_a_schema_are_closed_where_it_doesnt_say() -> None:
+    number, inner = {"type": "integer"}, {"type": "object", "properties": {"x": {"type": "string"}}}
+    rubric = graded(1, 5, a=number, b={"type": "array", "items": inner}, c={**inner, "additionalProperties": True})
+    rubric["json_schema"]["properties"]["d"] = {"allOf": [inner, {"properties": {"y": {}}}]}
+    written = RubricSettings(**rubric).model_dump()["json_schema"]
+    closed = {**inner, "additionalProperties": False}
+    assert written == {
+        "properties": {**rubric["json_schema"]["properties"], "b": {"type": "array", "items": closed}},
+        "additionalProperties": False,
+    }
+    assert reason(graded(1, 5, a=number), '{"a": 3, "also": 1}') is Reason.NO_VERDICT
+    assert json.loads(judge(graded(1, 5, a=number)).card.schema or "")["additionalProperties"] is False
 
 
 def test_a_rubric_comes_from_a_file(tmp_path: Path) -> None:

@@ -226,5 +226,5 @@ def test_no_family_asks_more_than_it_says(model: str, judge: JudgeSettings) -> N
             asked = request(user("Hi"), to=["a"] * responses)
             whole = ScoreRequest(asked.context, asked.responses, ("correctness",) * principles)
             made = len(family.questions(whole, range(responses)))
-            most = family.question_count(responses, principles)
+            most = family.question_count(whole)
             assert made <= most <= 2 * made + 2 * max(principles, 1)

@@ -130,6 +130,12 @@ def test_principles_that_nobody_would_go_by_are_refused(app: Any) -> None:
     assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_principles"
 
 
+def test_fields_that_nobody_would_read_are_refused(app: Any) -> None:
+    for more in ({"reference": "7"}, {"fields": {"criteria": ["It is right."]}}):
+        body = {"model": HEAD, "conversations": [{"messages": ANSWERED, **more}]}
+        assert error(post(app, "/v1/rewards", body), 400)["code"] == "no_such_field"
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/pooling", "/classify", "/v1/embeddings"])
 def test_no_principle_is_dropped_by_the_others_either(app: Any, path: str) -> None:
     turns = [*QUESTION, {"role": "principle", "content": "correctness"}, {"role": "response_1", "content": "7"}]

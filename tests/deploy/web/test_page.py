@@ -124,9 +124,9 @@ def visit(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.fixture
 def page(visit: Callable[..., Page], endpoint: str) -> Page:
-    """The page, with its models there."""
+    """The page, with its models there and its example judged."""
     opened = visit(endpoint)
-    expect(opened.locator("#model-facts")).not_to_be_empty()
+    expect(opened.get_by_role("status")).to_contain_text("scored")
     return opened
 
 
@@ -168,6 +168,38 @@ def test_the_example_is_scored_as_the_endpoint_says(page: Page, endpoint: str) -
     assert page.locator(".rank").all_text_contents() == ["1.", "2.", "3."]
     shown = [float(item.get_attribute("value") or "") for item in page.locator("tbody tr").first.locator("data").all()]
     assert shown == [item["scores"]["helpfulness"] for item in ranked]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light")])
+def test_the_page_opens_with_its_example_judged(visit: Callable[..., Page], endpoint: str, width: int, scheme: str) -> None:
+    page = visit(endpoint, viewport={"width": width, "height": 740}, color_scheme=scheme)
+    expect(page.get_by_role("status")).to_contain_text("3 of 3 responses scored.")
+    direct = posted(page, endpoint, HEAD, EXAMPLE)
+    assert rewards(page) == [direct["responses"][index]["reward"] for index in direct["ranking"]]
+    assert page.evaluate("scrollY") == 0, "it stays where it opened"
+
+
+def test_what_a_person_wrote_is_never_sent_unasked(visit: Callable[..., Page], endpoint: str) -> None:
+    page, sent = visit(endpoint), list[Request]()
+    response(page, "A").fill("something of theirs")
+    page.wait_for_load_state("networkidle")
+    page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+    page.reload(wait_until="networkidle")
+    expect(response(page, "A")).to_have_value("something of theirs")
+    expect(page.locator(".result")).to_have_count(0)
+    assert not sent
+
+
+def test_an_endpoint_that_isnt_ready_is_told_without_an_alarm(visit: Callable[..., Page], endpoint: str) -> None:
+    page = visit(endpoint)
+    error = {"error": {"message": "tiny-attributes is starting"}}
+    page.route("**/v1/rewards", lambda route: route.fulfill(status=503, json=error))
+    page.reload()
+    told = "The example isn't scored. The endpoint isn't ready. Try again soon. It says: tiny-attributes is starting"
+    expect(page.get_by_role("status")).to_have_text(told)
+    expect(page.get_by_role("alert")).to_be_empty()
+    page.unroute("**/v1/rewards")
+    score(page)
 
 
 def test_the_formula_makes_the_rewards_of_the_scores(page: Page, endpoint: str) -> None:
@@ -294,7 +326,7 @@ def test_principles_are_there_for_models_that_take_them(page: Page, endpoint: st
     field.fill("")
     page.get_by_role("button", name="Score").click()
     expect(field).to_be_focused()  # it needs one
-    expect(page.locator(".result")).to_have_count(0)
+    expect(page.locator("#stale")).to_be_visible()  # what is shown is the other model's
     field.fill("brevity")
     score(page)
     direct = posted(page, endpoint, BY_PRINCIPLE, {**EXAMPLE, "principles": ["brevity"]})

@@ -16,6 +16,7 @@ from pipelines.data.storage import lease as leases
 from pipelines.data.storage.lease import Holder, lease
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.run.scoring.score_corpus import score
+from tests.support.candidates import scored_corpus
 from tests.support.corpora import chat, lines, rows, settings, write
 from tests.support.selections import corpus
 
@@ -44,6 +45,14 @@ def test_a_run_with_nothing_done_tells_nothing_of_time(tmp_path: Path) -> None:
     result = status(folder)
     assert (result.complete, result.share) == (False, 0)
     assert (result.last_part_ago, result.responses_per_s, result.eta) == (None, None, None)
+
+
+def test_a_run_that_isnt_complete_says_what_was_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = [{"prompt": "q", "response": 5}, *({"prompt": "q", "response": f"{index}"} for index in range(9))]
+    folder = scored_corpus(settings(write(tmp_path / "c.jsonl", lines(broken)), tmp_path / "out"))
+    show(status_report(status(folder)))
+    shown = capsys.readouterr().out
+    assert "  content_not_text: c.jsonl:0 final: response: a number, 5, where text is expected\n" in shown
 
 
 def stopped(tmp_path: Path) -> str:

@@ -26,6 +26,7 @@ from pipelines.data.formats.content import (
     is_conversation,
     is_message,
     question,
+    read_field,
     refuse_answered,
     reply,
     text,
@@ -56,7 +57,7 @@ def _read_pair(row: Row) -> RowRequests:
 
 
 def _prompt(row: Row) -> tuple[Message, ...]:
-    return with_row_system(row, question(field(row, "prompt")))
+    return with_row_system(row, read_field(row, "prompt", question))
 
 
 def _side(row: Row, side: str) -> Exchange:
@@ -99,7 +100,7 @@ def _is_sharegpt_pair(row: Row) -> bool:
 
 def _read_sharegpt_pair(row: Row) -> RowRequests:
     def read_side(side: str) -> Exchange:
-        turns = conversation(field(row, _key(row)))
+        turns = read_field(row, _key(row), conversation)
         return Exchange(refuse_answered(with_row_system(row, turns)), answer(field(row, side)))
 
     return gather({side: partial(read_side, side) for side in SIDES})
@@ -115,7 +116,7 @@ def _is_swift_pair(row: Row) -> bool:
 
 def _read_swift_pair(row: Row) -> RowRequests:
     def read_chosen() -> Exchange:
-        return final(with_row_system(row, conversation(field(row, "messages"))))
+        return final(with_row_system(row, read_field(row, "messages", conversation)))
 
     def read_rejected() -> Exchange:
         value = field(row, next((key for key in _REJECTED if row.get(key) is not None), _REJECTED[0]))

@@ -40,13 +40,14 @@ class MarginBin:
 class MarginReport:
     """Accuracy by margin, and the calibration error, both from 0 to 1.
 
-    `ece_by_chance` is about what the ECE would be if the probabilities were right, by the number of comparisons alone.
+    `ece_by_chance` is about what the ECE would be if the probabilities were right, by the number of comparisons alone. Where
+    all rewards are equal no probability is stated, and `ece` is None.
     """
 
     comparisons: int
     items: int
     bins: tuple[MarginBin, ...]
-    ece: float
+    ece: float | None
     ece_by_chance: float
     method: str = (
         "probability of the response ahead: sigmoid of the difference of rewards (Bradley-Terry); ECE over deciles of the "
@@ -80,7 +81,8 @@ class Margins:
         bins = [_bin(margins[places == decile], items[places == decile]) for decile in np.unique(places)]
         distances = [entry.comparisons * abs(entry.accuracy - entry.expected) for entry in bins]
         noise = sum(_noise(sizes[places == decile]) for decile in np.unique(places))
-        return MarginReport(len(margins), self._count, tuple(bins), sum(distances) / len(margins), noise / len(margins))
+        ece = sum(distances) / len(margins) if sizes.any() else None
+        return MarginReport(len(margins), self._count, tuple(bins), ece, noise / len(margins))
 
 
 def differences(item: GradedItem) -> list[float]:

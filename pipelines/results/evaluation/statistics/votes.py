@@ -77,7 +77,11 @@ class VoteReport:
 def vote_rules(identity: Mapping[str, Any]) -> VoteRules | None:
     """How the judge of a run voted, by its identity; None of a reward head, or where several principles share the votes."""
     judge = _judge(identity)
-    if judge is None or len((identity.get("read") or {}).get("principles") or ()) > 1 or identity.get("principle_column"):
+    if (
+        judge is None
+        or len((identity.get("read") or {}).get("principles") or ()) > 1
+        or "principle" in identity.get("fields", {})
+    ):
         return None
     # Principles of the rows have votes of their own each.
     return None if judge.needs_principles else judge_rules(identity)

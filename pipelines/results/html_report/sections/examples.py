@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS, STEPS, SUSPECT, VOTES
+from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.scored_corpus.part_files import PART_AT
 from pipelines.results.html_report.responses import Place, Responses
 from pipelines.results.html_report.shown_text import show
@@ -16,8 +17,8 @@ _VALUES = 30
 Groups = Mapping[str, Sequence[Place]]
 
 
-def example_places(responses: Responses) -> dict[str, list[Place]]:
-    """The places of the examples by the heading that they stand under."""
+def example_places(responses: Responses, noted: Sequence[Example] = ()) -> dict[str, list[Place]]:
+    """The places of the examples by the heading that they stand under; the parts have `noted` details of some."""
     reward, reason = responses.name(REWARD), responses.name(REASON)
     scored = f"{reward} is not null"
     places = {
@@ -29,6 +30,10 @@ def example_places(responses: Responses) -> dict[str, list[Place]]:
     if SUSPECT in responses.columns.flags:
         suspect = responses.name(SUSPECT)
         places["Suspects of the ensemble"] = responses.places(f"{scored} and {suspect}", f"{reward} desc", _EACH)
+    row, name = responses.name(ROW), responses.name(RESPONSE)
+    pairs = [f"({_literal(each.row)}, {_literal(each.response)})" for each in noted if each.reward is not None]
+    if pairs:
+        places["With what the judge wrote"] = responses.places(f"({row}, {name}) in ({', '.join(pairs)})", PART_AT, _EACH)
     places["At random"] = responses.sampled[:_EACH]
     reasons = responses.query(f"select {reason} from parts where {reason} is not null group by 1 order by count(*) desc, 1")
     for (name,) in reasons[:_MOST_REASONS]:
@@ -36,10 +41,13 @@ def example_places(responses: Responses) -> dict[str, list[Place]]:
     return {heading: group for heading, group in places.items() if group}
 
 
-def examples(responses: Responses, groups: Groups) -> dict[str, list[dict[str, Any]]]:
-    """What is shown of each example."""
+def examples(responses: Responses, groups: Groups, noted: Sequence[Example]) -> dict[str, list[dict[str, Any]]]:
+    """What is shown of each example, with the details that the parts have `noted`."""
     rows = responses.rows({place for places in groups.values() for place in places})
-    return {heading: [_example(responses, place, rows[place]) for place in places] for heading, places in groups.items()}
+    details = {(each.row, each.response): each.detail for each in noted}
+    return {
+        heading: [_example(responses, place, rows[place], details) for place in places] for heading, places in groups.items()
+    }
 
 
 def _literal(text: str) -> str:
@@ -55,7 +63,9 @@ def _spread(responses: Responses) -> str | None:
     return next((sql for sql in spreads if responses.query(f"select bool_or({sql} > 0) from parts") == [(True,)]), None)
 
 
-def _example(responses: Responses, place: Place, row: Mapping[str, Any]) -> dict[str, Any]:
+def _example(
+    responses: Responses, place: Place, row: Mapping[str, Any], details: Mapping[tuple[str, str], str]
+) -> dict[str, Any]:
     read, prefix = responses.texts[place], responses.columns.prefix
     scores = {name: value for name, value in (row[prefix + SCORES] or {}).items() if value is not None}
     lists = {name: row.get(prefix + name) for name in (VOTES, STEPS)}
@@ -66,6 +76,7 @@ def _example(responses: Responses, place: Place, row: Mapping[str, Any]) -> dict
         "outcome": f"{row[prefix + STATUS]}: {row[prefix + REASON]}" if row[prefix + REASON] else row[prefix + STATUS],
         "scores": scores if len(responses.columns.outputs) > 1 else {},
         "lists": {name: (values[:_VALUES], len(values)) for name, values in lists.items() if values},
+        "detail": show(details.get((row[prefix + ROW], row[prefix + RESPONSE]), ""), 600),
         "turns": read.turns,
         "text": read.text,
     }

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from actors.text.model_names import short_name
 from pipelines.data import storage
 from pipelines.folders.run_folder.columns import (
     COMPLETION_TOKENS,
@@ -61,7 +62,7 @@ def _facts(responses: Responses, gpu_price: float | None) -> dict[str, str]:
         "folder": responses.folder,
         "model": ", ".join(manifest.identity[MEMBERS])
         if MEMBERS in manifest.identity
-        else str(manifest.identity.get("model")),
+        else short_name(str(manifest.identity.get("model"))),
         "engine": "fake" if is_fake(manifest) else "vLLM",
         **{name: f"{total or 0:,}" for name, total in zip(counted, totals, strict=True)},
         **{name: str(manifest.made_with[name]) for name in ("assay", "vllm", "ray") if manifest.made_with.get(name)},

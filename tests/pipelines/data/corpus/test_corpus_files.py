@@ -1,5 +1,6 @@
 """Which files a corpus is made of, how they are known again, and how they are cut up."""
 
+import contextlib
 import errno
 import gzip
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -262,6 +264,17 @@ def test_a_dataset_that_was_saved_to_disk_is_told_as_such(tmp_path: Path, data: 
     )
     with pytest.raises(SourceError, match=text):
         find([str(tmp_path)])
+
+
+def test_rows_of_csv_are_told_the_way(tmp_path: Path) -> None:
+    corpus(tmp_path, "rows.csv", data=b'prompt,response\n"2 + 2?","4,\nI think"\n')
+    with pytest.raises(SourceError, match=r"rows\.csv has a file name .* reads.*`(duckdb\.sql\(.*\))`") as error:
+        find([str(tmp_path / "rows.csv")])
+    way = re.search(r'"(copy .*)"', str(error.value))
+    assert way is not None
+    with contextlib.chdir(tmp_path):
+        duckdb.sql(way[1])
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == [{"prompt": "2 + 2?", "response": "4,\nI think"}]
 
 
 @pytest.mark.parametrize("document", [{"data": [ROW, ROW]}, {"x": ROW, "y": ROW}])

@@ -211,6 +211,21 @@ def test_a_bad_prompt_or_response() -> None:
         assert refused(requests(PROMPT_RESPONSE, row)) == {"final": reason}
 
 
+@pytest.mark.parametrize(
+    ("shape", "row", "detail"),
+    [
+        ("prompt-response", {"prompt": "q", "response": 5}, "response: a number, 5, where text is expected"),
+        ("prompt-response", {"prompt": ["q"], "response": "a"}, "prompt: text, 'q' where a message is expected"),
+        ("preference", {"prompt": "q", "chosen": 5, "rejected": "b"}, "a number, 5, where text is expected"),
+        ("openai-preference", {"input": {"messages": 5}}, "input: a number, 5 where a list is expected"),
+        ("rm-bench", {"prompt": "q", "chosen": [5], "rejected": ["b"]}, "a number, 5, where text is expected"),
+        ("messages", {"messages": 5}, "messages: a number, 5 where a list is expected"),
+    ],
+)
+def test_what_is_wrong_names_the_field_and_what_it_holds(shape: str, row: dict[str, object], detail: str) -> None:
+    assert requests(SHAPES[shape], row).rejected[0].detail == detail
+
+
 # --- preference ----------------------------------------------------------------------------------------------------
 
 PAIR = {"chosen": "good", "rejected": "bad"}

@@ -75,7 +75,7 @@ def test_a_row_of_a_shape_that_cannot_be_read_still_has_it() -> None:
 
 
 def test_principles_are_shown_or_refused_in_every_shape() -> None:
-    shape = RowShape(MIXED, principle_column="rubric")
+    shape = RowShape(MIXED, columns=(("principle", "rubric"),))
     assert [request.principles for request in shape.requests(SINGLE | {"rubric": "Be kind."}).requests] == [("Be kind.",)]
     result = shape.requests(CHAT | {"rubric": 5})
     assert (refused(result), result.requests, result.shape) == ({"final": Reason.WRONG_TYPE}, (), "messages")

@@ -17,7 +17,7 @@ from actors.records import Reason
 from pipelines.data.corpus import readers
 from pipelines.data.corpus.corpus_files import Range
 from pipelines.data.corpus.units import Unit
-from pipelines.data.formats import OwnColumns, RowRequests, RowShape, requests, with_principles
+from pipelines.data.formats import OwnColumns, RowRequests, RowShape, requests, with_fields
 from pipelines.run.prepare.choose_shape import own_columns_of
 from pipelines.run.prepare.identity import manifest_of
 from pipelines.run.prepare.resolve_run import ResolvedRun, resolve
@@ -153,8 +153,14 @@ def test_what_a_row_is_judged_by_is_no_system_prompt_too() -> None:
                 row = {"prompt": "q", "chosen": "a", "rejected": "b", name: {"rubric": "Be brief."} if path else "Be brief."}
                 own_columns = OwnColumns("prompt", None if unanswered else "chosen")
                 for shape in (
-                    RowShape("columns", own_columns=own_columns, principle_column=name + path, unanswered=unanswered),
-                    RowShape("prompt" if unanswered else "preference", principle_column=name + path, unanswered=unanswered),
+                    RowShape(
+                        "columns", own_columns=own_columns, columns=(("principle", name + path),), unanswered=unanswered
+                    ),
+                    RowShape(
+                        "prompt" if unanswered else "preference",
+                        columns=(("principle", name + path),),
+                        unanswered=unanswered,
+                    ),
                 ):
                     request = shape.requests(row)
                     assert contexts(request) == [[("user", "q")]]
@@ -165,10 +171,12 @@ def test_what_a_row_is_judged_by_is_no_system_prompt_too() -> None:
 
 def test_a_field_that_holds_principles_is_still_read_for_what_else_it_is_named_for() -> None:
     row = {"system": {"rubric": "Be brief.", "text": "Be kind.", "q": "q"}, "a": "a", "system_prompt.rubric": "Be long."}
-    shape = RowShape("columns", own_columns=OwnColumns("system.q", "a", "system.text"), principle_column="system.rubric")
+    shape = RowShape(
+        "columns", own_columns=OwnColumns("system.q", "a", "system.text"), columns=(("principle", "system.rubric"),)
+    )
     assert contexts(shape.requests(row)) == [[("system", "Be kind."), ("user", "q")]]
     assert shape.requests(row).requests[0].principles == ("Be brief.",)
-    dotted = RowShape("columns", own_columns=OwnColumns("system.q", "a"), principle_column="system_prompt.rubric")
+    dotted = RowShape("columns", own_columns=OwnColumns("system.q", "a"), columns=(("principle", "system_prompt.rubric"),))
     request = dotted.requests({**row, "system_prompt": "Be kind."})
     assert contexts(request) == [[("system", "Be kind."), ("user", "q")]]
     assert request.requests[0].principles == ("Be long.",)
@@ -353,7 +361,7 @@ def test_a_path_to_no_elements_has_a_reason(row: dict[str, Any], reason: Reason)
 
 def test_principles_may_be_those_of_each_element() -> None:
     row = {"prompt": "q", "response": "a", "rubrics": [{"text": "Be kind."}, {"text": "Be brief."}]}
-    row_requests = with_principles(read(row), row, "rubrics[].text")
+    row_requests = with_fields(read(row), row, (("principle", "rubrics[].text"),))
     assert [request.principles for request in row_requests.requests] == [("Be kind.", "Be brief.")]
 
 

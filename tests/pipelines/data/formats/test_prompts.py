@@ -280,7 +280,7 @@ def test_a_prompt_in_a_column_of_ones_own() -> None:
 
 @pytest.mark.parametrize("own", [None, OwnColumns("prompt", None)])
 def test_a_prompt_has_what_it_is_judged_by(own: OwnColumns | None) -> None:
-    shape = RowShape("prompt", own_columns=own, principle_column="rubric.text", unanswered=True)
+    shape = RowShape("prompt", own_columns=own, columns=(("principle", "rubric.text"),), unanswered=True)
     (item,) = shape.requests({"prompt": "q", "rubric": {"text": "be brief"}}).requests
     (two,) = shape.requests({"prompt": "q", "rubric": {"text": ["be brief", "be kind"]}}).requests
     (none,) = shape.requests({"prompt": "q"}).requests

@@ -1,10 +1,12 @@
 """What can go wrong with a store is an `OSError`, and a file that is written shows nothing else in the meantime."""
 
+import sys
 from collections import Counter
 from random import Random
 from typing import Any
 
 import pytest
+from fsspec.registry import _registry as loaded
 from s3fs import S3FileSystem
 
 from bench._simulated_store import content_of, simulated_store
@@ -16,6 +18,14 @@ from tests.support.object_store import BUCKET, TerseStore
 def test_a_store_that_nobody_knows_is_an_os_error() -> None:
     with pytest.raises(OSError, match=r"nowhere://x: Protocol not known: nowhere"):
         storage.find("nowhere://x")
+
+
+def test_a_store_whose_package_isnt_there_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for protocol in ("s3", "s3a"):
+        monkeypatch.delitem(loaded, protocol, raising=False)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(OSError, match=r'^s3://bucket/x needs the package s3fs: pip install "assay\[s3\]"$'):
+        storage.find("s3://bucket/x")
 
 
 def test_a_bucket_that_isnt_there_is_an_os_error(s3: object) -> None:

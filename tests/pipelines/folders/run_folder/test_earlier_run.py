@@ -26,6 +26,7 @@ from pipelines.run.scoring.score_corpus import Run, execute, open_run
 from pipelines.settings.options import build
 from pipelines.settings.recipe import read_recipe, write_recipe
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, ScoreSettings
+from pipelines.workflows.ensembles import score_ensemble
 from pipelines.workflows.ensembles.members import KEPT_FREE, members
 from tests.support.candidates import commit_missing, scored_corpus
 from tests.support.corpora import Notes, chat, lines, rows, scored, settings, write
@@ -83,6 +84,7 @@ def test_a_late_writer_of_a_run_that_was_overwritten_counts_for_nothing(
 
 def test_a_run_that_goes_on_keeps_its_name(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "out"
+    scored_corpus(settings_for(corpus, out))
     first = opened(settings_for(corpus, out)).manifest.run
     assert first
     assert opened(settings_for(corpus, out)).manifest.run == first
@@ -239,7 +241,8 @@ def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
     tmp_path: Path, corpus: Path, package: str, upgrade: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_settings, name = settings_for(corpus, tmp_path / "out"), package.removesuffix("-cpu")
-    opened(run_settings)
+    scored_corpus(run_settings)
+    min((tmp_path / "out" / "parts").iterdir()).unlink()
     before = made_with(tmp_path / "out")
     assert before[name] == installed(package)
     upgrade(package)
@@ -303,11 +306,48 @@ def test_a_member_of_an_ensemble_is_refused_before_any_model_runs(
     ensemble = build(EnsembleSettings, {**flat, "models": ["tiny-attributes", "tiny-scalar"]})
     second = members(ensemble)[1]
     planned = resolve(second.settings, KEPT_FREE)
-    open_run(second.settings, planned, manifest_of(planned, second.settings))
+    commit_missing(open_run(second.settings, planned, manifest_of(planned, second.settings)))
     upgrade("torch")
     with pytest.raises(OutputError, match="--accept-versions"):
         second.check()
     members(ensemble.model_copy(update={"accept_versions": True}))[1].check()
+
+
+def test_a_start_that_failed_before_its_first_part_leaves_its_folder_free(tmp_path: Path, corpus: Path) -> None:
+    out, other = tmp_path / "out", write(tmp_path / "d.jsonl", lines({**row, "other": 1} for row in rows(ROWS)))
+    failed = opened(settings_for(corpus, out))
+    run = opened(settings_for(other, out, model="tiny-scalar", prefix="p_"))
+    assert run.manifest.run != failed.manifest.run
+    assert "other" in run.manifest.columns.carried.names, "of this input"
+    commit_missing(run)
+    assert {row["other"] for row in scored(out)} == {1}
+    with pytest.raises(OutputError, match="holds another run"):
+        opened(settings_for(corpus, out))
+
+
+def test_candidates_that_were_drawn_keep_their_folder(tmp_path: Path, corpus: Path) -> None:
+    """They are no parts of the run that judges them, and cost as much."""
+    run = opened(settings_for(corpus, tmp_path / "out"))
+    drawing = opened(settings_for(corpus, tmp_path / "out" / "drawn"))
+    commit_missing(drawing)
+    with pytest.raises(OutputError, match="holds another run"):
+        opened(settings_for(corpus, tmp_path / "out", model="tiny-scalar"))
+    assert opened(settings_for(corpus, tmp_path / "out")).manifest.run == run.manifest.run
+
+
+def test_an_ensemble_whose_start_failed_leaves_its_folder_free(tmp_path: Path, corpus: Path) -> None:
+    def started(*models: str) -> EnsembleSettings:
+        words = {"inputs": str(corpus), "output": str(tmp_path / "out"), "models": models, "engine": "fake"}
+        ensemble = build(EnsembleSettings, words)
+        score_ensemble._open(ensemble, members(ensemble))
+        return ensemble
+
+    started("tiny-attributes", "tiny-scalar")
+    first, *_ = members(started("tiny-scalar", "tiny-first-logit"))
+    planned = resolve(first.settings, KEPT_FREE)
+    commit_missing(open_run(first.settings, planned, manifest_of(planned, first.settings)))
+    with pytest.raises(OutputError, match="holds another run"):
+        started("tiny-attributes", "tiny-scalar")
 
 
 def test_a_recipe_accepts_no_versions_to_come(tmp_path: Path, corpus: Path) -> None:

@@ -25,7 +25,8 @@ from pipelines.folders.scored_corpus import summary as summary_module
 from pipelines.folders.scored_corpus.summary import QUANTILES, Summary, summarise
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import ScoreSettings
-from tests.support.corpora import RUN
+from tests.support.candidates import scored_corpus
+from tests.support.corpora import RUN, lines, settings, write
 
 CARRIED = pa.schema([(RECORD, pa.large_binary())])
 ONE = Columns(CARRIED, ("score",), "")
@@ -43,7 +44,7 @@ def commit_rows(folder: Path, columns: Columns, *parts: Sequence[Row], carried: 
     for index, part_rows in enumerate(parts):
         part = Part(0, Range(index, index + 1), Counts.of(len(part_rows), [score for *_, score in part_rows]))
         input_columns = pa.table([[value] * len(part_rows) for value in carried], schema=columns.carried)
-        assert run.commit(part, columns.table(input_columns, part_rows), {})
+        assert run.commit(part, columns.table(input_columns, part_rows, texts=[None] * len(part_rows)), {})
         counts += part.counts
     return counts
 
@@ -189,6 +190,27 @@ def test_a_run_without_a_reward_is_told_with_its_reasons(tmp_path: Path) -> None
     summary_of(tmp_path / "none", ONE).check_scored()
 
 
+def unread(text: str) -> Score:
+    return replace(Score.failed(Reason.NO_VERDICT), detail=text)
+
+
+def test_the_first_of_each_reason_are_shown_with_what_was_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns, number = replace(ONE, text=True), Score.rejected(Reason.CONTENT_NOT_TEXT, "response: a number, 5")
+    parts = [[scored(1.0)], [unread("Well.\nFine"), number, number], *[[unread(f"No. {index}")] * 2 for index in range(50)]]
+    summary = Summary.of_json(json.loads(json.dumps(summary_of(tmp_path / "some", columns, *parts).as_json())))
+    text = shown(summary, capsys)
+    assert [line for line in text.splitlines() if line.startswith("  ") and ": f:" in line] == [
+        "  no_verdict: f:0 final: the judge wrote 'Well.\\nFine'",
+        "  no_verdict: f:0 final: the judge wrote 'No. 0'",
+        "  content_not_text: f:1 final: response: a number, 5",
+    ]
+    assert "  no_verdict: `assay check MODEL` shows" in text
+    with pytest.raises(NothingScored, match=r"(?s)100 no_verdict.*\n  no_verdict: f:0 final: the judge wrote 'No. 0'"):
+        summary_of(tmp_path / "none", columns, *parts[2:]).check_scored()
+    without = summary_of(tmp_path / "without", ONE, [unread("Well."), number, scored(1.0)])
+    assert [example.detail for example in without.examples] == ["", number.detail]
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_command_shows_such_a_run_and_fails(tmp_path: Path, as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
     summary = summary_of(tmp_path, ONE, [Score.rejected(Reason.TOO_LONG)])
@@ -198,6 +220,15 @@ def test_a_command_shows_such_a_run_and_fails(tmp_path: Path, as_json: bool, cap
 
 
 # --- labels --------------------------------------------------------------------------------------------------------
+
+
+def test_labels_of_a_benchmark_are_left_to_its_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"input": "q", "output_1": "a", "output_2": "b"}
+    summary = summary_of(tmp_path / "any", ONE, [scored(1.0)])
+    for name, rows in (("labelled", [{**row, "label": 2}]), ("plain", [row])):
+        folder = scored_corpus(settings(write(tmp_path / f"{name}.jsonl", lines(rows)), tmp_path / name))
+        line = f"Labels: rows of LLMBar have labels of their own, by which `assay evaluate {folder}` grades"
+        assert (line in shown(summary, capsys, folder)) is (name == "labelled")
 
 
 def test_pairs_are_compared_with_the_corpus_own_labels(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -61,6 +62,36 @@ def run(*scored: str, **options: object) -> Any:
 def figures(folder: Path) -> Mapping[str, float | None]:
     (evaluation,) = read_results(str(folder))
     return {figure.name: figure.value for figure in evaluation.figures}
+
+
+def test_results_that_are_there_are_made_again_only_for_other_settings_or_scores(tmp_path: Path) -> None:
+    scored, output, notes = preferences(tmp_path / "s", GOOD), tmp_path / "e", list[str]()
+    first = run(scored, output=str(output))
+    written = {file: file.stat().st_mtime_ns for file in output.glob("*.*")}
+    again = evaluate(build(EvaluateSettings, {"scored": scored, "output": str(output)}), notes.append)
+    assert [each.figures for each in again] == [each.figures for each in first]
+    assert notes == [f"evaluate: nothing to do: {output} has these results already"]
+    assert {file: file.stat().st_mtime_ns for file in output.glob("*.*")} == written
+    with pytest.raises(OutputError, match="--overwrite replaces it"):
+        run(scored, output=str(output), resampling_seed=1)
+    shutil.rmtree(scored)
+    preferences(tmp_path / "s", GOOD[1:])
+    with pytest.raises(OutputError, match="--overwrite replaces it"):
+        run(scored, output=str(output))
+
+
+def test_models_of_one_benchmark_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
+    folders = [preferences(tmp_path / name, GOOD) for name in "ab"]
+    for folder in folders:
+        file = Path(folder, "manifest.json")
+        manifest = json.loads(file.read_text())
+        manifest["identity"]["model"] = f"{folder}/final"
+        file.write_text(json.dumps(manifest))
+    results = run(*folders)
+    assert [each.label for each in results] == ["a/final", "b/final"]
+    assert [each.model for each in results] == [f"{folder}/final" for folder in folders]
+    assert str(tmp_path) not in results.markdown()
+    assert str(results) == results.markdown(), "for a prompt, and for a notebook"
 
 
 def test_every_item_is_graded_or_listed_with_its_reason(tmp_path: Path) -> None:
@@ -241,7 +272,7 @@ def test_results_are_replaced_only_on_request(tmp_path: Path) -> None:
     scored = preferences(tmp_path / "s", [(2.0, 1.0)])
     run(scored, output=str(tmp_path / "e"))
     with pytest.raises(OutputError, match="--overwrite"):
-        run(scored, output=str(tmp_path / "e"))
+        run(scored, output=str(tmp_path / "e"), partial=True)
     run(scored, output=str(tmp_path / "e"), overwrite=True)
 
 

@@ -92,6 +92,11 @@ def test_llmbar_averages_the_orders_and_wants_both() -> None:
     assert figures == {"average": 0.75, "both": 0.5}
 
 
+def test_a_game_for_each_response_is_a_tie_of_their_rewards() -> None:
+    outputs = [played(1.0, -1.0, label=1), played(1.0, 0.0, label=1), played(3.0, -1.0, label=2)]
+    assert grades_of(llmbar.BENCHMARK, outputs).tied == {"all": 2}
+
+
 def test_games_that_nobody_can_tell_have_no_grade() -> None:
     undecided = replace(played(1.0, 1.0), games=())
     reason = "some votes can't be read, and the others don't tell who won each game"

@@ -41,8 +41,10 @@ def test_turns_make_pairs_with_those_that_were_asked_the_same_so_far(tmp_path: P
 def test_why_a_group_makes_no_pair_is_said(tmp_path: Path) -> None:
     rows = [{"chosen": [user(left), said("a")], "rejected": [user(right), said("b")]} for left, right in ("pp", "qr")]
     folder = judged_corpus(tmp_path / "in", rows, [[1.0, 1.0], [2.0, 1.0]], RowShape("preference"))
-    left = {"no two candidates that differ enough (--min-margin)": 1, "the only candidate for its prompt": 2}
+    left = {"no two candidates with different rewards and texts": 1, "the only candidate for its prompt": 2}
     assert pair(folder, tmp_path / "pairs").left == left
+    left = {"no two candidates that differ enough (--min-margin)": 1, "the only candidate for its prompt": 2}
+    assert pair(folder, tmp_path / "apart", min_margin=2.0).left == left
 
 
 @pytest.mark.parametrize(("parquet", "prefix", "per"), [(False, "", "row"), (True, "judge_", "prompt")])

@@ -357,6 +357,13 @@ def test_labels_and_the_rewards_that_agree_with_them(tmp_path: Path) -> None:
     assert "of 3 pairs of chosen and rejected, 2 (66.7%)" in (tmp_path / "r.html").read_text()
 
 
+def test_an_example_without_a_reward_shows_what_was_wrong(tmp_path: Path) -> None:
+    rows = [chat("q", "a"), {"messages": [{"role": "user", "content": 5}, {"role": "assistant", "content": "a"}]}]
+    html_report.build(settings(tmp_path / "r.html", judged_corpus(tmp_path / "s", rows, [[1.0], [None]], MESSAGES)))
+    shown = (tmp_path / "r.html").read_text().partition("Without a reward: content_not_text")[2]
+    assert "messages: a number, 5, where text is expected" in shown
+
+
 def test_time_and_cost_are_those_of_the_run_or_unknown(tmp_path: Path) -> None:
     folder = corpus(tmp_path / "s", [1.0])
     manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())

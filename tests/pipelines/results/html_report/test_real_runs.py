@@ -48,6 +48,10 @@ def test_votes_position_bias_and_the_most_disputed(tmp_path: Path) -> None:
     page = _page(tmp_path)
     assert f"{bias['decided']:,} ({bias['decided'] / bias['pairs']:.1%})" in page
     assert "are unanimous" in page
+    read = page.partition("With what the judge wrote")[2].partition("<h3>")[0]
+    named = [f"<bdi>{row['row']}</bdi> <bdi>{row['response_name']}</bdi>" for row in rows[:4]]
+    assert [name in read for name in named] == [True, True, True, False]
+    assert read.count("<h4>what the judge wrote</h4>") == 3
 
 
 def _spread(values: list[float]) -> float:

@@ -54,7 +54,7 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "steerlm_rounding": ({"model": "tiny-attributes"}, True),
     "principles": ({"model": "tiny-principle", "principles": {"c": "d"}}, {"a": "b"}),
     "principle_reward": (PRINCIPLED, "min"),
-    "rating": ({"model": "tiny-r3", **SEVERAL, "principle_column": "rubric"}, "pointwise"),
+    "rating": ({"model": "tiny-r3", **SEVERAL, "field": {"principle": "rubric"}}, "pointwise"),
     "diverging_lambda": ({"model": "tiny-mean-variance"}, 2.0),
     "votes": (JUDGE, 4),
     "temperature": (JUDGE, 0.5),
@@ -80,7 +80,7 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "response_column": ({"prompt_column": "q"}, "r"),
     "conversation_column": ({}, "messages"),
     "system_column": ({"prompt_column": "q", "response_column": "r"}, "s"),
-    "principle_column": ({"model": "tiny-principle", "principle_column": "q"}, "s"),
+    "field": ({"model": "tiny-principle", "field": {"principle": "q"}}, {"principle": "s"}),
     "turns": ({}, "all"),
     "limit": ({}, 1),
     "max_record_bytes": ({}, 1000),
@@ -101,7 +101,17 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "drafts": ({}, 7),
     "feedbacks": ({}, 7),
 }
-BY_FILES = {"adapter", "policy_adapter", "rubric", "feedback_prompt", "edit_prompt", "policy_name"}
+BY_FILES = {
+    "adapter",
+    "policy_adapter",
+    "rubric",
+    "reference_column",
+    "criteria_column",
+    "criteria_calls",
+    "feedback_prompt",
+    "edit_prompt",
+    "policy_name",
+}
 """What has a test of its own, since it takes files to change it, or an endpoint."""
 
 CLASSES = (ScoreSettings, SampleSettings, RefineSettings)

@@ -144,7 +144,7 @@ def test_every_setting_that_is_text_is_known_to_name_a_place_or_not() -> None:
     """A new one that names a file would be read in the folder of the job, unless it is made absolute."""
     neither = {
         *("prefix", "format", "prompt_column", "response_column", "conversation_column", "system_column"),
-        *("principle_column", "name", "family"),
+        *("field", "name", "family"),
         *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "by", "where", "voters"),
         *("trainer", "system", "prompt", "pattern", "after", "positive", "negative", "log", "hub"),
     }
@@ -156,7 +156,12 @@ def _texts(settings: type[Settings]) -> set[str]:
     for name, field in settings.model_fields.items():
         kinds = list(_kinds(field.annotation))
         result |= {name} if str in kinds else set()
-        result |= {text for kind in kinds if isinstance(kind, type) and issubclass(kind, Settings) for text in _texts(kind)}
+        result |= {
+            text
+            for kind in kinds
+            if isinstance(kind, type) and issubclass(kind, Settings) and kind is not settings
+            for text in _texts(kind)
+        }
     return result
 
 

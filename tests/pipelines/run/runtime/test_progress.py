@@ -137,6 +137,22 @@ def test_an_end_that_only_reading_tells_is_estimated(tmp_path: Path, kind: FileK
     assert figures.share() == pytest.approx(0.5, abs=0.05)
 
 
+def test_a_first_part_under_way_is_seen_and_speeds_are_without_the_engines_start() -> None:
+    figures = meter(lines_file(0, 100))
+    figures.load(0, 0, ready_at=3700.0)  # an hour later the first engine is ready
+    assert figures.line(3700.0) == "  0%  0 responses  ETA known after 8 parts"
+    figures.load(132, 368, ready_at=3700.0)
+    assert figures.line(3710.0) == "  0%  0 responses  engines answered 132 requests, 368 are under way"
+    figures.add(event(0, 100, scored=500, tokens=9000), now=3720.0)
+    assert figures.line(3720.0, over=True) == "100%  500 responses  25/s  450 tokens/s  in 1:00:20"
+
+
+def test_what_isnt_known_is_left_out() -> None:
+    figures = meter(lines_file(0, 100))
+    figures.add(event(0, 100, scored=10, tokens=0), now=105.0)
+    assert figures.line(105.0, over=True) == "100%  10 responses  2/s  in 0:00:05"
+
+
 def test_a_byte_of_one_kind_of_file_isnt_a_row_of_another(tmp_path: Path) -> None:
     packed, array = unmeasured(tmp_path, 0, FileKind.JSONL_GZIP), unmeasured(tmp_path, 1, FileKind.ARRAY)
     figures = meter(packed, array)
@@ -148,7 +164,7 @@ def test_a_byte_of_one_kind_of_file_isnt_a_row_of_another(tmp_path: Path) -> Non
 def test_nothing_to_do_is_all_done(files: list[InputFile]) -> None:
     figures = meter(*files)
     assert figures.share() == 1
-    assert figures.line(100.0) == "100%  0 responses  0/s  0 tokens/s  ETA 0:00:00"
+    assert figures.line(100.0) == "100%  0 responses  ETA 0:00:00"
 
 
 def test_a_file_that_a_limit_leaves_out_isnt_waited_for() -> None:
@@ -220,8 +236,20 @@ def test_what_a_person_should_know_is_told_in_a_line_that_stays() -> None:
         assert stream.getvalue() == shown
 
 
+class Watched(NoProgress):
+    """What is noted goes to a function, and loads are kept."""
+
+    def __init__(self, notify: Any) -> None:
+        self.noted = notify
+        self.loads: list[tuple[int, int]] = []
+
+    def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
+        """See `pipelines.run.runtime.progress.Progress`."""
+        self.loads.append((answered, under_way))
+
+
 def watch(ledger: Any, notify: Any, gpus: int = 0) -> EngineWatch:
-    return EngineWatch([ledger], gpus, notify)
+    return EngineWatch([ledger], gpus, Watched(notify))
 
 
 def step(watch: EngineWatch) -> None:
@@ -245,6 +273,21 @@ def test_each_step_of_the_first_engines_start_is_said_once(local_ray: None, gpus
     step(watching)
     step(watching)
     assert noted[2:] == ["the first engine is ready; waiting for the first part"]
+
+
+def test_the_load_of_all_engines_is_told_where_it_changes(local_ray: None) -> None:
+    ledger: Any = ray.remote(Ledger).options(num_cpus=0).remote(3)
+    progress = Watched(print)
+    watching, loads = EngineWatch([ledger, ledger], 0, progress), progress.loads
+    ray.get(ledger.note_load.remote("first", 1, 1))
+    step(watching)
+    assert loads == [], "none is ready"
+    for holder, load in (("first", (2, 1)), ("first", (2, 1)), ("second", (5, 0))):
+        ray.get(ledger.note_start.remote(holder, f"process of {holder}", "a node", alive_nodes()))
+        ray.get(ledger.note_ready.remote(holder))
+        ray.get(ledger.note_load.remote(holder, *load))
+        step(watching)
+    assert loads == [(4, 2), (14, 2)], "of each ledger"
 
 
 class Placed:

@@ -279,7 +279,7 @@ def test_a_judge_that_compares_sees_all_candidates_of_a_prompt(corpus: Path, tmp
 def test_a_principle_of_the_row_goes_to_the_judge(tmp_path: Path) -> None:
     rows = [row | {"rubric": "correctness" if row["id"] % 2 else None} for row in prompts(6)]
     corpus = write(tmp_path / "prompts.jsonl", lines(rows))
-    drawn(corpus, tmp_path / "out", model="tiny-principle", principle_column="rubric", n=2)
+    drawn(corpus, tmp_path / "out", model="tiny-principle", field={"principle": "rubric"}, n=2)
     assert [row["reason"] for row in scored(tmp_path / "out")] == ["no_principle", "no_principle", None, None] * 3
 
 

@@ -91,7 +91,7 @@ def test_a_column_says_what_responses_are_judged_by(tmp_path: Path, folder: Path
         {**ROWS[4], "by": " "},
     ]
     corpus = write(tmp_path / "c.jsonl", lines(rows))
-    judged(corpus, tmp_path / "out", folder, family="reward-anything", principle_column="by", trace=True)
+    judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "by"}, trace=True)
     result = scored(tmp_path / "out")[::3]
     assert [row["reason"] for row in result] == [None, None, "no_principle", "wrong_type", "wrong_type"]
     assert [[text["principle"] for text in row["trace"] or ()] for row in result[:2]] == [
@@ -102,12 +102,12 @@ def test_a_column_says_what_responses_are_judged_by(tmp_path: Path, folder: Path
 
 def test_a_column_that_isnt_there_or_isnt_read_is_refused(tmp_path: Path, corpus: Path, folder: Path) -> None:
     with pytest.raises(SourceError, match="none of the 40 rows looked at has 'principal'"):
-        judged(corpus, tmp_path / "out", folder, family="reward-anything", principle_column="principal")
-    with pytest.raises(SettingsError, match=r"--principle-column by: .* because it judges by no principle"):
-        judged(corpus, tmp_path / "out", folder, family="rm-r1", principle_column="by")
+        judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "principal"})
+    with pytest.raises(SettingsError, match=r"--field principle=by: .* because it judges by no principle"):
+        judged(corpus, tmp_path / "out", folder, family="rm-r1", field={"principle": "by"})
     with pytest.raises(SettingsError, match="because --principles are given too"):
-        judged(corpus, tmp_path / "out", folder, family="reward-anything", principle_column="by", principles={"a": "b"})
-    with pytest.raises(SettingsError, match=r"or --principle-column"):
+        judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "by"}, principles={"a": "b"})
+    with pytest.raises(SettingsError, match=r"or --field principle=COLUMN"):
         judged(corpus, tmp_path / "out", folder, family="reward-anything")
 
 

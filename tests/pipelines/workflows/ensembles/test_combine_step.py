@@ -207,13 +207,22 @@ def test_a_corpus_without_a_reward_is_combined_too(tmp_path: Path, rows: list[Ro
     assert combined(tmp_path, AB) == (summary, agreement)
 
 
+def test_a_baseline_is_of_responses_to_which_all_members_were_shown_the_same(tmp_path: Path) -> None:
+    """A verifier's prompts differ by the rows' references, those of a head don't."""
+    rewards = [(1.0, 5.0), (2.0, 1.0), (4.0, 2.0), (0.0, 3.0)]
+    member(tmp_path, "a", to_prompt("p", *rewards), 0, part_rows=4)
+    member(tmp_path, "b", [*to_prompt("p", *rewards[:2]), *to_prompt("q", *rewards[2:])], 1, part_rows=4)
+    combined(tmp_path, AB)
+    z_of_a = [row["scores"]["z_a"] for row in corpora.scored(tmp_path)]
+    assert z_of_a == pytest.approx([*z_scores([1.0, 2.0]), *z_scores([4.0, 0.0])])
+
+
 # --- members that don't go together --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "files", "message"),
     [
-        ({5: to_prompt("q", (0.0, 0.0))[0]}, (), r"r\[0\] of f0:5 has the prompt p in a, and q in b"),
         ({3: [*ROW, *ROW]}, (), r"b has r\[1\] of f0:3, which a doesn't have"),
         ({9: []}, (), r"a has r\[0\] of f0:9, which b doesn't have"),
         ({}, (4, 6), "the members weren't made of the same files: b of others than a"),

@@ -16,11 +16,12 @@ from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings
-from pipelines.workflows.ensembles.members import check_same_prompts, members, score_fields
+from pipelines.workflows.ensembles.members import members, score_fields
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary, ensemble
 from tests.support.commands import sets, summary
 from tests.support.corpora import chat, lines, outcome_of, rows, scored, write
 from tests.support.ensembles import written, z_scores
+from tests.support.judges import judge_folder
 from tests.support.local_ray import run_here
 
 MODELS: tuple[Any, ...] = ("tiny-scalar", "tiny-attributes")
@@ -225,17 +226,17 @@ def test_new_files_change_the_baselines_of_the_old_ones(tmp_path: Path) -> None:
         assert (row["reward"], row["scores"]) == (pytest.approx(calm[row["row"]][0]), pytest.approx(calm[row["row"]][1]))
 
 
-def test_a_judge_by_the_rows_principles_beside_a_model_without_is_refused_before_any_model_runs(tmp_path: Path) -> None:
-    prompt = {"domain": "general", "language": "english", "context": [{"role": "user", "content": "What is 1 + 1?"}]}
-    rows = [{**prompt, "response": "2", "principle": name, "fulfilment": "Yes"} for name in ("correctness", "brevity")]
+@pytest.mark.usefixtures("local_ray")
+def test_a_member_may_read_a_reference_that_the_others_do_not(tmp_path: Path) -> None:
+    rubric = write(tmp_path / "r.yaml", b"prompt: '{{ response }} / {{ reference }}'\npattern: '([0-9])'\nlow: 0\nhigh: 9\n")
+    judge = {"model": str(judge_folder(tmp_path / "judge")), "family": "rubric", "judge": {"rubric": str(rubric)}}
+    rows = [chat("What is 1 + 1?", f"{answer}", right=right) for right in ("two", "2") for answer in (2, 3)]
     corpus = write(tmp_path / "c.jsonl", lines(rows))
-    judge: dict[str, Any] = {"model": "tiny-principle"}
-    with pytest.raises(SettingsError, match=r"^tiny_principle would judge .* rows, and tiny_scalar by none"):
-        run(corpus, tmp_path / "out", models=("tiny-scalar", judge))
-    assert not written(tmp_path)
-    settled = {**judge, "read": {"principles": {"right": "correctness"}}}
-    plans = {member.name: member.check() for member in members(settings(corpus, tmp_path, models=("tiny-scalar", settled)))}
-    check_same_prompts(plans)
+    models = ("tiny-scalar", {**judge, "name": "judge"})
+    summary = run(corpus, tmp_path / "out", models=models, reference_column="right").combined
+    assert (summary.scored, summary.responses) == (4, 4)
+    with pytest.raises(SettingsError, match="--field key=right: none of the models reads such a field"):
+        run(corpus, tmp_path / "other", models=models, reference_column="right", field={"key": "right"})
 
 
 @pytest.mark.usefixtures("local_ray")

@@ -5,12 +5,14 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from actors.errors import SettingsError
 from pipelines.data.corpus.corpus_files import InputFile, limit_files
 from pipelines.data.corpus.find_corpus import find
 from pipelines.data.corpus.readers import RECORD
@@ -121,6 +123,24 @@ def test_totals_of_a_corpus_of_several_kinds_are_within_their_bounds(tmp_path: P
 def test_totals_of_many_small_files_are_within_their_bounds(tmp_path: Path) -> None:
     lengths = [[length] for length in skewed(600)]
     check_trials(corpus(tmp_path, "jsonl", lengths), 200, truth(lengths))
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_the_totals_of_a_corpus_of_which_files_are_a_sample_are_within_their_bounds(tmp_path: Path, kind: str) -> None:
+    """A tenth of its rows lies in the files, all of which is read; other tenths would have given other totals."""
+    rows, random = skewed(6000), Random(7)
+    estimates = []
+    for trial in range(40):
+        lengths = random.sample(rows, 600)
+        files = corpus(tmp_path / str(trial), kind, [lengths[:400], lengths[400:]])
+        sample = sampled(files, 100_000, trial).of_more_rows(len(rows))
+        estimates.append(estimated(sample, trial))
+        assert tuple(estimates[-1]["rows"]) == pytest.approx((len(rows),) * 3, rel=1e-12)
+    for name, fact in truth([rows]).items():
+        assert np.mean([trial[name].holds(fact) for trial in estimates]) >= 0.9, name
+        assert np.mean([trial[name].value for trial in estimates]) == pytest.approx(fact, rel=0.05), name
+    with pytest.raises(SettingsError, match="--rows 599 is of a corpus of which INPUTS are a part, and these hold 600 rows"):
+        sampled(files, 100_000, 0).of_more_rows(599)
 
 
 def test_a_long_row_is_no_likelier_than_a_short_one(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """`assay plan`: layouts for people, and the table of docs/guides/planning.md."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from actors.checkpoint.checkpoint_files import BUILT_IN
 from actors.errors import SettingsError
 from pipelines.cli.app import cli
 from pipelines.settings.estimate_settings import LayoutSettings
@@ -36,6 +39,15 @@ def test_a_layout_with_its_arithmetic() -> None:
 
 def test_a_checkpoint_that_is_here() -> None:
     assert run("--model", "tiny-attributes", "--gpu", "141GB").splitlines()[0] == "TP 1: 1 GPU for an engine"
+
+
+def test_a_checkpoint_without_its_weights_has_the_layout_of_one_with_them(tmp_path: Path) -> None:
+    for name in ("scalar", "attributes", "policy"):
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(BUILT_IN / name / "config.json", folder)
+        bare, whole = (layout_of(LayoutSettings(model=model)) for model in (str(folder), f"tiny-{name}"))
+        assert bare.weights == pytest.approx(whole.weights, rel=0.01)
 
 
 def test_a_model_in_float32_takes_twice_the_memory() -> None:

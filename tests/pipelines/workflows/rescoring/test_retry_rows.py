@@ -15,10 +15,12 @@ from actors.errors import OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
 from pipelines.data.storage.lease import lease
 from pipelines.folders.run_folder import manifest
+from pipelines.folders.run_folder.examples import Example, note
 from pipelines.folders.run_folder.manifest import read_manifest
 from pipelines.folders.run_folder.part import Counts
 from pipelines.folders.run_folder.parts import Parts
 from pipelines.folders.scored_corpus.scored_folder import open_scored
+from pipelines.folders.scored_corpus.unscored import part_examples
 from pipelines.run.runtime import progress
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.options import build
@@ -26,7 +28,7 @@ from pipelines.settings.rescore_settings import RetrySettings
 from pipelines.workflows.rescoring.part_rows import REDRAWS_KEY
 from pipelines.workflows.rescoring.retry_rows import RetrySummary, retry
 from tests.support.corpora import lines, rows, scored, settings, write
-from tests.support.failures import change, fail
+from tests.support.failures import change, fail, metadata_of
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 
@@ -67,6 +69,22 @@ def test_failed_rows_get_what_the_run_would_have_given_them_and_no_other_part_is
     assert len(now) == 10
     assert {name: now[name] for name in untouched} == untouched
     assert len(untouched) == 8
+
+
+def test_examples_of_what_was_mended_go_and_the_others_stay(tmp_path: Path) -> None:
+    broken = [{"prompt": "q", "response": 5}, *({"prompt": "q", "response": f"{index}"} for index in range(3))]
+    corpus = write(tmp_path / "c.jsonl", lines(broken))
+    folder = tmp_path / "out"
+    score(settings(corpus, folder))
+    fail(folder, {2: "no_verdict"})
+    (part,) = Parts(str(folder)).listing()
+    (broken_row,) = before = part_examples(Parts(str(folder)), part)
+    unread = Example("no_verdict", scored(folder)[2]["row"], "final", "Well.")
+    table = pq.read_table(Parts(str(folder)).path(part))
+    Parts(str(folder)).replace(part, part, table, {**metadata_of(table), **note([*before, unread])})
+    assert again(folder).after.failed == 0
+    (part,) = Parts(str(folder)).listing()
+    assert part_examples(Parts(str(folder)), part) == [broken_row]
 
 
 def test_only_rows_of_the_reasons_are_scored_again(folder: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_logger_that_hangs_keeps_no_process_alive() -> None:
 @pytest.mark.parametrize(
     ("name", "folder", "message"),
     [
-        ("wandb", "out", "needs the package wandb, which isn't installed: pip install wandb"),
+        ("wandb", "out", 'needs the package wandb, which isn\'t installed: pip install "assay\\[wandb\\]"'),
         ("comet", "out", "--log=comet: there is no such logger; there are mlflow, tensorboard, wandb"),
         ("tensorboard", "s3://bucket/out", "s3://bucket/out is in a store: leave it out, or give a folder"),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines.results.evaluation.benchmark import GradedItem
 from pipelines.results.evaluation.benchmarks import benchmarks
+from pipelines.results.evaluation.sections import margin_section
 from pipelines.results.evaluation.statistics.margins import Margins, differences
 from tests.support.evaluation import item, sides
 
@@ -53,6 +54,7 @@ def test_accuracy_rises_with_the_margin_and_calibrated_rewards_have_no_more_erro
         too_sure.add(graded(5 * margin if right else -5 * margin))
     report = calibrated.report()
     assert report is not None
+    assert report.ece is not None
     assert [entry.comparisons for entry in report.bins] == [2000] * 10
     accuracies = [entry.accuracy for entry in report.bins]
     assert accuracies == sorted(accuracies)
@@ -60,6 +62,7 @@ def test_accuracy_rises_with_the_margin_and_calibrated_rewards_have_no_more_erro
     assert report.ece < 2 * report.ece_by_chance < 0.02
     sure = too_sure.report()
     assert sure is not None
+    assert sure.ece is not None
     assert sure.ece > 0.1
 
 
@@ -74,6 +77,18 @@ def test_equal_margins_share_a_bin_and_a_tie_counts_half() -> None:
     assert (apart.comparisons, apart.accuracy) == (70, 6 / 7)
     expected = 0.7 * abs(6 / 7 - 1 / (1 + math.exp(-1)))
     assert report.ece == pytest.approx(expected)
+
+
+def test_equal_rewards_alone_have_no_calibration_error() -> None:
+    margins = Margins()
+    for _ in range(10):
+        margins.add(graded(0.0))
+    report = margins.report()
+    assert report is not None
+    assert report.ece is None
+    assert margin_section(report).notes == [
+        "Calibration error (ECE): undefined, as all 10 comparisons are of equal rewards."
+    ]
 
 
 def test_comparisons_of_one_item_dont_make_an_interval_narrower() -> None:

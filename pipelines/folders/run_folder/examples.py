@@ -1,0 +1,51 @@
+"""Examples in the footer of each part: the first responses of each reason, and the first texts that a judge was read in."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from actors.records import Score, Status
+
+KEY = "assay_examples"
+"""The key in a part's footer."""
+_MOST, _CHARACTERS = 3, 500
+
+
+@dataclass(frozen=True)
+class Example:
+    """A response by its row and name. `outcome` is the reason or `scored`, `detail` what was wrong, or a judge's text."""
+
+    outcome: str
+    row: str
+    response: str
+    detail: str
+    reward: float | None = None
+
+    @classmethod
+    def of(cls, row: str, response: str, score: Score, *, with_text: bool) -> "Example":
+        """The example of a score, without what a judge wrote unless `with_text`."""
+        detail = score.detail[:_CHARACTERS] if with_text or score.status is Status.REJECTED else ""
+        return cls(score.reason or score.status, row, response, detail, score.reward)
+
+
+def first_of_each(examples: Iterable[Example]) -> list[Example]:
+    """The first examples of each outcome; a head's rewards are none."""
+    counts = Counter[str]()
+    kept = []
+    for example in examples:
+        counts[example.outcome] += 1
+        if counts[example.outcome] <= _MOST and (example.reward is None or example.detail):
+            kept.append(example)
+    return kept
+
+
+def note(examples: Iterable[Example]) -> dict[str, str]:
+    """The first examples of each outcome as a part's metadata."""
+    kept = list(map(asdict, first_of_each(examples)))
+    return {KEY: json.dumps(kept)} if kept else {}
+
+
+def read_examples(metadata: Mapping[bytes, bytes] | None) -> list[Example]:
+    """The examples in the metadata of a part, or of its table."""
+    return [Example(**fields) for fields in json.loads((metadata or {}).get(KEY.encode(), b"[]"))]
