@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Protocol, Self
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
-from actors.records import JudgeRole, Message, Reading, Reasoning, Response, Role, ScoreRequest
+from actors.records import JudgeRole, Message, Reading, Reasoning, Response, Role, ScoreRequest, ToolCall
 from actors.settings.replica import AS_PUBLISHED, ReadSettings, RenderSettings
+from actors.text.tool_calls import blank_calls, blank_json, write_turn
 
 PRINCIPLE = JudgeRole.PRINCIPLE.value
 """The field of a question that holds the principle which it is about: one of the request's, or of the run's."""
@@ -42,7 +43,8 @@ class ChatTemplate(Protocol):
 class Question:
     """Responses to judge in one prompt, in the order in which it shows them.
 
-    `fields` are the texts that the prompt shows beside the conversation, by name; a judge generates `times` texts.
+    `fields` are the texts that the prompt shows beside the conversation, by name; a judge generates `times` texts. `calls`
+    are those of each response, or empty if none has any.
     """
 
     context: tuple[Message, ...]
@@ -50,6 +52,28 @@ class Question:
     response_positions: tuple[int, ...]
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)  # a hash of the texts would take as long as they are
     times: int = 1
+    calls: tuple[tuple[ToolCall, ...], ...] = ()
+    tools: tuple[str, ...] = ()
+
+    @classmethod
+    def about(cls, request: ScoreRequest, positions: tuple[int, ...], principle: str | None = None, times: int = 1) -> Self:
+        """The question about the responses of a request at these positions."""
+        responses = [request.responses[position] for position in positions]
+        calls = tuple(response.calls for response in responses)
+        texts = tuple(response.content for response in responses)
+        fields = with_principle(request.fields, principle)
+        return cls(request.context, texts, positions, fields, times, calls if any(calls) else (), request.tools)
+
+    @property
+    def call_count(self) -> int:
+        """How many calls its turns and responses have."""
+        return sum(len(turn.calls) for turn in self.context) + sum(map(len, self.calls))
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The responses with their calls as text."""
+        calls = self.calls or ((),) * len(self.responses)
+        return tuple(write_turn(Response("", text, of)) for text, of in zip(self.responses, calls, strict=True))
 
     @property
     def principle(self) -> str | None:
@@ -60,7 +84,8 @@ class Question:
     def messages(self) -> tuple[Message, ...]:
         """The conversation that ends with the response, where there is one."""
         (response,) = self.responses
-        return (*self.context, Message(Role.ASSISTANT, response))
+        (calls,) = self.calls or ((),)
+        return (*self.context, Message(Role.ASSISTANT, response, calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +193,8 @@ class Family(ABC):
     """How many raw outputs the engine gives for a prompt, if the config.json doesn't say it."""
     roles: ClassVar[frozenset[Role] | None] = None
     """The roles that `text` can render, or None if the checkpoint's template decides."""
+    writes_calls: ClassVar[bool] = False
+    """Whether `text` writes tool calls itself, as text; else the template does it, or they are refused."""
     head: ClassVar[str] = "score.weight"
     """The name of the reward head's weights, which a checkpoint must have."""
     reasoning: ClassVar[Reasoning | None] = None
@@ -224,10 +251,18 @@ class Family(ABC):
 
     def blank(self, question: Question, word: str) -> Question:
         """The same question with `word` in place of every text of the row: to count the template's own control tokens."""
-        context = tuple(Message(message.role, word) for message in question.context)
-        responses = (word,) * len(question.responses)
-        fields = {name: self.example_field(name, word) for name in question.fields}
-        return replace(question, context=context, responses=responses, fields=fields)
+        context = tuple(
+            Message(turn.role, turn.content and word, blank_calls(turn.calls, word), turn.call_id)
+            for turn in question.context
+        )
+        return replace(
+            question,
+            context=context,
+            responses=tuple(response and word for response in question.responses),
+            fields={name: self.example_field(name, word) for name in question.fields},
+            calls=tuple(blank_calls(calls, word) for calls in question.calls),
+            tools=tuple(blank_json(tool, word) for tool in question.tools),
+        )
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -327,10 +362,7 @@ class Family(ABC):
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """The questions about the responses at the positions `among`; the others can't be shown."""
-        return [
-            Question(request.context, (request.responses[position].content,), (position,), request.fields)
-            for position in among
-        ]
+        return [Question.about(request, (position,)) for position in among]
 
     def question_count(self, request: ScoreRequest) -> int:
         """The most questions that `questions` returns for a request."""

@@ -145,6 +145,7 @@ class Criteria(Judge):
     gives = ("score",)
     roles = frozenset(Role)
     any_model = True
+    writes_calls = True
     shows = Shows.ONE
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
@@ -179,10 +180,10 @@ class Criteria(Judge):
     def text(self, question: Question, template: ChatTemplate) -> str:
         if CRITERIA not in question.fields:
             raise Rejected(Reason.MISSING_FIELD, CRITERIA)
-        (response,) = question.responses
+        (response,) = question.written
         reference = question.fields.get(REFERENCE)
         prompt = _PROMPT.format(
-            conversation=as_text(question.context),
+            conversation=as_text(question.context, question.tools),
             response=response,
             reference="" if reference is None else f"An answer that is known to be good:\n{reference}\n\n",
             criteria="\n".join(
@@ -193,7 +194,7 @@ class Criteria(Judge):
         return template((Message(Role.USER, prompt),), generation_prompt=True)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, question.responses))
+        return tuple(map(str.strip, question.written))
 
     def opening(self, text: str) -> str:
         """Empty: the engine forces the text into JSON from its first token, even after a begin mark."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import jsonschema
 from jinja2 import StrictUndefined, Template, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -23,7 +22,9 @@ from actors.models.reward_anything import as_text
 from actors.records import Message, Reason, Role
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
+from actors.text.json_schema import meets
 from actors.text.patterns import groups_of, linear
+from actors.text.tool_calls import write_turn
 from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.statements import TRUTHS, Claim, check_agrees, choice, grade, grades_of, label, without
 from actors.verdicts.verdict_token import difference
@@ -46,6 +47,7 @@ class Rubric(Judge):
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
     roles = frozenset(Role)
+    writes_calls = True
     any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)
@@ -62,7 +64,12 @@ class Rubric(Judge):
             )
         judge = super().with_settings(settings, verdict_ids)
         schema = settings.rubric.json_schema
-        judge.card = Sampling(settings.rubric.max_tokens, schema=None if schema is None else json.dumps(schema))
+        judge.card = Sampling(
+            settings.rubric.max_tokens,
+            temperature=settings.rubric.temperature,
+            top_p=settings.rubric.top_p,
+            schema=None if schema is None else json.dumps(schema),
+        )
         return judge
 
     @property
@@ -111,7 +118,7 @@ class Rubric(Judge):
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, question.responses))
+        return tuple(map(str.strip, question.written))
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         if question.principle is None and self.needs_principles:
@@ -119,14 +126,15 @@ class Rubric(Judge):
         if missing := [name for name in self.needed_fields if name not in question.fields]:
             raise Rejected(Reason.MISSING_FIELD, f"the rubric's {missing[0]}")
         places = {
-            "conversation": as_text(question.context),
-            "turns": [{"role": turn.role.value, "content": turn.content} for turn in question.context],
+            "conversation": as_text(question.context, question.tools),
+            "turns": [{"role": turn.role.value, "content": write_turn(turn)} for turn in question.context],
+            "tools": list(question.tools),
             **_nested(self.field_names, question.fields),
         }
         if self.shows is Shows.ONE:
-            (places["response"],) = question.responses
+            (places["response"],) = question.written
         else:
-            places["response_1"], places["response_2"] = question.responses
+            places["response_1"], places["response_2"] = question.written
         try:
             prompt = _template(self.rubric.prompt).render(places)
             system = None if self.rubric.system is None else _template(self.rubric.system).render(places)
@@ -217,7 +225,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
         if any(text is None for text in groups.values()):
             raise Unreadable(Reason.NO_VERDICT)
         spans = {name: match.span(position) for name, position in places.items()}
-        for name in spans.keys() - {WINNER}:
+        for name in spans.keys() - {WINNER, *rubric.labels}:
             check_whole(answer, spans[name], rubric.scale(name)[1], spans.values())
         readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
         places_read += spans.values()
@@ -230,7 +238,8 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
 
 def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
     """What was read, by the names that a text may give it."""
-    numbers = {name: value for name, value in values.items() if name != WINNER and name not in rubric.truths}
+    texts = {WINNER, *rubric.truths, *rubric.labels}
+    numbers = {name: value for name, value in values.items() if name not in texts}
     if WINNER in values:
         yield choice(labels[WINNER], values[WINNER], {word: _MERITS[side] for word, side in rubric.winners.items()})
     if rubric.shows == "two" and len(numbers) == 2:
@@ -252,26 +261,10 @@ def _read_objects(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
     readings = []
     blocks, remainder = objects(answer, *rubric.names)
     for parsed in blocks:
-        try:
-            valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
-        except (OverflowError, RecursionError, UnicodeEncodeError):  # a huge number or a deep nesting
-            valid = False
-        if not valid:
+        if not meets(rubric.json_schema or {}, parsed):
             raise Unreadable(Reason.NO_VERDICT)
         readings.append(tuple((name, _convert(rubric, name, parsed.get(name))) for name in rubric.names))
     return dict(the_only(readings)), {name: label(name) for name in rubric.names}, remainder
-
-
-@lru_cache(maxsize=1)
-def _validator() -> Any:
-    """The validator class of JSON schema, with `pattern` checked by RE2 in linear time."""
-    extend: Any = jsonschema.validators.extend
-    return extend(jsonschema.Draft202012Validator, {"pattern": _meets_pattern})
-
-
-def _meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    if isinstance(value, str) and not linear(pattern).search(value):
-        yield jsonschema.ValidationError("another text than its pattern")
 
 
 def _convert(rubric: RubricSettings, name: str, value: object) -> float:
@@ -279,6 +272,10 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         if not isinstance(value, str) or value not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
         return _MERITS[rubric.winners[value]]
+    if name in rubric.labels:
+        if not isinstance(value, str) or value not in rubric.grades:
+            raise Unreadable(Reason.NO_VERDICT)
+        return rubric.grades[value]
     if isinstance(value, bool):
         return float(value)
     low, high = rubric.scale(name)

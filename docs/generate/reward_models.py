@@ -26,7 +26,7 @@ def pages() -> Iterator[Page]:
 
 
 def _kind(family: Family) -> str:
-    return "judge that writes" if isinstance(family, Judge) else "reward head"
+    return "judge that writes" if isinstance(family, Judge) else "reward head" if family.task.pools else "verifier"
 
 
 def _section(family: Family) -> str:

@@ -26,7 +26,7 @@ from pipelines.data.formats.content import (
     systems,
     with_row_system,
 )
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
+from pipelines.data.formats.rows import ONLY_RESPONSE, Answer, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import assistant_turns
 
@@ -91,7 +91,7 @@ def answers(
     prompt: str,
     responses: Responses,
     turns: Callable[[object], tuple[Message, ...]] = question,
-    text: Callable[[object], str] = answer,
+    text: Callable[[object], Answer] = answer,
     may_be_turns: bool = False,
 ) -> Shape:
     """A shape of rows with a prompt under a key, read by `turns`, and responses to it, read by `text`.

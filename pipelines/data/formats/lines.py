@@ -24,6 +24,14 @@ def parse(line: bytes, number: Callable[[str], object] | None = None) -> dict[st
         text = line.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise Rejected(Reason.NOT_UTF8, f"at byte {error.start}") from None
+    value = parse_json(text, number)
+    if not isinstance(value, dict):
+        raise Rejected(Reason.NOT_AN_OBJECT, f"a JSON {type(value).__name__}")
+    return value
+
+
+def parse_json(text: str, number: Callable[[str], object] | None = None) -> object:
+    """The JSON value of a text, or `Rejected`: broken_json or too_deep. `number` is as in `parse`."""
     try:
         # The standard library and not orjson, because a row is rejected for what is judged and for nothing else in
         # it: integers of any size stay exact (orjson: 2**70 becomes a float), NaN and Infinity pass (orjson: error),
@@ -38,8 +46,6 @@ def parse(line: bytes, number: Callable[[str], object] | None = None) -> dict[st
     # An upper bound on the depth that costs almost nothing, and spares most rows the walk.
     if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels")
-    if not isinstance(value, dict):
-        raise Rejected(Reason.NOT_AN_OBJECT, f"a JSON {type(value).__name__}")
     return value
 
 

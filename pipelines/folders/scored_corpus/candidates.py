@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from actors.records import Message
+from actors.records import Message, Role, ToolCall
+from actors.text.tool_calls import write_turn
 from pipelines.folders.run_folder.json_lines import encode
 
 SAME_REWARD = 1e-5
@@ -40,7 +41,8 @@ class Content(NamedTuple):
 
     `context` are the turns before it. `answer` is the judged text if reasoning was stripped from `text`, else None. `fields`
     are the input row's own fields, and `judged_before` the places in `context` of the turns that were judged by themselves,
-    as responses of the same row. `left` are the row's own fields that don't come along, with the reasons.
+    as responses of the same row. `left` are the row's own fields that don't come along, with the reasons. `calls` are the
+    response's, and `tools` those that it could call.
     """
 
     context: tuple[Message, ...]
@@ -49,6 +51,8 @@ class Content(NamedTuple):
     fields: Mapping[str, Any] = {}
     judged_before: tuple[int, ...] = ()
     left: Mapping[str, "LeftField"] = {}
+    calls: tuple[ToolCall, ...] = ()
+    tools: tuple[str, ...] = ()
 
 
 class LeftField(StrEnum):
@@ -96,15 +100,31 @@ class Candidate(NamedTuple):
         return self.read().text
 
     @property
+    def turn(self) -> Message:
+        """The response as a turn, with its calls."""
+        content = self.read()
+        return Message(Role.ASSISTANT, content.text, content.calls)
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools that it could call, each as JSON text."""
+        return self.read().tools
+
+    @property
+    def uses_tools(self) -> bool:
+        """Whether there are calls in the response or before it, or tools."""
+        return bool(self.tools) or any(turn.calls for turn in (*self.context, self.turn))
+
+    @property
     def judged_before(self) -> tuple[int, ...]:
         """The places in the context of the turns that were judged by themselves."""
         return self.read().judged_before
 
     @property
     def judged_text(self) -> str:
-        """The text that was judged, without surrounding white space. Candidates are compared by it."""
-        content = self.read()
-        return (content.text if content.answer is None else content.answer).strip()
+        """The text that was judged, with its calls and without surrounding white space. Candidates are compared by it."""
+        answer = self.read().answer
+        return (write_turn(self.turn) if answer is None else answer).strip()
 
 
 class LeftOut(StrEnum):

@@ -54,10 +54,12 @@ def unscored_lines(reasons: Iterable[str], examples: Sequence[Example]) -> list[
     """Of some reasons, the most frequent first, what was wrong, each with the row and the response, and what helps."""
     lines: list[str] = []
     for reason in itertools.islice(reasons, _MOST_REASONS):
-        different = {example.detail: example for example in examples if example.outcome == reason and example.detail}
-        for detail, example in different.items():
-            what = f"the judge wrote {detail!r}" if reason in TEXT_REASONS else detail
-            lines.append(line(f"  {reason}: {example.row} {example.response}: {what}"))
+        details = {""}
+        for example in examples:
+            if example.outcome == reason and example.detail not in details:
+                details.add(example.detail)
+                what = f"the judge wrote {example.detail!r}" if reason in TEXT_REASONS else example.detail
+                lines.append(line(f"  {reason}: {example.row} {example.response}: {what}"))
         if reason in ADVICE:
             lines.append(f"  {reason}: {ADVICE[Reason(reason)]}")
     return lines

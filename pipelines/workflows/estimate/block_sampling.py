@@ -88,7 +88,7 @@ class Sample:
             if part.total[column]
         ]
         reasons = Counter({reason: count * rows / known for reason, count in self.reasons.items()})
-        return replace(self, parts=parts, reasons=reasons)  # type: ignore[arg-type]
+        return replace(self, parts=parts, reasons=reasons)
 
 
 class BlockSampler:

@@ -536,7 +536,7 @@ def test_a_head_has_one_reward_however_many_are_asked_for(app: Any, stream: bool
     body = {"model": HEAD, "messages": ANSWERED, "stream": stream}
     result = error(post(app, "/v1/chat/completions", {**body, "n": 4}), 400)
     assert result["param"] == "n"
-    assert result["message"] == f"{HEAD} is read from a reward head, and has one reward for a response: n can only be 1"
+    assert result["message"] == f"{HEAD} writes no text, and has one reward for a response: n can only be 1"
     assert post(app, "/v1/chat/completions", {**body, "n": 1}).status_code == 200
 
 

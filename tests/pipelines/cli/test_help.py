@@ -88,7 +88,7 @@ def test_help_all_shows_every_option_and_every_setting_once(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_help_is_short_and_points_to_the_rest(name: str) -> None:
     parameters = command(name).params
-    assert len([parameter for parameter in parameters if isinstance(parameter, click.Option)]) <= 23
+    assert len([parameter for parameter in parameters if isinstance(parameter, click.Option)]) <= 24
     assert ("--help-all lists all" in shown(name, "--help", width=10_000)) is bool(settable(parameters))
 
 
