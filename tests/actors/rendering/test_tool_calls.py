@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.contracts.judge import Judge
 from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest, ToolCall
 from actors.rendering.chat_renderer import ChatRenderer, messages_of
 from actors.rendering.renderer import Renderer
@@ -192,6 +193,7 @@ def test_a_rubric_shows_calls_and_tools_as_text(tmp_path: Path) -> None:
     judge = judge_model(judge_folder(tmp_path / "judge"), "rubric", rubric=rubric)
     _, (text,) = rendered(judge, asked)
     assert text == f"<s><|start|>user\n\n{expected}<|end|><|start|>assistant\n\n"
+    assert isinstance(judge.family, Judge)
     (prompt_of_endpoint,) = ChatRenderer(judge.family).render(asked).prompts
     assert messages_of(prompt_of_endpoint.ids) == [{"role": "user", "content": expected}]
 

@@ -55,7 +55,7 @@ def test_every_turn_or_final_answers_alone_are_judged(tmp_path: Path, model: str
     )
     outcomes = {}
     for turns in ("all", "final-answer"):
-        score(settings(corpus, tmp_path / turns, model=model, **{"corpus.turns": turns}))
+        score(settings(corpus, tmp_path / turns, model=model, turns=turns))
         outcomes[turns] = [(row["response_name"], row["reason"], row["response_text"]) for row in scored(tmp_path / turns)]
     text = 'tool_call: {"id": "c1", "name": "add", "arguments": {"a": 3, "b": 4}}'
     assert outcomes["all"] == [
