@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 from jinja2 import StrictUndefined, Template, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from actors.contracts.family import PRINCIPLE, REFERENCE, ChatTemplate, KnownModel, Question
+from actors.contracts.family import PRINCIPLE, REFERENCE, ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, SettingsError, Unreadable
