@@ -15,7 +15,8 @@ from statistics import fmean
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Family, KnownModel, Question, check_token_ids, weighted_reward
+from actors.contracts.family import Family, Question, check_token_ids, weighted_reward
+from actors.contracts.known_model import KnownModel
 from actors.contracts.showings import Showings, Shows
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import REFERENCE, ChatTemplate, Family, Golden, KnownModel, Question
+from actors.contracts.family import REFERENCE, ChatTemplate, Family, Question
+from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import Task
 from actors.errors import Rejected, SettingsError, Unreadable
 from actors.records import Message, Reading, Reason, Response, Role, Score, ScoreRequest

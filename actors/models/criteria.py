@@ -20,8 +20,9 @@ from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Self
 
-from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, KnownModel, Question, weighted_reward
+from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, Question, weighted_reward
 from actors.contracts.judge import OUR_OUTPUTS, Judge, Judgement, Verdict, deviation_of
+from actors.contracts.known_model import KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.by_principle import ByPrinciple
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question, Rows
+from actors.contracts.family import ChatTemplate, Question, Rows
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.logit_head import LogitHead
 from actors.errors import Rejected
 from actors.records import Message, Reading, Reason, Role, ScoreRequest

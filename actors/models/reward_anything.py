@@ -12,8 +12,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable

@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 from jinja2 import StrictUndefined, Template, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from actors.contracts.family import PRINCIPLE, ChatTemplate, KnownModel, Question
+from actors.contracts.family import PRINCIPLE, REFERENCE, ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, SettingsError, Unreadable
@@ -124,7 +125,8 @@ class Rubric(Judge):
         if question.principle is None and self.needs_principles:
             raise Rejected(Reason.NO_PRINCIPLE)
         if missing := [name for name in self.needed_fields if name not in question.fields]:
-            raise Rejected(Reason.MISSING_FIELD, f"the rubric's {missing[0]}")
+            reason = Reason.NO_REFERENCE if missing[0] == REFERENCE else Reason.MISSING_FIELD
+            raise Rejected(reason, f"the rubric's {missing[0]}")
         places = {
             "conversation": as_text(question.context, question.tools),
             "turns": [{"role": turn.role.value, "content": write_turn(turn)} for turn in question.context],

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from actors.contracts.verifier import Verifier
 from actors.errors import Rejected
-from actors.records import Reasoning, RenderedRequest, ScoreRequest
+from actors.records import Reason, Reasoning, RenderedRequest, ScoreRequest
 from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.renderer import Renderer
 from actors.rendering.request_draft import RequestDraft
@@ -32,6 +32,8 @@ class VerifierRenderer:
             check_cancelled()
             (position,) = question.response_positions
             try:
+                if draft.request.responses[position].calls:
+                    raise Rejected(Reason.TOOL_CALL, "code compares texts alone")
                 texts = tuple(map(check_encodable, self._verifier.texts(draft.request, position)))
             except Rejected as rejected:
                 draft.reject((position,), rejected)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.contracts.family import REFERENCE, Golden
+from actors.contracts.family import REFERENCE
+from actors.contracts.known_model import Golden
 from actors.engine.protocol import Engine, Task, activation
 from actors.errors import ModelError
 from actors.launch.start_engine import Report

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from actors.contracts.family import Family, KnownModel
+from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.contracts.known_model import KnownModel
 from actors.reward_model import families
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
 

@@ -15,7 +15,8 @@ import pytest
 
 import actors.models
 from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
-from actors.contracts.family import Family, KnownModel
+from actors.contracts.family import Family
+from actors.contracts.known_model import KnownModel
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
 from actors.records import Reading

@@ -323,10 +323,13 @@ def with_policy_system(context: tuple[Message, ...], system: str | None) -> tupl
 
 
 _MEDIA = ("image", "video", "audio")
+_UNSHOWN = frozenset({*_MEDIA, *(f"{medium}s" for medium in _MEDIA)})
 
 
 def find_unshown(row: Row) -> Rejected | None:
     """What a row holds beside its text that a judge wouldn't be shown: pictures, or sound; None if nothing."""
+    if _UNSHOWN.isdisjoint(row):  # nearly every row, and every row is looked at
+        return None
     for medium in _MEDIA:
         pictured = f"<{medium}>" in repr(row) if not is_blank(row.get(medium)) else False
         if _holds_any(row.get(f"{medium}s")) or pictured:

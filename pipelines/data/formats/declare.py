@@ -50,11 +50,13 @@ def in_fields(names: Mapping[str, str], single: str | None = None) -> Responses:
 
     Of a row that has both, all are read.
     """
+    only = {} if single is None else {ONLY_RESPONSE: single}
+    sides = frozenset(names.values())
 
     def of(row: Row) -> Values:
-        fields = {} if single is None else {ONLY_RESPONSE: single}
-        if single is None or any(key in row for key in names.values()):
-            fields = {**(fields if single in row else {}), **names}
+        fields = only
+        if not only or not sides.isdisjoint(row):
+            fields = {**(only if single in row else {}), **names}
         return {name: partial(field, row, key) for name, key in fields.items()}
 
     return Responses((*(() if single is None else (single,)), *names.values()), of)

@@ -1,6 +1,7 @@
 """Parses one line of a JSONL file, as bytes, into an object."""
 
 import codecs
+import functools
 import json
 from collections.abc import Callable
 
@@ -35,7 +36,7 @@ def parse_json(text: str, number: Callable[[str], object] | None = None) -> obje
         # The standard library and not orjson, because a row is rejected for what is judged and for nothing else in
         # it: integers of any size stay exact (orjson: 2**70 becomes a float), NaN and Infinity pass (orjson: error),
         # and so do lone surrogates (orjson: error). Of a duplicate key, the last one counts, as everywhere.
-        value = json.loads(text, parse_float=number, parse_int=number)
+        value = _decoder(number).decode(text)
     except RecursionError:
         raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:
@@ -46,6 +47,12 @@ def parse_json(text: str, number: Callable[[str], object] | None = None) -> obje
     if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels")
     return value
+
+
+@functools.cache
+def _decoder(number: Callable[[str], object] | None) -> json.JSONDecoder:
+    # json.loads would make one for each line, which takes longer than a short line.
+    return json.JSONDecoder(parse_float=number, parse_int=number)
 
 
 def _deeper_than(value: object, limit: int) -> bool:

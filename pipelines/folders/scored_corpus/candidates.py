@@ -1,6 +1,5 @@
 """Vocabulary of the commands that read a scored corpus: candidates, and preference pairs of them."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,9 +63,14 @@ class LeftField(StrEnum):
     DIFFERS = "the rows of a pair differ in it"
 
 
-def count_left(rows: Iterable[Mapping[str, LeftField]]) -> Counter[str]:
+def count_left(rows: Iterable[Mapping[str, LeftField]]) -> dict[str, int]:
     """How many rows are without an own field, by its name and the reason."""
-    return Counter(f"{name}: {reason}" for dropped in rows for name, reason in dropped.items())
+    counts: dict[str, int] = {}  # a `Counter` takes four times as long to make, and this is done for each prompt
+    for dropped in rows:
+        for name, reason in dropped.items():
+            field = f"{name}: {reason}"
+            counts[field] = counts.get(field, 0) + 1
+    return counts
 
 
 class Candidate(NamedTuple):
@@ -154,7 +158,7 @@ class PreferencePair:
             for name, value in chosen.fields.items()
             if name in rejected.fields and encode({name: value}) == encode({name: rejected.fields[name]})
         }
-        differing = dict.fromkeys({**chosen.fields, **rejected.fields}.keys() - equal.keys(), LeftField.DIFFERS)
+        differing = {name: LeftField.DIFFERS for name in (*chosen.fields, *rejected.fields) if name not in equal}
         return equal, {**differing, **rejected.left, **chosen.left}
 
     @property

@@ -208,7 +208,8 @@ class Reader:
         if self.reserved is None:
             return {}, {}
         # A row without a field that others have a column for has null, so that rows have the same columns.
-        fields, dropped = dict[str, Any].fromkeys(self.carried), dict[str, LeftField]()
+        fields: dict[str, Any] = dict.fromkeys(self.carried)
+        dropped: dict[str, LeftField] = {}
         for name, value in (stored.inputs if self.by_column else values).items():
             if name in self._not_own or (value is None and not self.columns.is_json):
                 continue

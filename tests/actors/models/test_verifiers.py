@@ -140,7 +140,7 @@ def test_mathematical_answers_are_judged_as_math_verify_judges_them() -> None:
         "\\boxed{{{a}.5}}", "${a}\\%$", "$x = {a}$", "$\\begin{{pmatrix}} {a} \\\\ {b} \\end{{pmatrix}}$", "{a},000",
     )  # fmt: skip
     frames = ("{}", "So the answer is {}.", "First 17, then\n{}", "{} is what I get")
-    rewards = []
+    rewards: list[Any] = []
     for _ in range(200):
         form, other = draw.choice(forms), draw.choice(forms)
         a, b = draw.randint(1, 4), draw.randint(1, 4)

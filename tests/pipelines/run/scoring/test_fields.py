@@ -78,7 +78,7 @@ def test_a_row_without_a_needed_field_or_with_an_unreadable_one_has_its_reason(t
     ]
     score(run(tmp_path, judge, rows))
     assert [row["reason"] for row in scored(tmp_path / "out")] == [
-        None, Reason.MISSING_FIELD, Reason.MISSING_FIELD, Reason.CONTROL_TOKEN, Reason.LONE_SURROGATE,
+        None, Reason.NO_REFERENCE, Reason.NO_REFERENCE, Reason.CONTROL_TOKEN, Reason.LONE_SURROGATE,
     ]  # fmt: skip
     manifest = read_manifest(str(tmp_path / "out"))
     assert manifest is not None
