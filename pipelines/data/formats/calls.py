@@ -38,8 +38,8 @@ def calls_of(turn: Mapping[str, object], *, from_text: object = None) -> tuple[T
 
 def tools_of(row: Row) -> tuple[str, ...]:
     """The tools of a row, each as the JSON text of OpenAI's form; empty where its fields of that name hold other things."""
-    given = row.get("input")  # of OpenAI's preference files, beside the messages
-    places = (row, given) if isinstance(given, Mapping) else (row,)
+    inner = row.get("input")  # of OpenAI's preference files, beside the messages
+    places = (row, inner) if isinstance(inner, Mapping) else (row,)
     return next((tools for place in places for key in _TOOLS if key in place and (tools := _tools(place[key]))), ())
 
 
