@@ -92,7 +92,7 @@ def test_a_template_gets_calls_in_the_form_that_it_writes(by_template: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "reason"),
+    ("name", "score_request", "reason"),
     [
         ("nine", response(ToolCall("f", "{}", "call_1")), Reason.TEMPLATE_REFUSED),
         ("nine", response(ToolCall("f", "{}")), Reason.TEMPLATE_REFUSED),
