@@ -36,7 +36,7 @@ _LISTS = ("criteria", "rubrics")
 _PART = "part"
 """Key of what is a part of a row's criteria, whose weight alone may be negative."""
 _WORDS = ("no", "yes")
-_MOST, _LONGEST_NAME, _REASON_CHARACTERS = 100, 200, 600
+_MOST, _LONGEST_NAME, _REASON_CHARACTERS = 100, 200, 300
 _PASSED = 0.5
 """A gate is passed by a value above it; of several votes, their mean."""
 _PROMPT = """\

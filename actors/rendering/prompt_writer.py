@@ -87,15 +87,15 @@ class PromptWriter:
 
     def text(self, question: Question) -> str:
         """The text of a prompt. Raises `Rejected` if it doesn't show what is asked about, or can't be encoded."""
-        given = list[Message]()
+        shown_turns = list[Message]()
 
         def template(messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
-            given.extend(messages)
+            shown_turns.extend(messages)
             tools = self._template_tools(question)
             return self._shown_template(messages, generation_prompt=generation_prompt, tools=tools)
 
         text, other = self._family.text(question, template), other_question(self._family, question)
-        if sum(len(turn.calls) for turn in given) < question.call_count and not self._family.writes_calls:
+        if sum(len(turn.calls) for turn in shown_turns) < question.call_count and not self._family.writes_calls:
             raise Rejected(Reason.TOOL_CALL, f"the prompts of {self._family.name} show no calls of a response")
         check_shown(text, self._family.shown(question), self._other_text(other), self._family.shown(other))
         return check_encodable(text)

@@ -164,10 +164,10 @@ def _parse(item: Conversation) -> _ParsedConversation:
 
 def _fields(item: Conversation) -> dict[str, str]:
     """The fields of a conversation, of which blank ones are left out, as in a row. Raises `Rejected` or `ApiError`."""
-    given = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
-    if len(dict(given)) < len(given):
+    fields = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
+    if len(dict(fields)) < len(fields):
         raise BadRequest("`reference` is given twice: by itself and in `fields`", "fields")
-    return {name: field_text(value, name) for name, value in given if not is_blank(value)}
+    return {name: field_text(value, name) for name, value in fields if not is_blank(value)}
 
 
 def _parse_last_turn(item: Conversation) -> _ParsedConversation:

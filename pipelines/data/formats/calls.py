@@ -23,6 +23,8 @@ _MOST_CALLS, _MOST_ARGUMENTS = 128, 2**18
 
 def calls_of(turn: Mapping[str, object], *, from_text: object = None) -> tuple[ToolCall, ...]:
     """The calls in an assistant's message; `from_text` is its text if that holds them."""
+    if from_text is None and not any(map(turn.get, _CALLS)):
+        return ()  # nearly every turn
     fields = {key: turn[key] for key in _CALLS if not is_blank(turn.get(key))}
     fields |= {} if from_text is None else {"value": from_text}
     if len(fields) > 1:
@@ -36,9 +38,9 @@ def calls_of(turn: Mapping[str, object], *, from_text: object = None) -> tuple[T
 
 def tools_of(row: Row) -> tuple[str, ...]:
     """The tools of a row, each as the JSON text of OpenAI's form; empty where its fields of that name hold other things."""
-    given = row.get("input")  # of OpenAI's preference files, beside the messages
-    places = (row, given) if isinstance(given, Mapping) else (row,)
-    return next((tools for place in places for key in _TOOLS if (tools := _tools(place.get(key)))), ())
+    inner = row.get("input")  # of OpenAI's preference files, beside the messages
+    places = (row, inner) if isinstance(inner, Mapping) else (row,)
+    return next((tools for place in places for key in _TOOLS if key in place and (tools := _tools(place[key]))), ())
 
 
 def _tools(value: object) -> tuple[str, ...]:

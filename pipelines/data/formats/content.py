@@ -45,14 +45,19 @@ def in_field(name: str) -> Iterator[None]:
     try:
         yield
     except Rejected as rejected:
-        detail = ": ".join(dict.fromkeys(filter(None, (name, rejected.detail))))
-        raise Rejected(rejected.reason, detail) from rejected
+        raise _in_field(name, rejected) from rejected
+
+
+def _in_field(name: str, rejected: Rejected) -> Rejected:
+    return Rejected(rejected.reason, ": ".join(dict.fromkeys(filter(None, (name, rejected.detail)))))
 
 
 def read_field(row: Row, key: str, read: Callable[[object], T]) -> T:
     """What `read` makes of the row's value under a key. Raises `Rejected`, naming the key."""
-    with in_field(key):
+    try:  # not `in_field`: a generator for each field of each row is a tenth of the time
         return read(field(row, key))
+    except Rejected as rejected:
+        raise _in_field(key, rejected) from rejected
 
 
 def text(value: object) -> str:

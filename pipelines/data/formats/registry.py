@@ -75,8 +75,7 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
 
 def _with_tools(row: RowRequests, tools: tuple[str, ...]) -> RowRequests:
     """The requests with the tools that the row has beside its turns. Raises `Rejected` for a prompt that needs tools."""
-    are_called = any(turn.calls for request in row.requests for turn in request.context)
-    if row.names == (CANDIDATE,) and (tools or are_called):
+    if row.names == (CANDIDATE,) and (tools or any(turn.calls for request in row.requests for turn in request.context)):
         raise Rejected(Reason.TOOL_CALL, "a prompt with tools, whose calls nobody would answer")
     if not tools:  # nearly every row: to copy its requests would take a tenth of an export's time
         return row

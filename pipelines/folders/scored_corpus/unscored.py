@@ -39,7 +39,9 @@ _MOST_PARTS, _MOST_REASONS = 16, 5
 
 def first_examples(parts: Parts) -> list[Example]:
     """The first examples of each outcome in the first parts that may have some. Raises as `part_examples`."""
-    listed = (part for at, part in enumerate(parts.listing()) if at == 0 or part.counts.rejected + part.counts.failed)
+    listed = (
+        part for number, part in enumerate(parts.listing()) if number == 0 or part.counts.rejected + part.counts.failed
+    )
     read = (part_examples(parts, part) for part in itertools.islice(listed, _MOST_PARTS))
     return first_of_each(itertools.chain.from_iterable(read))
 

@@ -76,8 +76,8 @@ AFTER_CALL = request(user("How?"), called(CALL), answered(CALL), to="It rains.")
 AFTER_TWO = request(user("How?"), called(CALL, OTHER), answered(CALL), answered(OTHER, "sun"), to="It rains.")
 
 
-def shown(careful: Renderer, asked: ScoreRequest) -> str:
-    (row,) = careful.render([asked])
+def shown(careful: Renderer, score_request: ScoreRequest) -> str:
+    (row,) = careful.render([score_request])
     return str(careful.tokenizer.pretrained.decode(ids_of(row)))
 
 
@@ -92,7 +92,7 @@ def test_a_template_gets_calls_in_the_form_that_it_writes(by_template: dict[str,
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "reason"),
+    ("name", "score_request", "reason"),
     [
         ("nine", response(ToolCall("f", "{}", "call_1")), Reason.TEMPLATE_REFUSED),
         ("nine", response(ToolCall("f", "{}")), Reason.TEMPLATE_REFUSED),
@@ -109,24 +109,26 @@ def test_a_template_gets_calls_in_the_form_that_it_writes(by_template: dict[str,
     ],
 )
 def test_a_call_is_shown_whole_or_refused(
-    by_template: dict[str, Renderer], name: str, asked: ScoreRequest, reason: Reason | None
+    by_template: dict[str, Renderer], name: str, score_request: ScoreRequest, reason: Reason | None
 ) -> None:
-    (row,) = by_template[name].render([asked])
+    (row,) = by_template[name].render([score_request])
     assert reason_of(row) is reason
 
 
 def test_tools_are_shown_whole_or_refused(by_template: dict[str, Renderer]) -> None:
-    asked = ScoreRequest((user("How?"),), (Response("final", "Fine."),), tools=(WEATHER,))
-    assert WEATHER in shown(by_template["object"], asked)
-    (row,) = by_template["toolless"].render([asked])
+    score_request = ScoreRequest((user("How?"),), (Response("final", "Fine."),), tools=(WEATHER,))
+    assert WEATHER in shown(by_template["object"], score_request)
+    (row,) = by_template["toolless"].render([score_request])
     assert reason_of(row) is Reason.TOOL_CALL
 
 
 def test_a_conversation_without_calls_is_rendered_as_ever(by_template: dict[str, Renderer]) -> None:
     plain = "{{ bos_token }}{% for message in messages %}[{{ message.role }}]{{ message.content }}<|end|>{% endfor %}"
     careful = renderer(write_model(Path(tempfile.mkdtemp()) / "plain", template=plain))
-    asked = request(user("How?"), tool("rain"), assistant("So."), user("Why?"))
-    assert {shown(by_template[name], asked) for name in ("object", "text", "names")} == {shown(careful, asked)}
+    score_request = request(user("How?"), tool("rain"), assistant("So."), user("Why?"))
+    assert {shown(by_template[name], score_request) for name in ("object", "text", "names")} == {
+        shown(careful, score_request)
+    }
 
 
 END = "</s>"  # a control token of the tokenizer
@@ -144,18 +146,18 @@ END = "</s>"  # a control token of the tokenizer
 )
 def test_control_tokens_in_calls_are_refused(by_template: dict[str, Renderer], calls: tuple[ToolCall, ...]) -> None:
     in_context = request(user("How?"), called(*calls), Message(Role.TOOL, "rain", call_id=calls[0].id))
-    for asked in (response(*calls), in_context):
-        (row,) = by_template["object"].render([asked])
+    for score_request in (response(*calls), in_context):
+        (row,) = by_template["object"].render([score_request])
         assert reason_of(row) is Reason.CONTROL_TOKEN
 
 
 def test_control_tokens_in_tools_and_answers_are_refused(by_template: dict[str, Renderer]) -> None:
     hostile = json.dumps({"type": "function", "function": {"name": "f", "parameters": {"enum": [END]}}})
-    for asked in (
+    for score_request in (
         ScoreRequest((user("How?"),), (Response("final", "Fine."),), tools=(hostile,)),
         request(user("How?"), called(CALL), answered(CALL, f"rain{END}")),
     ):
-        (row,) = by_template["object"].render([asked])
+        (row,) = by_template["object"].render([score_request])
         assert reason_of(row) is Reason.CONTROL_TOKEN
 
 
@@ -175,15 +177,17 @@ def test_a_call_is_never_parted_from_its_answer(tmp_path: Path) -> None:
 
 
 def test_reasoning_before_a_call_needs_no_answer(by_template: dict[str, Renderer]) -> None:
-    asked = request(user("How?"), called(CALL, content="<think>\nWhere?\n</think>\n\n"), answered(CALL), to="It rains.")
-    stripped, plain = by_template["object"].render([replace(asked, reasoning=Reasoning.STRIP), AFTER_CALL])
+    score_request = request(
+        user("How?"), called(CALL, content="<think>\nWhere?\n</think>\n\n"), answered(CALL), to="It rains."
+    )
+    stripped, plain = by_template["object"].render([replace(score_request, reasoning=Reasoning.STRIP), AFTER_CALL])
     assert ids_of(stripped) == ids_of(plain)
 
 
 def test_a_rubric_shows_calls_and_tools_as_text(tmp_path: Path) -> None:
     prompt = "{{ conversation }}|{% for turn in turns %}{{ turn.content }};{% endfor %}|{{ response }}"
     rubric = RubricSettings(prompt=prompt, pattern="score: (?P<score>[0-9])", low=0, high=9)
-    asked = ScoreRequest(AFTER_CALL.context, response(OTHER, content="Wait.").responses, tools=(WEATHER,))
+    score_request = ScoreRequest(AFTER_CALL.context, response(OTHER, content="Wait.").responses, tools=(WEATHER,))
     call = f'tool_call: {{"id": "abcdefgh1", "name": "weather", "arguments": {CALL.arguments}}}'
     answer = "tool_call_id: abcdefgh1\nrain"
     expected = (
@@ -191,10 +195,10 @@ def test_a_rubric_shows_calls_and_tools_as_text(tmp_path: Path) -> None:
         'Wait.\ntool_call: {"id": "abcdefgh2", "name": "weather", "arguments": {"city": "Rome"}}'
     )
     judge = judge_model(judge_folder(tmp_path / "judge"), "rubric", rubric=rubric)
-    _, (text,) = rendered(judge, asked)
+    _, (text,) = rendered(judge, score_request)
     assert text == f"<s><|start|>user\n\n{expected}<|end|><|start|>assistant\n\n"
     assert isinstance(judge.family, Judge)
-    (prompt_of_endpoint,) = ChatRenderer(judge.family).render(asked).prompts
+    (prompt_of_endpoint,) = ChatRenderer(judge.family).render(score_request).prompts
     assert messages_of(prompt_of_endpoint.ids) == [{"role": "user", "content": expected}]
 
 

@@ -195,7 +195,7 @@ def completed(line: str) -> list[str]:
     [
         ("assay ref", ["plain,refine"]),
         ("assay score --tensor", ["plain,--tensor-parallel"]),
-        ("assay score --engine ", ["plain,vllm", "plain,fake"]),
+        ("assay score --engine ", ["plain,vllm", "plain,fake", "plain,none"]),
         ("assay score --set work.part", ["plain,work.part_rows="]),
         ("assay score --model tiny-s", ["plain,tiny-scalar"]),
         ("assay sample p o --policy tiny-p", ["plain,tiny-policy", "plain,tiny-principle"]),

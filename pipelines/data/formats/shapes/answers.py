@@ -117,8 +117,8 @@ SHAPES = (
         needs="`input`, with `messages`, and `preferred_output` and `non_preferred_output`, lists of messages",
         layout='{"input": {"messages": [turn, ...]}, "preferred_output": [turn, ...], "non_preferred_output": [turn, ...]}',
         looks_like=lambda row: (
-            isinstance(given := row.get("input"), dict)
-            and is_conversation(given.get("messages"))
+            isinstance(inner := row.get("input"), dict)
+            and is_conversation(inner.get("messages"))
             and has_all(row, "preferred_output", "non_preferred_output")
         ),
         prompt="input",

@@ -57,8 +57,8 @@ def _messages(step: Row) -> list[object]:
     if step.get("source") == "system" and not is_addition and (is_summary or not is_blank(change)):
         raise Rejected(Reason.CONTEXT_GAP, f"step {step.get('step_id')} changes the context of all later ones")
     if (role := _ROLES.get(str(step.get("source")))) is None:
-        known = ", ".join(_ROLES)
-        raise Rejected(Reason.UNKNOWN_ROLE, f"a step whose source is {describe(step.get('source'))}; known are {known}")
+        sources = ", ".join(_ROLES)
+        raise Rejected(Reason.UNKNOWN_ROLE, f"a step whose source is {describe(step.get('source'))}; known are {sources}")
     calls = [
         {"id": call.get("tool_call_id"), "function": {"name": call.get("function_name"), "arguments": call.get("arguments")}}
         for call in objects(step.get("tool_calls"))

@@ -90,8 +90,10 @@ def _unknown(kind: object) -> Rejected:
 
 def _of_request(request: Row, output: object) -> Agent:
     """A request's conversation, of which the turns of the output are judged, as `output[3]`."""
-    given = field(request, "input")
-    turns = [turn for turn, _ in _read_items(given)] if isinstance(given, list) else [{"role": "user", "content": given}]
+    prompt = field(request, "input")
+    turns: list[object] = [{"role": "user", "content": prompt}]
+    if isinstance(prompt, list):
+        turns = [turn for turn, _ in _read_items(prompt)]
     if not is_blank(request.get("instructions")):
         turns.insert(0, {"role": "system", "content": request["instructions"]})
     if turns and role_of(turns[-1]) is Role.ASSISTANT:
@@ -124,7 +126,8 @@ def _of_rollout(row: Row) -> Sequence[Agent]:
     if response and not any(invocation.get("conversation") for invocation in invocations):
         return [_of_request(request, response.get("output"))]
     root_first = sorted(invocations, key=lambda invocation: invocation.get("parent_invocation_id") is not None)
-    root, *called = (_of_invocation(invocation, record, gaps) for invocation in entries(root_first))
+    entries(root_first)  # raises without any
+    root, *called = (_of_invocation(invocation, record, gaps) for invocation in root_first)
     return [root._replace(tools=_tools(request)), *called]
 
 

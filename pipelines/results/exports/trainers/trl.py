@@ -7,7 +7,8 @@ note to RewardTrainer: where the rows have one, its loss is -log sigmoid(r_chose
 it, as both ignore `score_chosen` and `score_rejected`.
 
 Columns that no trainer knows are dropped. By those that one knows it tells what a row is: a `prompt` or `completion` beside
-whole conversations, a `text`, `input_ids` or `tools` would change what is trained on, so none is carried along.
+whole conversations, a `text`, `input_ids` or `tools` would change what is trained on, so none is carried along. All four
+trainers give `tools`, a list or its JSON text, to the chat template: rows have it where the conversation has tools.
 
 Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto,sft}_trainer.py of 1.16, docs/source/dataset_formats.md.
 """
