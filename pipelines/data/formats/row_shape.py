@@ -37,7 +37,7 @@ class RowShape:
             identity["shape"],
             identity["turns"],
             own_columns and OwnColumns.read(own_columns),
-            tuple(identity["fields"].items()),
+            tuple(identity.get("fields", {}).items()),
             unanswered,
             identity["written_out"],
         )

@@ -233,7 +233,7 @@ def read_manifest(folder: str) -> Manifest | None:
         if not all(isinstance(file, InputFile) for file in files):
             raise ValueError("`files` holds an entry that isn't a file's")
         carried = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(document["carried_columns"])))
-        values = {name: document[name] for name in _OF_COLUMNS}
+        values = {name: document[name] for name in _OF_COLUMNS if name in document}  # a flag of a later version is off
         lists = {name: tuple(values[name]) for name in ("outputs", "flags", "reserved")}
         columns = Columns(carried, prefix=document["identity"]["prefix"], **{**values, **lists})
         run = document["run"]

@@ -52,6 +52,8 @@ CHANGES: list[dict[str, Any]] = [
     {"opening": "<think>"},
     {"principle": "x"},
     {"redraw": 1},
+    {"criteria": "[]"},
+    {"texts": ("x",)},
 ]
 
 

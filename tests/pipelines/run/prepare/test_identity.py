@@ -40,6 +40,7 @@ NOT_RECORDED: dict[str, str] = {
 }
 
 JUDGE = {"model": "tiny-genrm"}
+EXACT = {"model": "exact-match", "reference_column": "s"}
 SEVERAL = {"prompt_column": "q", "response_column": "rs"}
 RUBRICS = ["Response 1: so\nResponse 2: so", "\n".join(f"{grade}: so" for grade in range(1, 6))]
 """Rubrics for the two kinds of rating."""
@@ -74,6 +75,15 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "engine": ({}, "fake"),
     "deterministic": ({}, True),
     "engine_args": ({}, {"quantization": "fp8"}),
+    "unparsed": (EXACT, 0.0),
+    "answer_pattern": (EXACT, "(b)"),
+    "reference_pattern": (EXACT, "(c)"),
+    "any_of": (EXACT, True),
+    "operation": (EXACT, "ne"),
+    "strip": (EXACT, False),
+    "choices": ({**EXACT, "model": "multiple-choice"}, "AB"),
+    "answer_regex": ({"model": "regex", "answer_regex": "a"}, "b"),
+    "threshold": ({**EXACT, "model": "text-similarity"}, 0.5),
     "prefix": ({}, "j_"),
     "format": ({}, "mixed"),
     "prompt_column": ({"response_column": "r"}, "q"),
@@ -111,6 +121,10 @@ BY_FILES = {
     "feedback_prompt",
     "edit_prompt",
     "policy_name",
+    "answer_schema",
+    "grader",
+    "chat_template",
+    "policy_chat_template",
 }
 """What has a test of its own, since it takes files to change it, or an endpoint."""
 
