@@ -73,7 +73,7 @@ def _checked(read: Callable[[Mapping[str, Any]], dict[str, Any]], grader: Mappin
     try:
         return read(grader)
     except (AttributeError, KeyError, TypeError) as error:  # a text where an object should be, and the like
-        raise ValueError(f"it isn't laid out as a {grader.get('type')} grader is: {error!r}") from error
+        raise ValueError(f"it isn't laid out as a {grader.get('type', '')} grader is: {error!r}") from error
 
 
 def _rubric_of(grader: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _by_name(graders: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _check_fields(grader: Mapping[str, Any]) -> None:
-    kind = str(grader.get("type"))
+    kind = str(grader.get("type", ""))
     if kind not in _FIELDS:
         raise ValueError(f"a grader of type {kind!r} can't be run here: there are {', '.join(_FIELDS)}")
     if unknown := sorted(grader.keys() - {"type", "name", *_FIELDS[kind]}):
