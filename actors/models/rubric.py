@@ -101,9 +101,9 @@ class Rubric(Judge):
         return self.rubric.outputs
 
     def card_weights(self) -> dict[str, float]:
-        """The winner, if the rubric reads one; else the mean of its numbers, or of its booleans if it has no numbers."""
-        outputs = self.rubric.outputs
-        graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in self.rubric.truths]
+        """The winner, if the rubric reads one; else the mean of its numbers, or without them of all."""
+        outputs, others = self.rubric.outputs, {*self.rubric.truths, *self.rubric.words}
+        graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in others]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
 
     def opening(self, text: str) -> str:
@@ -230,7 +230,8 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
 
 def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
     """What was read, by the names that a text may give it."""
-    numbers = {name: value for name, value in values.items() if name != WINNER and name not in rubric.truths}
+    others = {WINNER, *rubric.truths, *rubric.words}
+    numbers = {name: value for name, value in values.items() if name not in others}
     if WINNER in values:
         yield choice(labels[WINNER], values[WINNER], {word: _MERITS[side] for word, side in rubric.winners.items()})
     if rubric.shows == "two" and len(numbers) == 2:
@@ -281,6 +282,10 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         return _MERITS[rubric.winners[value]]
     if isinstance(value, bool):
         return float(value)
+    if name in rubric.words:
+        if value not in (words := rubric.listed(name)):
+            raise Unreadable(Reason.NO_VERDICT)
+        return float(words.index(value))
     low, high = rubric.scale(name)
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)

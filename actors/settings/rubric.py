@@ -134,6 +134,8 @@ class RubricSettings(Settings):
     """greatest number on the scale; not needed where the schema has `maximum` or `enum`"""
     winners: dict[str, Literal["first", "second", "tie"]] = Field(default_factory=dict)
     """what each value of `winner` stands for"""
+    words: tuple[str, ...] = Field(default=(), exclude_if=lambda words: not words)
+    """properties of json_schema whose `enum` lists words: each is read as its place there, from 0"""
     max_tokens: int = Field(default=4096, ge=1)
     """longest answer in tokens, reasoning included"""
 
@@ -216,6 +218,8 @@ class RubricSettings(Settings):
         """Raise `ValueError` for names that can't be outputs, or that lack a scale, a winner's meaning or the other side."""
         names = self.names
         numbers = [name for name in names if name != WINNER]
+        if wrong := [name for name in self.words if not all(isinstance(word, str) for word in self.listed(name) or [None])]:
+            raise ValueError(f"{wrong[0]} is to be read as a word, and json_schema has no `enum` of words for it")
         if not names:
             raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
         self._check_winners()
@@ -247,6 +251,8 @@ class RubricSettings(Settings):
         Raises `ValueError` if both say it, and differ.
         """
         kind = self._properties.get(name, {})
+        if name in self.words:
+            return 0, len(self.listed(name)) - 1
         listed = _listed(kind)
         limits = (min(listed), max(listed)) if listed else (kind.get("minimum"), kind.get("maximum"))
         for bound, of_rubric, of_schema in zip(("low", "high"), (self.low, self.high), limits, strict=True):
@@ -279,6 +285,10 @@ class RubricSettings(Settings):
             listed = _ALTERNATIVES.search(self.pattern)
             return [] if listed is None else list(listed["letters"] or listed["words"].split("|"))
         return [value for value in self._properties.get(WINNER, {}).get("enum", []) if isinstance(value, str)]
+
+    def listed(self, name: str) -> list[Any]:
+        """The `enum` of a property; none without one."""
+        return list(self._properties.get(name, {}).get("enum", []))
 
     @property
     def _properties(self) -> dict[str, dict[str, Any]]:
@@ -325,7 +335,9 @@ class RubricSettings(Settings):
             return tuple(groups_of(self.pattern)) or ("score",)
         kinds = ("number", "integer", "boolean")
         return tuple(
-            name for name, kind in self._properties.items() if name == WINNER or kind.get("type") in kinds or _listed(kind)
+            name
+            for name, kind in self._properties.items()
+            if name in (WINNER, *self.words) or kind.get("type") in kinds or _listed(kind)
         )
 
     @property
