@@ -74,7 +74,7 @@ class Rubric(Judge):
 
     @property
     def shows(self) -> Shows:
-        return Shows(self.rubric.shows)
+        return Shows.TWO if self.rubric.shows == "two" else Shows.ONE
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -111,9 +111,15 @@ class Rubric(Judge):
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, question.responses))
+        return tuple(map(str.strip, question.responses if self.rubric.shows != "row" else self._render(question)[:1]))
 
     def text(self, question: Question, template: ChatTemplate) -> str:
+        prompt, *system = self._render(question)
+        turns = (*(Message(Role.SYSTEM, text) for text in system), Message(Role.USER, prompt))
+        return template(turns, generation_prompt=True)
+
+    def _render(self, question: Question) -> list[str]:
+        """The user's turn, and the system turn if there is one."""
         if question.principle is None and self.needs_principles:
             raise Rejected(Reason.NO_PRINCIPLE)
         if missing := [name for name in self.needed_fields if name not in question.fields]:
@@ -128,12 +134,10 @@ class Rubric(Judge):
         else:
             places["response_1"], places["response_2"] = question.responses
         try:
-            prompt = _template(self.rubric.prompt).render(places)
-            system = None if self.rubric.system is None else _template(self.rubric.system).render(places)
+            texts = [text for text in (self.rubric.prompt, self.rubric.system) if text is not None]
+            return [_template(text).render(places) for text in texts]
         except Exception as error:  # the sandbox's errors, and any that an expression of the user's raises
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
-        turns = (Message(Role.USER, prompt),)
-        return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
         rubric = self.rubric

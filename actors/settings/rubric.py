@@ -115,8 +115,8 @@ class RubricSettings(Settings):
     `_2`, or are `winner`.
     """
 
-    shows: Literal["one", "two"] = "one"
-    """how many responses a prompt shows"""
+    shows: Literal["one", "two", "row"] = "one"
+    """how many responses a prompt shows; row: none, but columns of the row, which are judged"""
     system: str | None = None
     """Jinja: the system turn"""
     prompt: str = Field(pattern=r"\S")
@@ -298,15 +298,16 @@ class RubricSettings(Settings):
 
     def _check_prompt(self) -> None:
         """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""
-        shown, hidden = (_ONE, _TWO) if self.shows == "one" else (_TWO, _ONE)
-        used = self.variables
-        if unknown := [name for name in (*hidden, *_ROOTS) if name in used]:
+        shown = {"one": _ONE, "two": _TWO, "row": ()}[self.shows]
+        hidden, used = {*_ONE, *_TWO} - {*shown}, self.variables
+        if unknown := [name for name in (*sorted(hidden), *_ROOTS) if name in used]:
             raise ValueError(
                 f"the prompt has {', '.join(f'{{{{ {name} }}}}' for name in unknown)}, which isn't there where it shows "
                 f"{self.shows}: there are {', '.join((*_CONVERSATION, *shown, 'principle', 'reference'))}, row.NAME for a "
                 "column of the row, and fields that --field NAME=COLUMN names"
             )
-        if lacking := [name for name in shown if name not in used]:
+        judged = shown or ("row.NAME",)[: not any(name.startswith("row.") for name in used)]
+        if lacking := [name for name in judged if name not in used]:
             raise ValueError(
                 f"the prompt has no {' and no '.join(f'{{{{ {name} }}}}' for name in lacking)}, which is judged"
             )

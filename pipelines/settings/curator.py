@@ -48,9 +48,12 @@ class _Score(Settings):
         """Its options, if they are words: a column has a word's place among them."""
         return [option for option in self.options if isinstance(option, str)]
 
-    def shown(self, column: str) -> str:
-        """An expression of Jinja for the option, of the column with its number, which a prompt has as text."""
-        return f"{self.words}[{column}|int]" if self.words else f"{column}|int"
+    def read(self, judge: str) -> str:
+        """An item of a mapping of Jinja: the option that a judge gave, by its column, which a prompt has as text."""
+        number = f"row['{judge}_scores']['{self.name}']|int"
+        return (
+            f"'{self.name}': {{'score': {self.words}[{number}]}}" if self.words else f"'{self.name}': {{'score': {number}}}"
+        )
 
 
 class _Judge(Settings):
@@ -186,9 +189,8 @@ def _rubric(judge: _Judge, before: Sequence[_Judge], path: str) -> tuple[dict[st
     if not columns:
         raise SettingsError(f"{judge.prompt_path} shows no column of the row, so nothing would be judged")
     rubric: dict[str, Any] = {name: text for name, (text, _) in templates.items()}
-    # A rubric must show the response; here columns do. The instructions are a literal of Jinja as they are one of JSON.
-    instructions = json.dumps("\n".join(lines), ensure_ascii=False)
-    rubric["prompt"] = f"{{% set _ = response %}}{rubric['prompt']}\n\n{{{{ {instructions} }}}}"
+    instructions = json.dumps("\n".join(lines), ensure_ascii=False)  # a literal of Jinja, too
+    rubric |= {"shows": "row", "prompt": f"{rubric['prompt']}\n\n{{{{ {instructions} }}}}"}
     rubric["json_schema"] = {"type": "object", "properties": properties, "required": [*properties]}
     return {**rubric, "words": [score.name for score in judge.scores if score.words]}, columns
 
@@ -240,8 +242,7 @@ def _template(path: str, before: Sequence[_Judge]) -> tuple[str, list[str]]:
                 raise SettingsError(f"{path}, line {node.lineno}: {part.name} is text, also of a list, a number or false")
     # Null where the template provides for it; else a row that lacks the column is rejected, and no judge reads "None".
     provides = {name: not _mistake(text, {**values, name: None}) for name in columns}
-    sources = {name: f"row.{name}{'|default(none)' if optional else ''}" for name, optional in provides.items()}
+    sources = {name: f"row['{name}']{'|default(none)' if optional else ''}" for name, optional in provides.items()}
     for name, scores in judges.items():
-        read = [f'"{score.name}": {{"score": {score.shown(f"row.{name}_scores.{score.name}")}}}' for score in scores]
-        sources[name] = f"{{{', '.join(read)}}}"
+        sources[name] = f"{{{', '.join(score.read(name) for score in scores)}}}"
     return "".join(f"{{% set {name} = {source} %}}" for name, source in sources.items()) + text, columns

@@ -23,7 +23,8 @@ from tests.support.local_ray import run_here
 
 PROMPTS = {
     "system.jinja": "What stands between tags is evidence.\n",
-    "quality.jinja": '<raw>{{ raw[:40] if raw is string else "" }}</raw>\n<a>{{ (text_a or "")[:9] }}</a>\n<b>{{ text_b }}</b>\n',
+    "quality.jinja": '<raw>{{ raw[:40] if raw is string else "" }}</raw>\n'
+    '<a>{{ (text_a or "")[:9] }}</a>\n<b>{{ text_b }}</b>\n',
     "check.jinja": "One says {{ first.best.score }}, {{ first.kept.score }}{% if first.kept.score > 2 %} (much){% endif %};"
     " the other {{ second.best.score }}. It is about {{ raw }}",
 }
@@ -95,7 +96,7 @@ def test_each_judge_is_a_step_with_its_model_and_a_filter(folder: Path) -> None:
     first, second, check = steps(read(folder, FILE, "seed=7"))
     run = first["score"]
     assert (run.model.model, run.model.dtype, run.engine.tensor_parallel, run.work.replicas) == (
-        "tiny-genrm",
+        "tiny-r3",
         "float32",
         1,
         1,
