@@ -79,9 +79,13 @@ class _Stage(Settings):
     filters: tuple[_Filter, ...] = ()
 
 
+class _Execution(Settings):
+    stages: tuple[_Stage, ...]
+
+
 class _File(Settings):
     models: tuple[_Model, ...] = Field(min_length=1)
-    execution: dict[Literal["stages"], tuple[_Stage, ...]]
+    execution: _Execution
     filters: tuple[_Filter, ...] = ()
 
 
@@ -107,12 +111,11 @@ def curator_recipe(document: object, path: str, assignments: Sequence[str]) -> M
     inputs, output = given.pop(("corpus", "inputs"), None), given.pop(("output",), None)
     if inputs is None or output is None:
         raise SettingsError("Curator's file names no rows: give --set inputs=ROWS and --set output=FOLDER")
-    stages = file.execution.get("stages", ())
-    judges = [judge for stage in stages for judge in stage.judges]
+    judges = [judge for stage in file.execution.stages for judge in stage.judges]
     for names in ([judge.name for judge in judges], *([score.name for score in judge.scores] for judge in judges)):
         if len({*names}) < max(len(names), 1):
             raise SettingsError(f"judges, and scores of a judge, need different names: {', '.join(names) or 'none'}")
-    conditions = _conditions([*stages, _Stage(filters=file.filters)])
+    conditions = _conditions([*file.execution.stages, _Stage(filters=file.filters)])
     columns_of_row: Mapping[str, Any] = {}
     steps = list[dict[str, Any]]()
     for position, judge in enumerate(judges):

@@ -137,7 +137,8 @@ def test_judges_run_one_after_another_and_again_without_work(folder: Path) -> No
 
 def prompt_of(folder: Path, step: Mapping[str, Any], **fields: str) -> str:
     """The prompt of a judge for a row with these columns."""
-    model = judge_model(judge_folder(folder / "model"), rubric=step["score"].model.judge.rubric)
+    place = folder / "model" if (folder / "model").is_dir() else judge_folder(folder / "model")
+    model = judge_model(place, rubric=step["score"].model.judge.rubric)
     texts = {f"row.{name.replace('__', '.')}": text for name, text in fields.items()}
     request = ScoreRequest((Message(Role.USER, "raw"),), (Response("final", "raw"),), fields=texts)
     _, (prompt,) = rendered(model, request)
@@ -161,11 +162,12 @@ def test_a_prompt_shows_columns_and_what_earlier_judges_said(folder: Path) -> No
 
 
 def test_an_answer_is_read_by_options(folder: Path) -> None:
-    rubric = families()["rubric"].with_settings(JudgeSettings(rubric=steps(read(folder))[0]["score"].model.judge.rubric))  # type: ignore[attr-defined]
-    assert isinstance(rubric, Rubric)
+    family = families()["rubric"]
+    assert isinstance(family, Rubric)
+    rubric = family.with_settings(JudgeSettings(rubric=steps(read(folder))[0]["score"].model.judge.rubric))
     answer = {"best_reasoning": "B has all.", "best": "candidate_b", "kept_reasoning": "Nothing lacks.", "kept": 5}
-    ((values,), _) = rubric.verdict(Generation(json.dumps(answer), (), "stop", (), 0, 1), 1)
-    assert values == {"best": 1, "kept": 5}
+    verdict = rubric.verdict(Generation(json.dumps(answer), (), "stop", (), 0, 1), 1)
+    assert verdict.scores == ({"best": 1, "kept": 5},)
     assert rubric.card_weights() == {"kept": 1.0}
 
 
@@ -224,8 +226,9 @@ def test_a_column_that_no_row_has_is_refused_even_where_a_prompt_provides_for_nu
     run = steps(read(folder))[0]["score"]
     names = [f"row.{name}" for name in ("raw", "text_a", "text_b")]
     fill_fields(preview_of(run.corpus, ROWS), "judge", names)
+    without = [{name: value for name, value in row.items() if name != "text_a"} for row in ROWS]
     with pytest.raises(SourceError, match="none of the 9 rows looked at has 'text_a'"):
-        fill_fields(preview_of(run.corpus, [{**row, "text": row.pop("text_a")} for row in map(dict, ROWS)]), "judge", names)
+        fill_fields(preview_of(run.corpus, without), "judge", names)
 
 
 def test_rows_and_folder_are_named_at_the_command(folder: Path) -> None:
