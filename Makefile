@@ -149,7 +149,7 @@ install-cpu:
 
 install-gpu:
 	@echo 'Installing into $(VENV) for NVIDIA GPUs: 5 to 15 minutes, 10 GB ...'
-	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,s3,dev]'
+	@$(INSTALL) --config-settings editable_mode=compat -e '.[gpu,math,s3,dev]'
 
 clean:
 	rm -rf $(VENV) demo dist mutants site docs/reference build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

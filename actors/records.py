@@ -62,6 +62,7 @@ class Reason(StrEnum):
     UNKNOWN_ROLE = "unknown_role"
     TWO_SYSTEM_PROMPTS = "two_system_prompts"  # that differ: it is unknown which of them the model was given
     TOOL_CALL = "tool_call"
+    CONTEXT_GAP = "context_gap"  # of a trajectory: a part of what the agent was shown before its turn isn't in the file
     NO_FINAL_ASSISTANT = "no_final_assistant"
     COLUMN_COLLISION = "column_collision"
     CONTENT_NOT_TEXT = "content_not_text"
@@ -75,12 +76,15 @@ class Reason(StrEnum):
     UNKNOWN_TOKEN = "unknown_token"  # a token id of a client's own, and the model has none of that number
     TOO_MANY_PROMPTS = "too_many_prompts"  # its responses, principles and orders come to more than one row may ask
     NO_PRINCIPLE = "no_principle"
+    NO_REFERENCE = "no_reference"  # a verifier that compares with one
+    BAD_REFERENCE = "bad_reference"  # one that can't be read, or a list where a single text is meant
     NO_OPPONENT = "no_opponent"  # a judge that only compares, and no other response that it can be compared with
 
     NOT_FINITE = "not_finite"
     ENGINE_REFUSED = "engine_refused"
     ENGINE_TIMEOUT = "engine_timeout"
     ENGINE_KILLER = "engine_killer"
+    NO_ANSWER = "no_answer"  # a response in which a verifier finds nothing that it could compare
     CUT_OFF = "cut_off"  # a judge that hadn't ended when its tokens did
     NO_VERDICT = "no_verdict"  # a judge whose text has none where it should be
     TWO_VERDICTS = "two_verdicts"  # or several that differ
@@ -172,6 +176,7 @@ class Prompt:
     generates `times` texts; `opening` is the beginning of its answer that the template has written. `redraw` is how often
     a judge has been asked again by `retry` after texts without a verdict: each time draws texts with other seeds. `criteria`
     are those of the row that it asks about, as JSON: how its answers are read depends on them.
+    A verifier's prompt has no ids, but the `texts` that it compares.
     """
 
     ids: Sequence[int]
@@ -182,6 +187,7 @@ class Prompt:
     principle: str | None = None
     redraw: int = 0
     criteria: str | None = None
+    texts: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ Families are found by being in `actors/models/`, or in the group `assay.families
 module with a `FAMILY` in it (`actors/contracts/family.py` says what it holds), and its test.
 """
 
+import importlib.metadata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +13,7 @@ from typing import Any
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.contracts.verifier import Verifier
 from actors.engine.engine_arguments import arguments_identity
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
@@ -28,6 +30,7 @@ from actors.settings.replica import (
     RenderSettings,
     TooLong,
 )
+from actors.settings.verifier import AS_GIVEN, VerifierSettings
 
 RUBRIC = "rubric"
 """The family of judges that a user defines by a rubric file."""
@@ -66,6 +69,7 @@ class RewardModel:
     """The folder of a LoRA adapter."""
     chat_template: str | None = None
     """The text of a chat template that prompts are written by in place of the checkpoint's."""
+    verifier: VerifierSettings = AS_GIVEN
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -76,6 +80,8 @@ class RewardModel:
     def family(self) -> Family:
         """The family, with this model's settings."""
         family = families()[self.family_name].of_model(self.known_as).reading_by(self.read)
+        if isinstance(family, Verifier):
+            return family.with_verifier_settings(self.verifier)
         return family.with_settings(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
 
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
@@ -94,6 +100,7 @@ class RewardModel:
             "reward_weights": dict(self.weights),
             "read": self.read.model_dump(mode="json", exclude_defaults=True),
             **({"judge": family.recorded(self.answer_tokens)} if isinstance(family, Judge) else {}),
+            **({"verifier": family.recorded()} if isinstance(family, Verifier) else {}),
             "engine": engine.engine,
             "engine_args": arguments_identity(engine),
         }
@@ -126,6 +133,10 @@ def resolve_model(
     Prompts may be as long as those that the model was trained on, if its card says that, unless the settings say otherwise.
     `weights`: they must be there, which a plan does without.
     """
+    if isinstance(verifier := families().get(settings.model), Verifier):
+        return _resolve_verifier(verifier, settings)
+    if of_verifiers := sorted(settings.verifier.model_dump(exclude_defaults=True)):
+        raise SettingsError(f"verifier.{of_verifiers[0]}: for verifiers, and {settings.model} is a model with weights")
     checkpoint = replace(Checkpoint.find(settings.model, settings.revision), given_template=settings.chat_template)
     named = settings.family or (RUBRIC if settings.judge.rubric else None)
     name = settings.adapter or settings.model  # an adapter decides how the model is read
@@ -176,6 +187,33 @@ def resolve_model(
     )
 
 
+def _resolve_verifier(verifier: Verifier, settings: ModelSettings) -> RewardModel:
+    """A family without weights, whose name is the model. Raises `SettingsError` for a setting that it doesn't take."""
+    _apply_judge_settings(verifier.reading_by(settings.read), settings)
+    of_weights = {"revision", "family", "dtype", "chat_template"} & settings.model_dump(exclude_defaults=True).keys()
+    if of_weights:
+        raise SettingsError(f"{', '.join(sorted(of_weights))}: {settings.model} has no weights")
+    verifier = verifier.with_verifier_settings(settings.verifier)
+    try:
+        versions = {name: importlib.metadata.version(name) for name in verifier.libraries}
+    except importlib.metadata.PackageNotFoundError as error:
+        hint = f': pip install "assay[{verifier.extra}]"' if verifier.extra else ""
+        raise ModelError(f"{settings.model} needs {error.name}, which isn't installed{hint}") from error
+    return RewardModel(
+        model=settings.model,
+        revision=None,
+        family_name=verifier.name,
+        task=verifier.task,
+        labels=0,
+        dtype="float64",
+        max_model_len=0,
+        weights=verifier.weights(settings.weights),
+        hashes=versions,
+        known_as=settings.model,
+        verifier=settings.verifier,
+    )
+
+
 def _check_can_be_cut(family: Family, model: str) -> None:
     """Raise `SettingsError` for a family whose prompts can't lose their beginning."""
     if isinstance(family, Judge):
@@ -191,7 +229,7 @@ def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
     options = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
     if options:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise SettingsError(f"{flags}: for judges that write, and {family.name} is read from a reward head")
+        raise SettingsError(f"{flags}: for judges that write, and {family.name} is none")
     return family
 
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from actors.contracts.distribution import Distribution as Distribution
     from actors.contracts.family import ChatTemplate as ChatTemplate
     from actors.contracts.family import Family as Family
-    from actors.contracts.family import Golden as Golden
-    from actors.contracts.family import KnownModel as KnownModel
     from actors.contracts.family import OneLogit as OneLogit
     from actors.contracts.family import Question as Question
     from actors.contracts.judge import Judge as Judge
     from actors.contracts.judge import Verdict as Verdict
+    from actors.contracts.known_model import Golden as Golden
+    from actors.contracts.known_model import KnownModel as KnownModel
     from actors.contracts.logit_head import LogitHead as LogitHead
     from actors.contracts.showings import Shows as Shows
     from actors.engine.protocol import Generation as Generation
@@ -71,7 +71,8 @@ else:
             "actors.checkpoint.checkpoint_files": ("Checkpoint",),
             "actors.contracts.by_principle": ("ByPrinciple",),
             "actors.contracts.distribution": ("Distribution",),
-            "actors.contracts.family": ("ChatTemplate", "Family", "Golden", "KnownModel", "OneLogit", "Question"),
+            "actors.contracts.family": ("ChatTemplate", "Family", "OneLogit", "Question"),
+            "actors.contracts.known_model": ("Golden", "KnownModel"),
             "actors.contracts.judge": ("Judge", "Verdict"),
             "actors.contracts.logit_head": ("LogitHead",),
             "actors.errors": ("ModelError", "Rejected", "Unreadable"),

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> None:
         for number in range(RUNS):
             file, start = Path(folder, f"timeline-{number}"), time.time()
             os.environ[timeline.FILE] = str(file)
-            _run("pipelines", "score", str(corpus), f"{folder}/scored-{number}", "--model", model)
+            _run("assay", "score", str(corpus), f"{folder}/scored-{number}", "--model", model)
             totals.append(time.time() - start)
             moments = timeline.read(file)
     print(*timeline.lines_of(moments, start), sep="\n")

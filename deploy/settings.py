@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from actors.settings.base import OPTION, Settings
-from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings, fit_engine
 from actors.text.model_names import short_names
 
 MessageAsList = Annotated[
@@ -87,6 +87,8 @@ class ServedModelSettings(ModelSettings):
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
     scaling: ScalingSettings = ScalingSettings()
+
+    _fit_engine = model_validator(mode="after")(fit_engine)
 
 
 class EndpointSettings(Settings):

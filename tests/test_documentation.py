@@ -163,6 +163,11 @@ def test_every_command_shown_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (rubric,) = [block.text for block in blocks() if block.language == "yaml" and "shows:" in block.text]
     for name in ("mine.yaml", "rubric.yaml"):  # as the pages call it
         (tmp_path / name).write_text(rubric)
+    answer = "{{ sample.output_text }}"
+    score = {"type": "score_model", "name": "g", "input": [{"role": "user", "content": answer}]}
+    check = {"type": "string_check", "name": "g", "input": answer, "operation": "eq", "reference": "{{ item.answer }}"}
+    for grader in (score, check):
+        (tmp_path / f"{grader['type']}.json").write_text(json.dumps(grader))
     monkeypatch.chdir(tmp_path)
     for shown in COMMANDS:
         check_command(shown.words)

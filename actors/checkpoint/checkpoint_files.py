@@ -207,24 +207,19 @@ class Checkpoint:
         Every byte counts. Of a hub model the commit stands for the weights, and for all that Assay doesn't fetch. Raises
         `ModelError` if files can't be read, or there are no `weights`, where these are needed.
         """
-        weight_names = [file.name for file in self.weight_files()]
-        if weights and self.hub_commit is None and not weight_names:
+        of_weights = [file.name for file in self.weight_files()]
+        if weights and self.hub_commit is None and not of_weights:
             raise ModelError(f"{self.folder} holds no weights as *.safetensors; convert the checkpoint, or fetch it again")
         _ = self.tensors  # for the errors of files that aren't complete
         try:
-            names = sorted({*counted_files(self.folder), *weight_names})
+            names = sorted({*counted_files(self.folder), *of_weights})
             if self.hub_commit is not None:
                 names = [name for name in names if any(fnmatch(name, kind) for kind in _SMALL_FILES)]
             contents = dict(zip(names, content_hashes(map(self.folder.joinpath, names)), strict=True))
         except OSError as error:
             raise ModelError(f"the files of {self.folder} can't be read: {error}") from error
         hashes = dict[str, str]()
-        for kind, group in {
-            "weights": weight_names,
-            "template": _TEMPLATE,
-            "tokenizer": _TOKENIZER,
-            "config": names,
-        }.items():
+        for kind, group in {"weights": of_weights, "template": _TEMPLATE, "tokenizer": _TOKENIZER, "config": names}.items():
             described = json.dumps([(name, contents.pop(name)) for name in group if name in contents])
             hashes[kind] = f"sha256:{hashlib.sha256(described.encode()).hexdigest()[:32]}"
         if self.hub_commit is not None:

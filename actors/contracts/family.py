@@ -8,15 +8,15 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
+from actors.contracts.known_model import KnownModel
 from actors.engine.protocol import Task
 from actors.errors import ModelError, SettingsError
-from actors.records import JudgeRole, Message, Reading, Reasoning, Response, Role, ScoreRequest
+from actors.records import JudgeRole, Message, Reading, Reasoning, Response, Role, ScoreRequest, ToolCall
 from actors.settings.replica import AS_PUBLISHED, ReadSettings, RenderSettings
+from actors.text.tool_calls import blank_calls, blank_json, write_turn
 
 PRINCIPLE = JudgeRole.PRINCIPLE.value
 """The field of a question that holds the principle which it is about: one of the request's, or of the run's."""
@@ -42,7 +42,8 @@ class ChatTemplate(Protocol):
 class Question:
     """Responses to judge in one prompt, in the order in which it shows them.
 
-    `fields` are the texts that the prompt shows beside the conversation, by name; a judge generates `times` texts.
+    `fields` are the texts that the prompt shows beside the conversation, by name; a judge generates `times` texts. `calls`
+    are those of each response, or empty if none has any.
     """
 
     context: tuple[Message, ...]
@@ -50,6 +51,28 @@ class Question:
     response_positions: tuple[int, ...]
     fields: Mapping[str, str] = field(default_factory=dict, hash=False)  # a hash of the texts would take as long as they are
     times: int = 1
+    calls: tuple[tuple[ToolCall, ...], ...] = ()
+    tools: tuple[str, ...] = ()
+
+    @classmethod
+    def about(cls, request: ScoreRequest, positions: tuple[int, ...], principle: str | None = None, times: int = 1) -> Self:
+        """The question about the responses of a request at these positions."""
+        responses = [request.responses[position] for position in positions]
+        calls = tuple(response.calls for response in responses)
+        texts = tuple(response.content for response in responses)
+        fields = with_principle(request.fields, principle)
+        return cls(request.context, texts, positions, fields, times, calls if any(calls) else (), request.tools)
+
+    @property
+    def call_count(self) -> int:
+        """How many calls its turns and responses have."""
+        return sum(len(turn.calls) for turn in self.context) + sum(map(len, self.calls))
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The responses with their calls as text."""
+        calls = self.calls or ((),) * len(self.responses)
+        return tuple(write_turn(Response("", text, of)) for text, of in zip(self.responses, calls, strict=True))
 
     @property
     def principle(self) -> str | None:
@@ -60,71 +83,8 @@ class Question:
     def messages(self) -> tuple[Message, ...]:
         """The conversation that ends with the response, where there is one."""
         (response,) = self.responses
-        return (*self.context, Message(Role.ASSISTANT, response))
-
-
-@dataclass(frozen=True, slots=True)
-class Golden:
-    """A conversation with known rewards: published by the authors, or measured with transformers in float32."""
-
-    request: ScoreRequest
-    rewards: tuple[float, ...]
-    """One for each response, in the request's order."""
-    tolerance: float
-
-    @classmethod
-    def each(
-        cls, question: str, rewards: Mapping[str, float], tolerance: float, principle: str | None = None
-    ) -> tuple[Self, ...]:
-        """A conversation for each answer to a question, with its reward."""
-        context = (Message(Role.USER, question),)
-        return tuple(cls.answers(context, {answer: reward}, tolerance, principle) for answer, reward in rewards.items())
-
-    @classmethod
-    def answers(
-        cls, context: tuple[Message, ...], rewards: Mapping[str, float], tolerance: float, principle: str | None = None
-    ) -> Self:
-        """A conversation, and answers to it with their rewards."""
-        responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
-        return cls(ScoreRequest(context, responses, (principle,) if principle else ()), tuple(rewards.values()), tolerance)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownModel:
-    """A published model of a family, or all models whose ids match a pattern: `Skywork/Skywork-Reward-*`.
-
-    `context` is the number of tokens on which it was trained, as its card says; `card` is the source of that.
-    """
-
-    id: str
-    note: str
-    licence: str = "its card's"
-    context: int | None = None
-    card: str = ""
-    golden: tuple[Golden, ...] = ()
-    takes_principles: bool = True
-    """Whether it can be asked about principles, if its family can."""
-    token_ids: Mapping[str, int] = field(default_factory=dict)
-    """The tokens whose logits or log-probabilities are read, with the ids in its own tokenizer."""
-
-    @classmethod
-    def built_in(
-        cls,
-        name: str,
-        golden: tuple[Golden, ...],
-        note: str = "for trying things out and for tests",
-        token_ids: Mapping[str, int] = MappingProxyType({}),
-    ) -> Self:
-        """A tiny checkpoint of ours."""
-        return cls(name, f"built in; {note}", "Apache-2.0", golden=golden, token_ids=token_ids)
-
-    def matches(self, model: str) -> bool:
-        """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named."""
-        # An id is compared whole: `somebody/Skywork-Reward-8B` is another upload, whose weights nobody published. A path has
-        # no owner to compare, so its last name counts; `./` tells a folder one level down from an id.
-        is_id = model.count("/") == 1 and not model.startswith((".", "/", "~"))
-        pattern, name = (self.id, model) if is_id else (_base_name(self.id), _base_name(model.rstrip("/")))
-        return fnmatchcase(name.lower(), pattern.lower())
+        (calls,) = self.calls or ((),)
+        return (*self.context, Message(Role.ASSISTANT, response, calls))
 
 
 class Family(ABC):
@@ -168,6 +128,8 @@ class Family(ABC):
     """How many raw outputs the engine gives for a prompt, if the config.json doesn't say it."""
     roles: ClassVar[frozenset[Role] | None] = None
     """The roles that `text` can render, or None if the checkpoint's template decides."""
+    writes_calls: ClassVar[bool] = False
+    """Whether `text` writes tool calls itself, as text; else the template does it, or they are refused."""
     head: ClassVar[str] = "score.weight"
     """The name of the reward head's weights, which a checkpoint must have."""
     reasoning: ClassVar[Reasoning | None] = None
@@ -224,10 +186,18 @@ class Family(ABC):
 
     def blank(self, question: Question, word: str) -> Question:
         """The same question with `word` in place of every text of the row: to count the template's own control tokens."""
-        context = tuple(Message(message.role, word) for message in question.context)
-        responses = (word,) * len(question.responses)
-        fields = {name: self.example_field(name, word) for name in question.fields}
-        return replace(question, context=context, responses=responses, fields=fields)
+        context = tuple(
+            Message(turn.role, turn.content and word, blank_calls(turn.calls, word), turn.call_id)
+            for turn in question.context
+        )
+        return replace(
+            question,
+            context=context,
+            responses=tuple(response and word for response in question.responses),
+            fields={name: self.example_field(name, word) for name in question.fields},
+            calls=tuple(blank_calls(calls, word) for calls in question.calls),
+            tools=tuple(blank_json(tool, word) for tool in question.tools),
+        )
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -327,10 +297,7 @@ class Family(ABC):
 
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """The questions about the responses at the positions `among`; the others can't be shown."""
-        return [
-            Question(request.context, (request.responses[position].content,), (position,), request.fields)
-            for position in among
-        ]
+        return [Question.about(request, (position,)) for position in among]
 
     def question_count(self, request: ScoreRequest) -> int:
         """The most questions that `questions` returns for a request."""
@@ -402,7 +369,3 @@ def weighted_reward(scores: Mapping[str, float], weights: Mapping[str, float], s
     """The weighted sum of some outputs as the reward."""
     # By the weights' names: a named output without a weight stays in `scores`, and counts for nothing.
     return Reading(sum(weight * scores[name] for name, weight in weights.items()), scores, steps)
-
-
-def _base_name(path: str) -> str:
-    return path.rpartition("/")[2]

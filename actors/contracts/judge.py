@@ -15,7 +15,8 @@ from statistics import fmean
 from typing import Any, ClassVar, Self
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Family, KnownModel, Question, check_token_ids, weighted_reward, with_principle
+from actors.contracts.family import Family, Question, check_token_ids, weighted_reward
+from actors.contracts.known_model import KnownModel
 from actors.contracts.showings import Showings, Shows
 from actors.engine.protocol import Generation, Sampling, Task
 from actors.errors import ModelError, SettingsError, Unreadable
@@ -183,13 +184,7 @@ class Judge(Family):
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """Each order in which responses are shown, with each principle."""
         return [
-            Question(
-                request.context,
-                tuple(request.responses[position].content for position in shown),
-                shown,
-                with_principle(request.fields, principle),
-                times,
-            )
+            Question.about(request, shown, principle, times)
             for shown, times in self._showings.of(request, among)
             for principle in self.principles_of(request) or (None,)
         ]

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from actors.checkpoint.checkpoint_files import CONVERTED, Checkpoint
-from actors.contracts.family import Family, KnownModel, check_token_ids
+from actors.contracts.family import Family, check_token_ids
+from actors.contracts.known_model import KnownModel
 from actors.errors import ModelError
 
 CAUSAL, CLASSIFIER = "ForCausalLM", "ForSequenceClassification"

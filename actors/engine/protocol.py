@@ -33,16 +33,23 @@ class Task(StrEnum):
     TOKEN_CLASSIFY = "token_classify"
     """The head's outputs at every position."""
     GENERATE = "generate"
+    VERIFY = "verify"
+    """No model: code compares texts."""
 
     @property
     def pools(self) -> bool:
-        """Whether it returns the outputs of a head, and not text."""
-        return self is not Task.GENERATE
+        """Whether it returns the outputs of a head."""
+        return self in (Task.CLASSIFY, Task.TOKEN_CLASSIFY)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it returns text."""
+        return self is Task.GENERATE
 
     @property
     def deadline_s(self) -> float:
         """The default deadline of a prompt in seconds: a judge may generate for half an hour."""
-        return 600.0 if self.pools else 3600.0
+        return {Task.GENERATE: 3600.0, Task.VERIFY: 10.0}.get(self, 600.0)
 
     @property
     def every_position(self) -> bool:

@@ -1,9 +1,12 @@
 """Which engine a model runs on."""
 
+import os
 from collections.abc import Callable, Mapping
 
 from actors.checkpoint.checkpoint_files import Adapter, locate
+from actors.contracts.verifier import Verifier
 from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault, Faults
+from actors.engine.process_engine import ProcessEngine
 from actors.engine.protocol import Engine
 from actors.errors import EngineError
 from actors.reward_model import RewardModel
@@ -21,6 +24,9 @@ def start_engine(
 
     An `online` engine reads fewer tokens in a step, so that requests wait less for each other.
     """
+    if isinstance(verifier := model.family, Verifier):
+        processes = settings.max_in_flight or max(1, (os.cpu_count() or 1) // 2)  # as many as leave room for reading rows
+        return ProcessEngine(verifier.prepare, processes, settings.request_timeout_s or model.task.deadline_s)
     if settings.engine == "fake":
         try:
             return _fake_engine(model, settings, **settings.engine_args)

@@ -15,7 +15,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Family, Question
+from actors.contracts.known_model import Golden, KnownModel
 from actors.errors import ModelError, Rejected
 from actors.records import Reason, Role
 

@@ -20,8 +20,9 @@ from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Self
 
-from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, KnownModel, Question, weighted_reward
+from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, Question, weighted_reward
 from actors.contracts.judge import OUR_OUTPUTS, Judge, Judgement, Verdict, deviation_of
+from actors.contracts.known_model import KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
@@ -35,7 +36,7 @@ _LISTS = ("criteria", "rubrics")
 _PART = "part"
 """Key of what is a part of a row's criteria, whose weight alone may be negative."""
 _WORDS = ("no", "yes")
-_MOST, _LONGEST_NAME, _REASON_CHARACTERS = 100, 200, 600
+_MOST, _LONGEST_NAME, _REASON_CHARACTERS = 100, 200, 300
 _PASSED = 0.5
 """A gate is passed by a value above it; of several votes, their mean."""
 _PROMPT = """\
@@ -145,6 +146,7 @@ class Criteria(Judge):
     gives = ("score",)
     roles = frozenset(Role)
     any_model = True
+    writes_calls = True
     shows = Shows.ONE
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
@@ -179,10 +181,10 @@ class Criteria(Judge):
     def text(self, question: Question, template: ChatTemplate) -> str:
         if CRITERIA not in question.fields:
             raise Rejected(Reason.MISSING_FIELD, CRITERIA)
-        (response,) = question.responses
+        (response,) = question.written
         reference = question.fields.get(REFERENCE)
         prompt = _PROMPT.format(
-            conversation=as_text(question.context),
+            conversation=as_text(question.context, question.tools),
             response=response,
             reference="" if reference is None else f"An answer that is known to be good:\n{reference}\n\n",
             criteria="\n".join(
@@ -193,7 +195,7 @@ class Criteria(Judge):
         return template((Message(Role.USER, prompt),), generation_prompt=True)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, question.responses))
+        return tuple(map(str.strip, question.written))
 
     def opening(self, text: str) -> str:
         """Empty: the engine forces the text into JSON from its first token, even after a begin mark."""

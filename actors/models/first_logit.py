@@ -6,7 +6,8 @@ prompt. In Llama 3's tokenizer id 0 is "!"; of any checkpoint it is the token th
 """
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Golden, KnownModel, OneLogit
+from actors.contracts.family import OneLogit
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.logit_head import LogitHead
 
 _REWARD_ID = 0

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from actors.contracts.distribution import MEAN, STD, Distribution
-from actors.contracts.family import Golden, KnownModel
+from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import activation
 
 RATINGS = range(5)

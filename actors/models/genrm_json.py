@@ -8,8 +8,9 @@ better) to 6; maybe fenced, maybe under `overall`. NeMo-Gym makes 3, 3 and 3.5 o
 from collections.abc import Mapping
 from typing import Any
 
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.models.genrm_boxed import DELIMITERS, GRADES, RANKINGS, ROLES, graded

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from actors.contracts.by_principle import ByPrinciple
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Question
 from actors.contracts.judge import Judge, Judgement, Verdict
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected

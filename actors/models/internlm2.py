@@ -7,7 +7,8 @@ needs the checkpoint's code must be saved once as tokenizer.json.
 """
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Golden, KnownModel, OneLogit
+from actors.contracts.family import OneLogit
+from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import Task
 from actors.errors import ModelError
 from actors.records import Message, Role

@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from actors.contracts.family import ChatTemplate, Family, Golden, KnownModel, Question, Rows, weighted_reward
+from actors.contracts.family import ChatTemplate, Family, Question, Rows, weighted_reward
+from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import Task, activation
 from actors.errors import Rejected
 from actors.models.math_reward import LICENCE, with_default_system

@@ -3,7 +3,8 @@
 Asked with the chat template and the card's system turn, which a row's own replaces; read at the last token of the text.
 """
 
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, OneLogit, Question
+from actors.contracts.family import ChatTemplate, OneLogit, Question
+from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.protocol import Task
 from actors.records import Message, Role
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from actors.contracts.distribution import MEAN, STD, Distribution
-from actors.contracts.family import Golden, KnownModel
+from actors.contracts.known_model import Golden, KnownModel
 
 _LARGEST = 700  # the exponential of more is no float
 

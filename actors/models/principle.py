@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.by_principle import ByPrinciple
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question, Rows, with_principle
+from actors.contracts.family import ChatTemplate, Question, Rows
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.logit_head import LogitHead
 from actors.errors import Rejected
 from actors.records import Message, Reading, Reason, Role, ScoreRequest
@@ -55,16 +56,7 @@ class Principle(ByPrinciple, LogitHead):
     def questions(self, request: ScoreRequest, among: Sequence[int]) -> Sequence[Question]:
         """A question for each response and principle. Without principles, one per response, which `text` then rejects."""
         principles = tuple((self.way.principles or {}).values()) or request.principles or (None,)
-        return [
-            Question(
-                request.context,
-                (request.responses[position].content,),
-                (position,),
-                with_principle(request.fields, principle),
-            )
-            for position in among
-            for principle in principles
-        ]
+        return [Question.about(request, (position,), principle) for position in among for principle in principles]
 
     def question_count(self, request: ScoreRequest) -> int:
         return len(request.responses) * (len(self.way.principles or ()) or len(request.principles) or 1)

@@ -15,8 +15,9 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import NamedTuple
 
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable

@@ -12,12 +12,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.records import Message, Reason, Role
+from actors.text.tool_calls import write_turn
 from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.statements import check_agrees, grades_of
 
@@ -51,11 +53,10 @@ _ORDERS = ("best-to-worst", "best-to-worse")
 """The authors' parser accepts both spellings."""
 
 
-def as_text(turns: tuple[Message, ...]) -> str:
-    """A conversation as one text: a single turn unchanged, several turns each with its role."""
-    if len(turns) == 1:
-        return turns[0].content
-    return "\n".join(f"{turn.role.value}: {turn.content}" for turn in turns)
+def as_text(turns: tuple[Message, ...], tools: tuple[str, ...] = ()) -> str:
+    """A conversation as one text: the tools, then a single turn unchanged, or several turns each with its role."""
+    written = [f"{turn.role.value}: {write_turn(turn)}" for turn in turns] if len(turns) > 1 else map(write_turn, turns)
+    return "\n".join((*(f"tool: {tool}" for tool in tools), *written))
 
 
 class RewardAnything(Judge):

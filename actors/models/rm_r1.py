@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from actors.contracts.family import ChatTemplate, Golden, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Unreadable

@@ -3,7 +3,8 @@
 The instructions are word for word its authors' (Apache-2.0); the model was trained to answer in their structure.
 """
 
-from actors.contracts.family import ChatTemplate, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Question
+from actors.contracts.known_model import KnownModel
 from actors.models.rm_r1 import RmR1, both
 from actors.records import Message, Role
 

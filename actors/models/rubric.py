@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import jsonschema
 from jinja2 import StrictUndefined, Template, UndefinedError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from actors.contracts.family import PRINCIPLE, ChatTemplate, KnownModel, Question
+from actors.contracts.family import PRINCIPLE, REFERENCE, ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
+from actors.contracts.known_model import KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, SettingsError, Unreadable
@@ -23,7 +23,9 @@ from actors.models.reward_anything import as_text
 from actors.records import Message, Reason, Role
 from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
+from actors.text.json_schema import meets
 from actors.text.patterns import groups_of, linear
+from actors.text.tool_calls import write_turn
 from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.statements import TRUTHS, Claim, check_agrees, choice, grade, grades_of, label, without
 from actors.verdicts.verdict_token import difference
@@ -46,6 +48,7 @@ class Rubric(Judge):
     read_at = "where the rubric says: a pattern, JSON by a schema, or a token's log-probability"
     range = "the rubric's"
     roles = frozenset(Role)
+    writes_calls = True
     any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)
@@ -62,7 +65,12 @@ class Rubric(Judge):
             )
         judge = super().with_settings(settings, verdict_ids)
         schema = settings.rubric.json_schema
-        judge.card = Sampling(settings.rubric.max_tokens, schema=None if schema is None else json.dumps(schema))
+        judge.card = Sampling(
+            settings.rubric.max_tokens,
+            temperature=settings.rubric.temperature,
+            top_p=settings.rubric.top_p,
+            schema=None if schema is None else json.dumps(schema),
+        )
         return judge
 
     @property
@@ -111,7 +119,7 @@ class Rubric(Judge):
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, question.responses if self.rubric.shows != "row" else self._render(question)[:1]))
+        return tuple(map(str.strip, question.written if self.rubric.shows != "row" else self._render(question)[:1]))
 
     def text(self, question: Question, template: ChatTemplate) -> str:
         prompt, *system = self._render(question)
@@ -123,16 +131,18 @@ class Rubric(Judge):
         if question.principle is None and self.needs_principles:
             raise Rejected(Reason.NO_PRINCIPLE)
         if missing := [name for name in self.needed_fields if name not in question.fields]:
-            raise Rejected(Reason.MISSING_FIELD, f"the rubric's {missing[0]}")
+            reason = Reason.NO_REFERENCE if missing[0] == REFERENCE else Reason.MISSING_FIELD
+            raise Rejected(reason, f"the rubric's {missing[0]}")
         places = {
-            "conversation": as_text(question.context),
-            "turns": [{"role": turn.role.value, "content": turn.content} for turn in question.context],
+            "conversation": as_text(question.context, question.tools),
+            "turns": [{"role": turn.role.value, "content": write_turn(turn)} for turn in question.context],
+            "tools": list(question.tools),
             **_nested(self.field_names, question.fields),
         }
         if self.shows is Shows.ONE:
-            (places["response"],) = question.responses
+            (places["response"],) = question.written
         else:
-            places["response_1"], places["response_2"] = question.responses
+            places["response_1"], places["response_2"] = question.written
         try:
             texts = [text for text in (self.rubric.prompt, self.rubric.system) if text is not None]
             return [_template(text).render(places) for text in texts]
@@ -221,7 +231,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
         if any(text is None for text in groups.values()):
             raise Unreadable(Reason.NO_VERDICT)
         spans = {name: match.span(position) for name, position in places.items()}
-        for name in spans.keys() - {WINNER}:
+        for name in spans.keys() - {WINNER, *rubric.labels}:
             check_whole(answer, spans[name], rubric.scale(name)[1], spans.values())
         readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
         places_read += spans.values()
@@ -234,8 +244,8 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
 
 def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
     """What was read, by the names that a text may give it."""
-    others = {WINNER, *rubric.truths, *rubric.words}
-    numbers = {name: value for name, value in values.items() if name not in others}
+    texts = {WINNER, *rubric.truths, *rubric.labels, *rubric.words}
+    numbers = {name: value for name, value in values.items() if name not in texts}
     if WINNER in values:
         yield choice(labels[WINNER], values[WINNER], {word: _MERITS[side] for word, side in rubric.winners.items()})
     if rubric.shows == "two" and len(numbers) == 2:
@@ -257,26 +267,10 @@ def _read_objects(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
     readings = []
     blocks, remainder = objects(answer, *rubric.names)
     for parsed in blocks:
-        try:
-            valid = _validator()(rubric.json_schema or {}).is_valid(parsed)
-        except (OverflowError, RecursionError, UnicodeEncodeError):  # a huge number or a deep nesting
-            valid = False
-        if not valid:
+        if not meets(rubric.json_schema or {}, parsed):
             raise Unreadable(Reason.NO_VERDICT)
         readings.append(tuple((name, _convert(rubric, name, parsed.get(name))) for name in rubric.names))
     return dict(the_only(readings)), {name: label(name) for name in rubric.names}, remainder
-
-
-@lru_cache(maxsize=1)
-def _validator() -> Any:
-    """The validator class of JSON schema, with `pattern` checked by RE2 in linear time."""
-    extend: Any = jsonschema.validators.extend
-    return extend(jsonschema.Draft202012Validator, {"pattern": _meets_pattern})
-
-
-def _meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    if isinstance(value, str) and not linear(pattern).search(value):
-        yield jsonschema.ValidationError("another text than its pattern")
 
 
 def _convert(rubric: RubricSettings, name: str, value: object) -> float:
@@ -284,6 +278,10 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         if not isinstance(value, str) or value not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
         return _MERITS[rubric.winners[value]]
+    if name in rubric.labels:
+        if not isinstance(value, str) or value not in rubric.grades:
+            raise Unreadable(Reason.NO_VERDICT)
+        return rubric.grades[value]
     if isinstance(value, bool):
         return float(value)
     if name in rubric.words:

@@ -4,7 +4,8 @@ Asked with the checkpoint's own chat template and no generation prompt; the rewa
 the conversation. Its scale is the model's own, and it compares only responses to the same prompt.
 """
 
-from actors.contracts.family import Golden, KnownModel, OneLogit
+from actors.contracts.family import OneLogit
+from actors.contracts.known_model import Golden, KnownModel
 from actors.records import Message, Role
 
 # The conversation of Skywork-Reward-V2's card. Its numbers are transformers' in BF16, of which a step at 23 is 0.125;

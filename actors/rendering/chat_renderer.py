@@ -15,13 +15,15 @@ from actors.errors import Rejected, SettingsError
 from actors.records import Message, Reason, Reasoning, RenderedRequest, Role, ScoreRequest
 from actors.rendering.prompt_writer import check_encodable
 from actors.rendering.request_draft import RequestDraft
-from actors.rendering.shown_texts import PROBE, ShownTurns, check_shown, other_question
+from actors.rendering.shown_texts import PROBE, ShownTurns, check_shown, other_question, shown_by_family
 from actors.rendering.template_probe import probed_delimiters
 from actors.text.delimiters import Delimiters
+from actors.text.tool_calls import write_turn
 
 CHAT_RENDERER = 2
 """Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
 _ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
+_CALLS = "a judge behind an endpoint is asked by plain messages, but for a rubric's"
 _END = "\n"
 _PROBE = Message(Role.USER, PROBE)
 
@@ -32,7 +34,7 @@ class ChatRenderer:
     def __init__(self, judge: Judge) -> None:
         """Raises `SettingsError` for a judge that can't be asked by messages, or read without log-probabilities."""
         self._judge = judge
-        self._turns = ShownTurns(judge.roles or _ROLES)
+        self._turns = shown_by_family(judge) or ShownTurns(_ROLES, calls=_CALLS, tools=_CALLS)
         if judge.marks:
             raise SettingsError(
                 f"{judge.name} is read by the log-probabilities of {' and '.join(map(repr, judge.marks))}, which chat "
@@ -53,7 +55,9 @@ class ChatRenderer:
     def _ids(self, question: Question) -> tuple[int, ...]:
         """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
         self._turns.check(question.context)
-        for text in (*(message.content for message in question.context), *question.responses, *question.fields.values()):
+        self._turns.check_calls(question)
+        texts = (*question.responses, *question.fields.values(), *question.tools, *map(write_turn, question.context))
+        for text in (*texts, *question.written):
             self._check_text(text)
         return tuple(json.dumps(_messages(self._judge, question), ensure_ascii=False).encode())
 

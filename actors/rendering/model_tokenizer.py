@@ -1,5 +1,6 @@
 """A checkpoint's tokenizer and its chat template: the one place where transformers' tokenizers are loaded and called."""
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +11,7 @@ from actors.errors import ModelError, Rejected
 from actors.records import Message, Reason
 from actors.rendering.shown_texts import PROBE
 from actors.reward_model import RewardModel
+from actors.text.tool_calls import as_messages
 
 TEMPLATE_DATE = datetime(2024, 7, 26, tzinfo=UTC)
 """Some templates print today's date: then a score would change overnight. This is the day that Llama 3's fall back on."""
@@ -31,6 +33,8 @@ class ModelTokenizer:
         self.prepended = first if first == [self.begin] else []
         """BOS, if the tokenizer itself prepends it to a text."""
         self.vocabulary = _vocabulary(checkpoint, self.pretrained)
+        self.takes_text = False
+        """Whether the template prints a call's arguments from their JSON text, and not from the object."""
 
     def ids(self, texts: list[str]) -> list[list[int]]:
         """The ids of each text, with no token added to them."""
@@ -57,7 +61,9 @@ class ModelTokenizer:
         )
         return {token: text.removeprefix(bare) for token, text in zip(ids, texts, strict=True)}
 
-    def template(self, messages: Sequence[Message], *, generation_prompt: bool = False, **variables: Any) -> str:
+    def template(
+        self, messages: Sequence[Message], *, generation_prompt: bool = False, tools: Sequence[str] = (), **variables: Any
+    ) -> str:
         """See `ChatTemplate`. The `variables` are some templates' own; others pass over them."""
         if not self.pretrained.chat_template:
             raise ModelError(
@@ -67,7 +73,8 @@ class ModelTokenizer:
         self.has_used_template = True
         try:
             text: str = self.pretrained.apply_chat_template(
-                [{"role": message.role.value, "content": message.content} for message in messages],
+                as_messages(messages, str if self.takes_text else json.loads),
+                tools=list(map(json.loads, tools)) or None,
                 tokenize=False,
                 add_generation_prompt=generation_prompt,
                 strftime_now=TEMPLATE_DATE.strftime,

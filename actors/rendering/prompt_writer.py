@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from actors.checkpoint.checkpoint_files import Checkpoint
 from actors.contracts.family import Family, Question
 from actors.errors import Rejected
-from actors.records import Reason
+from actors.records import Message, Reason
 from actors.rendering.model_tokenizer import ModelTokenizer
 from actors.rendering.shown_texts import ShownTemplate, check_shown, other_question
 
@@ -87,13 +87,26 @@ class PromptWriter:
 
     def text(self, question: Question) -> str:
         """The text of a prompt. Raises `Rejected` if it doesn't show what is asked about, or can't be encoded."""
-        text, other = self._family.text(question, self._shown_template), other_question(self._family, question)
+        shown_turns = list[Message]()
+
+        def template(messages: Sequence[Message], *, generation_prompt: bool = False) -> str:
+            shown_turns.extend(messages)
+            tools = self._template_tools(question)
+            return self._shown_template(messages, generation_prompt=generation_prompt, tools=tools)
+
+        text, other = self._family.text(question, template), other_question(self._family, question)
+        if sum(len(turn.calls) for turn in shown_turns) < question.call_count and not self._family.writes_calls:
+            raise Rejected(Reason.TOOL_CALL, f"the prompts of {self._family.name} show no calls of a response")
         check_shown(text, self._family.shown(question), self._other_text(other), self._family.shown(other))
         return check_encodable(text)
 
     def unchecked_text(self, question: Question) -> str:
         """The text of a prompt, whatever it shows. Raises `Rejected` if the template refuses."""
-        return self._family.text(question, self._tokenizer.template)
+        return self._family.text(question, partial(self._tokenizer.template, tools=self._template_tools(question)))
+
+    def _template_tools(self, question: Question) -> tuple[str, ...]:
+        """The tools that the template is given: none where the conversation isn't, since the judge can't call them."""
+        return question.tools if self._family.roles is None else ()
 
     def ids(self, text: str) -> list[int]:
         """The ids of a prompt's text, and what stands around them."""

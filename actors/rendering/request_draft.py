@@ -7,6 +7,7 @@ from actors.contracts.family import CRITERIA, Family, Question
 from actors.errors import Rejected
 from actors.records import Message, Prompt, Reason, Reasoning, RenderedRequest, RenderedResponse, Role, ScoreRequest
 from actors.text.reasoning import without_reasoning
+from actors.text.tool_calls import call_texts
 
 MOST_PROMPTS = 65_536
 """The largest number of prompts for one row or conversation; with more it is rejected before the first is rendered."""
@@ -49,7 +50,8 @@ class RequestDraft:
         for position, response in enumerate(self.request.responses):
             try:
                 if self._family.together and position not in self._reasons:
-                    check(response.content)
+                    for text in (response.content, *call_texts(response.calls)):
+                        check(text)
             except Rejected as rejected:
                 self.reject((position,), rejected)
         return self._family.questions(self.request, [index for index in range(count) if index not in self._reasons])
@@ -61,12 +63,19 @@ class RequestDraft:
             self._reasons.setdefault(position, (rejected.reason, rejected.detail))
 
     def add_prompt(
-        self, question: Question, ids: Sequence[int], at: tuple[int, ...], opening: str, is_truncated: bool
+        self,
+        question: Question,
+        ids: Sequence[int],
+        at: tuple[int, ...],
+        opening: str,
+        is_truncated: bool,
+        *,
+        texts: tuple[str, ...] = (),
     ) -> None:
         """Add a prompt that is read at the positions `at` of its ids; `is_truncated`: it doesn't show all of the context."""
         criteria = question.fields.get(CRITERIA)
         positions, times = question.response_positions, question.times
-        self._prompts.append(Prompt(ids, positions, at, times, opening, question.principle, criteria=criteria))
+        self._prompts.append(Prompt(ids, positions, at, times, opening, question.principle, criteria=criteria, texts=texts))
         if is_truncated:
             self._truncated.update(question.response_positions)
 

@@ -5,19 +5,29 @@ wrong. So a model with such a template is refused at its start.
 """
 
 import itertools
+import json
 from collections.abc import Collection
+from dataclasses import replace
 
 from actors.contracts.family import ChatTemplate, Family, Question
 from actors.errors import ModelError, Rejected, SettingsError
-from actors.records import Message, Response, Role, ScoreRequest
+from actors.records import Message, Response, Role, ScoreRequest, ToolCall
 from actors.rendering.model_tokenizer import ModelTokenizer
 from actors.rendering.prompt_writer import PromptFrame, PromptWriter, check_encodable
-from actors.rendering.shown_texts import PROBE, ShownTurns
+from actors.rendering.shown_texts import PROBE, ShownTurns, shown_by_family
 from actors.rendering.text_safety import SafeTexts, TextSafety
 from actors.text.delimiters import between
 
 _QUESTION, _ANSWER = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
 _SYSTEM_PROBE = Message(Role.SYSTEM, PROBE)
+_KEY = "name_of_argument"
+_CALL_WORDS = ("name_of_call", _KEY, "text of argument", "7411", "item of argument", "answer of tool")
+_CALL = ToolCall(_CALL_WORDS[0], json.dumps({_KEY: _CALL_WORDS[2], "number": 7411, "items": [_CALL_WORDS[4]]}), "probe0001")
+_CALLED = (_QUESTION, Message(Role.ASSISTANT, "", (_CALL,)), Message(Role.TOOL, _CALL_WORDS[5], call_id=_CALL.id))
+_TOOL_WORDS = ("name_of_tool", "description of tool", "name_of_parameter", "description of parameter")
+_PROPERTIES = {_TOOL_WORDS[2]: {"type": "string", "description": _TOOL_WORDS[3]}}
+_FUNCTION = {"description": _TOOL_WORDS[1], "parameters": {"type": "object", "properties": _PROPERTIES}}
+_TOOL = json.dumps({"type": "function", "function": {"name": _TOOL_WORDS[0], **_FUNCTION}})
 
 
 def probed_delimiters(family: Family, template: ChatTemplate, control_texts: Collection[str]) -> set[str]:
@@ -49,14 +59,14 @@ class TemplateProbe:
     def shown_turns(self) -> ShownTurns:
         """The turns that prompts show. Raises `ModelError` if users' or the assistant's are left out."""
         # A family that writes its own text says itself what it does with system turns; only a template must be tried out.
-        if (roles := self._family.roles) is not None:
-            return ShownTurns(roles)
-        roles = self._template_roles()
+        if (by_family := shown_by_family(self._family)) is not None:
+            return by_family
+        roles, unshown = self._template_roles(), self._unshown_calls()
         if Role.SYSTEM not in roles:
-            return ShownTurns(roles)
+            return ShownTurns(roles, calls=unshown[0], tools=unshown[1])
         other = Message(Role.SYSTEM, "other")
         printed = (self._prints(*systems, _QUESTION) for systems in ((_SYSTEM_PROBE, other), (other, _SYSTEM_PROBE)))
-        return ShownTurns(roles, self._prints(_QUESTION, _ANSWER, _SYSTEM_PROBE, _QUESTION), all(printed))
+        return ShownTurns(roles, self._prints(_QUESTION, _ANSWER, _SYSTEM_PROBE, _QUESTION), all(printed), *unshown)
 
     def check(self, safety: TextSafety, turns: ShownTurns) -> list[str]:
         """Check plain conversations, and return the texts of their prompts. Raises `ModelError`."""
@@ -96,6 +106,31 @@ class TemplateProbe:
                 "say, so no conversation can be judged with it: give --chat-template FILE with one for plain conversations"
             )
         return roles
+
+    def _unshown_calls(self) -> tuple[str, str]:
+        """What of a call, and of a tool, the template doesn't print; empty if it prints all.
+
+        It is given a call's arguments as an object, or, if it makes no JSON of that, as their text.
+        """
+        unshown = self._unprinted(_CALLED, (), _CALL_WORDS)
+        if unshown:
+            self._tokenizer.takes_text = True
+            if self._unprinted(_CALLED, (), _CALL_WORDS):
+                self._tokenizer.takes_text = False
+            else:
+                unshown = ""
+        return unshown, self._unprinted((_QUESTION,), (_TOOL,), _TOOL_WORDS)
+
+    def _unprinted(self, context: tuple[Message, ...], tools: tuple[str, ...], words: Collection[str]) -> str:
+        question, *_ = _probe_questions(self._family, context, "answer")
+        try:
+            text = self._writer.unchecked_text(replace(question, tools=tools))
+        except Rejected as rejected:
+            return f"the template refuses it: {rejected.detail}"
+        if repr(_KEY) in text:
+            return "the template writes arguments as Python does, and not as JSON"
+        unshown = [word for word in words if word not in text]
+        return f"the template leaves out {', '.join(map(repr, unshown))}" if unshown else ""
 
     def _prints(self, *context: Message) -> bool:
         question, *_ = _probe_questions(self._family, context, "answer")

@@ -9,13 +9,14 @@ from functools import cache, lru_cache
 
 from actors.contracts.family import Family, Question
 from actors.errors import Rejected
-from actors.records import Message, Reason, Role
+from actors.records import Message, Reason, Role, ToolCall
 from actors.rendering.control_tokens import ControlTokenFilter
 from actors.rendering.prompt_writer import PromptWriter
 from actors.rendering.shown_texts import PROBE, ShownTurns, with_marks_of
 from actors.settings.replica import ControlTokens
 from actors.text.delimiters import Delimiters
 from actors.text.reasoning import cut_at_marks
+from actors.text.tool_calls import changed_json
 
 
 class TextSafety:
@@ -97,16 +98,34 @@ class SafeTexts:
 
     def question(self, question: Question) -> Question:
         """The question without control tokens or delimiters in its texts. Raises `Rejected` if they can't be removed."""
+        self._turns.check_calls(question)
         return replace(
             question,
             context=self.context(question.context),
             responses=tuple(map(self.answer, question.responses)),
             fields={name: self._clean(text) for name, text in question.fields.items()},
+            calls=tuple(map(self._safe_calls, question.calls)),
+            tools=tuple(map(self._safe_json, question.tools)),
         )
 
     def _safe_context(self, context: tuple[Message, ...]) -> tuple[Message, ...]:
         self._turns.check(context)
         return tuple(
-            Message(turn.role, (self.answer if turn.role is Role.ASSISTANT else self._clean)(turn.content))
+            Message(
+                turn.role,
+                (self.answer if turn.role is Role.ASSISTANT else self._clean)(turn.content),
+                self._safe_calls(turn.calls),
+                turn.call_id and self._clean(turn.call_id),
+            )
             for turn in context
         )
+
+    def _safe_calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        return tuple(
+            ToolCall(self._clean(call.name), self._safe_json(call.arguments), call.id and self._clean(call.id))
+            for call in calls
+        )
+
+    def _safe_json(self, text: str) -> str:
+        """A JSON text that is safe as it is, and in what it means: a template prints the one or the other."""
+        return self._clean(changed_json(text, self._clean))

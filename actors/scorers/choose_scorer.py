@@ -1,10 +1,13 @@
-"""Which scorer a model needs: one for reward heads, one for judges that write."""
+"""Which scorer a model needs: one for reward heads, one for judges that write, one for verifiers."""
 
 from actors.contracts.judge import Judge
+from actors.contracts.verifier import Verifier
+from actors.engine.process_engine import ProcessEngine
 from actors.engine.protocol import Engine
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import HeadScorer, Scorer
 from actors.scorers.judge_scorer import JudgeScorer
+from actors.scorers.verifier_scorer import VerifierScorer
 
 
 def scorer_of(model: RewardModel, engine: Engine, *, rehearsal: bool = False) -> Scorer:
@@ -12,4 +15,7 @@ def scorer_of(model: RewardModel, engine: Engine, *, rehearsal: bool = False) ->
     family = model.family
     if isinstance(family, Judge):
         return JudgeScorer(family, model.weights, engine, model.answer_tokens, rehearsal=rehearsal)
+    if isinstance(family, Verifier):
+        assert isinstance(engine, ProcessEngine), "a verifier has no model"
+        return VerifierScorer(family, engine)
     return HeadScorer(family, model.weights, engine, one_pass=model.one_pass)

@@ -19,6 +19,7 @@ from actors.errors import AssayError, EngineDead, EngineError
 from actors.launch.start_engine import start_engine
 from actors.records import Prompt, Reason, RenderedRequest, ScoreRequest
 from actors.rendering.renderer import Renderer
+from actors.rendering.verifier_renderer import renderer_of
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.fair_turns import FairTurns
@@ -75,7 +76,7 @@ class OnlineScorer:
         """Returns when the engine is ready and the self-test passed. Raises what `start_engine` and `self_test` raise."""
         self.model = model
         rehearsal = engine.engine == "fake"  # whose numbers are made up
-        self._renderer = Renderer(model, render)
+        self._renderer = renderer_of(model, render)
         self._engine = start_engine(model, engine, online=True)
         try:
             if not rehearsal:
@@ -124,7 +125,9 @@ class OnlineScorer:
             return error.reason
         tokens = {token for generation in generations for logprobs in generation.logprobs for token in logprobs}
         texts = (
-            await self._run_in_thread(lambda check_cancelled: self._renderer.tokenizer.token_texts(tokens)) if tokens else {}
+            await self._run_in_thread(lambda check_cancelled: self._prompt_renderer.tokenizer.token_texts(tokens))
+            if tokens
+            else {}
         )
         return [_judge_text(prompt, generation, texts) for generation in generations]
 
@@ -152,10 +155,15 @@ class OnlineScorer:
         self._tokenizing.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
+    @property
+    def _prompt_renderer(self) -> Renderer:
+        assert isinstance(self._renderer, Renderer), "a verifier has no prompts"
+        return self._renderer
+
     def _render_one(self, prompt: Rendered | ScoreRequest, check_cancelled: CheckCancelled) -> RenderedRequest:
         check_cancelled()
         if isinstance(prompt, Rendered):
-            return self._renderer.from_rendered(prompt.prompt, prompt.begin)
+            return self._prompt_renderer.from_rendered(prompt.prompt, prompt.begin)
         (rendered,) = self._renderer.render([prompt], check_cancelled)
         return rendered
 

@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from actors.checkpoint.checkpoint_files import Adapter, Checkpoint
-from actors.contracts.family import ChatTemplate, Family, KnownModel, Question
+from actors.contracts.family import ChatTemplate, Family, Question
+from actors.contracts.known_model import KnownModel
 from actors.engine.protocol import Engine, Generation, Sampling, Task
 from actors.errors import EngineDead, EngineError, ModelError
 from actors.records import Reason, Score

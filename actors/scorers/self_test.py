@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from actors.contracts.family import Golden
-from actors.engine.protocol import Engine, activation
+from actors.contracts.family import REFERENCE
+from actors.contracts.known_model import Golden
+from actors.engine.protocol import Engine, Task, activation
 from actors.errors import ModelError
 from actors.launch.start_engine import Report
 from actors.records import Message, Reason, Response, Role, ScoreRequest, Status
 from actors.rendering.renderer import Renderer
+from actors.rendering.verifier_renderer import VerifierRenderer, renderer_of
 from actors.reward_model import RewardModel
 from actors.scorers.alignment import logprobs_are_their_tokens, rows_are_their_tokens
 from actors.scorers.choose_scorer import scorer_of
@@ -46,12 +48,15 @@ def self_test(
     mark("self-test")
     published = model.family.knows(model.known_as)
     # Checked before, but now with the weights: of a hub model only the small files may have been here then.
-    model.family.check(model.checkpoint, published)
-    settings = RenderSettings(max_model_len=model.max_model_len)
-    report(f"reading the tokenizer of {model.model}")  # seconds: Gemma 3's has 262,144 tokens
-    renderer = Renderer(model, settings)
+    has_weights = model.task is not Task.VERIFY
+    settings = RenderSettings(max_model_len=model.max_model_len) if has_weights else RenderSettings()
+    if has_weights:
+        model.family.check(model.checkpoint, published)
+        report(f"reading the tokenizer of {model.model}")  # seconds: Gemma 3's has 262,144 tokens
+    renderer = renderer_of(model, settings)
     report(f"testing {model.model}")
-    passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
+    if has_weights:
+        passed("tokenizer and template: every role's text is kept, special tokens are single tokens, one beginning")
     # Empty if `max_model_len` is shorter than these few words.
     probes = renderer.render(_PROBES) if model.task.pools else []
     if prompts := [list(prompt.ids) for request in probes for prompt in request.prompts]:
@@ -64,17 +69,17 @@ def self_test(
         if judge_prompts:
             passed(logprobs_are_their_tokens(model, engine, judge_prompts))
     tests: list[_TestResult] = []
-    if not model.task.pools and not (published and published.golden):
+    if model.task.writes and not (published and published.golden):
         tests.append(_try_question(model, engine, renderer))
         if must_read and not tests[0].read:
             raise ModelError(f"self-test of {model.model}: nothing could be read: {tests[0].text}")
         (passed if tests[0].is_plausible else warned)(tests[0].text)
     card_model = _as_published(model)
-    as_published = renderer if card_model == model else Renderer(card_model, settings)
+    as_published = renderer if card_model == model else renderer_of(card_model, settings)
     for number, golden in enumerate(published.golden if published else (), 1):
         tests.append(_check_golden(card_model, engine, as_published, golden, number))
         passed(tests[-1].text)
-    if must_read and not (prompts or any(test.read for test in tests)):
+    if must_read and has_weights and not (prompts or any(test.read for test in tests)):
         raise ModelError(
             f"self-test of {model.model}: nothing could be asked: prompts may have {model.max_model_len} tokens, and every "
             "question of the test is longer"
@@ -89,12 +94,14 @@ class _TestResult(NamedTuple):
     is_plausible: bool = True
 
 
-def _try_question(model: RewardModel, engine: Engine, renderer: Renderer) -> _TestResult:
+def _try_question(model: RewardModel, engine: Engine, renderer: Renderer | VerifierRenderer) -> _TestResult:
     """A judge's rewards for a right and a wrong answer, without a known reward: the user sees whether they make sense."""
     context, right, wrong = (Message(Role.USER, "What is 2 + 3?"),), Response("right", "5"), Response("wrong", "6")
     family = model.family
     principles = (family.example_principle("correctness"),) if family.takes_principles else ()
-    request = ScoreRequest(context, (right, wrong), principles)
+    words = {name: "5" if name == REFERENCE else "correctness" for name in family.field_names}
+    fields = {name: family.example_field(name, word) for name, word in words.items()}
+    request = ScoreRequest(context, (right, wrong), principles, fields=fields)
     traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
     (scores,) = scorer_of(traced, engine).score_block(renderer.render([request]))
     rewards = [score.reward for score in scores if score.reward is not None]
@@ -161,7 +168,9 @@ def _default_activation(config: Mapping[str, Any]) -> Callable[[Sequence[float]]
     return tuple if named.endswith(".Identity") else None
 
 
-def _check_golden(model: RewardModel, engine: Engine, renderer: Renderer, golden: Golden, number: int) -> _TestResult:
+def _check_golden(
+    model: RewardModel, engine: Engine, renderer: Renderer | VerifierRenderer, golden: Golden, number: int
+) -> _TestResult:
     (scores,) = scorer_of(model, engine).score_block(renderer.render([golden.request]))
     if any(score.reason is Reason.TOO_LONG for score in scores):
         return _TestResult(f"conversation {number}: longer than {model.max_model_len} tokens, so it wasn't asked", False)

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
 from actors.settings.rubric import RubricSettings
+from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings
 
 
 class Dtype(StrEnum):
@@ -44,7 +45,9 @@ def _template_text(value: Any) -> Any:
     try:
         return Path(value).read_text(encoding="utf-8") if isinstance(value, str) and "{" not in value else value
     except (OSError, UnicodeError) as error:
-        raise ValueError(f"the chat template {value} can't be read: {error}") from error
+        name = value.encode("utf-8", "backslashreplace").decode()  # pydantic takes no message that isn't UTF-8
+        reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
+        raise ValueError(f"the chat template {name} can't be read: {reason}") from error
 
 
 ChatTemplateText = Annotated[str, BeforeValidator(_template_text)]
@@ -150,6 +153,7 @@ class ModelSettings(Settings):
     """Jinja file with the chat template that the model was trained with, in place of the checkpoint's"""
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
+    verifier: VerifierSettings = AS_GIVEN
 
 
 class RenderSettings(Settings):
@@ -187,8 +191,8 @@ class EngineSettings(Settings):
 
     bare_field: ClassVar = "engine"
 
-    engine: Literal["vllm", "fake"] = Field(default="vllm", json_schema_extra=OPTION)
-    """fake: made-up numbers, for trying a pipeline without a model"""
+    engine: Literal["vllm", "fake", "none"] = Field(default="vllm", json_schema_extra=OPTION)
+    """fake: made-up numbers, for trying a pipeline without a model; none: what verifiers have, which need no weights"""
     tensor_parallel: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of GPUs of one node that share each layer"""
     pipeline_parallel: int = Field(default=1, ge=1)
@@ -211,6 +215,17 @@ class EngineSettings(Settings):
     def is_vllm(self) -> bool:
         """Whether the numbers are a model's, and vLLM is imported for them."""
         return self.engine == "vllm"
+
+
+def fit_engine(settings: Any) -> Any:
+    """The validated settings of a model and its engine, which is none for a verifier. Raises `ValueError` for others."""
+    model = settings.model if isinstance(settings.model, str) else settings.model.model
+    engine = settings.engine
+    if model in VERIFIERS and engine.engine == "vllm":
+        object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
+    if model not in VERIFIERS and engine.engine == "none":
+        raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")
+    return settings
 
 
 class PolicySettings(Settings):

@@ -8,33 +8,16 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from actors.settings.base import Settings
+from actors.settings.grader import read_rubric
+from actors.text.json_schema import check_schema
 from actors.text.patterns import groups_of, linear
 
 WINNER = "winner"
-_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
-_VALUES = frozenset({"enum", "const", "default", "examples"})
+LABEL = "label"
 _SIDE = re.compile(r"(\w+)_([12])")
 _JOINED = frozenset({"allOf", "anyOf", "oneOf", "if", "$ref", "unevaluatedProperties"})
 """Keywords beside which properties of an object may be described elsewhere, too."""
-
-
-def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
-    """The regular expressions anywhere in a JSON schema, by the keyword that they stand under."""
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _find_patterns(item)
-    if not isinstance(schema, dict):
-        return
-    for name, value in schema.items():
-        if name == "patternProperties" or (name == "pattern" and isinstance(value, str)):
-            yield name, value
-        elif name in _BY_NAME and isinstance(value, dict):  # whose keys are no keywords
-            yield from _find_patterns(list(value.values()))
-        elif name not in _VALUES:
-            yield from _find_patterns(value)
-
-
-_CONVERSATION = ("conversation", "turns")
+_CONVERSATION = ("conversation", "turns", "tools")
 _ONE, _TWO = ("response",), ("response_1", "response_2")
 _ROOTS = ("row",)
 """Variables that have no text themselves: what they hold is read by name, at any depth."""
@@ -134,31 +117,21 @@ class RubricSettings(Settings):
     """greatest number on the scale; not needed where the schema has `maximum` or `enum`"""
     winners: dict[str, Literal["first", "second", "tie"]] = Field(default_factory=dict)
     """what each value of `winner` stands for"""
+    grades: dict[str, float] = Field(default_factory=dict)
+    """what each value of `label`, a text that the answer chooses, counts"""
     words: tuple[str, ...] = Field(default=(), exclude_if=lambda words: not words)
     """properties of json_schema whose `enum` lists words: each is read as its place there, from 0"""
+    temperature: float = Field(default=0.0, ge=0, le=2)
+    """sampling temperature of a single answer"""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """sample from this share of the probability"""
     max_tokens: int = Field(default=4096, ge=1)
     """longest answer in tokens, reasoning included"""
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        from actors.settings.plain_yaml import parse_yaml  # only who gives a file needs it
-
-        name = value.encode("utf-8", "backslashreplace").decode()  # pydantic takes no message that isn't UTF-8
-        try:
-            with open(value, encoding="utf-8") as file:
-                content = parse_yaml(file.read())
-        except OSError as error:
-            raise ValueError(f"the rubric {name} can't be read: {error.strerror}") from error
-        except UnicodeError as error:
-            raise ValueError(f"the rubric {name} can't be read: it isn't UTF-8 text") from error
-        except ValueError as error:
-            raise ValueError(f"the rubric {name} can't be read: {error}") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"the rubric {name} isn't a mapping of settings")
-        return content
+        return read_rubric(value)
 
     @field_validator("system", "prompt")
     @classmethod
@@ -190,17 +163,7 @@ class RubricSettings(Settings):
     @field_validator("json_schema")
     @classmethod
     def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
-        import jsonschema  # only who has a schema needs it
-
-        try:
-            jsonschema.Draft202012Validator.check_schema(schema or {})
-        except jsonschema.SchemaError as error:
-            raise ValueError(f"not a valid JSON schema: {error.message}") from error
-        for name, pattern in _find_patterns(schema or {}):
-            if name == "patternProperties":
-                raise ValueError("patternProperties can't be checked in linear time: name the properties")
-            linear(pattern)
-        return None if schema is None else dict(_closed(schema))
+        return None if schema is None else dict(_closed(check_schema(schema)))
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -225,7 +188,7 @@ class RubricSettings(Settings):
         self._check_winners()
         if wrong := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
-        for name in (name for name in numbers if name not in self.truths):
+        for name in (name for name in numbers if name not in self.truths | self.labels):
             low, high = self.scale(name)
             if low is None or high is None:
                 raise ValueError(
@@ -234,6 +197,8 @@ class RubricSettings(Settings):
                 )
             if low >= high:
                 raise ValueError(f"{name} goes from {low:g} to {high:g}: low must be less than high")
+        if self.grades and LABEL not in names:
+            raise ValueError("`grades` says what the values of `label` count, and nothing that is read is called `label`")
         if WINNER in names and (self.shows != "two" or not self.winners):
             raise ValueError("`winner` is of two responses (shows: two), and `winners` says what its values stand for")
         if self.shows == "two":
@@ -328,17 +293,20 @@ class RubricSettings(Settings):
         return {name for name, kind in self._properties.items() if kind.get("type") == "boolean"}
 
     @property
+    def labels(self) -> set[str]:
+        """The names of what is read as a text that `grades` gives a number."""
+        return {LABEL} if self.grades else set()
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The values that are read: a pattern's groups, or a schema's numbers, booleans and winner."""
         if self.verdict is not None:
             return ("score",)
         if self.pattern is not None:
             return tuple(groups_of(self.pattern)) or ("score",)
-        kinds = ("number", "integer", "boolean")
+        kinds, texts = ("number", "integer", "boolean"), {WINNER, *self.labels, *self.words}
         return tuple(
-            name
-            for name, kind in self._properties.items()
-            if name in (WINNER, *self.words) or kind.get("type") in kinds or _listed(kind)
+            name for name, kind in self._properties.items() if name in texts or kind.get("type") in kinds or _listed(kind)
         )
 
     @property

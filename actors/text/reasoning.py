@@ -142,10 +142,9 @@ def possible_answers(text: str) -> list[str]:
 def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning:
     """A request with the reasoning in its responses, and in the assistant's turns before them, rejected, removed or kept."""
     turns = [
-        split_reasoning(turn.content) if turn.role is Role.ASSISTANT else SplitText(False, turn.content)
-        for turn in request.context
+        _split_turn(turn) if turn.role is Role.ASSISTANT else SplitText(False, turn.content) for turn in request.context
     ]
-    answers = [split_reasoning(response.content) for response in request.responses]
+    answers = list(map(_split_turn, request.responses))
     # Reasoning in an earlier turn concerns every response: each is judged beside it.
     is_in_context = any(turn.reasoned for turn in turns)
     reasoned = frozenset(position for position, answer in enumerate(answers) if is_in_context or answer.reasoned)
@@ -154,14 +153,22 @@ def without_reasoning(request: ScoreRequest, how: Reasoning) -> HandledReasoning
     if how is Reasoning.REJECT or any(turn.answer is None for turn in turns):
         return HandledReasoning(request, reasoned, reasoned)
     context = tuple(
-        Message(turn.role, _answer_or_text(turn.content, split)) for turn, split in zip(request.context, turns, strict=True)
+        replace(turn, content=_answer_or_text(turn.content, split))
+        for turn, split in zip(request.context, turns, strict=True)
     )
     responses = tuple(
-        Response(response.name, _answer_or_text(response.content, split))
+        replace(response, content=_answer_or_text(response.content, split))
         for response, split in zip(request.responses, answers, strict=True)
     )
     refused = frozenset(position for position, answer in enumerate(answers) if answer.answer is None)
     return HandledReasoning(replace(request, context=context, responses=responses), reasoned, refused)
+
+
+def _split_turn(turn: Message | Response) -> SplitText:
+    """The text of a turn, split. One that calls tools needs no answer after its reasoning."""
+    split = split_reasoning(turn.content)
+    is_complete = turn.calls and split.answer is None and _mark_ends(_folded(turn.content))
+    return SplitText(True, "") if is_complete else split
 
 
 def count_reasoning(requests: Sequence[ScoreRequest]) -> int:

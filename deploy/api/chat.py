@@ -34,6 +34,7 @@ from deploy.wire.bodies import (
     Listed,
     RequestBody,
     Serving,
+    Tools,
     Turns,
     check_alone,
     read_score_request_or_refuse,
@@ -51,7 +52,6 @@ StopText = Annotated[str, Field(max_length=256)]
 
 _NEUTRAL: Mapping[str, Sequence[Any]] = {
     # OpenAI's
-    "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
@@ -82,7 +82,7 @@ _NEUTRAL: Mapping[str, Sequence[Any]] = {
     "return_token_ids": (False,),
     "priority": (0,),
 }
-"""Defaults that clients send. Without tools, `auto` calls none."""
+"""Defaults that clients send. `tools` are those of the conversation that is judged: no answer calls one."""
 
 
 class StreamOptions(RequestBody):
@@ -99,6 +99,7 @@ class ChatRequest(ClientBody):
     neutral: ClassVar = _NEUTRAL
 
     messages: Turns
+    tools: Tools = Field(default=[], description="those that the assistant in `messages` could call; the answer calls none")
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -129,13 +130,12 @@ class ChatRequest(ClientBody):
 async def chat_completions(body: ChatRequest, service: Serving) -> JSONResponse | StreamingResponse:
     """A conversation's rewards, or what a judge writes about it."""
     served = service.find(body.model)
-    request = await off_loop(lambda: read_score_request_or_refuse([*body.messages, *_from_metadata(body.metadata)]))
+    turns = [*body.messages, *_from_metadata(body.metadata)]
+    request = await off_loop(lambda: read_score_request_or_refuse(turns, tools=body.tools))
     head = _Head(served.name)
-    if served.model.task.pools:
+    if not served.model.task.writes:
         if body.n > 1:
-            raise BadRequest(
-                f"{served.name} is read from a reward head, and has one reward for a response: n can only be 1", "n"
-            )
+            raise BadRequest(f"{served.name} writes no text, and has one reward for a response: n can only be 1", "n")
         ((score,),) = [result.scores for result in await served.score([check_alone(request)])]
         reward_of(score)  # raises if there is none: a stream couldn't say so any more, its status is sent first
         if body.stream:

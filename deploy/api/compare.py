@@ -29,7 +29,8 @@ from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
 from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns
 from deploy.wire.json_route import JsonRoute
-from pipelines.data.formats.content import conversation, is_blank, refuse_answered, text
+from pipelines.data.formats.content import conversation, refuse_answered, text
+from pipelines.data.formats.values import is_blank
 
 router = APIRouter(tags=["peers' formats"], route_class=JsonRoute)
 

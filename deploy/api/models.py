@@ -63,7 +63,7 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "root": model.model,
         "max_model_len": model.max_model_len,
         "family": family.name,
-        "kind": "head" if model.task.pools else "judge",
+        "kind": "head" if model.task.pools else "judge" if model.task.writes else "verifier",
         "outputs": list(family.outputs()),
         "weights": dict(model.weights),
         "aggregate": family.asks.aggregate or family.aggregate if isinstance(family, Judge) else None,
@@ -72,7 +72,7 @@ def _card(served: ServedModel, name: str) -> dict[str, Any]:
         "needs_principles": family.needs_principles,
         "fields": list(family.field_names),
         "compares": family.together,
-        "template_hash": model.hashes["template"],
+        "template_hash": model.hashes.get("template"),
         "identity": _identity(served),
     }
 

@@ -16,10 +16,13 @@ from actors.scorers.online import RequestScores
 from deploy.errors import BadRequest
 from deploy.metrics.counters import tokens_of
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns, read_score_request
+from deploy.wire.bodies import Body, ChatMessage, Listed, RequestBody, Serving, Tools, Turns, as_answer, read_score_request
 from deploy.wire.json_route import JsonRoute
-from pipelines.data.formats.content import conversation, is_blank, refuse_answered, text
+from pipelines.data.formats.calls import read_tool
+from pipelines.data.formats.content import conversation, refuse_answered, text
 from pipelines.data.formats.own_columns import field_text
+from pipelines.data.formats.rows import response_of
+from pipelines.data.formats.values import is_blank
 
 router = APIRouter(tags=["rewards"], route_class=JsonRoute)
 
@@ -28,9 +31,12 @@ class Conversation(RequestBody):
     """What is judged: the last turn of `messages`; or, with `responses`, each of these as an answer to all `messages`."""
 
     messages: Turns
-    responses: Listed[str] | None = Field(
-        default=None, min_length=1, description="candidates; `messages` is then the context"
+    responses: Listed[str | ChatMessage] | None = Field(
+        default=None,
+        min_length=1,
+        description="candidates, as text or, with tool calls, as messages; `messages` is then the context",
     )
+    tools: Tools = Field(default=[], description="OpenAI's: those that the assistant could call")
     principles: Listed[str] = Field(default=[], description="what they are judged by, for models that go by principles")
     reference: str | None = Field(default=None, description="the right answer, for models that compare with one")
     fields: dict[str, Any] = Field(
@@ -142,30 +148,31 @@ def _parse(item: Conversation) -> _ParsedConversation:
     try:
         context = refuse_answered(conversation([turn.model_dump() for turn in item.messages]))
         principles, fields = tuple(map(text, item.principles)), _fields(item)
+        tools = tuple(map(read_tool, item.tools))
     except Rejected as rejected:
         return _ParsedConversation(names, dict.fromkeys(names, rejected.reason), None)
     refused: dict[str, Reason] = {}
     responses: list[Response] = []
     for name, response in zip(names, item.responses, strict=True):
         try:
-            responses.append(Response(name, text(response)))
+            responses.append(response_of(name, text(response) if isinstance(response, str) else as_answer(response)))
         except Rejected as rejected:
             refused[name] = rejected.reason
-    request = ScoreRequest(context, tuple(responses), principles, fields=fields) if responses else None
+    request = ScoreRequest(context, tuple(responses), principles, fields=fields, tools=tools) if responses else None
     return _ParsedConversation(names, refused, request)
 
 
 def _fields(item: Conversation) -> dict[str, str]:
     """The fields of a conversation, of which blank ones are left out, as in a row. Raises `Rejected` or `ApiError`."""
-    given = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
-    if len(dict(given)) < len(given):
+    fields = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
+    if len(dict(fields)) < len(fields):
         raise BadRequest("`reference` is given twice: by itself and in `fields`", "fields")
-    return {name: field_text(value, name) for name, value in given if not is_blank(value)}
+    return {name: field_text(value, name) for name, value in fields if not is_blank(value)}
 
 
 def _parse_last_turn(item: Conversation) -> _ParsedConversation:
     try:
-        request = read_score_request(item.messages, tuple(map(text, item.principles)))
+        request = read_score_request(item.messages, tuple(map(text, item.principles)), item.tools)
         request = replace(request, fields=_fields(item))
     except Rejected as rejected:
         return _ParsedConversation(["final"], {"final": rejected.reason}, None)

@@ -77,9 +77,7 @@ class ServedModel:
         Raises `ApiError`, also if the model is a judge, or if several principles would have to answer as one.
         """
         if not self.model.task.pools:
-            raise ApiError(
-                400, f"{self.name} is a judge that writes, and has no reward head; use /v1/rewards or /v1/chat/completions"
-            )
+            raise ApiError(400, f"{self.name} has no reward head; use /v1/rewards or /v1/chat/completions")
         self.check_count(len(prompts))
         requests = [prompt for prompt in prompts if isinstance(prompt, ScoreRequest)]
         self._check_read(requests)

@@ -11,6 +11,7 @@ from actors.contracts.judge import Judge
 from actors.contracts.showings import Shows
 from actors.records import ScoreRequest
 from actors.scorers.online import Rendered
+from actors.text.tool_calls import size_of
 from deploy.errors import ApiError
 from deploy.settings import LimitSettings
 
@@ -47,14 +48,14 @@ def work_of(family: Family, requests: Sequence[Rendered | ScoreRequest]) -> Requ
 
 def work_of_texts(request: ScoreRequest, texts: int) -> RequestWork:
     """The work of `texts` texts of a judge: a prompt for each, which shows all responses."""
-    responses = sum(len(response.content) for response in request.responses)
+    responses = sum(map(size_of, request.responses))
     return RequestWork(texts, texts * (_common_characters(request) + responses + sum(map(len, request.principles))))
 
 
 def _common_characters(request: ScoreRequest) -> int:
-    """Of what every prompt of a request shows: its context and its fields."""
-    turns = sum(len(turn.content) + _TURN_CHARACTERS for turn in request.context)
-    return turns + sum(map(len, request.fields.values()))
+    """Of what every prompt of a request shows: its context, its fields and its tools."""
+    turns = sum(size_of(turn) + _TURN_CHARACTERS for turn in request.context)
+    return turns + sum(map(len, (*request.fields.values(), *request.tools)))
 
 
 def _work_of_request(family: Family, request: ScoreRequest) -> RequestWork:
@@ -62,7 +63,7 @@ def _work_of_request(family: Family, request: ScoreRequest) -> RequestWork:
     count, principles = len(request.responses), len(request.principles)
     prompts = family.question_count(request) * _votes(family)
     shown = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: count}[family.shows] if isinstance(family, Judge) else 1
-    responses = sum(len(response.content) for response in request.responses) * shown / max(count, 1)
+    responses = sum(map(size_of, request.responses)) * shown / max(count, 1)
     principle = sum(map(len, request.principles)) / max(principles, 1)  # mean length: a prompt shows one of them
     return RequestWork(prompts, round(prompts * (_common_characters(request) + responses + principle)))
 

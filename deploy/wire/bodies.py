@@ -7,11 +7,12 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from actors.errors import Rejected
-from actors.records import JudgeRole, Message, Reason, Response, ScoreRequest
-from actors.text.reasoning import with_reasoning
+from actors.records import JudgeRole, Message, Reason, Response, Role, ScoreRequest
 from deploy.errors import BadRequest, no_score_error
 from deploy.models.service import Service
-from pipelines.data.formats.content import conversation, final, refuse_answered, text
+from pipelines.data.formats.calls import read_tool
+from pipelines.data.formats.content import answer, conversation, final, refuse_answered, text
+from pipelines.data.formats.rows import Answer, response_of
 
 T = TypeVar("T")
 
@@ -77,6 +78,8 @@ class ChatMessage(BaseModel):
 
 
 Turns = Annotated[Listed[ChatMessage], Field(min_length=1)]
+Tools = Listed[dict[str, Any]]
+"""OpenAI's."""
 
 
 def _service(request: Request) -> Service:
@@ -87,7 +90,9 @@ def _service(request: Request) -> Service:
 Serving = Annotated[Service, Depends(_service)]
 
 
-def read_score_request(turns: Sequence[ChatMessage], principles: Sequence[str] = ()) -> ScoreRequest:
+def read_score_request(
+    turns: Sequence[ChatMessage], principles: Sequence[str] = (), tools: Sequence[Mapping[str, Any]] = ()
+) -> ScoreRequest:
     """The request for a conversation whose last turn is judged, or whose `response_1` and `response_2` are (NVIDIA's roles).
 
     Raises `Rejected`, or `ApiError` if a turn would be ignored.
@@ -100,21 +105,26 @@ def read_score_request(turns: Sequence[ChatMessage], principles: Sequence[str] =
     in_turns = tuple(text(_content(turn)) for role, turn in shown.items() if role == JudgeRole.PRINCIPLE)
     compared = [shown[role] for role in (JudgeRole.RESPONSE_1, JudgeRole.RESPONSE_2) if role in shown]
     context = conversation([turn.model_dump() for turn in spoken])
-    judged_by = (*in_turns, *principles)
+    judged_by, tool_texts = (*in_turns, *principles), tuple(map(read_tool, tools))
     if compared:
         return ScoreRequest(
-            refuse_answered(context), tuple(Response(turn.role, _response(turn)) for turn in compared), judged_by
+            refuse_answered(context),
+            tuple(response_of(turn.role, as_answer(turn)) for turn in compared),
+            judged_by,
+            tools=tool_texts,
         )
-    before, answer = final(context)
+    before, response = final(context)
     if not before:  # no reward model was trained on an answer without a prompt
         raise Rejected(Reason.NO_MESSAGES)
-    return ScoreRequest(before, (Response("final", answer),), judged_by)
+    return ScoreRequest(before, (response_of("final", response),), judged_by, tools=tool_texts)
 
 
-def read_score_request_or_refuse(turns: Sequence[ChatMessage], place: str = "messages") -> ScoreRequest:
+def read_score_request_or_refuse(
+    turns: Sequence[ChatMessage], place: str = "messages", tools: Sequence[Mapping[str, Any]] = ()
+) -> ScoreRequest:
     """`read_score_request` for formats without a place for a reason: raises `ApiError` instead of `Rejected`."""
     try:
-        return read_score_request(turns)
+        return read_score_request(turns, tools=tools)
     except Rejected as rejected:
         raise no_score_error(rejected.reason, place) from None
 
@@ -155,9 +165,9 @@ def _content(turn: ChatMessage) -> object:
     return turn.content
 
 
-def _response(turn: ChatMessage) -> str:
-    """A response's text, with its reasoning if the turn has that in a field of its own, as an assistant's turn may."""
-    return with_reasoning(text(turn.content), turn.model_dump())
+def as_answer(turn: ChatMessage) -> Answer:
+    """A response, read as the assistant's turn that it is, whatever its role is called."""
+    return answer({**turn.model_dump(), "role": Role.ASSISTANT.value})
 
 
 _SHOWN = frozenset(role.value for role in JudgeRole)

@@ -14,6 +14,7 @@ from pipelines.results.exports.trainers import PAIR_FORMATS, RESPONSE_FORMATS
 
 REFUSALS: Mapping[Refusal, str] = {
     Refusal.TOOL_TURN: "a turn of a tool, which the format has no place for",
+    Refusal.TOOL_CALL: "a tool call, or tools, which the format has no place for",
     Refusal.LATER_SYSTEM_TURN: "a second system turn, or one that doesn't come first",
     Refusal.NOT_ALTERNATING: "turns of user and assistant that don't alternate",
     Refusal.NOT_ONE_TURN: "anything but one turn of the user's before the response",

@@ -25,6 +25,7 @@ from docs.generate.scored_corpus import SUMMARY
 from pipelines.cli.plain_console import JSON_VERSION, JSON_VERSION_KEY
 from pipelines.cli.result_status import ResultStatus
 from pipelines.cli.status import RunStatus
+from pipelines.folders.run_folder.examples import Example
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.results.comparison.results import Differences
 from pipelines.results.evaluation.gate import BaselineComparison
@@ -62,6 +63,8 @@ class Checked(TypedDict):
     platform: str
     checks: list[str]
     """The checks that passed."""
+    warnings: list[str]
+    """What passed and is still likely wrong, such as a judge that prefers a wrong answer."""
     error: str | None
     """What the check that didn't pass says; the exit code is that of the error."""
 
@@ -239,6 +242,13 @@ _WORDS: Mapping[type, Mapping[str, str]] = {
         "unscored": "Responses without a reward, which aren't candidates.",
         "rows": "Rows that were written.",
         "left": "What wasn't made, by reason.",
+    },
+    Example: {
+        "outcome": "A reason, or `scored`.",
+        "row": "As in the parts.",
+        "response": "Its name in the row.",
+        "detail": "What was wrong, or what a judge wrote, cut to its ends; may be empty.",
+        "reward": "What was read of a judge's text.",
     },
     RunStatus: {
         "share": "How much of the input is done, from 0 to 1.",

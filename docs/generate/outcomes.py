@@ -48,7 +48,12 @@ REASONS: Mapping[Reason, Meaning] = {
         "two system prompts that differ: nobody can tell which of them the model was given",
         "`corpus.system_column` says which field it is, or that none is",
     ),
-    Reason.TOOL_CALL: Meaning(_REJECTED, "a turn calls a tool, which isn't text that could be judged"),
+    Reason.TOOL_CALL: Meaning(_REJECTED, "a tool or its call that can't be read whole, or that no prompt shows"),
+    Reason.CONTEXT_GAP: Meaning(
+        _REJECTED,
+        "of a trajectory: a part of what the agent was shown before this turn isn't in the file, such as an output, or "
+        "a summary that took the place of earlier turns",
+    ),
     Reason.NO_FINAL_ASSISTANT: Meaning(
         _REJECTED, "the conversation doesn't end with the assistant, so there is no response", "`corpus.turns: all`"
     ),
@@ -90,6 +95,12 @@ REASONS: Mapping[Reason, Meaning] = {
         "the model judges by a principle or rubric, and there is none, or none of its form",
         "`read.principles`, `--field principle=COLUMN`",
     ),
+    Reason.NO_REFERENCE: Meaning(
+        _REJECTED, "a verifier compares with a reference, and the row has none, or a blank one", "`--reference-column`"
+    ),
+    Reason.BAD_REFERENCE: Meaning(
+        _REJECTED, "the reference can't be read, or is a list of texts", "`verifier.any_of`, `verifier.reference_pattern`"
+    ),
     Reason.NO_OPPONENT: Meaning(
         _REJECTED, "a judge that only compares, and no other response that it can be compared with, or none that is left"
     ),
@@ -98,6 +109,9 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.ENGINE_TIMEOUT: Meaning(_FAILED, "the engine didn't answer in time", "`--set engine.request_timeout_s`"),
     Reason.ENGINE_KILLER: Meaning(
         _FAILED, "the row kills engines: found by scoring suspects alone, and written to `engine_killers/`"
+    ),
+    Reason.NO_ANSWER: Meaning(
+        _FAILED, "a verifier finds no answer in the response", "`verifier.answer_pattern`; `--unparsed 0` makes it 0"
     ),
     Reason.CUT_OFF: Meaning(_FAILED, "the judge hadn't ended when its tokens did", "`judge.max_tokens`"),
     Reason.NO_VERDICT: Meaning(_FAILED, "the judge's text has no verdict where it should be", "`judge.reask`"),

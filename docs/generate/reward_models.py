@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from actors.contracts.family import Family, KnownModel
+from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.contracts.known_model import KnownModel
 from actors.reward_model import families
 from docs.generate.markdown import Page, anchored, code, document, heading, table, text
 
@@ -26,7 +27,7 @@ def pages() -> Iterator[Page]:
 
 
 def _kind(family: Family) -> str:
-    return "judge that writes" if isinstance(family, Judge) else "reward head"
+    return "judge that writes" if isinstance(family, Judge) else "reward head" if family.task.pools else "verifier"
 
 
 def _section(family: Family) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from docs.generate.markdown import Page, code, document, heading, table, text
-from pipelines.folders.run_folder.columns import FROM_STORE, REASONED, SUSPECT, Columns
+from pipelines.folders.run_folder.columns import CRITERIA_SCORES, FROM_STORE, REASONED, SUSPECT, Columns
 from pipelines.folders.run_folder.manifest import NAME
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.prepare.identity import manifest_of
@@ -25,6 +25,7 @@ EVERYTHING = Columns(
     ("NAME",),
     "",
     steps=True,
+    row_outputs=True,
     votes=True,
     trace=True,
     text=True,
@@ -49,6 +50,7 @@ COLUMNS: Mapping[str, str] = {
     "reward": "the reward; null unless `status` is `scored`",
     "scores": "the model's named outputs, one field each; null unless `status` is `scored`",
     "steps": "of a model that judges steps: the reward of each",
+    CRITERIA_SCORES: "of a judge by criteria of the row: the value of each, by its name",
     "status": "`scored`, `rejected` or `failed`",
     "reason": "why there is no reward; null if there is one",
     "prompt_tokens": "tokens of all prompts about the response; responses that are shown together share them",
@@ -69,6 +71,7 @@ MANIFEST: Mapping[str, str] = {
     "columns": "all columns of a part with their types, for people",
     "outputs": "the names in `scores`",
     "steps": "whether there is a column `steps`",
+    "row_outputs": "whether there is a column `criteria_scores`",
     "votes": "whether there are `votes` and `completion_tokens`",
     "trace": "whether there is a column `trace`",
     "drawn": "whether a policy wrote the responses",

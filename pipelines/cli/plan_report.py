@@ -107,7 +107,7 @@ def _durations(estimate: Estimate) -> list[str]:
 def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
     if plan.reasons:
         yield f"Rejected: {counts_text(plan.reasons)}"
-    if plan.lengths:
+    if plan.longest:
         yield "Prompt tokens of a response: " + ", ".join(
             f"{share:.0%} {tokens:,}" for share, tokens in plan.lengths.items()
         )
@@ -121,6 +121,9 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     if plan.advice and bill.cpus is None:
         yield plan.advice
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
+    if plan.basis.verifies:
+        yield f"No GPU: code compares texts on CPUs; {parts}"
+        return
     of_machine = "" if bill.cpus is None else f"{number_of(bill.cpus, 'CPU')} of this machine, which has no GPU"
     where = of_machine or number_of(bill.gpus, "GPU")
     yield f"{number_of(bill.engines, 'engine')} on {where}; {parts}"

@@ -30,6 +30,7 @@ def check_stages(stages: Sequence[Mapping[str, Any]]) -> None:
     """
     written: list[str] = []
     for stage in stages:
+        _check_settings(stage)
         outputs = [folder for step in stage.values() for folder in (step.output, getattr(step, "rest", None)) if folder]
         if written and (twice := [folder for folder in outputs if storage.absolute(folder) in written]):
             raise SettingsError(f"two stages of the recipe write into {twice[0]}; give each a folder of its own")
@@ -46,12 +47,7 @@ def check_steps(steps: Mapping[str, Any]) -> None:
     runs = {storage.absolute(step.output): name for name, step in steps.items() if name in _COLUMNS_OF_RUN}
     _check_shown(steps)
     later = {name: step for name, step in steps.items() if name not in (*_COLUMNS_OF_RUN, "evaluate", "report")}
-    for name, step in later.items():
-        if step.hub is not None:
-            raise SettingsError(f"{name}: a recipe doesn't upload; `assay upload FOLDER {step.hub}` does, when it is done")
-    jobs = {name: JOBS[name](step) for name, step in later.items() if name in JOBS}
-    if "filter" in later:
-        filter_corpus.check(later["filter"])
+    jobs = _check_settings(steps)
     _check_folders({name: step for name, step in steps.items() if name not in _COLUMNS_OF_RUN})
     if not runs:
         return
@@ -76,11 +72,20 @@ def check_steps(steps: Mapping[str, Any]) -> None:
             filter_corpus.check_ahead(step, columns)
 
 
+def _check_settings(steps: Mapping[str, Any]) -> dict[str, export_job.ExportJob]:
+    """The exports of a recipe. Raises a `UserError` for a setting that is wrong whatever the steps read."""
+    for name, step in steps.items():
+        if getattr(step, "hub", None) is not None:
+            raise SettingsError(f"{name}: a recipe doesn't upload; `assay upload FOLDER {step.hub}` does, when it is done")
+    if "filter" in steps:
+        filter_corpus.check(steps["filter"])
+    return {name: JOBS[name](step) for name, step in steps.items() if name in JOBS}
+
+
 def _check_shown(steps: Mapping[str, Any]) -> None:
     """Raise a `UserError` if what `evaluate` or `report` reads neither is there nor will be."""
-    written = [
-        storage.absolute(folder) for step in steps.values() for folder in (step.output, getattr(step, "rest", 0)) if folder
-    ]
+    outputs = (folder for step in steps.values() for folder in (step.output, getattr(step, "rest", None)))
+    written = [storage.absolute(folder) for folder in outputs if folder is not None]
     for name, step in ((name, step) for name, step in steps.items() if name in ("evaluate", "report")):
         if name == "evaluate" and step.scores_files:
             benchmark_files(step)

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from typing import Any
 
 from actors.settings.base import Settings, is_settings, plain_type
+from actors.settings.rubric import RubricSettings
 from pipelines.settings.recipe import Recipe
 
 Schema = dict[str, Any]
@@ -21,6 +22,7 @@ def recipe_schema() -> Schema:
         if settings.bare_field is not None:
             definition = definitions[settings.__name__]
             definition["type"] = ["object", *_types(definition["properties"][settings.bare_field], definitions)]
+    definitions[RubricSettings.__name__]["type"] = ["object", "string"]  # a file that has them
     title = f"A recipe of Assay {version('assay')}"
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
 

@@ -13,6 +13,7 @@ from actors.settings.replica import (
     PolicyEngineSettings,
     PolicySettings,
     RenderSettings,
+    fit_engine,
 )
 from pipelines.settings.export_settings import ChoiceOfCandidates
 from pipelines.settings.hub_settings import HubSettings
@@ -23,6 +24,7 @@ class Turns(StrEnum):
 
     FINAL = "final"
     ALL = "all"
+    FINAL_ANSWER = "final-answer"
 
 
 class RowSettings(Settings):
@@ -51,7 +53,7 @@ class RowSettings(Settings):
     """NAME=COLUMN: a text beside the conversation that the model reads under this name, such as a rubric's {{ NAME }};
     principle=COLUMN holds a principle or a list of them"""
     turns: Turns = Turns.FINAL
-    """judge the final assistant turn, or every assistant turn"""
+    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
@@ -169,6 +171,8 @@ class CheckSettings(Settings):
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
 
+    _fit_engine = model_validator(mode="after")(fit_engine)
+
 
 class RunSettings(Settings):
     """Settings of any run that writes a folder, with one model or several."""
@@ -199,6 +203,8 @@ class OneModelSettings(Settings):
 
 class JudgingSettings(RunSettings, OneModelSettings):
     """All settings of a run with one model."""
+
+    _fit_engine = model_validator(mode="after")(fit_engine)
 
 
 class ScoreSettings(JudgingSettings):
@@ -298,6 +304,8 @@ class DatasetSettings(Settings):
     store: Store = None
     batch_rows: int = Field(default=1024, ge=1)
     """maximum number of input rows in a batch for an engine"""
+
+    _fit_engine = model_validator(mode="after")(fit_engine)
 
 
 class DatasetSampleSettings(DatasetSettings):

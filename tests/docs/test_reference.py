@@ -55,7 +55,7 @@ def test_every_command_is_on_its_page_with_every_option(reference: Mapping[str, 
 def test_an_option_has_its_type_its_default_and_its_help(reference: Mapping[str, str]) -> None:
     score, keep = reference["command-line/score.md"], reference["command-line/filter.md"]
     help_text = next(text(leaf.about) for leaf in leaves(RowSettings) if leaf.name == "turns")
-    assert f"| `corpus.turns` | `final`, `all` | `final` | {help_text} |" in score
+    assert f"| `corpus.turns` | `final`, `all`, `final-answer` | `final` | {help_text} |" in score
     assert "| `--tensor-parallel` | integer | `1` |" in score
     assert "| `--overwrite` | flag |  |" in score
     assert "| `--response-column` | text, repeatable |" in score

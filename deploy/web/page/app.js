@@ -15,7 +15,7 @@ const REASONS = {
   lone_surrogate: "it holds half a character, which is no text",
   no_messages: "the conversation has no turns, or none before the response",
   unknown_role: "a turn has a role that isn't known",
-  tool_call: "a turn calls a tool, which this model can't read",
+  tool_call: "a tool or its call that this model isn't shown, or that can't be read",
   no_final_assistant: "there is no answer at the end",
   content_not_text: "a turn holds something that isn't text",
   empty_content: "the response, or a turn before it, is empty",
@@ -246,7 +246,7 @@ function showModel() {
   if (!own) return;
   const outputs = own.outputs.length;
   const facts = [
-    own.kind === "judge" ? "judge that writes" : outputs > 1 ? `head with ${outputs} outputs` : "head with one output",
+    own.kind === "judge" ? "judge that writes" : own.kind === "verifier" ? "no weights" : outputs > 1 ? `head with ${outputs} outputs` : "head with one output",
     own.compares ? "compares responses" : "",
     `range: ${own.range}`,
     own.max_model_len ? `up to ${own.max_model_len.toLocaleString("en")} tokens` : "",

@@ -6,8 +6,9 @@ from typing import Any
 from rich.table import Table
 
 from actors.checkpoint.checkpoint_files import Checkpoint
-from actors.contracts.family import Family, KnownModel
+from actors.contracts.family import Family
 from actors.contracts.judge import Judge
+from actors.contracts.known_model import KnownModel
 from actors.errors import ModelError
 from actors.reward_model import families, family_known, family_of
 

@@ -2,16 +2,13 @@
 
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options
 from pipelines.cli.plain_console import say, tell
 from pipelines.settings.report_settings import ReportSettings
-
-if TYPE_CHECKING:
-    from pipelines.results.html_report.build import WrittenReport
 
 
 @command()
@@ -25,17 +22,17 @@ def report(is_opened: bool, as_json: bool, **options: Any) -> None:
     The page has counts and reasons, the distribution of every output, what a cut keeps, what the reward goes along with, and
     examples. It opens from disk and asks no other host. No engine starts.
     """
-    written = write_report(build_from(ReportSettings, options), as_json)
-    if is_opened and not webbrowser.open(Path(written.path).resolve().as_uri()):
+    path = write_report(build_from(ReportSettings, options), as_json)
+    if is_opened and not webbrowser.open(Path(path).resolve().as_uri()):
         say("There is no browser here that --open could start; open the file elsewhere", err=True)
 
 
-def write_report(settings: ReportSettings, as_json: bool) -> "WrittenReport":
-    """Write the page, as the command or a recipe's step, and say where it is."""
+def write_report(settings: ReportSettings, as_json: bool) -> str:
+    """Write the page, as the command or a recipe's step, and say where it is; returns its path."""
     from pipelines.results.html_report.build import build
 
     written = build(settings)
     warnings = [f"Warning: {warning}" for warning in written.warnings]
     place = f"{written.path} ({written.size / 1e6:.1f} MB)"
     tell(as_json, written, [*warnings, f"Written to {place}" if written.is_new else f"Nothing to do: {place} is as it was"])
-    return written
+    return written.path

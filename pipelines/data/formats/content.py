@@ -3,37 +3,33 @@
 Most functions take a JSON value of any type and return what it means, or raise `Rejected` with a reason.
 """
 
-import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
 from actors.text.counted import first_of
 from actors.text.reasoning import with_reasoning
-from pipelines.data.formats.rows import Exchange, Row
+from actors.text.tool_calls import OpenCalls
+from pipelines.data.formats.calls import CALLERS, calls_of
+from pipelines.data.formats.rows import Answer, Exchange, Row
+from pipelines.data.formats.values import SHOWN_CHARACTERS, describe, is_blank
 
 T = TypeVar("T")
-
-_CALLERS = ("function_call", "tool_call")
-"""ShareGPT's names of an assistant that calls a tool in its turn."""
 
 ROLES: Mapping[str, Role] = {
     **dict.fromkeys(("system", "developer"), Role.SYSTEM),
     **dict.fromkeys(("user", "human", "prompter"), Role.USER),
-    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bard", "bing", "bot", "model", "ai", *_CALLERS), Role.ASSISTANT),
+    **dict.fromkeys(("assistant", "gpt", "chatgpt", "bard", "bing", "bot", "model", "ai", *CALLERS), Role.ASSISTANT),
     **dict.fromkeys(("tool", "function", "observation", "function_response", "tool_response", "ipython"), Role.TOOL),
 }
 """What `role` or `from` says, in lower case, and the role that it means."""
 
 SYSTEMS = ("system_prompt", "system")
 """The fields that may hold a system prompt outside the turns."""
-
-_CALLS = ("tool_calls", "function_call", "function_calls")
-"""The fields of tool calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci."""
 
 
 def field(row: Row, key: str) -> object:
@@ -49,14 +45,19 @@ def in_field(name: str) -> Iterator[None]:
     try:
         yield
     except Rejected as rejected:
-        detail = ": ".join(dict.fromkeys(filter(None, (name, rejected.detail))))
-        raise Rejected(rejected.reason, detail) from rejected
+        raise _in_field(name, rejected) from rejected
+
+
+def _in_field(name: str, rejected: Rejected) -> Rejected:
+    return Rejected(rejected.reason, ": ".join(dict.fromkeys(filter(None, (name, rejected.detail)))))
 
 
 def read_field(row: Row, key: str, read: Callable[[object], T]) -> T:
     """What `read` makes of the row's value under a key. Raises `Rejected`, naming the key."""
-    with in_field(key):
+    try:  # not `in_field`: a generator for each field of each row is a tenth of the time
         return read(field(row, key))
+    except Rejected as rejected:
+        raise _in_field(key, rejected) from rejected
 
 
 def text(value: object) -> str:
@@ -87,28 +88,15 @@ def _part(part: object) -> str:
     return content
 
 
-_SHOWN_CHARACTERS, _SHOWN_KEYS = 40, 6
 KEYS_SHOWN = 20
 """Keys of rows in a message; all of them would be pages."""
 
 
-def describe(value: object) -> str:
-    """What a value is, for a message: its type, and how it begins."""
-    if isinstance(value, Mapping):
-        more = ", ..." if len(value) > _SHOWN_KEYS else ""
-        return f"an object with {', '.join(ascii(str(key)) for key in list(value)[:_SHOWN_KEYS]) or 'no keys'}{more}"
-    if isinstance(value, list):
-        return f"a list of {len(value)}, the first {describe(value[0])}" if value else "an empty list"
-    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", bytes: "bytes", type(None): "null"}
-    kind, begin = kinds.get(type(value), f"a {type(value).__name__}"), repr(value)[:_SHOWN_CHARACTERS]
-    return kind if value is None else f"{kind}, {begin}{'...' if len(repr(value)) > _SHOWN_CHARACTERS else ''}"
-
-
 def message(value: object) -> Message:
-    """One turn with text, in OpenAI's form or in ShareGPT's, whose keys are `from` and `value`.
+    """One turn, in OpenAI's form or in ShareGPT's, whose keys are `from` and `value`.
 
-    A tool call is rejected, because none of our reward models' templates renders it. Reasoning in a separate field is put
-    before the content, between tags.
+    An assistant's turn that calls tools, and a tool's turn, may have no text. Reasoning in a separate field is put before
+    the content, between tags.
     """
     if not isinstance(value, dict):
         raise Rejected(Reason.WRONG_TYPE, f"{describe(value)} where a message is expected")
@@ -118,11 +106,48 @@ def message(value: object) -> Message:
     if not isinstance(name, str):
         raise Rejected(Reason.WRONG_TYPE, f"a message whose {_role_key(value)!r} is {describe(name)}")
     if (role := role_of(value)) is None:
-        raise Rejected(Reason.UNKNOWN_ROLE, f"{name[:_SHOWN_CHARACTERS]!a}; known are {', '.join(ROLES)}")
-    if role is Role.ASSISTANT and (name.lower() in _CALLERS or any(not is_blank(value.get(key)) for key in _CALLS)):
-        raise Rejected(Reason.TOOL_CALL)
-    content = text(field(value, content_key(value)))
-    return Message(role, with_reasoning(content, value) if role is Role.ASSISTANT else content)
+        raise Rejected(Reason.UNKNOWN_ROLE, f"{name[:SHOWN_CHARACTERS]!a}; known are {', '.join(ROLES)}")
+    if name.lower() in CALLERS:
+        return Message(role, "", calls_of(value, from_text=text(field(value, content_key(value)))))
+    calls = calls_of(value) if role is Role.ASSISTANT else ()
+    content = _text_or_none(value) if calls or role is Role.TOOL else text(field(value, content_key(value)))
+    if role is Role.ASSISTANT:
+        return Message(role, with_reasoning(content, value), calls)
+    call_id = value.get("tool_call_id") if role is Role.TOOL else None
+    return Message(role, content, call_id=call_id if isinstance(call_id, str) else None)
+
+
+def _text_or_none(turn: Mapping[str, object]) -> str:
+    """The text of a turn, empty if it has none."""
+    try:
+        return text(turn.get(content_key(turn)))
+    except Rejected as error:
+        if error.reason is Reason.EMPTY_CONTENT:
+            return ""
+        raise
+
+
+class TurnReader:
+    """Reads the turns of one conversation in their order, a tool's as the answer to the call before it."""
+
+    def __init__(self) -> None:
+        self._open = OpenCalls()
+
+    def __call__(self, value: object) -> Message:
+        """The next turn. Raises `Rejected`, also for an answer to another call than there is."""
+        turn, earlier = message(value), self._open.calls
+        call = self._open.follow(turn)
+        if turn.role is not Role.TOOL:
+            return turn
+        if call is None and earlier:
+            calls = ", ".join(ascii(call.id) for call in earlier)
+            raise Rejected(Reason.TOOL_CALL, f"an answer to the call {turn.call_id!a}; the calls before it are {calls}")
+        if call is None and not turn.content:
+            raise Rejected(Reason.EMPTY_CONTENT)
+        name = value.get("name") if isinstance(value, dict) else None
+        if call is not None and isinstance(name, str) and name.strip() and name != call.name:
+            raise Rejected(Reason.TOOL_CALL, f"an answer of {name[:SHOWN_CHARACTERS]!a} where {call.name!a} was called")
+        return replace(turn, call_id=None if call is None else call.id)
 
 
 def role_of(value: object) -> Role | None:
@@ -155,7 +180,7 @@ def conversation(value: object) -> tuple[Message, ...]:
     A blank system prompt at its beginning is none, as in a field of its own.
     """
     turns = entries(value)
-    return tuple(map(message, turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
+    return tuple(map(TurnReader(), turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
 
 
 def open_end(turns: list[object]) -> list[object]:
@@ -172,22 +197,12 @@ def final(turns: tuple[Message, ...]) -> Exchange:
     """The last turn, which must be the assistant's, as the response, and all turns before it as its context."""
     if turns[-1].role is not Role.ASSISTANT:
         raise Rejected(Reason.NO_FINAL_ASSISTANT)
-    return Exchange(turns[:-1], turns[-1].content)
+    return Exchange(turns[:-1], turns[-1])
 
 
 def question(value: object) -> tuple[Message, ...]:
     """A context: the user's text, or the messages so far."""
     return conversation(value) if isinstance(value, list) else (Message(Role.USER, text(value)),)
-
-
-def is_blank(value: object) -> bool:
-    """Whether an optional value is absent: null or NaN, only white space, an empty list or object."""
-    return value is None or is_nan(value) or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def is_nan(value: object) -> bool:
-    """Whether a value is NaN, which is how pandas writes null."""
-    return isinstance(value, float) and math.isnan(value)
 
 
 def with_opening_system(system: object, turns: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -222,7 +237,7 @@ def with_systems(values: Sequence[object], turns: tuple[Message, ...]) -> tuple[
     return turns
 
 
-def answer(value: object) -> str:
+def answer(value: object) -> Answer:
     """A response: its text, or an assistant message. A list of several texts is rejected, as it holds several responses."""
     if isinstance(value, list) and sum(isinstance(part, str) for part in value) > 1:
         raise Rejected(Reason.WRONG_TYPE, "a list of texts where one response is expected")
@@ -252,9 +267,9 @@ def split_system(turns: tuple[Message, ...]) -> tuple[Message | None, tuple[Mess
     return (turns[0], turns[1:]) if turns and turns[0].role is Role.SYSTEM else (None, turns)
 
 
-def _keys(turns: tuple[Message, ...]) -> list[tuple[object, str]]:
+def _keys(turns: tuple[Message, ...]) -> list[tuple[object, ...]]:
     """By which turns are compared: without the white space around them."""
-    return [(turn.role, turn.content.strip()) for turn in turns]
+    return [(turn.role, turn.content.strip(), turn.calls) for turn in turns]
 
 
 def refuse_answered(turns: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -313,28 +328,22 @@ def with_policy_system(context: tuple[Message, ...], system: str | None) -> tupl
 
 
 _MEDIA = ("image", "video", "audio")
+_UNSHOWN = frozenset({*_MEDIA, *(f"{medium}s" for medium in _MEDIA)})
 
 
 def find_unshown(row: Row) -> Rejected | None:
-    """What a row holds beside its text that a judge wouldn't be shown: pictures, sound, or tools; None if nothing."""
+    """What a row holds beside its text that a judge wouldn't be shown: pictures, or sound; None if nothing."""
+    if _UNSHOWN.isdisjoint(row):  # nearly every row, and every row is looked at
+        return None
     for medium in _MEDIA:
         pictured = f"<{medium}>" in repr(row) if not is_blank(row.get(medium)) else False
         if _holds_any(row.get(f"{medium}s")) or pictured:
             return Rejected(Reason.CONTENT_NOT_TEXT, f"{medium}s beside the text")
-    return Rejected(Reason.TOOL_CALL, "`tools` beside the text") if _are_tools(row.get("tools")) else None
+    return None
 
 
 def _holds_any(value: object) -> bool:
     return not all(map(is_blank, value)) if isinstance(value, list) else isinstance(value, dict) and bool(value)
-
-
-def _are_tools(value: object) -> bool:
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return False
-    return isinstance(value, list) and any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in value)
 
 
 def keys_seen(rows: Sequence[object]) -> str:

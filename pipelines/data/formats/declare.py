@@ -26,7 +26,7 @@ from pipelines.data.formats.content import (
     systems,
     with_row_system,
 )
-from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
+from pipelines.data.formats.rows import ONLY_RESPONSE, Answer, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import assistant_turns
 
@@ -50,11 +50,13 @@ def in_fields(names: Mapping[str, str], single: str | None = None) -> Responses:
 
     Of a row that has both, all are read.
     """
+    only = {} if single is None else {ONLY_RESPONSE: single}
+    sides = frozenset(names.values())
 
     def of(row: Row) -> Values:
-        fields = {} if single is None else {ONLY_RESPONSE: single}
-        if single is None or any(key in row for key in names.values()):
-            fields = {**(fields if single in row else {}), **names}
+        fields = only
+        if not only or not sides.isdisjoint(row):
+            fields = {**(only if single in row else {}), **names}
         return {name: partial(field, row, key) for name, key in fields.items()}
 
     return Responses((*(() if single is None else (single,)), *names.values()), of)
@@ -89,7 +91,7 @@ def answers(
     prompt: str,
     responses: Responses,
     turns: Callable[[object], tuple[Message, ...]] = question,
-    text: Callable[[object], str] = answer,
+    text: Callable[[object], Answer] = answer,
     may_be_turns: bool = False,
 ) -> Shape:
     """A shape of rows with a prompt under a key, read by `turns`, and responses to it, read by `text`.

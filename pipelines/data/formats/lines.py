@@ -1,6 +1,7 @@
 """Parses one line of a JSONL file, as bytes, into an object."""
 
 import codecs
+import functools
 import json
 from collections.abc import Callable
 
@@ -23,11 +24,19 @@ def parse(line: bytes, number: Callable[[str], object] | None = None) -> dict[st
         text = line.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise Rejected(Reason.NOT_UTF8, f"at byte {error.start}") from None
+    value = parse_json(text, number)
+    if not isinstance(value, dict):
+        raise Rejected(Reason.NOT_AN_OBJECT, f"a JSON {type(value).__name__}")
+    return value
+
+
+def parse_json(text: str, number: Callable[[str], object] | None = None) -> object:
+    """The JSON value of a text, or `Rejected`: broken_json or too_deep. `number` is as in `parse`."""
     try:
         # The standard library and not orjson, because a row is rejected for what is judged and for nothing else in
         # it: integers of any size stay exact (orjson: 2**70 becomes a float), NaN and Infinity pass (orjson: error),
         # and so do lone surrogates (orjson: error). Of a duplicate key, the last one counts, as everywhere.
-        value = json.loads(text, parse_float=number, parse_int=number)
+        value = _decoder(number).decode(text)
     except RecursionError:
         raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:
@@ -37,9 +46,13 @@ def parse(line: bytes, number: Callable[[str], object] | None = None) -> dict[st
     # An upper bound on the depth that costs almost nothing, and spares most rows the walk.
     if text.count("[") + text.count("{") > MAX_DEPTH and _deeper_than(value, MAX_DEPTH):
         raise Rejected(Reason.TOO_DEEP, f"more than {MAX_DEPTH} levels")
-    if not isinstance(value, dict):
-        raise Rejected(Reason.NOT_AN_OBJECT, f"a JSON {type(value).__name__}")
     return value
+
+
+@functools.cache
+def _decoder(number: Callable[[str], object] | None) -> json.JSONDecoder:
+    # json.loads would make one for each line, which takes longer than a short line.
+    return json.JSONDecoder(parse_float=number, parse_int=number)
 
 
 def _deeper_than(value: object, limit: int) -> bool:

@@ -14,11 +14,9 @@ from pipelines.data.formats.content import (
     SYSTEMS,
     answer,
     conversation,
-    describe,
     entries,
     final,
     in_field,
-    is_blank,
     is_message,
     keys_seen,
     open_end,
@@ -32,6 +30,7 @@ from pipelines.data.formats.content import (
 from pipelines.data.formats.rows import ONLY_RESPONSE, Exchange, Row, RowRequests, gather, prompt_request
 from pipelines.data.formats.shape import Shape
 from pipelines.data.formats.turns import assistant_turns
+from pipelines.data.formats.values import describe, is_blank
 
 NO_SYSTEM = ""
 """The value of `OwnColumns.system` for rows without a system prompt, whose field `system` is something else."""

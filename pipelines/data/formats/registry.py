@@ -8,23 +8,26 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from actors.errors import Rejected, SettingsError, SourceError
 from actors.extensions import Extensions
 from actors.records import Reason
-from pipelines.data.formats.content import KEYS_SHOWN, describe, find_unshown, is_blank, is_nan, keys_seen
-from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests
+from pipelines.data.formats.calls import tools_of
+from pipelines.data.formats.content import KEYS_SHOWN, find_unshown, keys_seen
+from pipelines.data.formats.rows import CANDIDATE, Row, RowRequests, Unjudgeable
 from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.values import describe, is_blank, is_nan
 
 SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "SHAPES", Shape)
 """Shapes of rows whose responses are judged, by name."""
 PROMPT_SHAPES = Extensions("assay.shapes", "pipelines.data.formats.shapes", "PROMPT_SHAPES", Shape)
 """Shapes of rows whose prompt a policy answers, by name."""
 
-Turns = Literal["final", "all"]
+Turns = Literal["final", "all", "final-answer"]
 
-ROW_READER = 5
+ROW_READER = 7
 """Version of the row reader, part of a run's identity: increase it whenever a row yields another request.
 
 So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
@@ -45,9 +48,10 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     """The requests of a row. Never raises for the content of a row: a bad row yields a rejected response.
 
     With turns="all" each assistant turn of a conversation is judged, not the last one only; a shape that doesn't
-    hold conversations raises `SettingsError`, so check `shape.read_turns` before the run.
+    hold conversations raises `SettingsError`, so check `shape.read_turns` before the run. With "final-answer" the last turn
+    is judged if it calls no tool.
     """
-    read = shape.read if turns == "final" else shape.read_turns
+    read = shape.read_turns if turns == "all" else shape.read
     if read is None:
         conversational = ", ".join(name for name, candidate in SHAPES.items() if candidate.read_turns)
         raise SettingsError(f"turns='all' needs rows that hold a conversation ({conversational}), these are {shape.name!r}")
@@ -60,7 +64,34 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
         unshown = find_unshown(row)
     except Rejected as error:
         return RowRequests.broken(error.reason, error.detail)
-    return row_requests if unshown is None else row_requests.refused(unshown.reason, unshown.detail)
+    if unshown is not None:
+        return row_requests.refused(unshown.reason, unshown.detail)
+    try:
+        row_requests = _with_tools(row_requests, tools_of(row))
+    except Rejected as error:
+        return row_requests.refused(error.reason, error.detail)
+    return _answers_alone(row_requests) if turns == "final-answer" else row_requests
+
+
+def _with_tools(row: RowRequests, tools: tuple[str, ...]) -> RowRequests:
+    """The requests with the tools that the row has beside its turns. Raises `Rejected` for a prompt that needs tools."""
+    if row.names == (CANDIDATE,) and (tools or any(turn.calls for request in row.requests for turn in request.context)):
+        raise Rejected(Reason.TOOL_CALL, "a prompt with tools, whose calls nobody would answer")
+    if not tools:  # nearly every row: to copy its requests would take a tenth of an export's time
+        return row
+    return replace(row, requests=tuple(replace(request, tools=request.tools or tools) for request in row.requests))
+
+
+def _answers_alone(row: RowRequests) -> RowRequests:
+    """The row without the responses that call tools, which are refused."""
+    calling = [response.name for request in row.requests for response in request.responses if response.calls]
+    answers = (
+        replace(request, responses=tuple(response for response in request.responses if not response.calls))
+        for request in row.requests
+    )
+    refused = (Unjudgeable(name, Reason.NO_FINAL_ASSISTANT, "the last turn calls a tool") for name in calling)
+    requests = tuple(request for request in answers if request.responses)
+    return replace(row, requests=requests, rejected=(*row.rejected, *refused))
 
 
 def _without_nan(row: Row) -> Row:

@@ -20,11 +20,15 @@ CANDIDATE = "candidate"
 """The name of the response that a policy will generate, of a row that holds a prompt alone."""
 
 
+Answer = Message | str
+"""A response as a row has it: a turn of the assistant's, or its text alone."""
+
+
 class Exchange(NamedTuple):
     """A response and its context."""
 
     context: tuple[Message, ...]
-    answer: str
+    answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,11 @@ class RowRequests:
         return cls((ONLY_RESPONSE,), (), (Unjudgeable(ONLY_RESPONSE, reason, detail),))
 
 
+def response_of(name: str, answer: Answer) -> Response:
+    """A response by its name, with the calls of its turn."""
+    return Response(name, answer) if isinstance(answer, str) else Response(name, answer.content, answer.calls)
+
+
 def gather(readers: Mapping[str, Callable[[], Exchange]]) -> RowRequests:
     """Read each response, by name; a reader raises `Rejected` for its own response only.
 
@@ -75,10 +84,12 @@ def gather(readers: Mapping[str, Callable[[], Exchange]]) -> RowRequests:
             continue
         if not context:
             rejected.append(Unjudgeable(name, Reason.NO_MESSAGES))
-        elif groups and groups[-1][0] == context:
-            groups[-1][1].append(Response(name, answer))
+            continue
+        response = response_of(name, answer)
+        if groups and groups[-1][0] == context:
+            groups[-1][1].append(response)
         else:
-            groups.append((context, [Response(name, answer)]))
+            groups.append((context, [response]))
     requests = tuple(ScoreRequest(context, tuple(responses)) for context, responses in groups)
     return RowRequests(tuple(readers), requests, tuple(rejected))
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from actors.errors import Rejected
 from actors.records import Message, Reason, Role
-from pipelines.data.formats.content import final, is_blank_system, message, role_of, with_systems
+from pipelines.data.formats.content import TurnReader, final, is_blank_system, role_of, with_systems
 from pipelines.data.formats.rows import Exchange, RowRequests, gather
 
 MAX_TURNS = 4096
@@ -15,13 +15,14 @@ MAX_TURNS = 4096
 
 def assistant_turns(turns: Sequence[object], systems: Sequence[object]) -> RowRequests:
     """Every assistant turn of a row's list, named by its position: `turn[3]`."""
-    return turns_at(turns, {place: place for place, turn in enumerate(turns) if role_of(turn) is Role.ASSISTANT}, systems)
+    places = {f"turn[{place}]": place for place, turn in enumerate(turns) if role_of(turn) is Role.ASSISTANT}
+    return turns_at(turns, places, systems)
 
 
-def turns_at(turns: Sequence[object], places: Mapping[int, int], systems: Sequence[object]) -> RowRequests:
+def turns_at(turns: Sequence[object], places: Mapping[str, int], systems: Sequence[object]) -> RowRequests:
     """Some of the turns, each in the context of all before it, after the row's system prompts.
 
-    `places` are where they stand among the turns, by the positions in the row by which they are named. An unreadable turn
+    `places` are where they stand among the turns, by their names. An unreadable turn, or one that is `Rejected` already,
     rejects itself and all later ones, whose context it is in. Earlier ones aren't affected.
     """
     first = 1 if len(turns) > 1 and is_blank_system(turns[0]) else 0
@@ -36,15 +37,18 @@ def turns_at(turns: Sequence[object], places: Mapping[int, int], systems: Sequen
             raise Rejected(Reason.RECORD_TOO_LARGE, f"more than {MAX_TURNS} messages before this turn")
         return final(with_systems(systems, messages[: place - first + 1]))
 
-    return gather({f"turn[{position}]": partial(read, place) for position, place in places.items()})
+    return gather({name: partial(read, place) for name, place in places.items()})
 
 
 def _read_messages(turns: Sequence[object]) -> tuple[tuple[Message, ...], Rejected | None]:
     """The messages before the first unreadable turn, and its error; None if all are readable."""
     messages: list[Message] = []
+    read = TurnReader()
     for turn in turns:
+        if isinstance(turn, Rejected):
+            return tuple(messages), turn
         try:
-            messages.append(message(turn))
+            messages.append(read(turn))
         except Rejected as error:
             return tuple(messages), error
     return tuple(messages), None

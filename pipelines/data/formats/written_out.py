@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message, Reason, Response, Role, ScoreRequest
+from actors.records import Message, Reason, Role, ScoreRequest
 from pipelines.data.formats.chat_templates import NEMO_ROWS, TEMPLATES, TRANSCRIPTS, ParsedPrompt, PolicyTemplate
-from pipelines.data.formats.content import describe, refuse_answered, split_system, text, with_opening_system
+from pipelines.data.formats.content import refuse_answered, split_system, text, with_opening_system
 from pipelines.data.formats.rows import RowRequests, Unjudgeable
+from pipelines.data.formats.values import describe
 
 FORMS = tuple(dict.fromkeys((NEMO_ROWS, *TEMPLATES.values(), *TRANSCRIPTS.values())))
 _OTHERS = ("Below is an instruction that describes a task", "A chat between a curious ", "### Instruction:", "system\n\n")
@@ -53,7 +54,7 @@ def take_apart(row: RowRequests) -> RowRequests:
         responses = []
         for response in request.responses:
             try:
-                responses.append(Response(response.name, _bare(response.content, prompt, form)))
+                responses.append(replace(response, content=_bare(response.content, prompt, form)))
             except Rejected as error:
                 rejected.append(Unjudgeable(response.name, error.reason, error.detail))
         if responses:

@@ -117,6 +117,14 @@ class Columns:
         further = {name: value for name, value in response.score.scores.items() if name not in self.outputs}
         return response.if_scored(further)
 
+    def as_objects(self, rows: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+        """Rows of Python's values with the criteria's values by name, which Arrow gives as pairs."""
+        name = self.prefix + CRITERIA_SCORES
+        for row in rows if self.row_outputs else ():
+            if row.get(name) is not None:
+                row[name] = dict(row[name])
+        return rows
+
     @property
     def schema(self) -> pa.Schema:
         """All columns of a part."""

@@ -79,6 +79,7 @@ def key_of(identity: str, unit: StoredUnit) -> bytes:
                     prompt.redraw,
                     prompt.criteria,
                     len(prompt.ids),
+                    *prompt.texts,
                 ]
                 for prompt in request.prompts
             ],

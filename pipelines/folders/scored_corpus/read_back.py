@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, cast
 import pyarrow as pa
 
 from actors.errors import Rejected, SourceError
-from actors.records import Message, Reasoning, ScoreRequest
+from actors.records import Message, Reasoning, Role, ScoreRequest
 from actors.text.reasoning import split_reasoning
+from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import RECORD
 from pipelines.data.formats import RowRequests, RowShape, parse, with_policy_system
@@ -35,13 +36,15 @@ CandidateOrLeftOut = Candidate | LeftOut
 class ReadResponse(NamedTuple):
     """The turns before a response, and its text; None for what couldn't be read when it was scored, or wasn't written.
 
-    `fields` and `left` are as in `Content`.
+    The text holds its calls, too; `turn` has them beside it. `fields`, `left` and `tools` are as in `Content`.
     """
 
     context: tuple[Message, ...] | None
     text: str | None
     fields: Mapping[str, Any] = {}
     left: Mapping[str, LeftField] = {}
+    turn: Message | None = None
+    tools: tuple[str, ...] = ()
 
 
 class _StoredResponse(NamedTuple):
@@ -177,7 +180,8 @@ class Reader:
         if requests is None or stored.prompt_hash is None:
             return ReadResponse(None, None)
         if self.columns.drawn:
-            return ReadResponse(self._prompt(stored, requests), stored.drawn)
+            turn = None if stored.drawn is None else Message(Role.ASSISTANT, stored.drawn)
+            return ReadResponse(self._prompt(stored, requests), stored.drawn, turn=turn)
         return _parsed_response(stored, requests)
 
     def _candidate(self, stored: _StoredResponse, row: "_CorpusRow") -> Candidate:
@@ -190,20 +194,22 @@ class Reader:
         return Candidate(stored.row, stored.name, stored.prompt_hash, stored.reward, scores, read)
 
     def _content(self, stored: _StoredResponse, values: Mapping[str, Any], requests: RowRequests) -> Content:
-        context, text, *_ = self._read_response(stored, requests)
+        read = self._read_response(stored, requests)
+        context, turn = read.context, read.turn
         assert context is not None
-        assert text is not None  # both were judged
-        answer = split_reasoning(text).answer if self.stripped else None
+        assert turn is not None  # both were judged
+        answer = split_reasoning(read.text or "").answer if self.stripped else None
         fields, dropped = self._own_fields(stored, values)
         judged_before = () if self.columns.drawn else _judged_before(context, requests)
-        return Content(context, text, answer, fields, judged_before, dropped)
+        return Content(context, turn.content, answer, fields, judged_before, dropped, turn.calls, read.tools)
 
     def _own_fields(self, stored: _StoredResponse, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, LeftField]]:
         """The row's own fields that come along, and the reasons for those that don't."""
         if self.reserved is None:
             return {}, {}
         # A row without a field that others have a column for has null, so that rows have the same columns.
-        fields, dropped = dict[str, Any].fromkeys(self.carried), dict[str, LeftField]()
+        fields: dict[str, Any] = dict.fromkeys(self.carried)
+        dropped: dict[str, LeftField] = {}
         for name, value in (stored.inputs if self.by_column else values).items():
             if name in self._not_own or (value is None and not self.columns.is_json):
                 continue
@@ -297,7 +303,8 @@ def _parsed_response(stored: _StoredResponse, requests: RowRequests) -> ReadResp
     for request in requests.requests:
         for response in request.responses:
             if response.name == stored.name and _is_scored_request(request, stored.prompt_hash):
-                return ReadResponse(request.context, response.content)
+                turn = Message(Role.ASSISTANT, response.content, response.calls)
+                return ReadResponse(request.context, write_turn(turn), turn=turn, tools=request.tools)
     raise SourceError(
         f"{stored.name} of the row {stored.row} has changed since it was scored (prompt_hash {stored.prompt_hash}), or "
         "another version of Assay read it; score it again"

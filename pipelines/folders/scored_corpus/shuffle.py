@@ -108,13 +108,13 @@ class Shuffle:
         Raises `RunStopped` if a file can't be read, or DuckDB can't sort.
         """
         # Columns are renamed c0, c1 ...: SQL names ignore case, so an input's `Prompt` and `prompt` would be one column.
-        aliases = {name: f"c{number}" for number, name in enumerate(self.reads)}
+        aliases, schema = {name: f"c{number}" for number, name in enumerate(self.reads)}, self._read_schema
         with databases.spilling("sort", _MEMORY, f"what was shuffled into {self.folder} can't be sorted") as connection:
             connection.register("responses", self._read_with_places(bucket, list(aliases.values())))
             # The place restores the order of the corpus within a prompt, on which ties and seeds depend.
             query = f"select * exclude ({_PLACE}) from responses order by {aliases[self._key]}, {_PLACE}"
             for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
-                yield pa.Table.from_batches([batch]).rename_columns(self.reads).cast(self._read_schema)
+                yield pa.Table.from_batches([batch]).rename_columns(self.reads).cast(schema)
 
     @property
     def _place(self) -> Folder:

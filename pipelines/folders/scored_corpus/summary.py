@@ -238,10 +238,15 @@ def readable(parts: Parts) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        for checked in check_contents(parts):
-            if checked.problem is not None:
-                raise unreadable(parts.path(checked.part), checked.problem) from error
+        refuse_damaged(parts, error)
         raise SourceError(f"the parts in {parts.folder} can't be read: {error}") from error
+
+
+def refuse_damaged(parts: Parts, error: duckdb.Error) -> None:
+    """Raise `SourceError` for the part that DuckDB couldn't read, which its error doesn't name; return if all are whole."""
+    for checked in check_contents(parts):
+        if checked.problem is not None:
+            raise unreadable(parts.path(checked.part), checked.problem) from error
 
 
 def order_counts(connection: Any, columns: Columns) -> dict[str, int]:

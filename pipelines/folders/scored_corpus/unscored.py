@@ -39,7 +39,9 @@ _MOST_PARTS, _MOST_REASONS = 16, 5
 
 def first_examples(parts: Parts) -> list[Example]:
     """The first examples of each outcome in the first parts that may have some. Raises as `part_examples`."""
-    listed = (part for at, part in enumerate(parts.listing()) if at == 0 or part.counts.rejected + part.counts.failed)
+    listed = (
+        part for number, part in enumerate(parts.listing()) if number == 0 or part.counts.rejected + part.counts.failed
+    )
     read = (part_examples(parts, part) for part in itertools.islice(listed, _MOST_PARTS))
     return first_of_each(itertools.chain.from_iterable(read))
 
@@ -54,10 +56,12 @@ def unscored_lines(reasons: Iterable[str], examples: Sequence[Example]) -> list[
     """Of some reasons, the most frequent first, what was wrong, each with the row and the response, and what helps."""
     lines: list[str] = []
     for reason in itertools.islice(reasons, _MOST_REASONS):
-        different = {example.detail: example for example in examples if example.outcome == reason and example.detail}
-        for detail, example in different.items():
-            what = f"the judge wrote {detail!r}" if reason in TEXT_REASONS else detail
-            lines.append(line(f"  {reason}: {example.row} {example.response}: {what}"))
+        details = {""}
+        for example in examples:
+            if example.outcome == reason and example.detail not in details:
+                details.add(example.detail)
+                what = f"the judge wrote {example.detail!r}" if reason in TEXT_REASONS else example.detail
+                lines.append(line(f"  {reason}: {example.row} {example.response}: {what}"))
         if reason in ADVICE:
             lines.append(f"  {reason}: {ADVICE[Reason(reason)]}")
     return lines

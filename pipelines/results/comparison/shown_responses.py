@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from actors.text.tool_calls import write_turn
 from pipelines.folders.run_folder.columns import TEXT
 from pipelines.folders.scored_corpus.read_back import Reader, ReadResponse
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus
@@ -47,7 +48,7 @@ def _texts(corpus: OpenedCorpus, places: Collection[Place]) -> dict[Place | None
 
 
 def _shown(read: ReadResponse, judged: str | None) -> dict[str, str | None]:
-    prompt = read.context[-1].content if read.context else None
+    prompt = write_turn(read.context[-1]) if read.context else None
     return {"prompt": _cut(prompt), "text": _cut(read.text if judged is None else judged)}
 
 

@@ -72,10 +72,7 @@ class ScoredBenchmark(NamedTuple):
     preset: Preset | None = None
 
 
-Notify = Callable[[str], None]
-
-
-def evaluate(settings: EvaluateSettings, notify: Notify = lambda text: None) -> Results:
+def evaluate(settings: EvaluateSettings, notify: Callable[[str], None] = lambda text: None) -> Results:
     """Evaluate every scored folder, and write the results to the output folder if there is one.
 
     Raises a `UserError` if a folder isn't a complete scored corpus, or its benchmark can't be told or lacks subsets.
@@ -89,7 +86,7 @@ def evaluate(settings: EvaluateSettings, notify: Notify = lambda text: None) -> 
 
 
 def evaluate_into(
-    settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]], notify: Notify
+    settings: EvaluateSettings, output: str, corpora: Callable[[], Sequence[ScoredBenchmark]], notify: Callable[[str], None]
 ) -> Results:
     """Evaluate into a folder, unless the results of these settings and these scored corpora are there already.
 

@@ -17,6 +17,7 @@ from rapidfuzz.distance import Indel
 
 from actors.errors import SettingsError
 from pipelines.folders.scored_corpus.candidates import SAME_REWARD, Candidate
+from pipelines.results.exports.trainer_messages import tools, whole_conversation
 from pipelines.settings.export_settings import ChoiceOfCandidates, Choose
 
 
@@ -36,9 +37,9 @@ class RankedCandidate:
     def as_row(self) -> dict[str, Any]:
         """A row for supervised training: the conversation with the answer, its reward and its rank."""
         candidate = self.candidate
-        messages = [{"role": turn.role.value, "content": turn.content} for turn in candidate.context]
         return {
-            "messages": [*messages, {"role": "assistant", "content": candidate.text}],
+            "messages": whole_conversation(candidate),
+            **tools(candidate),
             "reward": candidate.reward,
             "scores": dict(candidate.scores),
             "rank": self.rank,

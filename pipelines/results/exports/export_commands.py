@@ -174,7 +174,7 @@ def _refuse_label(agreement: LabelAgreement, policy: LabelsOfCorpus) -> str | No
 
 
 def _response_rows(candidates: Sequence[Candidate], form: ResponseFormat, labels: Labels) -> ExportedRows:
-    reasons = [form.check(candidate) for candidate in candidates]
+    reasons = [form.refuse_response(candidate) for candidate in candidates]
     accepted = [candidate for candidate, reason in zip(candidates, reasons, strict=True) if reason is None]
     exportable = without_unkept_turns(accepted) if form.whole else accepted
     refused = Counter(reason for reason in reasons if reason is not None)

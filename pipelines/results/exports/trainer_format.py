@@ -6,6 +6,7 @@ from typing import Any
 
 from actors.errors import SettingsError
 from pipelines.folders.scored_corpus.candidates import Candidate, PreferencePair
+from pipelines.results.exports.trainer_messages import Refusal
 
 Row = dict[str, Any]
 """One line of JSON, its keys in the order of the trainer's own files."""
@@ -34,7 +35,8 @@ class TrainerFormat:
 
     `source` is the trainer's code that reads such rows, with its commit. `check` gives the reason why the format can't
     express a response with its context, or None. `reserved` are the names of its columns and of all others that the
-    trainer's loader has a use for: no field of the input is carried along under one of these.
+    trainer's loader has a use for: no field of the input is carried along under one of these. `calls`: its rows hold calls
+    and tools; else responses that use some are left out.
     """
 
     name: str
@@ -42,6 +44,12 @@ class TrainerFormat:
     source: str
     reserved: tuple[str, ...]
     check: Callable[[Candidate], str | None] = never
+    calls: bool = False
+
+    def refuse_response(self, candidate: Candidate) -> str | None:
+        """Why a response can't be expressed, or None."""
+        is_lost = not self.calls and candidate.uses_tools
+        return Refusal.TOOL_CALL if is_lost else self.check(candidate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +64,7 @@ class PairFormat(TrainerFormat):
 
     def refuse(self, pair: PreferencePair) -> str | None:
         """Why one of the sides can't be expressed, or None."""
-        return self.check(pair.chosen) or self.check(pair.rejected)
+        return self.refuse_response(pair.chosen) or self.refuse_response(pair.rejected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,12 @@
 """Building blocks of the trainers' rows: messages, conversations, and reasons why a format can't represent one."""
 
+import json
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors.records import Message, Role
+from actors.text.tool_calls import as_messages
 from pipelines.folders.scored_corpus.candidates import Candidate
 
 
@@ -12,6 +14,7 @@ class Refusal(StrEnum):
     """Why a format can't represent a conversation. It is left out then, never changed to fit."""
 
     TOOL_TURN = "tool_turn"
+    TOOL_CALL = "tool_call"  # in the response or before it, or tools
     LATER_SYSTEM_TURN = "later_system_turn"  # a second one, or one that doesn't come first
     NOT_ALTERNATING = "not_alternating"
     NOT_ONE_TURN = "not_one_turn"
@@ -36,19 +39,25 @@ def with_first_system(context: tuple[Message, ...]) -> Opened:
     return Opened(None, context)
 
 
-def messages(turns: Sequence[Message]) -> list[dict[str, str]]:
-    """The turns in OpenAI's form."""
-    return [{"role": turn.role.value, "content": turn.content} for turn in turns]
+def messages(turns: Sequence[Message]) -> list[dict[str, Any]]:
+    """The turns in OpenAI's form, but for the arguments of calls, which are objects, as chat templates take them."""
+    return as_messages(turns, json.loads)
 
 
-def answer(candidate: Candidate) -> dict[str, str]:
+def answer(candidate: Candidate) -> dict[str, Any]:
     """The response as a message."""
-    return {"role": Role.ASSISTANT.value, "content": candidate.text}
+    (message,) = messages((candidate.turn,))
+    return message
 
 
-def whole_conversation(candidate: Candidate) -> list[dict[str, str]]:
+def whole_conversation(candidate: Candidate) -> list[dict[str, Any]]:
     """The context and the response, as messages."""
     return [*messages(candidate.context), answer(candidate)]
+
+
+def tools(candidate: Candidate) -> dict[str, str]:
+    """The column `tools`, as JSON text, since schemas have no common type; nothing without tools."""
+    return {"tools": f"[{', '.join(candidate.tools)}]"} if candidate.tools else {}
 
 
 def threads(candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
@@ -81,7 +90,7 @@ def _before_unkept(thread: Sequence[Candidate]) -> Iterator[Candidate]:
 
 
 def _continues(later: Candidate, earlier: Candidate) -> bool:
-    conversation = (*earlier.context, Message(Role.ASSISTANT, earlier.text))
+    conversation = (*earlier.context, earlier.turn)
     return later.context[: len(conversation)] == conversation
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from actors.records import Message
+from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.python_rows import python_rows
-from pipelines.folders.run_folder.columns import REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
+from pipelines.folders.run_folder.columns import CRITERIA_SCORES, REASON, RESPONSE, REWARD, ROW, SCORES, STATUS
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.scored_corpus.read_back import Reader, ReadResponse
 
@@ -52,10 +53,11 @@ class ResponseRows:
     def rows(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> list[dict[str, Any]]:
         """The rows, whose own fields have the values of the records."""
         ours = python_rows(kept.select(self._our_names), None) if self.fields else [{}] * len(responses)
-        return [
+        rows = [
             {**read.fields, PROMPT: _messages(read.context), TEXT: read.text, **fields}
             for read, fields in zip(responses, ours, strict=True)
         ]
+        return list(self.reader.columns.as_objects(rows))
 
     def table(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> pa.Table:
         """The rows of a Parquet corpus, whose own fields are its columns."""
@@ -65,7 +67,8 @@ class ResponseRows:
 
     @property
     def _our_names(self) -> list[str]:
-        names = (ROW, RESPONSE, REWARD, SCORES, STATUS, REASON) if self.fields else ()
+        criteria = (CRITERIA_SCORES,) if self.reader.columns.row_outputs else ()
+        names = (ROW, RESPONSE, REWARD, SCORES, *criteria, STATUS, REASON) if self.fields else ()
         return [self.reader.columns.prefix + name for name in names]
 
     def is_mixed(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> bool:
@@ -76,4 +79,4 @@ class ResponseRows:
 
 
 def _messages(context: Sequence[Message] | None) -> list[dict[str, str]] | None:
-    return [{"role": turn.role.value, "content": turn.content} for turn in context] if context else None
+    return [{"role": turn.role.value, "content": write_turn(turn)} for turn in context] if context else None

@@ -180,7 +180,7 @@ class RowGroups:
 def _lines(target: Target, table: pa.Table) -> Iterator[bytes]:
     """The lines of whole rows."""
     columns = target.columns
-    rows = python_rows(table.select(target.schema.names), unconvertible=None)
+    rows = columns.as_objects(python_rows(table.select(target.schema.names), unconvertible=None))
     if not columns.is_json:
         yield from map(encode, rows)
         return

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from actors.errors import SettingsError
 from actors.records import Message
+from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.readers import RECORD
 from pipelines.folders.run_folder.columns import CANDIDATE, FEEDBACK, RESPONSE, ROW, TEXT, TRACE, Columns
 from pipelines.folders.scored_corpus.databases import connect, quoted
@@ -202,5 +203,5 @@ def _read(context: Sequence[Message], text: str | None, *, is_shown: bool) -> Re
     measured = None if text is None else features(context, text)
     if not is_shown:
         return ReadText(measured, [], None)
-    turns = [{"role": message.role.value, "text": show(message.content, _TURN_CHARACTERS)} for message in context[-_TURNS:]]
+    turns = [{"role": turn.role.value, "text": show(write_turn(turn), _TURN_CHARACTERS)} for turn in context[-_TURNS:]]
     return ReadText(measured, turns, None if text is None else show(text, _TEXT_CHARACTERS))

@@ -10,6 +10,7 @@ from actors.contracts.judge import Judge
 from actors.errors import SettingsError, SourceError
 from actors.records import Reason, ScoreRequest
 from actors.text.reasoning import count_reasoning
+from actors.text.tool_calls import size_of
 from pipelines.data.formats import (
     RowRequests,
     RowShape,
@@ -163,7 +164,10 @@ def _check_judgeable(preview: Preview, preparation: Preparation) -> str:
     if not preview.row_shape.unanswered:
         requests = [request for row in rows for request in row.requests]
         rendered = renderer(preparation.model, preparation.render).render(requests)
-        reasons.update(response.reason for request in rendered for response in request.responses if response.reason)
+        for response in (response for request in rendered for response in request.responses):
+            if response.reason is not None:
+                reasons[response.reason] += 1
+                details.setdefault(response.reason, response.detail)
     responses = sum(len(row.names) for row in rows)
     if not reasons:
         return ""
@@ -189,6 +193,6 @@ def _affordable(rows: Sequence[RowRequests], preparation: Preparation) -> Sequen
         for request in row.requests:
             count = family.question_count(request)
             prompts += count
-            characters += count * sum(len(turn.content) for turn in request.context)
-            characters += sum(len(response.content) for response in request.responses)
+            characters += count * sum(map(size_of, request.context))
+            characters += sum(map(size_of, request.responses))
     return rows[:: 1 + int(max(prompts / _MOST_PROMPTS, characters / _MOST_CHARACTERS))]

@@ -97,7 +97,7 @@ def resolve(
     columns.check(name for row in objects for name in row)
     unjudgeable = check_preview(preview, preparation)
     rows, row_bytes = _rows_and_bytes(files, sample)
-    min_part_rows = _MIN_PART_ROWS if model.task.pools and not unanswered else _MIN_PART_ROWS_GENERATING
+    min_part_rows = _MIN_PART_ROWS if not (model.task.writes or unanswered) else _MIN_PART_ROWS_GENERATING
     part_rows = settings.work.part_rows or max(min_part_rows, min(_MAX_PART_ROWS, int((more_rows or rows) / 200)))
     blocks = block_bytes(part_rows, row_bytes)
     uncarried = left_in_record(objects, fields) if columns.is_json else types_text(schemas.values(), columns.carried)

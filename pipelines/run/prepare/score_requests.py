@@ -11,10 +11,12 @@ import pyarrow as pa
 from actors.errors import Rejected
 from actors.records import Reason, Reasoning, RenderedRequest, Score
 from actors.rendering.renderer import Renderer
+from actors.rendering.verifier_renderer import VerifierRenderer, renderer_of
 from actors.reward_model import RewardModel
 from actors.scorers.head_scorer import Scores
 from actors.settings.replica import RenderSettings
 from actors.text.reasoning import final_answer
+from actors.text.tool_calls import write_turn
 from pipelines.data.corpus.python_rows import python_rows
 from pipelines.data.corpus.readers import BLANK, END, FILE, NOTE, PREPARED, RECORD, START
 from pipelines.data.formats import RowRequests, RowShape, Unjudgeable, parse
@@ -105,7 +107,9 @@ def render_table(rows: Sequence[RowRequests | None], preparation: Preparation) -
 def _prepared(row: RowRequests, rendered: Iterator[RenderedRequest], preparation: Preparation) -> PreparedRow:
     requests = row.requests if preparation.columns.text else ()
     texts = {
-        response.name: judged_text(response.content, preparation) for request in requests for response in request.responses
+        response.name: judged_text(write_turn(response), preparation)
+        for request in requests
+        for response in request.responses
     }
     return PreparedRow(row.names, row.rejected, tuple(next(rendered) for _ in row.requests), texts)
 
@@ -130,15 +134,15 @@ def judged_text(text: str, preparation: Preparation) -> str:
     return final_answer(text) if strips_reasoning(preparation) else text
 
 
-def renderer(model: RewardModel, render: RenderSettings) -> Renderer:
+def renderer(model: RewardModel, render: RenderSettings) -> Renderer | VerifierRenderer:
     """The renderer, one per process and model: a tokenizer takes seconds to load."""
     return _renderer_of(pickle.dumps((model, render)))
 
 
 # Keyed by the pickle, since models and settings hold dicts and aren't hashable.
 @lru_cache(maxsize=4)
-def _renderer_of(settings: bytes) -> Renderer:
-    return Renderer(*pickle.loads(settings))
+def _renderer_of(settings: bytes) -> Renderer | VerifierRenderer:
+    return renderer_of(*pickle.loads(settings))
 
 
 def _json_rows(table: pa.Table, row_shape: RowShape, columns: Columns) -> tuple[list[RowRequests | None], pa.Table]:

@@ -159,9 +159,8 @@ class EngineWatch(ExecutionCallback):
         restarts = sum(times for times, _ in ledger_restarts)
         if restarts > self._reported_restarts:
             self._reported_restarts = restarts
-            self._progress.noted(
-                f"engines died and were started again, {restarts} so far; the last one: {max(ledger_restarts)[1]}"
-            )
+            last = max(ledger_restarts)[1]
+            self._progress.noted(f"engines died and were started again, {restarts} so far; the last one: {last}")
 
     def _count_lost(self) -> int:
         """The number of lost engines that wait for a place; 0 while any other engine is busy, since the run progresses."""

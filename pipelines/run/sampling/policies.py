@@ -63,10 +63,7 @@ def check(settings: Sampling, texts: int) -> None:
     if rows_of(settings).turns is not Turns.FINAL:
         raise SettingsError("--turns all judges what the rows hold, and with --policy their last turn is drawn anew")
     if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision or policy.policy_chat_template):
-        raise SettingsError(
-            "--policy-adapter, --policy-revision and --policy-chat-template are for a policy that runs here, not for an "
-            "endpoint"
-        )
+        raise SettingsError("policy_adapter, policy_revision and policy_chat_template are for a policy that runs here")
     if policy.policy_name and not policy.is_endpoint:
         raise SettingsError("--policy-name is what an endpoint calls its model, and --policy is none")
 
@@ -111,6 +108,7 @@ def policy_engine(settings: Sampling) -> EngineSettings:
     overrides = settings.policy_engine
     return settings.engine.model_copy(
         update={
+            "engine": "vllm" if settings.engine.engine == "none" else settings.engine.engine,  # the judge needs none
             "tensor_parallel": overrides.policy_tensor_parallel,
             "pipeline_parallel": overrides.policy_pipeline_parallel,
             "max_in_flight": overrides.policy_max_in_flight,

@@ -126,7 +126,7 @@ def sample(
         work = _Sampling(preparation, settings)
         with ExitStack() as session:
             if run.missing(run.state):
-                session.enter_context(ray_session(with_vllm=settings.engine.is_vllm))
+                session.enter_context(ray_session(with_vllm=policies.policy_engine(settings).is_vllm))
                 if _goes_in_turns(run, settings):
                     _draw(run, plan, work, counting)
             summary = execute(run, work.flow, counting, observers)

@@ -15,6 +15,7 @@ from actors.errors import EndpointError, EngineError, RunStopped
 from actors.records import Score
 from actors.scorers.head_scorer import gather
 from actors.settings.replica import AS_ITS_CARD, AS_PUBLISHED
+from actors.text.tool_calls import write_turn
 from pipelines.data import storage
 from pipelines.data.corpus.corpus_files import InputFile
 from pipelines.data.corpus.find_corpus import find_corpus
@@ -186,6 +187,6 @@ async def _outcomes(client: EndpointModel, row: RowRequests | None) -> list[Outc
     answers = await gather(map(client.score, requests))
     for request, scores in zip(requests, answers, strict=True):
         for response, score in zip(request.responses, scores, strict=True):
-            text = client.judged_text(response.content)
+            text = client.judged_text(write_turn(response))
             by_name[response.name] = Outcome(response.name, request.prompt_hash, score, text)
     return [by_name[name] for name in row.names]

@@ -1,5 +1,6 @@
 """Asks an endpoint of `assay serve` for rewards: which model it serves, and the scores of a request, with retries."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +9,7 @@ import pyarrow as pa
 
 from actors.records import Message, Reason, Reasoning, Response, Role, Score, ScoreRequest, Status
 from actors.text.reasoning import final_answer
+from actors.text.tool_calls import as_messages
 from pipelines.data.formats import RowShape
 from pipelines.folders.run_folder.columns import Columns
 from pipelines.run.sampling.endpoint_faults import REWARDS, EndpointFault
@@ -65,8 +67,9 @@ class RewardsClient(EndpointConnection):
     async def _send(self, request: ScoreRequest) -> list[Score]:
         """Send a request, once. Raises `EndpointFault`."""
         conversation = {
-            "messages": [{"role": turn.role.value, "content": turn.content} for turn in request.context],
-            "responses": [response.content for response in request.responses],
+            "messages": as_messages(request.context),
+            "tools": list(map(json.loads, request.tools)),
+            "responses": [_as_response(response) for response in request.responses],
             "principles": list(request.principles),
             "fields": dict(request.fields),
         }
@@ -86,6 +89,12 @@ class RewardsClient(EndpointConnection):
         responses = tuple(Response(f"response[{number}]", text) for number, text in enumerate(("Hi.", "Hello.")))
         fields = dict.fromkeys(self.field_names, "Hello")
         await self._send(ScoreRequest((Message(Role.USER, "Hello"),), responses, principles, fields=fields))
+
+
+def _as_response(response: Response) -> Any:
+    """Its text, or a message where it has calls."""
+    (message,) = as_messages((Message(Role.ASSISTANT, response.content, response.calls),))
+    return message if response.calls else response.content
 
 
 def _read_score(response: Mapping[str, Any], outputs: list[str]) -> Score:

@@ -95,7 +95,7 @@ def register_scored(
 ) -> Dataset:
     """Register a scored dataset, whose rows are read as they were prepared, and return it."""
     columns, stripped = preparation.columns, strips_reasoning(preparation)
-    reader = Reader(columns, preparation.row_shape, system, made_up=not engine.is_vllm, stripped=stripped)
+    reader = Reader(columns, preparation.row_shape, system, made_up=engine.engine == "fake", stripped=stripped)
     return register(dataset, columns.schema, reader)
 
 

@@ -1,12 +1,14 @@
 """Brings the members' responses together: a row for each with the rewards of all, or an error that names a difference.
 
 All members scored the same files, so each holds the same responses, however its parts are cut. They are joined by their row
-and name in a DuckDB on disk, so that memory holds neither the responses nor the prompts.
+and name as DuckDB reads them, which spills to disk, so that memory holds neither the responses nor the prompts.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
@@ -16,20 +18,21 @@ from pipelines.folders.run_folder.columns import PROMPT_HASH, PROMPT_TOKENS, REA
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.run_folder.part import Part
 from pipelines.folders.run_folder.parts import Parts, read_tables
+from pipelines.folders.scored_corpus.summary import refuse_damaged
 
-_COLUMNS = {
-    ROW: "row_id varchar",
-    RESPONSE: "name varchar",
-    PROMPT_HASH: "prompt varchar",
-    REWARD: "reward double",
-    STATUS: "status varchar",
-    REASON: "reason varchar",
-    PROMPT_TOKENS: "tokens bigint",
-    TRUNCATED: "truncated boolean",
-}
-"""The columns that are read of each member, with their names and types in SQL."""
-_INSERTED_ROWS = 2**17
-"""Rows per insertion: one row group of DuckDB has 122,880."""
+_COLUMNS = (ROW, RESPONSE, PROMPT_HASH, REWARD, STATUS, REASON, PROMPT_TOKENS, TRUNCATED)
+"""What is read of each member."""
+_SCHEMA = pa.schema(
+    {
+        **dict.fromkeys(("row_id", "name", "prompt"), pa.string()),
+        "reward": pa.float64(),
+        **dict.fromkeys(("status", "reason"), pa.string()),
+        "tokens": pa.int64(),
+        "truncated": pa.bool_(),
+        "place": pa.int64(),
+    }
+)
+"""Their names and types in SQL."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +56,23 @@ def align_members(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> 
     for run in runs[1:]:
         if _files(run) != _files(first):
             raise AuditError(f"the members weren't made of the same files: {run.name} of others than {first.name}")
-    prompts = ["m0.prompt"]
-    for number, run in enumerate(runs):
-        _insert(connection, f"m{number}", run)
-        if number and _has_other_prompts(connection, first.name, number, run.name):
-            prompts.append(f"m{number}.prompt")
-    _join(connection, len(runs), prompts, within_row=any(run.manifest.columns.within_row for run in runs))
+    try:
+        _join(connection, runs)
+    except duckdb.Error as error:
+        for run in runs:
+            refuse_damaged(run.parts, error)
+        raise
+    ((joined,),) = connection.execute("select count(*) from responses").fetchall()
+    counts = [sum(part.counts.responses for part, _ in run.entries) for run in runs]
+    if any(count != joined for count in counts):
+        for run in runs[1:]:
+            _refuse_other(connection, first, run)
+        # Rows and names are unique; else each pair of equals would be a response.
+        raise AuditError(f"the members should hold {counts[0]:,} different responses, and {joined:,} were joined")
     places, count = dict[Part, int](), 0
     for part, _ in sorted(first.entries):
         places[part] = count
         count += part.counts.responses
-    joined = connection.execute("select count(*) from responses").fetchone()
-    if joined != (count,):  # rows and names are unique; else each pair of equals would be a response
-        raise AuditError(f"the parts of {first.name} should hold {count:,} different responses, and {joined} were joined")
     return places
 
 
@@ -74,77 +81,61 @@ def _files(run: MemberRun) -> set[tuple[str, int, str]]:
     return {(file.name, file.size, file.fingerprint) for file in run.manifest.files}
 
 
-def _insert(connection: DuckDBPyConnection, name: str, run: MemberRun) -> None:
-    """Create a table of a member's responses."""
-    connection.execute(f"create table {name} ({', '.join(_COLUMNS.values())}, place bigint)")
-    count, waiting = 0, list[pa.Table]()
-    for table in _tables(run):
-        # Tables have no order in SQL: `place` is the index of a response in the corpus.
-        place = pa.array(range(count, count + table.num_rows), pa.int64())
-        count += table.num_rows
-        waiting.append(table.append_column("place", place))
-        if sum(table.num_rows for table in waiting) >= _INSERTED_ROWS:
-            _append(connection, name, waiting)
-            waiting = []
-    if waiting:
-        _append(connection, name, waiting)
-
-
-def _tables(run: MemberRun) -> Iterator[pa.Table]:
+def _read_responses(run: MemberRun) -> pa.RecordBatchReader:
+    """A member's responses. Can be read once."""
     prefix = run.manifest.columns.prefix
-    for part, _ in sorted(run.entries):
-        for table in read_tables(run.parts.path(part), [prefix + column for column in _COLUMNS]):
-            yield table.rename_columns(list(_COLUMNS))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        count = 0
+        for part, _ in sorted(run.entries):
+            for table in read_tables(run.parts.path(part), [prefix + column for column in _COLUMNS]):
+                # Tables have no order in SQL: `place` is the index of a response in the corpus.
+                place = pa.array(np.arange(count, count + table.num_rows))
+                count += table.num_rows
+                yield from pa.table([*table.columns, place], names=_SCHEMA.names).cast(_SCHEMA).to_batches()
+
+    return pa.RecordBatchReader.from_batches(_SCHEMA, batches())
 
 
-def _append(connection: DuckDBPyConnection, name: str, tables: Sequence[pa.Table]) -> None:
-    connection.register("waiting", pa.concat_tables(tables))
-    connection.execute(f"insert into {name} from waiting")
-    connection.unregister("waiting")
-
-
-def _has_other_prompts(connection: DuckDBPyConnection, first: str, number: int, name: str) -> bool:
-    """Whether a member was shown other prompts than the first, such as rows' references or principles, which it reads.
-
-    Raises `AuditError` for the first response that isn't in both members.
-    """
-    difference = connection.execute(
-        "select row_id, name, m0.place is null, other.place is null "
-        f"from m0 full join m{number} as other using (row_id, name) where m0.place is null or other.place is null "
-        "or m0.prompt is distinct from other.prompt "
-        "order by m0.place is not null and other.place is not null, m0.place nulls last, other.place limit 1"
-    ).fetchone()
-    if difference is None:
-        return False
-    row, response, is_new, is_missing = difference
-    if is_new or is_missing:
-        holder, lacking = (name, first) if is_new else (first, name)
+def _refuse_other(connection: DuckDBPyConnection, first: MemberRun, other: MemberRun) -> None:
+    """Raise `AuditError` for the first response that isn't in both members; return if there is none."""
+    connection.register("m0", _read_responses(first))
+    connection.register("m1", _read_responses(other))
+    differences = connection.execute(
+        "select row_id, name, m0.place is null from m0 full join m1 using (row_id, name) "
+        "where m0.place is null or m1.place is null order by m0.place nulls last, m1.place limit 1"
+    ).fetchall()
+    for row, response, is_new in differences:
+        holder, lacking = (other.name, first.name) if is_new else (first.name, other.name)
         raise AuditError(
             f"the members don't hold the same responses: {holder} has {response} of {row}, which {lacking} doesn't have"
         )
-    return True
 
 
-def _join(connection: DuckDBPyConnection, members: int, prompts: Sequence[str], *, within_row: bool) -> None:
-    """Create `responses` of the members' tables `m0`, `m1` ..., and drop these. `prompts` are all that differ.
+def _join(connection: DuckDBPyConnection, runs: Sequence[MemberRun]) -> None:
+    """Create `responses` of what all members hold.
 
     A response is scored if every member scored it; else it has the status and the reason of the first member that didn't.
     All rewards are null then: they would shift the mean and deviation of the other members' baselines.
     """
-    tables = [f"m{number}" for number in range(members)]
+    tables = [f"m{number}" for number in range(len(runs))]
+    for table, run in zip(tables, runs, strict=True):
+        connection.register(table, _read_responses(run))
 
     def of_each(text: str, separator: str = ", ") -> str:
         return separator.join(text.format(table) for table in tables)
 
     is_scored = of_each("{}.status = 'scored'", " and ")
-    rewards = ", ".join(f"case when {is_scored} then m{number}.reward end as r{number}" for number in range(members))
+    rewards = ", ".join(f"case when {is_scored} then m{number}.reward end as r{number}" for number in range(len(runs)))
+    # Members may be shown other prompts, such as rows' references or principles, which they read.
+    same_prompt = " and ".join(f"{table}.prompt is not distinct from m0.prompt" for table in tables[1:])
+    prompt = f"case when {same_prompt} then m0.prompt else concat_ws(' ', {of_each('{}.prompt')}) end"
     # Where rewards are comparable only within a row of the corpus, the group contains the row.
-    parts = [*prompts, *(["row_id"] if within_row else [])]
-    prompt = f"concat_ws(' ', {', '.join(parts)})" if len(parts) > 1 else prompts[0]
+    group = f"{prompt} || ' ' || row_id" if any(run.manifest.columns.within_row for run in runs) else prompt
     joined = " ".join(f"join {table} using (row_id, name)" for table in tables[1:])
     statuses = of_each("nullif({}.status, 'scored')")
     connection.execute(
-        f"create table responses as select m0.place as place, {prompt} as prompt, {rewards}, "
+        f"create table responses as select m0.place as place, {group} as prompt, {rewards}, "
         f"coalesce({statuses}, 'scored') as status, "
         # A scored response has no reason, so the first one is that of the first member that didn't score it.
         f"coalesce({of_each('{}.reason')}) as reason, "
@@ -153,4 +144,4 @@ def _join(connection: DuckDBPyConnection, members: int, prompts: Sequence[str], 
         f"{of_each('{}.truncated', ' or ')} as truncated from m0 {joined} order by m0.place"
     )
     for table in tables:
-        connection.execute(f"drop table {table}")
+        connection.unregister(table)

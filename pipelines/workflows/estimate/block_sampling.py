@@ -72,23 +72,25 @@ class Sample:
         Raises `SettingsError` if the files hold more rows, or none.
         """
         column = QUANTITIES.index("rows")
-        known = sum(part.total[column] for part in self.parts)
-        if not 1 <= known <= rows:
-            raise SettingsError(f"--rows {rows} is of a corpus of which INPUTS are a part, and these hold {known:,.0f} rows")
+        measured = sum(part.total[column] for part in self.parts)
+        if not 1 <= measured <= rows:
+            raise SettingsError(
+                f"--rows {rows} is of a corpus of which INPUTS are a part, and these hold {measured:,.0f} rows"
+            )
         parts = [
             replace(
                 part,
                 values=(values := part.values[part.values[:, column] > 0]),
                 sizes=values[:, column],
-                size=float(part.total[column] * rows / known),
-                units=part.units * rows / known,
+                size=float(part.total[column] * rows / measured),
+                units=part.units * rows / measured,
                 rows_known=True,
             )
             for part in self.parts
             if part.total[column]
         ]
-        reasons = Counter({reason: count * rows / known for reason, count in self.reasons.items()})
-        return replace(self, parts=parts, reasons=reasons)  # type: ignore[arg-type]
+        reasons = Counter({reason: count * rows / measured for reason, count in self.reasons.items()})
+        return replace(self, parts=parts, reasons=reasons)
 
 
 class BlockSampler:

@@ -12,6 +12,7 @@ from ray._private.accelerators import NvidiaGPUAcceleratorManager
 
 from actors.capacity.layout import Layout, Size, precision_of
 from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
+from actors.engine.protocol import Task
 from actors.errors import SettingsError
 from actors.reward_model import RewardModel
 from actors.text.counted import number_of
@@ -52,9 +53,14 @@ class CostBasis:
         return self.engine_layout.gpus
 
     @property
+    def verifies(self) -> bool:
+        """Whether no model computes anything."""
+        return self.model.task is Task.VERIFY
+
+    @property
     def writes(self) -> bool:
         """Whether the model is a judge."""
-        return not self.model.task.pools
+        return self.model.task.writes
 
 
 class EngineSpeed(NamedTuple):
@@ -112,6 +118,9 @@ class CostEstimate:
 
 def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: BillSettings) -> CostEstimate:
     """The bill for these tokens. Raises `SettingsError` if `gpus` are too few for the engines, or `like` is unusable."""
+    if basis.verifies:
+        nothing = Estimate.exact(0)
+        return CostEstimate(0, basis.pool.replicas or 1, None, None, None, nothing, nothing, None, ())
     engine_gpus, engines = basis.gpus, _count_engines(basis, settings.gpus)
     earlier = _earlier(settings.like, basis.identity) if settings.like else None
     speed = _speed(settings, basis, earlier)

@@ -53,4 +53,4 @@ def _context(model: str) -> int:
     card = family.knows(model) if family is not None else None
     if card is not None and card.context is not None:
         return card.context
-    return _HEAD_CONTEXT if family is None or family.task.pools else _JUDGE_CONTEXT
+    return _HEAD_CONTEXT if family is None or not family.task.writes else _JUDGE_CONTEXT

@@ -476,7 +476,7 @@ def test_an_answer_has_room_beside_the_prompt(folder: Path) -> None:
     [({"votes": 2}, "--votes"), ({"trace": True}, "--trace"), ({"seed": 3, "reask": 0}, "--reask, --seed")],
 )
 def test_a_reward_head_is_not_asked_for_judgements(settings: dict[str, Any], flag: str) -> None:
-    with pytest.raises(SettingsError, match=f"{flag}: for judges that write, and scalar is read from a reward head"):
+    with pytest.raises(SettingsError, match=f"{flag}: for judges that write, and scalar is none"):
         resolve_model(ModelSettings(model="tiny-scalar", judge=JudgeSettings(**settings)), RenderSettings())
     with pytest.raises(SettingsError, match="--adapter: for judges that write"):
         resolve_model(ModelSettings(model="tiny-scalar", adapter="x"), RenderSettings())

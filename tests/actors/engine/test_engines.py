@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from subprocess import PIPE, Popen, run
 from typing import Any
@@ -272,6 +272,20 @@ async def stay(admission: Admission, seconds: float) -> float:
     async with admission.place():
         await asyncio.sleep(seconds)
         return asyncio.get_running_loop().time()
+
+
+def test_requests_that_were_answered_are_counted_and_broken_ones_arent() -> None:
+    async def two() -> list[tuple[int, int]]:
+        admission, seen = Admission(2, SECONDS), list[tuple[int, int]]()
+        for error in (None, EngineError("broken")):
+            with suppress(EngineError):
+                async with admission.place():
+                    seen.append((admission.answered, admission.request_count))
+                    if error is not None:
+                        raise error
+        return [*seen, (admission.answered, admission.request_count)]
+
+    assert asyncio.run(two()) == [(0, 1), (1, 1), (1, 0)]
 
 
 def test_no_more_than_the_limit_are_inside_and_the_others_wait_without_a_deadline() -> None:

@@ -83,18 +83,18 @@ def test_the_reward_is_that_of_verifiers_for_its_weights(tmp_path: Path) -> None
         ]
         listed[0]["weight"] = 2.0
         (file := tmp_path / "rubric.json").write_text(json.dumps(listed))
-        given = {item["name"]: random.choice(item["choices"]) for item in listed}
+        words = {item["name"]: random.choice(item["choices"]) for item in listed}
         judge = rubric.RubricJudge()
         judge.config, judge.reward_name = SimpleNamespace(path=file, weights={}, max_criteria=None), "judge"
 
-        async def grade(task: Any, trace: Any, batch: Any, given: Mapping[str, str] = given) -> Any:
-            verdicts = [rubric.CriterionVerdict(name=name, reason="", verdict=word) for name, word in given.items()]
+        async def grade(task: Any, trace: Any, batch: Any, words: Mapping[str, str] = words) -> Any:
+            verdicts = [rubric.CriterionVerdict(name=name, reason="", verdict=word) for name, word in words.items()]
             return rubric.score_verdicts(verdicts, batch, "the")
 
         judge.grade_batch = grade
         theirs = asyncio.run(judge.score(None, SimpleNamespace(record_metric=lambda name, value: None)))
         criteria = read_criteria(json.dumps(listed))
-        values = {item.name: item.choices.index(given[item.name]) / (len(item.choices) - 1) for item in criteria}
+        values = {item.name: item.choices.index(words[item.name]) / (len(item.choices) - 1) for item in criteria}
         assert reward_of(criteria, values) == pytest.approx(theirs, abs=1e-12)
 
 
@@ -169,8 +169,8 @@ def scored(folder: Path, reply: Reply, **settings: Any) -> tuple[Score, list[str
     return score, [decode(prompt.ids) for prompt in rendered[0].prompts]
 
 
-def answer(given: Mapping[str, str]) -> str:
-    return json.dumps({name: {"reason": "so", "verdict": word} for name, word in given.items()})
+def answer(words: Mapping[str, str]) -> str:
+    return json.dumps({name: {"reason": "so", "verdict": word} for name, word in words.items()})
 
 
 def test_all_at_once_and_each_by_itself_come_to_the_same(folder: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from actors.checkpoint.checkpoint_files import BUILT_IN, Checkpoint
-from actors.contracts.family import Golden, KnownModel
+from actors.contracts.known_model import Golden, KnownModel
 from actors.engine.fake_engine import FakeEngine
 from actors.engine.protocol import Generation, Places, Pooled, Sampling
 from actors.errors import ModelError

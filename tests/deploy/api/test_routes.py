@@ -536,7 +536,7 @@ def test_a_head_has_one_reward_however_many_are_asked_for(app: Any, stream: bool
     body = {"model": HEAD, "messages": ANSWERED, "stream": stream}
     result = error(post(app, "/v1/chat/completions", {**body, "n": 4}), 400)
     assert result["param"] == "n"
-    assert result["message"] == f"{HEAD} is read from a reward head, and has one reward for a response: n can only be 1"
+    assert result["message"] == f"{HEAD} writes no text, and has one reward for a response: n can only be 1"
     assert post(app, "/v1/chat/completions", {**body, "n": 1}).status_code == 200
 
 
@@ -559,7 +559,7 @@ def test_what_a_judge_cant_do_is_refused(app: Any) -> None:
     assert error(post(app, "/v1/chat/completions", {**body, "logprobs": True}), 400)["param"] == "logprobs"
     assert error(post(app, "/v1/chat/completions", {**body, "n": 2, "temperature": 0}), 400)["param"] == "n"
     tools = [{"type": "function", "function": {"name": "look_up"}}]
-    assert error(post(app, "/v1/chat/completions", {**body, "tools": tools}), 400)["param"] == "tools"
+    assert error(post(app, "/v1/chat/completions", {**body, "tools": tools}), 400)["code"] == "tool_call"
     drawn = post(app, "/v1/chat/completions", {**body, "n": 3, "temperature": 0.7}).json()
     assert len(drawn["choices"]) == 3
 

@@ -24,7 +24,7 @@ def idle() -> Iterator[OnlineScorer]:
     """By principles; nothing that it is asked gets to its renderer."""
     online_scorer = scorer("tiny-principle")
     online_scorer._renderer.render = _never  # type: ignore[method-assign]
-    online_scorer._renderer.from_rendered = _never  # type: ignore[method-assign]
+    online_scorer._renderer.from_rendered = _never  # type: ignore[method-assign, union-attr]
     yield online_scorer
     online_scorer.close()
 

@@ -312,15 +312,15 @@ def test_without_keys_only_this_machines_names_lead_here(quick: OnlineScorer) ->
         ),
         *((odd, 403) for odd in ("localhost:8000.evil.example", "[::1]evil.example", "192.0.2.7", "[::1", "localhost@evil")),
     ]
+    all_keys = (Keys([], hosts=["judge.internal"]), Keys([KEY]), Keys([], everybody=True))
+    service = application([quick])._app.state.service
+    app, *guarded = (create_app(service, keys, _none, _none) for keys in all_keys)
     for host, status in cases:
-        plain = application([quick])
-        app = create_app(plain._app.state.service, Keys([], hosts=["judge.internal"]), _none, _none)
         answer = post(app, "/v1/rewards", BODY, Host=host)
         assert answer.status_code == status
         assert status == 200 or code(answer) == (403, "unknown_host")
-        for guarded in (Keys([KEY]), Keys([], everybody=True)):
-            app = create_app(plain._app.state.service, guarded, _none, _none)
-            assert post(app, "/v1/rewards", BODY, Host=host, Authorization=f"Bearer {KEY}").status_code == 200
+        for app_for_all in guarded:
+            assert post(app_for_all, "/v1/rewards", BODY, Host=host, Authorization=f"Bearer {KEY}").status_code == 200
 
 
 async def _none() -> Any:

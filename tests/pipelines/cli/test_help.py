@@ -88,7 +88,7 @@ def test_help_all_shows_every_option_and_every_setting_once(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_help_is_short_and_points_to_the_rest(name: str) -> None:
     parameters = command(name).params
-    assert len([parameter for parameter in parameters if isinstance(parameter, click.Option)]) <= 23
+    assert len([parameter for parameter in parameters if isinstance(parameter, click.Option)]) <= 24
     assert ("--help-all lists all" in shown(name, "--help", width=10_000)) is bool(settable(parameters))
 
 
@@ -195,7 +195,7 @@ def completed(line: str) -> list[str]:
     [
         ("assay ref", ["plain,refine"]),
         ("assay score --tensor", ["plain,--tensor-parallel"]),
-        ("assay score --engine ", ["plain,vllm", "plain,fake"]),
+        ("assay score --engine ", ["plain,vllm", "plain,fake", "plain,none"]),
         ("assay score --set work.part", ["plain,work.part_rows="]),
         ("assay score --model tiny-s", ["plain,tiny-scalar"]),
         ("assay sample p o --policy tiny-p", ["plain,tiny-policy", "plain,tiny-principle"]),

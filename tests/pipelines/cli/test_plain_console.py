@@ -33,8 +33,8 @@ def test_a_condition_is_shown_as_it_was_given(text: str, tmp_path: Path) -> None
 @FOREIGN
 def test_a_tables_title_is_shown_as_it_is(text: str, tmp_path: Path) -> None:
     rows = [{"prompt": "p", "chosen": "good", "rejected": "bad"}]
-    scored = judged_corpus(tmp_path / "s", rows, [[2.0, 1.0]], RowShape("preference"), model=f"me/{text}")
-    assert f"me/{text} on " in run("evaluate", scored)
+    scored = judged_corpus(tmp_path / "s", rows, [[2.0, 1.0]], RowShape("preference"), model=f"me-{text}")
+    assert f"me-{text} on " in run("evaluate", scored)
 
 
 EVIL = "x\n| forged | 100% |\x1b[2J\u202e\\end{tabular}<b>"

@@ -9,11 +9,13 @@ from click.testing import CliRunner
 
 from actors.errors import AssayError, ExpressionError, OutputError, SettingsError, SourceError
 from pipelines.cli.app import cli
-from pipelines.cli.recipe_preflight import check_steps
+from pipelines.cli.recipe_preflight import check_stages, check_steps
 from pipelines.run.scoring import score_corpus
 from pipelines.settings.options import validate
 from pipelines.settings.recipe import Recipe
-from tests.support.corpora import lines, rows, write
+from tests.support.corpora import lines, rows, scored, write
+from tests.support.judges import judge_folder
+from tests.support.local_ray import run_here
 
 
 @pytest.fixture
@@ -120,6 +122,57 @@ def test_a_recipe_is_checked_before_its_run(corpus: Path, monkeypatch: pytest.Mo
     assert isinstance(CliRunner().invoke(cli, ["run", str(recipe)]).exception, ExpressionError)
     recipe.write_text(yaml.safe_dump(steps(corpus, filter={"where": "scores.helpfulness > 1"})))
     assert "was started" in str(CliRunner().invoke(cli, ["run", str(recipe)]).exception)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_later_judge_reads_what_an_earlier_one_gave(corpus: Path) -> None:
+    rubric = {"prompt": "{{ row.q_scores.correctness }} {{ response }}", "pattern": "([0-9])", "low": 0, "high": 9}
+    model = str(judge_folder(corpus.parent / "judge"))
+    recipe: dict[str, Any] = {
+        "score": {
+            "inputs": str(corpus),
+            "output": str(corpus.parent / "one"),
+            "model": "tiny-attributes",
+            "engine": "fake",
+            "prefix": "q_",
+        },
+        "filter": {
+            "scored": str(corpus.parent / "one"),
+            "output": str(corpus.parent / "kept"),
+            "where": "q_scores.correctness is not null",
+        },
+        "then": {
+            "score": {
+                "inputs": str(corpus.parent / "kept"),
+                "output": str(corpus.parent / "two"),
+                "model": model,
+                "rubric": rubric,
+                "engine": "fake",
+            },
+            "filter": {"scored": str(corpus.parent / "two"), "where": "reward is not null"},
+        },
+    }
+    (file := corpus.parent / "r.yaml").write_text(yaml.safe_dump(recipe))
+    first, second = run_here("run", file), run_here("run", file)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert second.stderr.count("nothing is left to score") == 2
+    result = scored(corpus.parent / "two")
+    assert [row["status"] for row in result] == ["scored"] * 3
+    assert all(row["q_prompt_hash"] != row["prompt_hash"] for row in result)  # the second's prompts hold what the first gave
+
+
+@pytest.mark.parametrize(
+    ("further", "message"),
+    [
+        ({"inputs": ["nowhere"], "output": "two"}, "then: score: nowhere isn't there, and no step before it writes it"),
+        ({"inputs": ["c.jsonl"], "output": "out"}, "two stages of the recipe write into out"),
+    ],
+)
+def test_what_no_earlier_stage_writes_is_told_before_the_run(corpus: Path, further: dict[str, Any], message: str) -> None:
+    first = validate(Recipe, {"score": {"inputs": ["c.jsonl"], "output": "out", "model": "tiny-scalar"}})
+    second = validate(Recipe, {"score": {"model": "tiny-scalar", **further}})
+    with pytest.raises(SettingsError, match=message):
+        check_stages([first.steps, second.steps])
 
 
 def test_a_recipe_doesnt_upload(corpus: Path) -> None:

@@ -110,29 +110,29 @@ def test_each_judge_is_a_step_with_its_model_and_a_filter(folder: Path) -> None:
     assert [step["score"].corpus.inputs[0] for step in (second, check)] == [first["filter"].output, second["filter"].output]
 
 
+@pytest.mark.long
 def test_judges_run_one_after_another_and_again_without_work(folder: Path) -> None:
     (folder / "judge.yaml").write_text(FILE)
     command = ("run", folder / "judge.yaml", *sets(*places(folder), "engine=fake"))
     done = run_here(*command)
     assert done.returncode == 0, done.stderr
     out = folder / "out"
-    first = {row["id"]: row for row in map(json.loads, (row["record"] for row in scored(out / "judges/first")))}
-    outcomes = {
-        row["reason"]: row
-        for row in (
-            json.loads(line) for file in (out / "rest/first").glob("*.jsonl") for line in file.read_text().splitlines()
-        )
-    }
-    kept = [json.loads(line) for file in (out / "kept/check").glob("*.jsonl") for line in file.read_text().splitlines()]
-    print(first, outcomes, kept)
+    kept, without_b = rows_of(out / "kept/check"), rows_of(out / "rest/first")[-1]
     assert 0 < len(kept) < len(ROWS)
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
+    assert all(row["first_scores"]["kept"] >= 0.4 and row["check_status"] == "scored" for row in kept)
+    assert (without_b["id"], without_b["first_status"], without_b["first_reason"]) == (9, "rejected", "missing_field")
+    judged, passed = len(scored(out / "judges/first")), len(scored(out / "judges/second"))
+    assert (judged, passed) == (len(ROWS) + 1, len(rows_of(out / "kept/first")))
+    assert len(rows_of(out / "rest/first")) == judged - passed
+    before = {path: path.stat().st_mtime_ns for kind in ("parquet", "jsonl") for path in out.rglob(f"*.{kind}")}
     for _ in range(2):
         again = run_here(*command)
         assert again.returncode == 0, again.stderr
-    assert {path: path.stat().st_mtime_ns for path in before if path.suffix in (".parquet", ".jsonl")} == {
-        path: time for path, time in before.items() if path.suffix in (".parquet", ".jsonl")
-    }
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for file in sorted(folder.glob("*.jsonl")) for line in file.read_text().splitlines()]
 
 
 def prompt_of(folder: Path, step: Mapping[str, Any], **fields: str) -> str:

@@ -93,6 +93,8 @@ def test_every_list_takes_one_text() -> None:
         "refine": drawn,
         "score": {**REST, "inputs": "c"},
         "ensemble": {"inputs": "c", "output": "o", "models": ["a", "b"]},
+        "evaluate": {"scored": "s"},
+        "report": {"scored": "s"},
     }
     lists = [
         (step, leaf.name)

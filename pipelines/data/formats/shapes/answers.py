@@ -12,6 +12,7 @@ from pipelines.data.formats.content import (
 )
 from pipelines.data.formats.declare import Responses, Values, answers, in_fields, in_list
 from pipelines.data.formats.rows import Row
+from pipelines.data.formats.shapes.responses import are_items
 
 _ATTRIBUTES = ("helpfulness", "correctness", "coherence", "complexity", "verbosity")
 _OTHER_RESPONSES = (
@@ -101,7 +102,10 @@ SHAPES = (
         needs="`input`, text or messages, and `output`; `system_prompt` is optional",
         layout='{"input": str | messages, "output": str | message | messages, "system_prompt"?: str}',
         looks_like=lambda row: (
-            is_text_or_turns(row.get("input")) and _is_response(row.get("output")) and row.get("instruction") is None
+            is_text_or_turns(row.get("input"))
+            and _is_response(row.get("output"))
+            and not are_items(row.get("output"))
+            and row.get("instruction") is None
         ),
         prompt="input",
         responses=in_fields({}, single="output"),
@@ -113,8 +117,8 @@ SHAPES = (
         needs="`input`, with `messages`, and `preferred_output` and `non_preferred_output`, lists of messages",
         layout='{"input": {"messages": [turn, ...]}, "preferred_output": [turn, ...], "non_preferred_output": [turn, ...]}',
         looks_like=lambda row: (
-            isinstance(given := row.get("input"), dict)
-            and is_conversation(given.get("messages"))
+            isinstance(inner := row.get("input"), dict)
+            and is_conversation(inner.get("messages"))
             and has_all(row, "preferred_output", "non_preferred_output")
         ),
         prompt="input",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pipelines.data.formats.content import is_conversation
 from pipelines.data.formats.declare import conversations
 from pipelines.data.formats.own_columns import OwnColumns
+from pipelines.data.formats.shapes.responses import is_rollout
 
 _BATTLE = ("conversation_a", "conversation_b")
 
@@ -15,6 +16,7 @@ _EACH = (
         about="a conversation in OpenAI's form",
         turn="{role, content}",
         layout='{"messages": [{"role": ..., "content": ...}, ...]}',
+        is_other=is_rollout,  # beside whose prompt some data sets have their messages, too
     ),
     conversations(
         "conversation",

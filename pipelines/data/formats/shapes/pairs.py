@@ -22,7 +22,6 @@ from pipelines.data.formats.content import (
     conversation,
     field,
     final,
-    is_blank,
     is_conversation,
     is_message,
     question,
@@ -34,6 +33,7 @@ from pipelines.data.formats.content import (
 )
 from pipelines.data.formats.rows import Exchange, Row, RowRequests, gather
 from pipelines.data.formats.shape import Shape
+from pipelines.data.formats.values import is_blank
 
 SIDES = ("chosen", "rejected")
 

@@ -44,7 +44,7 @@ def read_turns(row: Row) -> RowRequests:
     """The labelled turns, by their positions; without labels all of the assistant's."""
     turns, places = _turns(row)
     positions = _labelled(row) or [position for position, place in places.items() if role_of(turns[place]) is Role.ASSISTANT]
-    return turns_at(turns, {position: places[position] for position in positions}, systems(row))
+    return turns_at(turns, {f"turn[{position}]": places[position] for position in positions}, systems(row))
 
 
 def read_prompt(row: Row) -> RowRequests:

@@ -4,7 +4,7 @@ In dataset_info.json `llama-factory` is {"formatting": "sharegpt", "ranking": tr
 "conversations", "chosen": "chosen", "rejected": "rejected"}}, and `llama-factory-kto` {"formatting": "sharegpt", "columns":
 {"messages": "conversations", "kto_tag": "kto_tag"}}. A system turn is the first of the conversation. After it human and gpt
 must alternate: the converter skips any other conversation, with a word in its log only. It takes a tool's turn for a
-human's where it comes after a function call, and such calls are nothing that Assay reads. The converter reads the columns
+human's where it comes after a function call; conversations with calls are left out. The converter reads the columns
 that dataset_info.json names, and drops all others.
 
 Source: hiyouga/LLaMA-Factory@ff6d4d12, data/README.md and src/llamafactory/data/converter.py, SharegptDatasetConverter.

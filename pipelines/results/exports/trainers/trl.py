@@ -7,7 +7,8 @@ note to RewardTrainer: where the rows have one, its loss is -log sigmoid(r_chose
 it, as both ignore `score_chosen` and `score_rejected`.
 
 Columns that no trainer knows are dropped. By those that one knows it tells what a row is: a `prompt` or `completion` beside
-whole conversations, a `text`, `input_ids` or `tools` would change what is trained on, so none is carried along.
+whole conversations, a `text`, `input_ids` or `tools` would change what is trained on, so none is carried along. All four
+trainers give `tools`, a list or its JSON text, to the chat template: rows have it where the conversation has tools.
 
 Source: trl/data_utils.py and trl/trainer/{dpo,reward,kto,sft}_trainer.py of 1.16, docs/source/dataset_formats.md.
 """
@@ -21,6 +22,7 @@ from pipelines.results.exports.trainer_messages import (
     messages,
     refuse_no_question,
     threads,
+    tools,
     whole_conversation,
 )
 
@@ -48,29 +50,31 @@ def _implicit(pair: PreferencePair) -> Iterator[Row]:
 
 def _extras(pair: PreferencePair) -> Row:
     by_label = {} if pair.label_margin is None else {"label_margin": pair.label_margin}
-    return {"margin": pair.margin, "score_chosen": pair.chosen.reward, "score_rejected": pair.rejected.reward, **by_label}
+    scores = {"score_chosen": pair.chosen.reward, "score_rejected": pair.rejected.reward}
+    return {"margin": pair.margin, **scores, **by_label, **tools(pair.chosen)}
 
 
 def _reward(pair: PreferencePair) -> Iterator[Row]:
-    yield {"chosen": whole_conversation(pair.chosen), "rejected": whole_conversation(pair.rejected), "margin": pair.margin}
+    sides = {"chosen": whole_conversation(pair.chosen), "rejected": whole_conversation(pair.rejected)}
+    yield {**sides, "margin": pair.margin, **tools(pair.chosen)}
 
 
 def _kto(candidates: Sequence[Candidate], labels: Labels) -> Iterator[Row]:
     for candidate in candidates:
-        label = labels.desirable(candidate)
-        yield {"prompt": messages(candidate.context), "completion": [answer(candidate)], "label": label}
+        completion = {"completion": [answer(candidate)], "label": labels.desirable(candidate)}
+        yield {"prompt": messages(candidate.context), **completion, **tools(candidate)}
 
 
 def _sft(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
     """One row per thread, of its last judged turn: most trainers compute the loss on all of the assistant's turns."""
     for thread in threads(candidates):
-        yield {"messages": whole_conversation(thread[-1])}
+        yield {"messages": whole_conversation(thread[-1]), **tools(thread[-1])}
 
 
 def _sft_turns(candidates: Sequence[Candidate], _: Labels) -> Iterator[Row]:
     """One row per judged turn: what isn't kept of a conversation stays in prompts, and nothing is learnt of it."""
     for candidate in candidates:
-        yield {"prompt": messages(candidate.context), "completion": [answer(candidate)]}
+        yield {"prompt": messages(candidate.context), "completion": [answer(candidate)], **tools(candidate)}
 
 
 # A prompt without a question is refused: TRL would continue the last turn if it is the assistant's, and fail otherwise.
@@ -81,6 +85,7 @@ FORMATS = (
         source=_SOURCE,
         rows=_explicit,
         check=refuse_no_question,
+        calls=True,
         reserved=_RESERVED,
     ),
     PairFormat(
@@ -89,6 +94,7 @@ FORMATS = (
         source=_SOURCE,
         rows=_implicit,
         check=refuse_no_question,
+        calls=True,
         reserved=_RESERVED,
     ),
     PairFormat(
@@ -96,6 +102,7 @@ FORMATS = (
         about="TRL's RewardTrainer, whose loss then has a margin",
         source=_SOURCE,
         rows=_reward,
+        calls=True,
         reserved=_RESERVED,
     ),
     ResponseFormat(
@@ -105,6 +112,7 @@ FORMATS = (
         rows=_kto,
         check=refuse_no_question,
         needs_threshold=True,
+        calls=True,
         reserved=_RESERVED,
     ),
     ResponseFormat(
@@ -113,6 +121,7 @@ FORMATS = (
         source=f"{_SOURCE}; NVIDIA-NeMo/RL@7ea279ab, response_datasets/oai_format_dataset.py",
         rows=_sft,
         whole=True,
+        calls=True,
         reserved=SFT_RESERVED,
     ),
     ResponseFormat(
@@ -121,6 +130,7 @@ FORMATS = (
         source=_SOURCE,
         rows=_sft_turns,
         check=refuse_no_question,
+        calls=True,
         reserved=_RESERVED,
     ),
 )

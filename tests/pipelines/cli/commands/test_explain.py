@@ -24,7 +24,7 @@ JUDGES = {
     "RM-R1-Qwen2.5-Instruct-32B": "rm-r1-instruct",
     "R3-QWEN3-14B-LORA-4K": "r3",
 }
-TOLD = ("model", "what it is", "asked with", "read", "range", "order of responses", "trained on", "licence", "source")
+TOLD = ("model", "what_it_is", "asked_with", "read", "range", "order_of_responses", "trained_on", "licence", "source")
 
 
 def test_a_model_of_the_tables_explains_itself() -> None:

@@ -32,6 +32,13 @@ RATED = dict.fromkeys(["helpfulness", "correctness", "coherence", "complexity", 
 COMPARED = {"overall_preference": -1, "domain": "code"}
 NEMO = "<extra_id_0>System\n\n<extra_id_1>User\nq\n<extra_id_1>Assistant\n"
 SIDES = {"chosen": "good", "rejected": "bad"}
+MADE = {"type": "message", **said([{"type": "output_text", "text": "a"}])}
+RECORD = {
+    "schema_version": "1.0",
+    "rollout_id": "0-1",
+    "invocations": [{"invocation_id": "root", "conversation": [user("q"), MADE]}],
+}
+STEPS = [{"step_id": 1, "source": "user", "message": "q"}, {"step_id": 2, "source": "agent", "message": "a"}]
 
 EXAMPLES: list[tuple[str, dict[str, Any]]] = [
     ("messages", CHAT),
@@ -84,6 +91,12 @@ EXAMPLES: list[tuple[str, dict[str, Any]]] = [
         {"bon_uid": "1", "conversation_input": [user("q")], "bon_best": {"answer": "a"}, "loser_list": [{"answer": "b"}]},
     ),
     ("llmbar", {"input": "q", "output_1": "a", "output_2": "b", "label": 1}),
+    ("responses", {"input": "q", "output": [MADE]}),
+    ("responses", {"input": [user("q")], "output": [{"type": "reasoning", "summary": []}, MADE], "reward": 1.0}),
+    ("gym-rollout", {"responses_create_params": {"input": [user("q")]}, "response": {"output": [MADE]}, "reward": 1.0}),
+    ("gym-rollout", {"ng_trajectory": RECORD, "reward": 0.0}),
+    ("gym-rollout", RECORD),
+    ("atif", {"schema_version": "ATIF-v1.7", "agent": {"name": "a"}, "steps": STEPS}),
     ("processbench", {"id": "math-1", "problem": "q", "steps": ["a", "b"], "label": -1, "final_answer_correct": True}),
 ]
 
@@ -199,8 +212,10 @@ APART: list[tuple[str, dict[str, Any]]] = [
     ("rmb", {"conversation_input": ANSWERED, "chosen": {"answer": "9"}, "reject": {"answer": "8"}}),
     ("llmbar", {"input": ANSWERED, "output_1": "9", "output_2": "8"}),
     ("processbench", {"problem": ANSWERED, "steps": ["9"]}),
+    ("responses", {"input": ANSWERED, "output": [MADE]}),
+    ("gym-rollout", {"responses_create_params": {"input": ANSWERED}, "response": {"output": [MADE]}}),
 ]
-TOLD_WHOLE = {"messages", "sharegpt", "steerlm", "written-out", "conversation", "arena", "swift-preference"}
+TOLD_WHOLE = {"atif", "messages", "sharegpt", "steerlm", "written-out", "conversation", "arena", "swift-preference"}
 """Their turns are one list."""
 ENDING_WITH_THE_USER = {"alpaca"}
 """Their prompt can't end with anyone else."""

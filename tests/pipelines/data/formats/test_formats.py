@@ -189,7 +189,9 @@ def test_a_conversation_of_many_turns_stays_small() -> None:
 def test_only_conversations_have_turns() -> None:
     shapes: list[Shape] = [shape for shape in SHAPES.values() if not shape.read_turns]
     for shape in shapes:
-        with pytest.raises(SettingsError, match="conversation, messages, sharegpt, steerlm, written-out"):
+        with pytest.raises(
+            SettingsError, match="atif, conversation, gym-rollout, messages, responses, sharegpt, steerlm, written-out"
+        ):
             requests(shape, {}, "all")
 
 

@@ -123,9 +123,12 @@ ANSWERED: dict[str, tuple[Callable[[str], dict[str, Any]], bool]] = {
     "prompt-responses": (lambda prompt: {"prompt": prompt, "responses": ["a", "b"]}, False),
     "llmbar": (lambda prompt: {"input": prompt, "output_1": "a", "output_2": "b", "label": 1}, False),
     "processbench": (lambda prompt: {"problem": prompt, "steps": ["a"], "label": -1}, False),
+    "responses": (lambda prompt: {"input": prompt, "output": [{"type": "message", **said("a")}]}, False),
 }
 NO_PROMPTS = {
     "written-out": "text",
+    "gym-rollout": "responses_create_params",
+    "atif": "steps",
     "arena": "conversation_a",
     "openai-preference": "preferred_output",
     "nemo-rl": "context",

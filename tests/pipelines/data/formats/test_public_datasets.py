@@ -131,11 +131,10 @@ def v1(*turns: dict[str, Any]) -> list[dict[str, Any]]:
 
 def rollout(*output: dict[str, Any]) -> dict[str, Any]:
     """A row of NeMo Gym."""
-    thought = {"id": "rs_0", "summary": [{"text": "Two and two.", "type": "summary_text"}], "type": "reasoning"}
     turns = [{**turn, "type": "message", "phase": None} for turn in BRIEF_TURNS[:2]]
     return {
         "responses_create_params": {"background": None, "input": turns, "tools": []},
-        "response": {"id": "resp_0", "error": None, "output": [thought, *output]},
+        "response": {"id": "resp_0", "error": None, "output": list(output)},
         "reward": 0.0,
         **texts("ground_truth question answer"),
         "messages": BRIEF_TURNS[:2],
@@ -143,8 +142,8 @@ def rollout(*output: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+THOUGHT = {"id": "rs_0", "summary": [{"text": "Two and two.", "type": "summary_text"}], "type": "reasoning"}
 SAID_ITEM = {"content": [{"text": "It is 4.", "type": "output_text"}], "role": "assistant", "type": "message"}
-CALL_ITEM = {"arguments": "{}", "name": "add", "type": "function_call"}
 ROLLOUT = {"prompt_column": "responses_create_params.input", "response_column": ["response.output[-1]"]}
 
 CHAT_LOGS = [
@@ -525,9 +524,9 @@ TRAINERS = [
         [[BRIEF, SUM]],
         PAIR,
     ),
-    PublicSet("Rollouts of NeMo Gym, by themselves", rollout(SAID_ITEM), refusal="hold another response under 'response'"),
-    PublicSet("Rollouts of NeMo Gym", rollout(SAID_ITEM), [[BRIEF, SUM]], ONE, options=ROLLOUT),
-    PublicSet("Rollouts of NeMo Gym that end with a call", rollout(CALL_ITEM), options=ROLLOUT, refusal="missing_field"),
+    PublicSet("Rollouts of NeMo Gym", rollout(SAID_ITEM), [[BRIEF, SUM]], {"output[0]": "It is 4."}),
+    PublicSet("Rollouts of NeMo Gym with reasoning", rollout(THOUGHT, SAID_ITEM), refusal="hold reasoning"),
+    PublicSet("Rollouts of NeMo Gym, by columns", rollout(THOUGHT, SAID_ITEM), [[BRIEF, SUM]], ONE, options=ROLLOUT),
     PublicSet("verl's prompts, for a policy", VERL, [[SUM]], {"candidate": ""}, prompts=True),
     PublicSet("verl's prompts", VERL, refusal="no known shape"),
     PublicSet(

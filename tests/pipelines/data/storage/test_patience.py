@@ -16,7 +16,7 @@ from pipelines.data.storage.lease import Ticket, check_held, lease
 from pipelines.data.storage.patience import patient, patiently, waits_at_most
 from tests.support.object_store import BUCKET, TerseStore, unreachable
 
-OUTAGE_S = 1.0
+OUTAGE_S = 0.3
 
 
 @contextmanager

@@ -129,6 +129,7 @@ def test_what_a_filter_kept_loads_and_so_does_the_rest(tmp_path: Path, load: Loa
     assert "What is kept by `where: reward > 2`" in (kept / "README.md").read_text()
 
 
+@pytest.mark.usefixtures("local_ray")
 def test_what_is_null_until_late_loads_from_rows_of_single_responses(
     tmp_path: Path, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

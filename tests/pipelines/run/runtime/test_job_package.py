@@ -132,6 +132,17 @@ def test_the_recipe_that_is_sent_means_the_same(tmp_path: Path) -> None:
     assert Recipe.model_validate(sent(packed, tmp_path)) == recipe
 
 
+def test_files_of_benchmarks_keep_the_names_of_these(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "day=1").mkdir()
+    evaluate = package(evaluate={"scored": ["rm-bench=a=b.json", "pairs=/data/p.jsonl", "day=1"], "model": "tiny-scalar"})
+    assert sent(evaluate, tmp_path)["evaluate"]["scored"] == [
+        f"rm-bench={tmp_path}/a=b.json",
+        "pairs=/data/p.jsonl",
+        f"{tmp_path}/day=1",
+    ]
+
+
 def test_the_same_recipe_is_the_same_archive(tmp_path: Path) -> None:
     for name in ("one", "other"):
         package(score=SCORE).write(tmp_path / name)
@@ -147,6 +158,7 @@ def test_every_setting_that_is_text_is_known_to_name_a_place_or_not() -> None:
         *("field", "name", "family"),
         *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "by", "where", "voters"),
         *("trainer", "system", "prompt", "pattern", "after", "positive", "negative", "log", "hub"),
+        *("chat_template", "policy_chat_template", "endpoint", "benchmark"),  # of a template its text
     }
     assert _texts(Recipe) == neither | FOLDERS | MODELS | TEXTS
 

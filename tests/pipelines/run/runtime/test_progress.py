@@ -240,8 +240,12 @@ class Watched(NoProgress):
     """What is noted goes to a function, and loads are kept."""
 
     def __init__(self, notify: Any) -> None:
-        self.noted = notify
+        self.notify = notify
         self.loads: list[tuple[int, int]] = []
+
+    def noted(self, text: str) -> None:
+        """See `pipelines.run.runtime.progress.Progress`."""
+        self.notify(text)
 
     def loaded(self, answered: int, under_way: int, since_ready: float) -> None:
         """See `pipelines.run.runtime.progress.Progress`."""

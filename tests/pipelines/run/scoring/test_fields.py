@@ -1,5 +1,6 @@
 """Texts that rows have beside their conversation: a reference, and other columns that a rubric's prompt shows."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 from actors.errors import SettingsError, SourceError
 from actors.records import Message, Reason, Response, Role, ScoreRequest
 from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.prepare.resolve_run import resolve
 from pipelines.run.scoring.score_corpus import score
+from pipelines.settings.options import build
+from pipelines.settings.run_settings import FilterSettings
 from tests.support.corpora import chat, lines, scored, settings, write
 from tests.support.judges import judge_folder, judge_model, rendered
 
@@ -74,7 +78,7 @@ def test_a_row_without_a_needed_field_or_with_an_unreadable_one_has_its_reason(t
     ]
     score(run(tmp_path, judge, rows))
     assert [row["reason"] for row in scored(tmp_path / "out")] == [
-        None, Reason.MISSING_FIELD, Reason.MISSING_FIELD, Reason.CONTROL_TOKEN, Reason.LONE_SURROGATE,
+        None, Reason.NO_REFERENCE, Reason.NO_REFERENCE, Reason.CONTROL_TOKEN, Reason.LONE_SURROGATE,
     ]  # fmt: skip
     manifest = read_manifest(str(tmp_path / "out"))
     assert manifest is not None
@@ -94,3 +98,26 @@ def test_a_column_that_nothing_reads_or_that_is_not_there_stops_the_run(tmp_path
     head = settings(tmp_path / "c.jsonl", tmp_path / "head", model="tiny-scalar", reference_column="reference")
     with pytest.raises(SettingsError, match="tiny-scalar reads no field of that name, and would ignore it; it reads none"):
         resolve(head)
+
+
+def test_the_values_of_criteria_come_back_by_their_names(tmp_path: Path, judge: str) -> None:
+    rows = [
+        {
+            **chat("a", "b"),
+            "rubric": [{"name": "right", "text": "?", "weight": 2}, {"name": "rude", "text": "?", "weight": -1}],
+        },
+        {**chat("c", "d"), "rubric": {"criteria": ["It is short."]}},
+        {**chat("c", "e"), "rubric": [{"name": "right"}]},
+    ]
+    corpus = write(tmp_path / "c.jsonl", lines(rows))
+    score(settings(corpus, tmp_path / "out", model=judge, family="criteria", criteria_column="rubric"))
+    first, second, third = scored(tmp_path / "out")
+    assert (third["reason"], third["criteria_scores"]) == (Reason.WRONG_TYPE, None)
+    values = dict(first["criteria_scores"])
+    assert [*values] == ["right", "rude"]
+    assert first["reward"] == pytest.approx(max(0.0, (2 * values["right"] - values["rude"]) / 2))
+    assert second["criteria_scores"] == [("c1", second["reward"])]
+    keep(build(FilterSettings, {"scored": str(tmp_path / "out"), "output": str(tmp_path / "kept"),
+                                "where": "criteria_scores['c1'] is not null"}))  # fmt: skip
+    (file,) = (tmp_path / "kept").glob("*.jsonl")
+    assert json.loads(file.read_text())["criteria_scores"] == {"c1": second["reward"]}

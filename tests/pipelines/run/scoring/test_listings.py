@@ -1,6 +1,7 @@
 """A run that goes on lists its parts twice before its first row: of a million parts, a listing is a thousand requests.
 
-Once to delete what a dead writer left half written, which a store doesn't need, and once to know what is done.
+Once to delete what a dead writer left half written, which a store doesn't need, and once to know what is done. Whether there
+is any part at all is told by the first one.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("local_ray")
 
 
 class Listings:
-    """How often the folder of the parts was listed before each pass began to score; the first pass stops the run."""
+    """How often the parts were listed beyond the first before each pass began to score; the first pass stops the run."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.before_rows: list[int] = []
@@ -32,17 +33,19 @@ class Listings:
         list_entries = LocalFolder.entries
 
         def entries(folder: LocalFolder) -> Iterator[Any]:
-            self._counts[Path(folder.path).name] += 1
-            return list_entries(folder)
+            for number, entry in enumerate(list_entries(folder)):
+                self._counts[Path(folder.path).name] += number == 1
+                yield entry
 
         monkeypatch.setattr(LocalFolder, "entries", entries)
         monkeypatch.setattr(score_corpus, "consume", self._consume)
 
     def _consume(self, run: Run, *arguments: Any) -> None:
         self.before_rows.append(self._counts["parts"])
-        if len(self.before_rows) == 1:
-            raise RunStopped("before the first row")
         consume(run, *arguments)
+        if len(self.before_rows) == 1:
+            min(Path(run.parts.folder, "parts").iterdir()).unlink()
+            raise RunStopped("before the last row")
 
     def restart(self) -> None:
         self._counts.clear()
@@ -62,7 +65,7 @@ def test_sample_lists_its_parts_twice_before_the_first_row(tmp_path: Path, monke
     prompts = [{"messages": [{"role": "user", "content": f"What is {number} + 1?"}]} for number in range(8)]
     listings, corpus = Listings(monkeypatch), write(tmp_path / "c.jsonl", lines(prompts))
     flat = {"policy": "tiny-genrm", "model": "tiny-attributes", "engine": "fake", "policy_max_tokens": 16, "n": 2}
-    flat |= {"inputs": (str(corpus),), "output": str(tmp_path / "out"), "part_rows": 4}
+    flat |= {"inputs": (str(corpus),), "output": str(tmp_path / "out"), "part_rows": 2}
     run_settings = build(SampleSettings, flat)
     with pytest.raises(RunStopped):
         sample(run_settings, observers=observers_of(run_settings))

@@ -247,6 +247,21 @@ def test_a_member_that_isnt_complete_is_refused(tmp_path: Path) -> None:
         combined(tmp_path, AB)
 
 
+def test_a_damaged_part_of_a_member_is_named(tmp_path: Path) -> None:
+    members(tmp_path, some_rows(40, 1, 2), AB)
+    part = sorted((tmp_path / "models" / "b" / "parts").iterdir())[2]
+    content = part.read_bytes()
+    part.write_bytes(content[:200] + b"\0" * 20 + content[220:])
+    with pytest.raises(SourceError, match=rf"models/b/parts/{part.name} "):
+        combined(tmp_path, AB)
+
+
+def test_rows_that_couldnt_be_read_are_the_same_row(tmp_path: Path) -> None:
+    broken: Any = Response(None, (Score.rejected(Reason.BROKEN_JSON),) * 2)  # type: ignore[arg-type]
+    members(tmp_path, [*to_prompt("p", (0.0, 1.0), (1.0, 3.0)), [broken]], AB)
+    assert combined(tmp_path, AB)[0].rejected == 1
+
+
 # --- what is there already -----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,77 @@
+"""What is known of a published model: its id, licence and limits, and conversations with known rewards."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Self
+
+from actors.records import Message, Response, Role, ScoreRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A conversation with known rewards: published by the authors, or measured with transformers in float32."""
+
+    request: ScoreRequest
+    rewards: tuple[float, ...]
+    """One for each response, in the request's order."""
+    tolerance: float
+
+    @classmethod
+    def each(
+        cls, question: str, rewards: Mapping[str, float], tolerance: float, principle: str | None = None
+    ) -> tuple[Self, ...]:
+        """A conversation for each answer to a question, with its reward."""
+        context = (Message(Role.USER, question),)
+        return tuple(cls.answers(context, {answer: reward}, tolerance, principle) for answer, reward in rewards.items())
+
+    @classmethod
+    def answers(
+        cls, context: tuple[Message, ...], rewards: Mapping[str, float], tolerance: float, principle: str | None = None
+    ) -> Self:
+        """A conversation, and answers to it with their rewards."""
+        responses = tuple(Response(f"golden[{position}]", answer) for position, answer in enumerate(rewards))
+        return cls(ScoreRequest(context, responses, (principle,) if principle else ()), tuple(rewards.values()), tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A published model of a family, or all models whose ids match a pattern: `Skywork/Skywork-Reward-*`.
+
+    `context` is the number of tokens on which it was trained, as its card says; `card` is the source of that.
+    """
+
+    id: str
+    note: str
+    licence: str = "its card's"
+    context: int | None = None
+    card: str = ""
+    golden: tuple[Golden, ...] = ()
+    takes_principles: bool = True
+    """Whether it can be asked about principles, if its family can."""
+    token_ids: Mapping[str, int] = field(default_factory=dict)
+    """The tokens whose logits or log-probabilities are read, with the ids in its own tokenizer."""
+
+    @classmethod
+    def built_in(
+        cls,
+        name: str,
+        golden: tuple[Golden, ...],
+        note: str = "for trying things out and for tests",
+        token_ids: Mapping[str, int] = MappingProxyType({}),
+    ) -> Self:
+        """A tiny checkpoint of ours."""
+        return cls(name, f"built in; {note}", "Apache-2.0", golden=golden, token_ids=token_ids)
+
+    def matches(self, model: str) -> bool:
+        """Whether this entry is for a model, given as hub id (in any case), as its name alone, or as a folder so named."""
+        # An id is compared whole: `somebody/Skywork-Reward-8B` is another upload, whose weights nobody published. A path has
+        # no owner to compare, so its last name counts; `./` tells a folder one level down from an id.
+        is_id = model.count("/") == 1 and not model.startswith((".", "/", "~"))
+        pattern, name = (self.id, model) if is_id else (_base_name(self.id), _base_name(model.rstrip("/")))
+        return fnmatchcase(name.lower(), pattern.lower())
+
+
+def _base_name(path: str) -> str:
+    return path.rpartition("/")[2]

@@ -1,0 +1,91 @@
+"""Verifiers that compare two texts as they are: equal, equal but for the way they are written, alike."""
+
+import unicodedata
+
+from actors.contracts.verifier import Verifier, without_weights
+from actors.errors import Rejected, Unreadable
+from actors.records import Reason
+
+_AROUND = "\"'`“”‘’«»*_ .,;:!?。！？"
+
+
+class ExactMatch(Verifier):
+    """The whole response, in every letter, or the reference in it."""
+
+    name = "exact-match"
+    summary = "the response is the reference, in every letter (no weights)"
+    read_at = "the whole response, without white space around it, and the reference"
+    models = without_weights(name, "response and reference are equal", ("blue ", "blue", 1.0), ("Blue", "blue", 0.0))
+    takes = frozenset({"operation", "strip"})
+
+    def compare(self, answer: str, reference: str) -> float:
+        if self.settings.strip:
+            answer, reference = answer.strip(), reference.strip()
+        if not answer.strip():
+            raise Unreadable(Reason.NO_ANSWER)
+        return string_check(self.settings.operation, answer, reference)
+
+
+class NormalisedMatch(Verifier):
+    """The whole response, but for case, width, spaces, and punctuation around it."""
+
+    name = "normalised-match"
+    summary = "the response is the reference, but for case, spaces, and punctuation around it (no weights)"
+    read_at = "both texts in NFKC and folded case, each run of white space one space, without quotes and full stops around"
+    models = without_weights(
+        name, "equal but for case and spaces", ("**Light  blue.**", "light blue", 1.0), ("1.5", "15", 0.0)
+    )
+
+    def compare(self, answer: str, reference: str) -> float:
+        expected, actual = normalised(reference), normalised(answer)
+        if not expected:
+            raise Rejected(Reason.BAD_REFERENCE, "nothing but punctuation is in it")
+        if not actual:
+            raise Unreadable(Reason.NO_ANSWER)
+        return float(actual == expected)
+
+
+class TextSimilarity(Verifier):
+    """How much of two texts is the same, by the letters that would have to be put in or left out."""
+
+    name = "text-similarity"
+    summary = "how alike response and reference are (no weights)"
+    source = "rapidfuzz, fuzz.ratio: the normalised Indel similarity, which OpenAI's graders call fuzzy_match"
+    read_at = "the two whole texts"
+    range = "0 to 1"
+    models = without_weights(name, "similarity of response and reference", ("abcd", "abcd", 1.0), ("abcd", "wxyz", 0.0))
+    takes = frozenset({"threshold"})
+    libraries = ("rapidfuzz",)
+
+    def compare(self, answer: str, reference: str) -> float:
+        if not answer.strip():
+            raise Unreadable(Reason.NO_ANSWER)
+        similarity, threshold = fuzzy_match(answer, reference), self.settings.threshold
+        return similarity if threshold is None else float(similarity >= threshold)
+
+
+def string_check(operation: str, text: str, reference: str) -> float:
+    """1 if a text is (`eq`), isn't (`ne`) or contains the reference, in the same case (`like`) or any (`ilike`); else 0."""
+    match operation:
+        case "eq":
+            return float(text == reference)
+        case "ne":
+            return float(text != reference)
+        case "like":
+            return float(reference in text)
+    return float(reference.casefold() in text.casefold())
+
+
+def fuzzy_match(text: str, reference: str) -> float:
+    """The similarity of two texts, from 0 to 1."""
+    from rapidfuzz import fuzz  # only who compares so needs it
+
+    return float(fuzz.ratio(text, reference) / 100)
+
+
+def normalised(text: str) -> str:
+    """A text without what doesn't change a short answer. Signs such as - and %, and points inside numbers, stay."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_AROUND)
+
+
+FAMILY = (ExactMatch(), NormalisedMatch(), TextSimilarity())

@@ -1,0 +1,68 @@
+"""The settings of verifiers, which compare a response with the row's reference, or with a rule, by code."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from actors.settings.base import OPTION, Settings
+from actors.settings.grader import read_grader
+from actors.settings.settings_file import read_mapping
+from actors.text.json_schema import check_schema
+from actors.text.patterns import linear
+
+VERIFIERS = frozenset(
+    {
+        "exact-match", "grader", "json-schema", "math-equal", "multiple-choice", "normalised-match", "regex",
+        "text-similarity",
+    }
+)  # fmt: skip
+"""The families that need no weights: the name of the family is the model. Here, as settings know no family."""
+
+
+class VerifierSettings(Settings):
+    """How a verifier reads responses and references. `unparsed` and the first three of the others are for all of them."""
+
+    unparsed: float | None = Field(default=None, json_schema_extra=OPTION)
+    """verifiers: reward of a response in which no answer is found; default: none, it is `failed: no_answer`"""
+    answer_pattern: str | None = None
+    """verifiers: regular expression (RE2) with a group around the answer in a response; the last match counts"""
+    reference_pattern: str | None = None
+    """verifiers: the same for references, such as '#### (.+)'"""
+    any_of: bool = False
+    """verifiers: the reference is a JSON list of texts, of which any is right"""
+    operation: Literal["eq", "ne", "like", "ilike"] = "eq"
+    """exact-match: the response is the reference, isn't, or contains it, in the same case or in any"""
+    strip: bool = True
+    """exact-match: leave out white space around response and reference"""
+    choices: str = Field(default="ABCDEFGHIJ", pattern=r"^[A-Z]{2,26}$")
+    """multiple-choice: letters of the choices"""
+    answer_schema: Annotated[dict[str, Any] | None, BeforeValidator(lambda value: read_mapping(value, "schema"))] = None
+    """json-schema: file with the schema; default: each row's reference is one"""
+    answer_regex: str | None = None
+    """regex: regular expression (RE2) that must match somewhere in the response; default: each row's reference is one"""
+    threshold: float | None = Field(default=None, ge=0, le=1)
+    """text-similarity: the reward is 1 from this similarity on, and 0 below it; default: the similarity"""
+    grader: Annotated[dict[str, Any] | None, BeforeValidator(read_grader)] = None
+    """grader: JSON file with a grader of OpenAI's that asks no model: string_check, text_similarity, or a multi of these"""
+
+    @field_validator("answer_pattern", "reference_pattern")
+    @classmethod
+    def _has_group(cls, pattern: str | None) -> str | None:
+        if pattern is not None and linear(pattern).groups != 1:
+            raise ValueError(f"{pattern!r} needs one group, around the answer, such as '#### (.+)'")
+        return pattern
+
+    @field_validator("answer_regex")
+    @classmethod
+    def _is_pattern(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            linear(pattern)
+        return pattern
+
+    @field_validator("answer_schema")
+    @classmethod
+    def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if schema is None else check_schema(schema)
+
+
+AS_GIVEN = VerifierSettings()

@@ -1,0 +1,65 @@
+"""JSON schemas of users: checked before their use, their patterns matched in linear time. Nothing is fetched for one."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from actors.text.patterns import linear
+
+_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_VALUES = frozenset({"enum", "const", "default", "examples"})
+
+
+def check_schema(schema: Any) -> Any:
+    """The schema. Raises `ValueError` for one that isn't valid, or that can't be checked in linear time."""
+    import jsonschema  # only who has a schema needs it
+
+    try:
+        jsonschema.Draft202012Validator.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(f"not a valid JSON schema: {error.message}") from error
+    for name, pattern in _find_patterns(schema):
+        if name == "patternProperties":
+            raise ValueError("patternProperties can't be checked in linear time: name the properties")
+        linear(pattern)
+    return schema
+
+
+def meets(schema: Any, value: Any) -> bool:
+    """Whether a value meets a schema that `check_schema` has taken. A reference to another document is met by none."""
+    from referencing import Registry  # jsonschema brings it
+    from referencing.exceptions import Unresolvable
+
+    try:
+        return bool(_validator()(schema, registry=Registry()).is_valid(value))
+    except (OverflowError, RecursionError, UnicodeEncodeError, Unresolvable):  # a huge number, a deep nesting
+        return False
+
+
+def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
+    """The regular expressions anywhere in a JSON schema, by the keyword that they stand under."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _find_patterns(item)
+    if not isinstance(schema, dict):
+        return
+    for name, value in schema.items():
+        if name == "patternProperties" or (name == "pattern" and isinstance(value, str)):
+            yield name, value
+        elif name in _BY_NAME and isinstance(value, dict):  # whose keys are no keywords
+            yield from _find_patterns(list(value.values()))
+        elif name not in _VALUES:
+            yield from _find_patterns(value)
+
+
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    """The validator class of JSON schema, with `pattern` checked by RE2."""
+    import jsonschema
+
+    def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+        if isinstance(value, str) and not linear(pattern).search(value):
+            yield jsonschema.ValidationError("another text than its pattern")
+
+    extend: Any = jsonschema.validators.extend
+    return extend(jsonschema.Draft202012Validator, {"pattern": meets_pattern})

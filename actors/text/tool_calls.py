@@ -1,0 +1,100 @@
+"""Tool calls in a conversation: which call a tool's turn answers, and turns with calls as messages or as text."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from actors.records import Message, Response, Role, ToolCall
+
+STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)
+"""A string in a JSON text; with a colon, if it is a key."""
+_PLAIN = re.compile(r"[\w.-]*", re.ASCII)
+"""What a template may look for in a schema, such as the types, and no tokenizer makes a control token of."""
+
+
+class OpenCalls:
+    """The calls of an assistant's turn that no tool has answered yet, as a conversation goes on."""
+
+    def __init__(self) -> None:
+        self.calls: list[ToolCall] = []
+
+    def follow(self, turn: Message) -> ToolCall | None:
+        """The call that the next turn answers: by its id, else the first one. None if it is no tool's, or answers none."""
+        if turn.role is not Role.TOOL:
+            self.calls = list(turn.calls)
+            return None
+        call = next((call for call in self.calls if turn.call_id is None or call.id in (None, turn.call_id)), None)
+        if call is not None:
+            self.calls.remove(call)
+        return call
+
+
+def as_messages(turns: Sequence[Message], arguments: Callable[[str], object] = str) -> list[dict[str, Any]]:
+    """The turns in OpenAI's form; `arguments` makes what a call has there of their JSON text."""
+    calls, messages = OpenCalls(), []
+    for turn in turns:
+        message: dict[str, Any] = {"role": turn.role.value, "content": turn.content}
+        if (answered := calls.follow(turn)) is not None:
+            message |= {} if turn.call_id is None else {"tool_call_id": turn.call_id}
+            message["name"] = answered.name
+        if turn.calls:
+            functions = [{"name": call.name, "arguments": arguments(call.arguments)} for call in turn.calls]
+            numbers = ({} if call.id is None else {"id": call.id} for call in turn.calls)
+            message["tool_calls"] = [
+                {**number, "type": "function", "function": function}
+                for number, function in zip(numbers, functions, strict=True)
+            ]
+        messages.append(message)
+    return messages
+
+
+def write_turn(turn: Message | Response) -> str:
+    """A turn as text, for judges that are shown a conversation so: its content, then a line for each call.
+
+    A call is `tool_call: {"name": ..., "arguments": ...}`, with its `id` where it has one, and the answer to a call with an
+    id begins with the line `tool_call_id: ...`.
+    """
+    lines = [turn.content] if turn.content.strip() or not turn.calls else []
+    if isinstance(turn, Message) and turn.call_id is not None:
+        lines.insert(0, f"tool_call_id: {turn.call_id}")
+    return "\n".join((*lines, *map(_write_call, turn.calls)))
+
+
+def _write_call(call: ToolCall) -> str:
+    number = {} if call.id is None else {"id": call.id}
+    begin = json.dumps({**number, "name": call.name}, ensure_ascii=False).removesuffix("}")
+    return f'tool_call: {begin}, "arguments": {call.arguments}}}'
+
+
+def call_texts(calls: Sequence[ToolCall]) -> Iterator[str]:
+    """All that a row says in calls."""
+    for call in calls:
+        yield from (call.name, call.arguments, call.id or "")
+
+
+def size_of(turn: Message | Response) -> int:
+    """The characters of a turn with its calls."""
+    return len(turn.content) + sum(map(len, call_texts(turn.calls)))
+
+
+def changed_json(text: str, change: Callable[[str], str]) -> str:
+    """A JSON text with each string and key changed, and all else as it stands."""
+
+    def changed(literal: re.Match[str]) -> str:
+        string = json.loads(literal[1])
+        other = change(string)
+        return literal[0] if other == string else json.dumps(other, ensure_ascii=False) + (literal[2] or "")
+
+    return STRING.sub(changed, text)
+
+
+def blank_json(text: str, word: str) -> str:
+    """A JSON text with a word in place of each string but plain names, for counting control tokens."""
+    return changed_json(text, lambda string: string if _PLAIN.fullmatch(string) else word)
+
+
+def blank_calls(calls: tuple[ToolCall, ...], word: str) -> tuple[ToolCall, ...]:
+    """Calls with a word in place of what a row says in them, but plain names and ids."""
+    names = [(json.loads(blank_json(json.dumps([call.name, call.id]), word)), call) for call in calls]
+    return tuple(ToolCall(name, blank_json(call.arguments, word), number) for (name, number), call in names)

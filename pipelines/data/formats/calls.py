@@ -1,0 +1,119 @@
+"""Reads tool calls and tools, in OpenAI's forms and in ShareGPT's.
+
+What can't be read whole is `Rejected` as `tool_call`, with what was wrong: nobody must be judged by a part of a call.
+"""
+
+import json
+from collections.abc import Mapping
+
+from actors.errors import Rejected
+from actors.records import Reason, ToolCall
+from pipelines.data.formats.lines import parse_json
+from pipelines.data.formats.rows import Row
+from pipelines.data.formats.values import describe, is_blank
+
+CALLERS = ("function_call", "tool_call")
+"""ShareGPT's names of an assistant that calls tools in its turn, whose text is the calls as JSON."""
+_CALLS = ("tool_calls", "function_call", "function_calls")
+"""The fields of calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci, of which only JSON is read."""
+_TOOLS = ("tools", "functions")
+_MOST_CALLS, _MOST_ARGUMENTS = 128, 2**18
+"""The most calls in a turn (OpenAI's bound of parallel ones), and characters of a call's arguments."""
+
+
+def calls_of(turn: Mapping[str, object], *, from_text: object = None) -> tuple[ToolCall, ...]:
+    """The calls in an assistant's message; `from_text` is its text if that holds them."""
+    if from_text is None and not any(map(turn.get, _CALLS)):
+        return ()  # nearly every turn
+    fields = {key: turn[key] for key in _CALLS if not is_blank(turn.get(key))}
+    fields |= {} if from_text is None else {"value": from_text}
+    if len(fields) > 1:
+        raise _refusal(f"calls in {' and in '.join(fields)}")
+    values = [_from_json(value, key) if isinstance(value, str) else value for key, value in fields.items()]
+    calls = [call for value in values for call in (value if isinstance(value, list) else [value])]
+    if len(calls) > _MOST_CALLS:
+        raise _refusal(f"{len(calls)} calls in a turn; at most {_MOST_CALLS}")
+    return tuple(map(_call, calls))
+
+
+def tools_of(row: Row) -> tuple[str, ...]:
+    """The tools of a row, each as the JSON text of OpenAI's form; empty where its fields of that name hold other things."""
+    inner = row.get("input")  # of OpenAI's preference files, beside the messages
+    places = (row, inner) if isinstance(inner, Mapping) else (row,)
+    return next((tools for place in places for key in _TOOLS if key in place and (tools := _tools(place[key]))), ())
+
+
+def _tools(value: object) -> tuple[str, ...]:
+    listed = _opened(value, "[")
+    tools = [_opened(tool, "{") for tool in listed] if isinstance(listed, list) else []
+    are_meant = any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in tools)
+    return tuple(map(read_tool, tools)) if are_meant else ()
+
+
+def _opened(value: object, begin: str) -> object:
+    """What a text holds if it is JSON that begins so. An object may come from Parquet, where a null is no member of it."""
+    try:
+        return parse_json(value) if isinstance(value, str) and value.lstrip().startswith(begin) else _without_null(value)
+    except Rejected:
+        return value
+
+
+def read_tool(value: object) -> str:
+    """A tool in OpenAI's form, or its function alone, as the JSON text of that form."""
+    _, function = _named(value, "a tool")
+    return _written(value if function is not value else {"type": "function", "function": function}, "a tool")
+
+
+def _call(value: object) -> ToolCall:
+    name, function = _named(value, "a call")
+    number = value.get("id") if isinstance(value, dict) else None
+    if not (isinstance(number, str) or is_blank(number)):
+        raise _refusal(f"a call of {name!a} whose id is {describe(number)}; a text is expected")
+    arguments, what = function.get("arguments"), f"arguments of {name[:40]!a}"
+    parsed = _from_json(arguments, what) if isinstance(arguments, str) else _without_null(arguments)
+    if not isinstance(parsed, dict):
+        raise _refusal(f"{what} that are {describe(parsed)}; an object is expected, or the JSON text of one")
+    written = arguments if isinstance(arguments, str) else _written(parsed, what)
+    if len(written) > _MOST_ARGUMENTS:
+        raise _refusal(f"{what} of {len(written):,} characters; at most {_MOST_ARGUMENTS:,}")
+    _written([name, number, parsed], what)  # an escape in it may be half a surrogate pair
+    return ToolCall(name, written, number if isinstance(number, str) else None)
+
+
+def _named(value: object, what: str) -> tuple[str, Mapping[str, object]]:
+    """The name of a function, and OpenAI's object that has it, which may stand alone or under `function`."""
+    function = value.get("function", value) if isinstance(value, dict) else value
+    kind = value.get("type") if isinstance(value, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or kind not in ("function", None) or not isinstance(name, str) or not name.strip():
+        raise _refusal(f"{what} that is {describe(value if kind is None else kind)}; a function by its name is expected")
+    return name, function
+
+
+def _from_json(text: str, what: str) -> object:
+    try:
+        return parse_json(text)
+    except Rejected as error:
+        raise _refusal(f"{what} that aren't JSON: {error.detail or error.reason}") from None
+
+
+def _written(value: object, what: str) -> str:
+    try:
+        written = json.dumps(value, ensure_ascii=False)
+        written.encode()
+    except UnicodeEncodeError:
+        raise Rejected(Reason.LONE_SURROGATE, what) from None
+    except (TypeError, ValueError):
+        raise _refusal(f"{what} with a value that JSON doesn't have") from None
+    return written
+
+
+def _without_null(value: object) -> object:
+    """Without members that are null: in Parquet every object has the keys of all others. TRL leaves them out, too."""
+    if isinstance(value, dict):
+        return {key: _without_null(member) for key, member in value.items() if member is not None}
+    return list(map(_without_null, value)) if isinstance(value, list) else value
+
+
+def _refusal(detail: str) -> Rejected:
+    return Rejected(Reason.TOOL_CALL, detail)

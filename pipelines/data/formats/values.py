@@ -1,0 +1,28 @@
+"""What any JSON value of a row is: for a message, and whether it is there at all."""
+
+import math
+from collections.abc import Mapping
+
+SHOWN_CHARACTERS, _SHOWN_KEYS = 40, 6
+
+
+def describe(value: object) -> str:
+    """What a value is, for a message: its type, and how it begins."""
+    if isinstance(value, Mapping):
+        more = ", ..." if len(value) > _SHOWN_KEYS else ""
+        return f"an object with {', '.join(ascii(str(key)) for key in list(value)[:_SHOWN_KEYS]) or 'no keys'}{more}"
+    if isinstance(value, list):
+        return f"a list of {len(value)}, the first {describe(value[0])}" if value else "an empty list"
+    kinds = {str: "text", bool: "true or false", int: "a number", float: "a number", bytes: "bytes", type(None): "null"}
+    kind, begin = kinds.get(type(value), f"a {type(value).__name__}"), repr(value)[:SHOWN_CHARACTERS]
+    return kind if value is None else f"{kind}, {begin}{'...' if len(repr(value)) > SHOWN_CHARACTERS else ''}"
+
+
+def is_blank(value: object) -> bool:
+    """Whether an optional value is absent: null or NaN, only white space, an empty list or object."""
+    return value is None or is_nan(value) or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def is_nan(value: object) -> bool:
+    """Whether a value is NaN, which is how pandas writes null."""
+    return isinstance(value, float) and math.isnan(value)

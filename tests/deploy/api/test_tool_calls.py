@@ -1,0 +1,67 @@
+"""Messages with tool calls, and tools, in requests."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.endpoints import application, post, rewards, scorer
+from tests.support.models import model_with_tools
+
+TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
+QUESTION = {"role": "user", "content": "What is 3 + 4?"}
+
+
+def calling(arguments: object, **more: object) -> dict[str, Any]:
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call], **more}
+
+
+CALL = calling('{"a": 3, "b": 4}')
+ANSWERED = [QUESTION, CALL, {"role": "tool", "tool_call_id": "c1", "content": "7"}, {"role": "assistant", "content": "7"}]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return application([scorer(str(model_with_tools(tmp_path_factory.mktemp("model") / "with-tools")))])
+
+
+def reward(app: Any, **conversation: object) -> float:
+    (value,) = rewards(post(app, "/v1/rewards", {"conversations": [conversation]}))
+    return value
+
+
+def test_routes_show_calls_and_tools(app: Any) -> None:
+    plain, with_tools = reward(app, messages=ANSWERED), reward(app, messages=ANSWERED, tools=[TOOL])
+    assert plain != with_tools
+    chat = post(app, "/v1/chat/completions", {"messages": ANSWERED, "tools": [TOOL], "tool_choice": "auto"}).json()
+    assert chat["reward"] == with_tools
+    pooled = post(app, "/pooling", {"messages": ANSWERED}).json()
+    assert pooled["data"][0]["data"] == [pytest.approx(plain)]
+
+
+def test_candidates_may_be_calls(app: Any) -> None:
+    body = {"messages": [QUESTION], "responses": [CALL, "7", calling({"a": 3, "b": 4}), calling({"a": 3, "b": 5})]}
+    first, text, same, other = rewards(post(app, "/v1/rewards", {"conversations": [body]}))
+    assert first == same == reward(app, messages=[QUESTION, CALL])
+    assert len({first, text, other}) == 3
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [
+        {"messages": [QUESTION, calling("x")]},
+        {"messages": [QUESTION, calling(None)]},
+        {"messages": ANSWERED, "tools": [{"type": "web_search"}]},
+        {"messages": [QUESTION], "responses": [calling("[]")]},
+        {"messages": [QUESTION, CALL, {"role": "tool", "tool_call_id": "c2", "content": "7"}, ANSWERED[-1]]},
+    ],
+)
+def test_what_cannot_be_read_has_its_reason(app: Any, conversation: dict[str, Any]) -> None:
+    (response,) = post(app, "/v1/rewards", {"conversations": [conversation]}).json()["data"][0]["responses"]
+    assert (response["reward"], response["reason"]) == (None, "tool_call")
+
+
+def test_a_model_that_is_shown_no_calls_refuses_them() -> None:
+    answer = post(application([scorer("tiny-scalar")]), "/v1/rewards", {"conversations": [{"messages": ANSWERED}]})
+    (response,) = answer.json()["data"][0]["responses"]
+    assert (response["reward"], response["reason"]) == (None, "tool_call")

@@ -1,0 +1,93 @@
+"""Rows with tool calls from the file to the export, and the same rewards from the endpoint."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.errors import SourceError
+from actors.records import Reason
+from actors.settings.replica import EngineSettings
+from pipelines.run.scoring.score_corpus import score
+from tests.support.asked import chat, said, user
+from tests.support.candidates import rows_in
+from tests.support.corpora import lines, scored, settings, write
+from tests.support.endpoints import application, post, scorer
+from tests.support.exports import export, pair
+from tests.support.models import model_with_tools
+
+pytestmark = pytest.mark.usefixtures("local_ray")
+
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+
+
+def call(**arguments: int) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": "add", "arguments": json.dumps(arguments)}}
+
+
+SUM, WRONG = said(None, tool_calls=[call(a=3, b=4)]), said("", tool_calls=[call(a=3, b=5)])
+TURNS = [user("What is 3 + 4?"), SUM, {"role": "tool", "tool_call_id": "c1", "content": "7"}, said("7")]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(model_with_tools(tmp_path_factory.mktemp("model") / "with-tools"))
+
+
+@pytest.mark.parametrize("engine", ["fake", pytest.param("vllm", marks=pytest.mark.long)])
+def test_a_run_and_the_endpoint_give_calls_the_same_rewards(tmp_path: Path, model: str, engine: Any) -> None:
+    rows = [chat(*TURNS) | {"tools": [ADD]}, chat(*TURNS[:2]) | {"tools": [ADD]}, chat(*TURNS)]
+    score(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", model=model, engine=engine))
+    rewards = [row["reward"] for row in scored(tmp_path / "out")]
+    assert len(set(rewards)) == 3
+    online = scorer(model, engine=EngineSettings(engine=engine))
+    try:
+        answer = post(application([online]), "/v1/rewards", {"conversations": rows}).json()
+    finally:
+        online.close()
+    assert [item["responses"][0]["reward"] for item in answer["data"]] == pytest.approx(rewards, abs=1e-5)
+
+
+def test_every_turn_or_final_answers_alone_are_judged(tmp_path: Path, model: str) -> None:
+    corpus = write(
+        tmp_path / "c.jsonl", lines([chat(*TURNS), chat(*TURNS[:2]), chat(user("q"), said(None, tool_calls=[{}]))])
+    )
+    outcomes = {}
+    for turns in ("all", "final-answer"):
+        score(settings(corpus, tmp_path / turns, model=model, turns=turns))
+        outcomes[turns] = [(row["response_name"], row["reason"], row["response_text"]) for row in scored(tmp_path / turns)]
+    text = 'tool_call: {"id": "c1", "name": "add", "arguments": {"a": 3, "b": 4}}'
+    assert outcomes["all"] == [
+        ("turn[1]", None, text), ("turn[3]", None, "7"), ("turn[1]", None, text), ("turn[1]", Reason.TOOL_CALL, None),
+    ]  # fmt: skip
+    assert outcomes["final-answer"] == [
+        ("final", None, "7"), ("final", Reason.NO_FINAL_ASSISTANT, None), ("final", Reason.TOOL_CALL, None),
+    ]  # fmt: skip
+
+
+def test_a_model_that_is_shown_no_calls_says_what_is_missing(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([chat(*TURNS)]))
+    with pytest.raises(SourceError, match=r"(?s)1 tool_call.*tool_call: the template refuses it: Unknown role tool"):
+        score(settings(corpus, tmp_path / "out", model="tiny-scalar"))
+
+
+def test_a_verifier_compares_no_calls(tmp_path: Path) -> None:
+    rows = [chat(*TURNS) | {"reference": "7"}, chat(*TURNS[:2]) | {"reference": "7"}]
+    score(settings(write(tmp_path / "c.jsonl", lines(rows)), tmp_path / "out", model="exact-match"))
+    assert [(row["reason"], row["reward"]) for row in scored(tmp_path / "out")] == [(None, 1.0), (Reason.TOOL_CALL, None)]
+
+
+def test_exports_hold_calls_or_leave_them_out(tmp_path: Path, model: str) -> None:
+    row = {"prompt": TURNS[:1], "chosen": [SUM], "rejected": [WRONG], "tools": json.dumps([ADD])}
+    score(settings(write(tmp_path / "c.jsonl", lines([row])), tmp_path / "out", model=model))
+    assert pair(str(tmp_path / "out"), tmp_path / "trl", trainer="trl").rows == 1
+    (made,) = rows_in(tmp_path / "trl")
+    assert json.loads(made["tools"]) == [ADD]
+    arguments = [made[side][0]["tool_calls"][0]["function"]["arguments"] for side in ("chosen", "rejected")]
+    assert sorted(arguments, key=str) == [{"a": 3, "b": 4}, {"a": 3, "b": 5}]
+    for trainer in ("openrlhf", "nemo-rl", "llama-factory"):
+        summary = pair(str(tmp_path / "out"), tmp_path / trainer, trainer=trainer)
+        assert (summary.rows, dict(summary.left)) == (0, {"tool_call": 1})
+    export(str(tmp_path / "out"), tmp_path / "sft", "sft")
+    assert [len(row["messages"][-1]["tool_calls"]) for row in rows_in(tmp_path / "sft")] == [1, 1]
