@@ -203,7 +203,7 @@ class Criteria(Judge):
 
     def for_prompt(self, prompt: Prompt) -> Self:
         judge = copy.copy(self)
-        judge.criteria = read_criteria(prompt.criteria or "")
+        judge.criteria = _criteria_of(prompt)
         judge.card = replace(self.card, schema=json.dumps(_schema(judge.criteria)))
         return judge
 
@@ -240,9 +240,9 @@ class Criteria(Judge):
             by_name: dict[str, list[float]] = defaultdict(list)
             for judgement in about:
                 for scores in judgement.scores_of(position):
-                    for criterion in read_criteria(judgement.prompt.criteria or ""):
+                    for criterion in _criteria_of(judgement.prompt):
                         by_name[criterion.name].append(scores[criterion.name])
-            criteria = [item for judgement in about for item in read_criteria(judgement.prompt.criteria or "")]
+            criteria = [criterion for judgement in about for criterion in _criteria_of(judgement.prompt)]
             values = {name: fmean(votes) for name, votes in by_name.items()}
             votes = tuple(
                 scores["score"] for judgement in about for scores in judgement.scores_of(position) if len(about) == 1
@@ -254,6 +254,10 @@ class Criteria(Judge):
             reward = weighted_reward(outputs, weights).reward
             readings[position] = Reading(reward, {**outputs, **values}, votes=votes)
         return readings
+
+
+def _criteria_of(prompt: Prompt) -> tuple[Criterion, ...]:
+    return () if prompt.criteria is None else read_criteria(prompt.criteria)
 
 
 def _schema(criteria: Sequence[Criterion]) -> dict[str, Any]:

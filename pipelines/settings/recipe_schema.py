@@ -24,7 +24,13 @@ def recipe_schema() -> Schema:
             definition["type"] = ["object", *_types(definition["properties"][settings.bare_field], definitions)]
     definitions[RubricSettings.__name__]["type"] = ["object", "string"]  # a file that has them
     title = f"A recipe of Assay {version('assay')}"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": title}
+    # Its own properties at the top, where people look for them, and once more below, where `then` refers to them.
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **definitions[Recipe.__name__],
+        "title": title,
+        "$defs": definitions,
+    }
 
 
 def _all_settings(settings: type[Settings]) -> Iterator[type[Settings]]:

@@ -63,7 +63,9 @@ def check(settings: Sampling, texts: int) -> None:
     if rows_of(settings).turns is not Turns.FINAL:
         raise SettingsError("--turns all judges what the rows hold, and with --policy their last turn is drawn anew")
     if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision or policy.policy_chat_template):
-        raise SettingsError("policy_adapter, policy_revision and policy_chat_template are for a policy that runs here")
+        raise SettingsError(
+            "policy_adapter, policy_revision and policy_chat_template are for a model that runs here, not for an endpoint"
+        )
     if policy.policy_name and not policy.is_endpoint:
         raise SettingsError("--policy-name is what an endpoint calls its model, and --policy is none")
 

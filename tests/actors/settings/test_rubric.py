@@ -70,7 +70,7 @@ def test_what_a_rubric_lacks_is_told() -> None:
         ({"prompt": "Rate it."}, r"the prompt has no \{\{ response \}\}, which is judged"),
         (
             {"prompt": "{{ response }}{{ row }}"},
-            r"the prompt has \{\{ row \}\}.*there are conversation, turns, response.*row.NAME for a column",
+            r"the prompt has \{\{ row \}\}.*there are conversation, turns, tools, response.*row.NAME for a column",
         ),
         ({"system": "{{ response_1 }}"}, r"the prompt has \{\{ response_1 \}\}, which isn't there where it shows one"),
         ({"prompt": "{{ response_1 }}", **TWO}, r"the prompt has no \{\{ response_2 \}\}"),

@@ -68,6 +68,10 @@ def correlations(responses: Responses) -> dict[str, Any]:
         ]
     rows = [_row(name, measures[name], rewards, values[name]) for name in values]
     warnings = [row["warning"] for row in rows if row["warning"]]
+    if len(rewards) >= ENOUGH and min(rewards) == max(rewards):
+        warnings.append(
+            f"All {len(rewards):,} rewards that were looked at are {rewards[0]:g}: they tell no response from another"
+        )
     if main is not None and rows[-1]["warning"] is None:
         warnings += _language_warnings(rewards, [response.language for response in measured], main)
     return {

@@ -180,6 +180,14 @@ def test_a_planted_length_bias_is_warned_of_in_words_and_a_fair_reward_is_not(tm
     assert warning.startswith("Shorter responses have higher rewards: Spearman's correlation is -1.00 over 300 responses.")
 
 
+def test_a_judge_that_rewards_all_alike_is_warned_of(tmp_path: Path) -> None:
+    alike = corpus(tmp_path / "alike", [4.0] * 200)
+    (warning,) = html_report.build(settings(tmp_path / "r.html", alike)).warnings
+    assert warning == "All 200 rewards that were looked at are 4: they tell no response from another"
+    assert warning in (tmp_path / "r.html").read_text()
+    assert html_report.build(settings(tmp_path / "few.html", corpus(tmp_path / "few", [4.0] * 3))).warnings == []
+
+
 RARE = {
     "Refusals": "I'm sorry, but I can't help with that, x",
     "Responses with code": "Use `x`",
