@@ -82,7 +82,7 @@ class Rubric(Judge):
 
     @property
     def shows(self) -> Shows:
-        return Shows(self.rubric.shows)
+        return Shows.TWO if self.rubric.shows == "two" else Shows.ONE
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -109,9 +109,9 @@ class Rubric(Judge):
         return self.rubric.outputs
 
     def card_weights(self) -> dict[str, float]:
-        """The winner, if the rubric reads one; else the mean of its numbers, or of its booleans if it has no numbers."""
-        outputs = self.rubric.outputs
-        graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in self.rubric.truths]
+        """The winner, if the rubric reads one; else the mean of its numbers, or without them of all."""
+        outputs, others = self.rubric.outputs, {*self.rubric.truths, *self.rubric.words}
+        graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in others]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
 
     def opening(self, text: str) -> str:
@@ -119,9 +119,15 @@ class Rubric(Judge):
         return "" if self.rubric.json_schema else super().opening(text)
 
     def shown(self, question: Question) -> tuple[str, ...]:
-        return tuple(map(str.strip, question.written))
+        return tuple(map(str.strip, question.written if self.rubric.shows != "row" else self._render(question)[:1]))
 
     def text(self, question: Question, template: ChatTemplate) -> str:
+        prompt, *system = self._render(question)
+        turns = (*(Message(Role.SYSTEM, text) for text in system), Message(Role.USER, prompt))
+        return template(turns, generation_prompt=True)
+
+    def _render(self, question: Question) -> list[str]:
+        """The user's turn, and the system turn if there is one."""
         if question.principle is None and self.needs_principles:
             raise Rejected(Reason.NO_PRINCIPLE)
         if missing := [name for name in self.needed_fields if name not in question.fields]:
@@ -138,12 +144,10 @@ class Rubric(Judge):
         else:
             places["response_1"], places["response_2"] = question.written
         try:
-            prompt = _template(self.rubric.prompt).render(places)
-            system = None if self.rubric.system is None else _template(self.rubric.system).render(places)
+            texts = [text for text in (self.rubric.prompt, self.rubric.system) if text is not None]
+            return [_template(text).render(places) for text in texts]
         except Exception as error:  # the sandbox's errors, and any that an expression of the user's raises
             raise Rejected(Reason.TEMPLATE_REFUSED, str(error)) from error
-        turns = (Message(Role.USER, prompt),)
-        return template(turns if system is None else (Message(Role.SYSTEM, system), *turns), generation_prompt=True)
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
         rubric = self.rubric
@@ -240,7 +244,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
 
 def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
     """What was read, by the names that a text may give it."""
-    texts = {WINNER, *rubric.truths, *rubric.labels}
+    texts = {WINNER, *rubric.truths, *rubric.labels, *rubric.words}
     numbers = {name: value for name, value in values.items() if name not in texts}
     if WINNER in values:
         yield choice(labels[WINNER], values[WINNER], {word: _MERITS[side] for word, side in rubric.winners.items()})
@@ -280,6 +284,10 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         return rubric.grades[value]
     if isinstance(value, bool):
         return float(value)
+    if name in rubric.words:
+        if value not in (words := rubric.listed(name)):
+            raise Unreadable(Reason.NO_VERDICT)
+        return float(words.index(value))
     low, high = rubric.scale(name)
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)

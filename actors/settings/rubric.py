@@ -98,8 +98,8 @@ class RubricSettings(Settings):
     `_2`, or are `winner`.
     """
 
-    shows: Literal["one", "two"] = "one"
-    """how many responses a prompt shows"""
+    shows: Literal["one", "two", "row"] = "one"
+    """how many responses a prompt shows; row: none, but columns of the row, which are judged"""
     system: str | None = None
     """Jinja: the system turn"""
     prompt: str = Field(pattern=r"\S")
@@ -119,6 +119,8 @@ class RubricSettings(Settings):
     """what each value of `winner` stands for"""
     grades: dict[str, float] = Field(default_factory=dict)
     """what each value of `label`, a text that the answer chooses, counts"""
+    words: tuple[str, ...] = Field(default=(), exclude_if=lambda words: not words)
+    """properties of json_schema whose `enum` lists words: each is read as its place there, from 0"""
     temperature: float = Field(default=0.0, ge=0, le=2)
     """sampling temperature of a single answer"""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -179,6 +181,8 @@ class RubricSettings(Settings):
         """Raise `ValueError` for names that can't be outputs, or that lack a scale, a winner's meaning or the other side."""
         names = self.names
         numbers = [name for name in names if name != WINNER]
+        if wrong := [name for name in self.words if not all(isinstance(word, str) for word in self.listed(name) or [None])]:
+            raise ValueError(f"{wrong[0]} is to be read as a word, and json_schema has no `enum` of words for it")
         if not names:
             raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
         self._check_winners()
@@ -212,6 +216,8 @@ class RubricSettings(Settings):
         Raises `ValueError` if both say it, and differ.
         """
         kind = self._properties.get(name, {})
+        if name in self.words:
+            return 0, len(self.listed(name)) - 1
         listed = _listed(kind)
         limits = (min(listed), max(listed)) if listed else (kind.get("minimum"), kind.get("maximum"))
         for bound, of_rubric, of_schema in zip(("low", "high"), (self.low, self.high), limits, strict=True):
@@ -245,6 +251,10 @@ class RubricSettings(Settings):
             return [] if listed is None else list(listed["letters"] or listed["words"].split("|"))
         return [value for value in self._properties.get(WINNER, {}).get("enum", []) if isinstance(value, str)]
 
+    def listed(self, name: str) -> list[Any]:
+        """The `enum` of a property; none without one."""
+        return list(self._properties.get(name, {}).get("enum", []))
+
     @property
     def _properties(self) -> dict[str, dict[str, Any]]:
         """The schemas of the answer's properties by name; none without a schema."""
@@ -253,15 +263,16 @@ class RubricSettings(Settings):
 
     def _check_prompt(self) -> None:
         """Raise `ValueError` for a variable that no prompt has, or a response that it doesn't show."""
-        shown, hidden = (_ONE, _TWO) if self.shows == "one" else (_TWO, _ONE)
-        used = self.variables
-        if unknown := [name for name in (*hidden, *_ROOTS) if name in used]:
+        shown = {"one": _ONE, "two": _TWO, "row": ()}[self.shows]
+        hidden, used = {*_ONE, *_TWO} - {*shown}, self.variables
+        if unknown := [name for name in (*sorted(hidden), *_ROOTS) if name in used]:
             raise ValueError(
                 f"the prompt has {', '.join(f'{{{{ {name} }}}}' for name in unknown)}, which isn't there where it shows "
                 f"{self.shows}: there are {', '.join((*_CONVERSATION, *shown, 'principle', 'reference'))}, row.NAME for a "
                 "column of the row, and fields that --field NAME=COLUMN names"
             )
-        if lacking := [name for name in shown if name not in used]:
+        judged = shown or ("row.NAME",)[: not any(name.startswith("row.") for name in used)]
+        if lacking := [name for name in judged if name not in used]:
             raise ValueError(
                 f"the prompt has no {' and no '.join(f'{{{{ {name} }}}}' for name in lacking)}, which is judged"
             )
@@ -293,7 +304,7 @@ class RubricSettings(Settings):
             return ("score",)
         if self.pattern is not None:
             return tuple(groups_of(self.pattern)) or ("score",)
-        kinds, texts = ("number", "integer", "boolean"), {WINNER, *self.labels}
+        kinds, texts = ("number", "integer", "boolean"), {WINNER, *self.labels, *self.words}
         return tuple(
             name for name, kind in self._properties.items() if name in texts or kind.get("type") in kinds or _listed(kind)
         )

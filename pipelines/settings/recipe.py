@@ -10,6 +10,7 @@ from actors.settings.base import Settings, plain_type
 from pipelines.data import storage
 from pipelines.data.storage import error_text
 from pipelines.settings.assignments import assign, read_assignments
+from pipelines.settings.curator import curator_recipe
 from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.options import Leaf, from_yaml, leaves, validate
@@ -84,7 +85,9 @@ def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
 
 @setting_names()
 def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
-    """Read and check a recipe, from this machine or a store. Raises one `SettingsError` with every mistake and its path.
+    """Read and check a recipe, or NeMo Curator's judges, from this machine or a store.
+
+    Raises one `SettingsError` with every mistake and its path.
 
     `assignments` (`score.work.part_rows=4`) set what a step has otherwise; without the step, if only one has such a setting.
     """
@@ -97,6 +100,8 @@ def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
         raise SettingsError(f"the recipe {path} isn't valid YAML: it isn't UTF-8 text") from error
     document = from_yaml(text, f"the recipe {path}")
     try:
+        if isinstance(document, Mapping) and {"models", "execution"} <= document.keys():
+            document, assignments = curator_recipe(document, path, assignments), ()
         for assignment in read_assignments(assignments, _leaves(document)):
             document = assign(Recipe, document, assignment.place, assignment.value)
         recipe = validate(Recipe, document)

@@ -148,7 +148,7 @@ def note_repeated_prompts(rows: Sequence[RowRequests]) -> str:
         for response in request.responses
         if response.content and (prompt := _single_text(request)) is not None
     ]
-    repeating = sum(response.startswith(prompt) for prompt, response in answered)
+    repeating = sum(prompt != response and response.startswith(prompt) for prompt, response in answered)
     if not repeating or repeating < _MOSTLY * len(answered):
         return ""
     return (

@@ -77,8 +77,9 @@ def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequ
             f"{what_it_reads}"
         )
     for name in names:
+        is_named = name in columns
         columns.setdefault(name, _default_column(name))
-        if name in needed and preview.rows:
+        if (is_named or name in needed) and preview.rows:
             check_column(preview.rows, columns[name])
     columns_read = tuple(columns.items())
     filled = [

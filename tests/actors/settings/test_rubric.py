@@ -107,6 +107,9 @@ def test_what_a_rubric_lacks_is_told() -> None:
             "positive and negative are both",
         ),
         ({"colour": "red"}, "colour isn't a setting"),
+        ({"shows": "row", "prompt": "Rate it."}, r"the prompt has no \{\{ row.NAME \}\}, which is judged"),
+        ({"shows": "row"}, r"has \{\{ response \}\}, which isn't there where it shows row"),
+        ({"words": ["score"]}, "score is to be read as a word, and json_schema has no `enum` of words for it"),
     ]
     for change, message in cases:
         with pytest.raises(SettingsError, match=message):
