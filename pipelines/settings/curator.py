@@ -107,8 +107,8 @@ def curator_recipe(document: object, path: str, assignments: Sequence[str]) -> M
     Raises `SettingsError` for what Assay can't do as Curator does it.
     """
     file = validate(_File, document)
-    given = {item.place[1:]: item.value for item in read_assignments(assignments, [*leaves(ScoreSettings, ("score",))])}
-    inputs, output = given.pop(("corpus", "inputs"), None), given.pop(("output",), None)
+    options = {item.place[1:]: item.value for item in read_assignments(assignments, [*leaves(ScoreSettings, ("score",))])}
+    inputs, output = options.pop(("corpus", "inputs"), None), options.pop(("output",), None)
     if inputs is None or output is None:
         raise SettingsError("Curator's file names no rows: give --set inputs=ROWS and --set output=FOLDER")
     judges = [judge for stage in file.execution.stages for judge in stage.judges]
@@ -120,11 +120,11 @@ def curator_recipe(document: object, path: str, assignments: Sequence[str]) -> M
     steps = list[dict[str, Any]]()
     for position, judge in enumerate(judges):
         rubric, columns = _rubric(judge, judges[:position], path)
-        if not steps and not any(place[-1] in _SHAPE for place in given):
+        if not steps and not any(place[-1] in _SHAPE for place in options):
             columns_of_row = dict.fromkeys(_SHAPE[:2], columns[0])
         run: Any = {**_run(judge, file.models, rubric), **columns_of_row, "inputs": inputs}
         run |= {"output": f"{output}/judges/{judge.name}", "field": {f"row.{column}": column for column in columns}}
-        for place, value in given.items():
+        for place, value in options.items():
             run = assign(ScoreSettings, run, place, value)
         inputs = f"{output}/kept/{judge.name}"
         where = " and ".join(conditions.get(judge.name) or [f"{judge.name}_status = 'scored'"])

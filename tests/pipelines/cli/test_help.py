@@ -1,6 +1,7 @@
 """Help by job and in groups, the shell's completion, and readers of the output that have had enough."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -111,7 +112,7 @@ def test_a_setting_says_what_it_takes() -> None:
         "policy.policy_stop=[A, B]",
         "prefix=TEXT",
     ):
-        assert f"\n  {form} " in output
+        assert re.search(rf"^  {re.escape(form)}(?= |$)", output, re.MULTILINE)
 
 
 LISTED = [

@@ -113,7 +113,7 @@ def test_a_mistake_in_a_python_call_and_in_a_recipe(name: str, value: Any, probl
         ("--set prefix=1a", "--set prefix=1a: must be letters"),
         ("--set max_failed_fraction=half", "--set work.max_failed_fraction=half: must be a number"),
         ("--set engine.deterministic=maybe", "--set engine.deterministic=maybe: must be true or false"),
-        ("--set corpus.turns=some", "--set corpus.turns=some: must be 'final' or 'all'"),
+        ("--set corpus.turns=some", "--set corpus.turns=some: must be 'final', 'all' or 'final-answer'"),
         ("--set principles=[1]", "--set read.principles is a list: must be a mapping of names to values"),
         ("--rubric no.yaml", "--rubric: the rubric no.yaml can't be read: No such file or directory"),
         ("--set weights.a=x", "--set model.weights.a=x: must be a number"),

@@ -140,11 +140,11 @@ def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
     if not isinstance(name, str):
         raise Rejected(Reason.WRONG_TYPE, f"an invocation whose invocation_id is {describe(name)}")
     prompts = [turn.get("question") for turn in objects(record.get("turns")) if turn.get("invocation_id") == name]
-    given = min((len(prompt) for prompt in prompts if isinstance(prompt, list)), default=0)
+    count_of_prompt = min((len(prompt) for prompt in prompts if isinstance(prompt, list)), default=0)
     items = objects(invocation.get("conversation"))
     turns = [
-        *(AgentTurn(turn) for turn, _ in _read_items(items[:given])),
-        *_read_items(items[given:], f"{name}/conversation", given),
+        *(AgentTurn(turn) for turn, _ in _read_items(items[:count_of_prompt])),
+        *_read_items(items[count_of_prompt:], f"{name}/conversation", count_of_prompt),
     ]
     reasons = (
         f"{gap.get('code')} {gap.get('detail') or ''}".strip() for gap in gaps if gap.get("invocation_id") in (None, name)

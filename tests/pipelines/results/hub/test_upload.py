@@ -160,7 +160,13 @@ def test_the_commands_upload_at_their_end_and_alone(hub: LocalHub, scored: str, 
     assert f"Uploaded to {hub.url}/datasets/{REPOSITORY} (private), commit {1:040x}" in done.stdout
     done = assay("upload", tmp_path / "out", REPOSITORY, "--json", **more)
     assert done.returncode == 0, done.stderr
-    figures = {"url": f"{hub.url}/datasets/{REPOSITORY}", "commit": f"{2:040x}", "files": 1, "public": False}
+    figures = {
+        "assay_json": 1,
+        "url": f"{hub.url}/datasets/{REPOSITORY}",
+        "commit": f"{2:040x}",
+        "files": 1,
+        "public": False,
+    }
     assert json.loads(done.stdout) == figures
     assert len(lines_of(hub.datasets[REPOSITORY])) == 2
     done = assay("upload", scored, REPOSITORY, **more)

@@ -155,7 +155,9 @@ def test_every_setting_that_is_text_is_known_to_name_a_place_or_not() -> None:
     """A new one that names a file would be read in the folder of the job, unless it is made absolute."""
     neither = {
         *("prefix", "format", "prompt_column", "response_column", "conversation_column", "system_column"),
-        *("field", "name", "family"),
+        *("reference_column", "criteria_column", "name", "family", "benchmark", "endpoint"),
+        *("chat_template", "policy_chat_template", "words", "choices"),
+        *("answer_pattern", "reference_pattern", "answer_regex"),
         *("revision", "policy_revision", "policy_name", "policy_system", "policy_stop", "by", "where", "voters"),
         *("trainer", "system", "prompt", "pattern", "after", "positive", "negative", "log", "hub"),
         *("chat_template", "policy_chat_template", "endpoint", "benchmark"),  # of a template its text
