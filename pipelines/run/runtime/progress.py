@@ -177,7 +177,8 @@ class Meter:
             pieces.append(f"in {duration(now - self._began)}")
         elif recent is None and self._load is not None and any(self._load):
             # The rows that will be the first parts; of a judge each vote is a request.
-            pieces.append("engines answered {:,} requests, {:,} are under way".format(*self._load))
+            answered, under_way = self._load
+            pieces.append(f"engines answered {answered:,} of {answered + under_way:,} requests")
         else:
             pieces.append(self._eta(recent))
         if self.reasons:

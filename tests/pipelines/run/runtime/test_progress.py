@@ -142,7 +142,7 @@ def test_a_first_part_under_way_is_seen_and_speeds_are_without_the_engines_start
     figures.load(0, 0, ready_at=3700.0)  # an hour later the first engine is ready
     assert figures.line(3700.0) == "  0%  0 responses  ETA known after 8 parts"
     figures.load(132, 368, ready_at=3700.0)
-    assert figures.line(3710.0) == "  0%  0 responses  engines answered 132 requests, 368 are under way"
+    assert figures.line(3710.0) == "  0%  0 responses  engines answered 132 of 500 requests"
     figures.add(event(0, 100, scored=500, tokens=9000), now=3720.0)
     assert figures.line(3720.0, over=True) == "100%  500 responses  25/s  450 tokens/s  in 1:00:20"
 
