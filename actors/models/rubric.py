@@ -231,7 +231,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
         if any(text is None for text in groups.values()):
             raise Unreadable(Reason.NO_VERDICT)
         spans = {name: match.span(position) for name, position in places.items()}
-        for name in spans.keys() - {WINNER, *rubric.labels}:
+        for name in spans.keys() - {WINNER}:
             check_whole(answer, spans[name], rubric.scale(name)[1], spans.values())
         readings.append(tuple((name, _convert(rubric, name, text)) for name, text in groups.items()))
         places_read += spans.values()
@@ -244,7 +244,7 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
 
 def _claims(rubric: RubricSettings, values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[Claim]:
     """What was read, by the names that a text may give it."""
-    texts = {WINNER, *rubric.truths, *rubric.labels, *rubric.words}
+    texts = {WINNER, *rubric.truths, *rubric.words}
     numbers = {name: value for name, value in values.items() if name not in texts}
     if WINNER in values:
         yield choice(labels[WINNER], values[WINNER], {word: _MERITS[side] for word, side in rubric.winners.items()})
@@ -278,16 +278,12 @@ def _convert(rubric: RubricSettings, name: str, value: object) -> float:
         if not isinstance(value, str) or value not in rubric.winners:
             raise Unreadable(Reason.NO_VERDICT)
         return _MERITS[rubric.winners[value]]
-    if name in rubric.labels:
-        if not isinstance(value, str) or value not in rubric.grades:
+    if name in rubric.words:
+        if not isinstance(value, str) or value not in rubric.words[name]:
             raise Unreadable(Reason.NO_VERDICT)
-        return rubric.grades[value]
+        return rubric.words[name][value]
     if isinstance(value, bool):
         return float(value)
-    if name in rubric.words:
-        if value not in (words := rubric.listed(name)):
-            raise Unreadable(Reason.NO_VERDICT)
-        return float(words.index(value))
     low, high = rubric.scale(name)
     if low is None or high is None:  # which the settings have checked
         raise Unreadable(Reason.OUT_OF_RANGE)

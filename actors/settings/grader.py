@@ -98,7 +98,7 @@ def _rubric_of(grader: Mapping[str, Any]) -> dict[str, Any]:
         if unknown := [label for label in passing if label not in labels]:
             raise ValueError(f"passing_labels holds {unknown[0]!r}, which isn't among the labels {', '.join(labels)}")
         grades = {label: float(label in passing) for label in labels}
-        return {**rubric, "grades": grades, "json_schema": _answer("label", {"type": "string", "enum": [*labels]})}
+        return {**rubric, "words": {"label": grades}, "json_schema": _answer("label", {"type": "string", "enum": [*labels]})}
     low, high = grader.get("range") or (0, 1)
     return {**rubric, "low": low, "high": high, "json_schema": _answer("score", {"type": "number"})}
 

@@ -13,7 +13,6 @@ from actors.text.json_schema import check_schema
 from actors.text.patterns import groups_of, linear
 
 WINNER = "winner"
-LABEL = "label"
 _SIDE = re.compile(r"(\w+)_([12])")
 _JOINED = frozenset({"allOf", "anyOf", "oneOf", "if", "$ref", "unevaluatedProperties"})
 """Keywords beside which properties of an object may be described elsewhere, too."""
@@ -117,10 +116,8 @@ class RubricSettings(Settings):
     """greatest number on the scale; not needed where the schema has `maximum` or `enum`"""
     winners: dict[str, Literal["first", "second", "tie"]] = Field(default_factory=dict)
     """what each value of `winner` stands for"""
-    grades: dict[str, float] = Field(default_factory=dict)
-    """what each value of `label`, a text that the answer chooses, counts"""
-    words: tuple[str, ...] = Field(default=(), exclude_if=lambda words: not words)
-    """properties of json_schema whose `enum` lists words: each is read as its place there, from 0"""
+    words: dict[str, dict[str, float]] = Field(default_factory=dict)
+    """properties of json_schema that the answer gives as words: what each of these counts"""
     temperature: float = Field(default=0.0, ge=0, le=2)
     """sampling temperature of a single answer"""
     top_p: float = Field(default=1.0, gt=0, le=1)
@@ -181,14 +178,13 @@ class RubricSettings(Settings):
         """Raise `ValueError` for names that can't be outputs, or that lack a scale, a winner's meaning or the other side."""
         names = self.names
         numbers = [name for name in names if name != WINNER]
-        if wrong := [name for name in self.words if not all(isinstance(word, str) for word in self.listed(name) or [None])]:
-            raise ValueError(f"{wrong[0]} is to be read as a word, and json_schema has no `enum` of words for it")
         if not names:
             raise ValueError("json_schema has no property with a number, a boolean or `winner` in it")
         self._check_winners()
+        self._check_words()
         if wrong := [name for name in names if not name.isidentifier()]:
             raise ValueError(f"{wrong[0]!r} can't be the name of an output: letters, digits and _ alone")
-        for name in (name for name in numbers if name not in self.truths | self.labels):
+        for name in (name for name in numbers if name not in {*self.truths, *self.words}):
             low, high = self.scale(name)
             if low is None or high is None:
                 raise ValueError(
@@ -197,8 +193,6 @@ class RubricSettings(Settings):
                 )
             if low >= high:
                 raise ValueError(f"{name} goes from {low:g} to {high:g}: low must be less than high")
-        if self.grades and LABEL not in names:
-            raise ValueError("`grades` says what the values of `label` count, and nothing that is read is called `label`")
         if WINNER in names and (self.shows != "two" or not self.winners):
             raise ValueError("`winner` is of two responses (shows: two), and `winners` says what its values stand for")
         if self.shows == "two":
@@ -210,14 +204,20 @@ class RubricSettings(Settings):
             if len(sides) > 1 and WINNER not in names:
                 raise ValueError(f"{' and '.join(sides)} don't say which response is better; give it a `winner`, too")
 
+    def _check_words(self) -> None:
+        """Raise `ValueError` for words of nothing that is read, or if the schema allows others."""
+        for name in self.words:
+            if name not in self._properties:
+                raise ValueError(f"`words` says what the words of {name} count, and json_schema has no property {name}")
+            if lacking := [value for value in self._listed(name) if value not in self.words[name]]:
+                raise ValueError(f"{name} may be {lacking[0]!r}, and `words` doesn't say what that counts")
+
     def scale(self, name: str) -> tuple[float | None, float | None]:
         """The least and the greatest number of a name: by the schema, else `low` and `high`; None where neither says it.
 
         Raises `ValueError` if both say it, and differ.
         """
         kind = self._properties.get(name, {})
-        if name in self.words:
-            return 0, len(self.listed(name)) - 1
         listed = _listed(kind)
         limits = (min(listed), max(listed)) if listed else (kind.get("minimum"), kind.get("maximum"))
         for bound, of_rubric, of_schema in zip(("low", "high"), (self.low, self.high), limits, strict=True):
@@ -251,7 +251,7 @@ class RubricSettings(Settings):
             return [] if listed is None else list(listed["letters"] or listed["words"].split("|"))
         return [value for value in self._properties.get(WINNER, {}).get("enum", []) if isinstance(value, str)]
 
-    def listed(self, name: str) -> list[Any]:
+    def _listed(self, name: str) -> list[Any]:
         """The `enum` of a property; none without one."""
         return list(self._properties.get(name, {}).get("enum", []))
 
@@ -293,18 +293,13 @@ class RubricSettings(Settings):
         return {name for name, kind in self._properties.items() if kind.get("type") == "boolean"}
 
     @property
-    def labels(self) -> set[str]:
-        """The names of what is read as a text that `grades` gives a number."""
-        return {LABEL} if self.grades else set()
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The values that are read: a pattern's groups, or a schema's numbers, booleans and winner."""
         if self.verdict is not None:
             return ("score",)
         if self.pattern is not None:
             return tuple(groups_of(self.pattern)) or ("score",)
-        kinds, texts = ("number", "integer", "boolean"), {WINNER, *self.labels, *self.words}
+        kinds, texts = ("number", "integer", "boolean"), {WINNER, *self.words}
         return tuple(
             name for name, kind in self._properties.items() if name in texts or kind.get("type") in kinds or _listed(kind)
         )

@@ -195,7 +195,8 @@ def _rubric(judge: _Judge, before: Sequence[_Judge], path: str) -> tuple[dict[st
     instructions = json.dumps("\n".join(lines), ensure_ascii=False)  # a literal of Jinja, too
     rubric |= {"shows": "row", "prompt": f"{rubric['prompt']}\n\n{{{{ {instructions} }}}}"}
     rubric["json_schema"] = {"type": "object", "properties": properties, "required": [*properties]}
-    return {**rubric, "words": [score.name for score in judge.scores if score.words]}, columns
+    words = {score.name: {word: place for place, word in enumerate(score.words)} for score in judge.scores if score.words}
+    return {**rubric, "words": words}, columns
 
 
 def _shown(value: object) -> object:

@@ -109,7 +109,7 @@ def test_what_a_rubric_lacks_is_told() -> None:
         ({"colour": "red"}, "colour isn't a setting"),
         ({"shows": "row", "prompt": "Rate it."}, r"the prompt has no \{\{ row.NAME \}\}, which is judged"),
         ({"shows": "row"}, r"has \{\{ response \}\}, which isn't there where it shows row"),
-        ({"words": ["score"]}, "score is to be read as a word, and json_schema has no `enum` of words for it"),
+        ({"words": {"tone": {"kind": 1}}}, "what the words of tone count, and json_schema has no property tone"),
     ]
     for change, message in cases:
         with pytest.raises(SettingsError, match=message):
