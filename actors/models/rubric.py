@@ -35,7 +35,18 @@ _MOST_MATCHES = 1000
 """The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
 _MERITS = {"first": 1.0, "second": 0.0, "tie": 0.5}
 """Of the first response, by who wins."""
-_JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+
+
+class _Jinja(ImmutableSandboxedEnvironment):
+    """Without the methods of mappings: `{{ row.items }}` is the column `items`."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, Mapping):
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+
+_JINJA = _Jinja(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
 class Rubric(Judge):
