@@ -48,8 +48,8 @@ def calls_of(turn: Mapping[str, object], role: Role, *, from_text: object = None
 def tools_of(row: Row) -> tuple[str, ...]:
     """The tools of a row, each as the JSON text of OpenAI's form; empty where its fields of that name hold other things.
 
-    Other things are texts that aren't JSON's, and lists of them. Raises `Rejected` for what can't be read, and for two fields
-    with different tools.
+    Other things are texts that aren't JSON's, and lists of them. Raises `Rejected` for what can't be read, and for two
+    fields with different tools.
     """
     inner = row.get("input")  # of OpenAI's preference files, beside the messages
     places = (row, inner) if isinstance(inner, Mapping) else (row,)
@@ -73,7 +73,7 @@ def _opened_tools(value: object) -> object:
 
 
 def read_tool(value: object) -> str:
-    """A tool in the form of chat completions or of OpenAI's Responses, or its function alone, as JSON text of the first form.
+    """A tool in the form of chat completions or of OpenAI's Responses, or its function alone: the JSON text of the first.
 
     Without members that are null, and of Responses without `strict`, which no model is shown.
     """
