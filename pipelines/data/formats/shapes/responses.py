@@ -98,18 +98,7 @@ def _of_request(request: Row, output: object) -> Agent:
         turns.insert(0, {"role": "system", "content": request["instructions"]})
     if turns and role_of(turns[-1]) is Role.ASSISTANT:
         turns.append(Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant"))
-    return Agent([*map(AgentTurn, turns), *_read_items(entries(output), "output")], _tools(request))
-
-
-def _tools(request: Row) -> list[object]:
-    """The tools of a request in the form of chat completions, without `strict`, which no model is shown."""
-    shown = ("name", "description", "parameters")
-    return [
-        {"type": "function", "function": {key: tool[key] for key in shown if key in tool}}
-        if isinstance(tool, dict) and tool.get("type") == "function" and "name" in tool
-        else tool
-        for tool in _parts(request.get("tools"))
-    ]
+    return Agent([*map(AgentTurn, turns), *_read_items(entries(output), "output")], request.get("tools"))
 
 
 def _of_rollout(row: Row) -> Sequence[Agent]:
@@ -128,7 +117,7 @@ def _of_rollout(row: Row) -> Sequence[Agent]:
     root_first = sorted(invocations, key=lambda invocation: invocation.get("parent_invocation_id") is not None)
     entries(root_first)  # raises without any
     root, *called = (_of_invocation(invocation, record, gaps) for invocation in root_first)
-    return [root._replace(tools=_tools(request)), *called]
+    return [root._replace(tools=request.get("tools")), *called]
 
 
 def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
