@@ -28,6 +28,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
 from actors.records import Message, Prompt, Reading, Reason, Role, ScoreRequest
+from actors.text.tool_calls import WRITTEN_CALL
 from actors.verdicts.parsing import objects, the_only
 
 _TEXTS, _WEIGHTS, _NAMES = ("text", "criterion", "description"), ("weight", "points", "score"), ("name", "title")
@@ -148,6 +149,7 @@ class Criteria(Judge):
     roles = frozenset(Role)
     any_model = True
     writes_calls = True
+    delimiters = WRITTEN_CALL
     shows = Shows.ONE
     card = Sampling(max_tokens=4096)
     card_of = "Assay"

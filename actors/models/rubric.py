@@ -25,7 +25,7 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.json_schema import meets
 from actors.text.patterns import groups_of, linear
-from actors.text.tool_calls import write_turn
+from actors.text.tool_calls import WRITTEN_CALL, write_turn
 from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.statements import TRUTHS, Claim, check_agrees, choice, grade, grades_of, label, without
 from actors.verdicts.verdict_token import difference
@@ -60,6 +60,7 @@ class Rubric(Judge):
     range = "the rubric's"
     roles = frozenset(Role)
     writes_calls = True
+    delimiters = WRITTEN_CALL
     any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)
