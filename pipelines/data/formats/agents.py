@@ -41,14 +41,14 @@ Read = Callable[[Row], RowRequests]
 
 
 def readers(agents: Callable[[Row], Sequence[Agent]]) -> tuple[Read, Read]:
-    """`read`, of each agent's last turn, and `read_turns`, of all. The first agent has the row's system prompt."""
+    """`read`, of each agent's last turn, and `read_turns`, of all. The first agent has the row's system prompt and tools."""
 
     def read(is_last: bool, row: Row) -> RowRequests:
         all_agents = agents(row)
         ids = (name for agent in all_agents for name in (agent.prefix, *(turn.name for turn in agent.turns)) if name)
         if repeated := [name for name, count in Counter(ids).items() if count > 1]:
             raise Rejected(Reason.WRONG_TYPE, f"two agents or turns with the same ids: {repeated[0][:80]!a}")
-        parts = [_judge(agent, is_last, () if position else systems(row)) for position, agent in enumerate(all_agents)]
+        parts = [_judge(agent, is_last, {} if position else row) for position, agent in enumerate(all_agents)]
         return RowRequests(
             tuple(name for part in parts for name in part.names),
             tuple(request for part in parts for request in part.requests),
@@ -67,7 +67,7 @@ def objects(value: object) -> list[Mapping[str, Any]]:
     return value
 
 
-def _judge(agent: Agent, is_last: bool, row_systems: Sequence[object]) -> RowRequests:
+def _judge(agent: Agent, is_last: bool, row: Row) -> RowRequests:
     """The agent's last turn, or all of them. What follows the last one, such as the outputs of its calls, isn't needed."""
     named = [(turn.name, place) for place, turn in enumerate(agent.turns) if turn.name is not None]
     if not named:
@@ -75,9 +75,9 @@ def _judge(agent: Agent, is_last: bool, row_systems: Sequence[object]) -> RowReq
         reason = Reason.NO_FINAL_ASSISTANT if agent.turns else Reason.NO_MESSAGES
         return RowRequests((name,), (), (Unjudgeable(name, reason, "an agent that made no turn here"),))
     turns = list(_check_calls([turn for turn, _ in agent.turns]))
-    row_requests = turns_at(turns, dict(named[-1:] if is_last else named), row_systems)
+    row_requests = turns_at(turns, dict(named[-1:] if is_last else named), systems(row))
     try:
-        tools = tools_of({"tools": agent.tools})
+        tools = tools_of({"tools": agent.tools}) or tools_of(row)
     except Rejected as error:
         return row_requests.refused(error.reason, error.detail)
     return replace(row_requests, requests=tuple(replace(request, tools=tools) for request in row_requests.requests))

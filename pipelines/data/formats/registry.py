@@ -67,7 +67,7 @@ def requests(shape: Shape, row: object, turns: Turns = "final") -> RowRequests:
     if unshown is not None:
         return row_requests.refused(unshown.reason, unshown.detail)
     try:
-        row_requests = _with_tools(row_requests, tools_of(row))
+        row_requests = row_requests if "tools" in shape.reads else _with_tools(row_requests, tools_of(row))
     except Rejected as error:
         return row_requests.refused(error.reason, error.detail)
     return _answers_alone(row_requests) if turns == "final-answer" else row_requests
@@ -79,7 +79,7 @@ def _with_tools(row: RowRequests, tools: tuple[str, ...]) -> RowRequests:
         raise Rejected(Reason.TOOL_CALL, "a prompt with tools, whose calls nobody would answer")
     if not tools:  # nearly every row: to copy its requests would take a tenth of an export's time
         return row
-    return replace(row, requests=tuple(replace(request, tools=request.tools or tools) for request in row.requests))
+    return replace(row, requests=tuple(replace(request, tools=tools) for request in row.requests))
 
 
 def _answers_alone(row: RowRequests) -> RowRequests:

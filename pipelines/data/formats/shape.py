@@ -14,7 +14,7 @@ class Shape:
     all responses of the row, or raises `Rejected` if it can't even name them. `read_turns` returns one response per
     assistant turn; only shapes of a single conversation have it. `needs` completes the sentence "rows have ...". `reads` are
     the fields that hold prompt and responses, beside the system prompt's; all others are the row's own, such as its id.
-    `layout` shows a row as it stands in a file, for the reference.
+    With `tools` among them the shape reads those, too. `layout` shows a row as it stands in a file, for the reference.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """What `filter --rows responses` writes: a row for each kept response alone, of one form whatever the input's shape was."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +14,16 @@ from pipelines.folders.run_folder.columns import CRITERIA_SCORES, REASON, RESPON
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.scored_corpus.read_back import Reader, ReadResponse
 
-PROMPT, TEXT = "prompt", "response"
+PROMPT, TEXT, TOOLS = "prompt", "response", "tools"
 _MESSAGES = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+_TYPES = {PROMPT: _MESSAGES, TEXT: pa.string(), TOOLS: pa.string()}
 
 
 @dataclass(frozen=True)
 class ResponseRows:
     """Makes such rows: the input's own fields, `prompt` (messages), `response` (text), and, with `fields`, ours.
 
+    `tools`, as JSON text, are there if the shape reads that field; else they are an own field.
     An own field called `prompt` or `response` is left out; `ReadResponse.left` says so.
     """
 
@@ -39,7 +41,7 @@ class ResponseRows:
         columns = self.reader.columns
         ours = [columns.ours.field(name) for name in self._our_names]
         input_fields = [columns.carried.field(name) for name in self.reader.carried]
-        return pa.schema([*input_fields, (PROMPT, _MESSAGES), (TEXT, pa.string()), *ours])
+        return pa.schema([*input_fields, *((name, _TYPES[name]) for name in self._made), *ours])
 
     @property
     def reads(self) -> set[str]:
@@ -53,17 +55,24 @@ class ResponseRows:
     def rows(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> list[dict[str, Any]]:
         """The rows, whose own fields have the values of the records."""
         ours = python_rows(kept.select(self._our_names), None) if self.fields else [{}] * len(responses)
+        made = self._made
         rows = [
-            {**read.fields, PROMPT: _messages(read.context), TEXT: read.text, **fields}
+            {**read.fields, **{name: make(read) for name, make in made.items()}, **fields}
             for read, fields in zip(responses, ours, strict=True)
         ]
         return list(self.reader.columns.as_objects(rows))
 
     def table(self, kept: pa.Table, responses: Sequence[ReadResponse]) -> pa.Table:
         """The rows of a Parquet corpus, whose own fields are its columns."""
-        prompts = pa.array([_messages(read.context) for read in responses], _MESSAGES)
-        made = {PROMPT: prompts, TEXT: pa.array([read.text for read in responses], pa.string())}
+        made = {name: pa.array(map(make, responses), _TYPES[name]) for name, make in self._made.items()}
         return pa.table([made[name] if name in made else kept.column(name) for name in self.schema.names], self.schema)
+
+    @property
+    def _made(self) -> dict[str, Callable[[ReadResponse], object]]:
+        """What is made of a response, by the names of the columns."""
+        made = {PROMPT: lambda read: _messages(read.context), TEXT: lambda read: read.text}
+        tools = {TOOLS: lambda read: f"[{', '.join(read.tools)}]" if read.tools else None}
+        return made | tools if TOOLS in self.reader.shape.fields else made
 
     @property
     def _our_names(self) -> list[str]:

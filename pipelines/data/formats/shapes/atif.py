@@ -38,6 +38,8 @@ def _agents(trajectory: Row, prefix: str = "") -> Iterator[Agent]:
 def _turns(step: Row, prefix: str) -> Iterator[AgentTurn]:
     """The turns of a step. The agent's is named `step[3]`, unless it is copied from elsewhere or no model made it."""
     is_made = step.get("source") == "agent" and not step.get("is_copied_context") and step.get("llm_call_count") != 0
+    if is_made and not isinstance(step.get("step_id"), int | str):
+        raise Rejected(Reason.WRONG_TYPE, f"a step whose step_id is {describe(step.get('step_id'))}; a number is expected")
     name = f"{prefix}step[{step.get('step_id')}]" if is_made else None
     try:
         turn, *results = _messages(step)
@@ -80,7 +82,7 @@ SHAPES = (
         '`schema_version`, "ATIF-v1.0" to "ATIF-v1.7", and `steps`',
         lambda row: str(row.get("schema_version")).startswith("ATIF-") and isinstance(row.get("steps"), list),
         *readers(lambda row: list(_agents(row))),
-        reads=("schema_version", "agent", "steps", "subagent_trajectories"),
+        reads=("schema_version", "agent", "steps", "subagent_trajectories", "tools"),
         layout="""{"schema_version": str, "agent": object, "steps": [step, ...], "subagent_trajectories"?: [trajectory, ...]}
 step: {"step_id": int, "source": "system" | "user" | "agent", "message": str, "reasoning_content"?: str,
        "tool_calls"?: [{"tool_call_id": str, "function_name": str, "arguments": object}, ...],

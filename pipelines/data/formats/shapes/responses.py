@@ -6,10 +6,11 @@ Source of the rollouts: `nemo_gym/rollout_collection.py` and `nemo_gym/rollout_o
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 
 from actors.errors import Rejected
 from actors.records import Reason, Role
+from actors.text.reasoning import FIELDS
 from pipelines.data.formats.agents import Agent, AgentTurn, objects, readers
 from pipelines.data.formats.content import entries, field, role_of
 from pipelines.data.formats.rows import Row
@@ -18,6 +19,10 @@ from pipelines.data.formats.values import describe, is_blank
 
 _TYPES = ("message", "reasoning", "function_call", "function_call_output")
 _TRAJECTORY = "ng_trajectory"
+_BREAK = "\n\n"  # between the texts of two items
+_KEPT_BY_SERVER = {"previous_response_id": "", "conversation": "conv_", "prompt": "pmpt_"}
+"""Members of a request that stand for turns, and how their ids begin: a row may have fields of its own under these names."""
+_SECOND_ROOT = {"code": "parent_invocation_id", "detail": "missing: the request's tools and instructions may be its, too"}
 _HARMLESS = re.compile(
     r"(?!compaction).*(?:timing|timestamp|outcome|subagent)_.*"
     r"|(?:model_call|model_response|turns|resolution|producer_trajectory_identity|no_sandbox)s?_.*"
@@ -55,32 +60,41 @@ def _assistant_turn(items: Sequence[dict[str, object]]) -> object:
     for item in items:
         match item.get("type") or ("message" if item.get("role") is not None else None):
             case "message":
-                message |= item
-                contents += _parts(item.get("content"))
+                message |= {key: value for key, value in item.items() if key not in FIELDS}
+                thoughts += [text for key in FIELDS if isinstance(text := item.get(key), str) and text.strip()][:1]
+                parts = _parts(item.get("content"))
+                contents += [{"type": "text", "text": _BREAK}, *parts] if contents and parts else parts
                 calls += _parts(item.get("tool_calls"))
             case "reasoning":
-                parts = _parts(item.get("content")) or _parts(item.get("summary"))
-                thoughts.append("".join(str(part.get("text") or "") for part in parts if isinstance(part, dict)))
+                thoughts += _texts(item.get("content")) or _texts(item.get("summary"))
             case "function_call":
                 function = {"name": item.get("name"), "arguments": item.get("arguments")}
                 calls.append({"id": item.get("call_id"), "type": "function", "function": function})
             case other:
                 return _unknown(other)
     message |= {"role": "assistant", "content": contents or None, "tool_calls": calls or None}
-    return message | {"reasoning_content": "\n\n".join(filter(str.strip, thoughts))} if thoughts else message
+    return message | {"reasoning_content": _BREAK.join(dict.fromkeys(filter(str.strip, thoughts)))}
 
 
 def _parts(value: object) -> list[object]:
     return [] if is_blank(value) else value if isinstance(value, list) else [{"type": "text", "text": value}]
 
 
+def _texts(value: object) -> list[str]:
+    """The texts of parts, which may be texts themselves."""
+    texts = (part.get("text") if isinstance(part, dict) else part for part in _parts(value))
+    return [text for text in texts if isinstance(text, str)]
+
+
 def _other_turn(item: object) -> object:
     if not isinstance(item, dict):
         return Rejected(Reason.WRONG_TYPE, f"{describe(item)} where an item is expected")
+    if item.get("type") == "function_call_output":
+        if item.get("output") is None:
+            return Rejected(Reason.CONTEXT_GAP, f"an output of the call {item.get('call_id')!a} without content")
+        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item["output"]}
     if item.get("role") is not None or item.get("type") == "message":
         return item
-    if item.get("type") == "function_call_output":
-        return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     return _unknown(item.get("type"))
 
 
@@ -94,11 +108,28 @@ def _of_request(request: Row, output: object) -> Agent:
     turns: list[object] = [{"role": "user", "content": prompt}]
     if isinstance(prompt, list):
         turns = [turn for turn, _ in _read_items(prompt)]
-    if not is_blank(request.get("instructions")):
-        turns.insert(0, {"role": "system", "content": request["instructions"]})
     if turns and role_of(turns[-1]) is Role.ASSISTANT:
         turns.append(Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant"))
-    return Agent([*map(AgentTurn, turns), *_read_items(entries(output), "output")], request.get("tools"))
+    opening = _opening(request, turns[:1])
+    return Agent([*opening, *map(AgentTurn, turns), *_read_items(entries(output), "output")], request.get("tools"))
+
+
+def _opening(request: Row, first: Sequence[object]) -> Iterator[AgentTurn]:
+    """What the model was shown before the first turn: turns that the server keeps, and the instructions."""
+    for key, begin in _KEPT_BY_SERVER.items():
+        value = request.get(key)
+        number = value.get("id") if isinstance(value, dict) else value
+        if isinstance(number, str) and number and number.startswith(begin):
+            yield AgentTurn(Rejected(Reason.CONTEXT_GAP, f"{key} {number[:40]!a}, whose turns aren't in the row"))
+    system = {"role": "system", "content": request.get("instructions")}
+    if not is_blank(system["content"]) and [_key(system)] != list(map(_key, first)):
+        yield AgentTurn(system)
+
+
+def _key(item: object) -> object:
+    """By which an item is the same in a request and in a conversation, whatever else its producer put there."""
+    keys = ("content", "name", "arguments", "call_id", "output", "summary")
+    return isinstance(item, dict) and [role_of(item), *(_texts(item.get(key)) for key in keys)]
 
 
 def _of_rollout(row: Row) -> Sequence[Agent]:
@@ -114,16 +145,21 @@ def _of_rollout(row: Row) -> Sequence[Agent]:
     invocations, gaps = objects(record.get("invocations")), _gaps(record, row)
     if response and not any(invocation.get("conversation") for invocation in invocations):
         return [_of_request(request, response.get("output"))]
-    root_first = sorted(invocations, key=lambda invocation: invocation.get("parent_invocation_id") is not None)
-    entries(root_first)  # raises without any
-    root, *called = (_of_invocation(invocation, record, gaps) for invocation in root_first)
-    return [root._replace(tools=request.get("tools")), *called]
+    entries(invocations)  # raises without any
+    roots = [invocation for invocation in invocations if invocation.get("parent_invocation_id") is None]
+    called = [invocation for invocation in invocations if invocation.get("parent_invocation_id") is not None]
+    unclear = [] if is_blank(request.get("tools")) and is_blank(request.get("instructions")) else [_SECOND_ROOT]
+    return [
+        *(_of_invocation(root, record, gaps, request) for root in roots[:1]),
+        *(_of_invocation(root, record, [*gaps, *unclear], {}) for root in roots[1:]),
+        *(_of_invocation(invocation, record, gaps, {}) for invocation in called),
+    ]
 
 
-def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
-    """An agent's conversation, all of which is refused if something in it wasn't observed.
+def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row], request: Row) -> Agent:
+    """An agent's conversation, all of which is refused if something in it wasn't observed; `request` is the root's.
 
-    Its turns are named `ID/conversation[5]`, but for those that were in the prompt of its first turn.
+    Its turns are named `ID/conversation[5]`, but for those that were in the request or in the prompt of its first turn.
     """
     name = invocation.get("invocation_id")
     if not isinstance(name, str):
@@ -131,14 +167,18 @@ def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row]) -> Agent:
     prompts = [turn.get("question") for turn in objects(record.get("turns")) if turn.get("invocation_id") == name]
     count_of_prompt = min((len(prompt) for prompt in prompts if isinstance(prompt, list)), default=0)
     items = objects(invocation.get("conversation"))
+    pairs = zip(map(_key, _parts(request.get("input"))), map(_key, items), strict=False)
+    count_of_prompt = max(count_of_prompt, len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))))
     turns = [
+        *_opening(request, items[:1]),
         *(AgentTurn(turn) for turn, _ in _read_items(items[:count_of_prompt])),
         *_read_items(items[count_of_prompt:], f"{name}/conversation", count_of_prompt),
     ]
     reasons = (
         f"{gap.get('code')} {gap.get('detail') or ''}".strip() for gap in gaps if gap.get("invocation_id") in (None, name)
     )
-    return Agent([*(AgentTurn(Rejected(Reason.CONTEXT_GAP, reason)) for reason in reasons), *turns], prefix=f"{name}/")
+    unobserved = [AgentTurn(Rejected(Reason.CONTEXT_GAP, reason)) for reason in reasons]
+    return Agent([*unobserved, *turns], request.get("tools"), f"{name}/")
 
 
 def _gaps(record: Row, row: Row) -> list[Row]:
@@ -179,7 +219,7 @@ row, and is named by the position of the last: `output[3]`.""",
         *readers(_of_rollout),
         reads=(
             *("responses_create_params", "response", _TRAJECTORY, "ng_agent_observations"),
-            *("schema_version", "invocations", "turns", "gaps"),
+            *("schema_version", "invocations", "turns", "gaps", "tools"),
         ),
         layout="""{"responses_create_params": request, "response": {"output": [item, ...]}, "ng_trajectory"?: record, ...}
 {"schema_version": "1.0", "rollout_id": str, "invocations": [{"invocation_id": str, "conversation": [item, ...]}, ...], ...}

@@ -1,5 +1,6 @@
 """Agents' trajectories: every form of a conversation is the same requests, and nothing is judged in a context with a gap."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ from pipelines.data.formats.registry import Turns
 from tests.support.asked import contexts, judged, refused, said, user
 from tests.support.trajectories import (
     ANSWER,
+    FLAT_TOOLS,
     FORMS,
     INPUT,
     ITEMS,
     OUTPUT,
     QUESTION,
+    SYSTEM,
+    TOOLS,
     atif,
     call,
     called,
@@ -73,10 +77,24 @@ def test_reasoning_belongs_to_the_turn_that_it_comes_before() -> None:
             assert without_reasoning(request, Reasoning.REJECT).refused == {0}
 
 
+def test_no_text_of_reasoning_is_lost_or_runs_into_the_next() -> None:
+    def thought(**parts: object) -> dict[str, Any]:
+        return {"type": "reasoning", "summary": [], **parts}
+
+    text = {"type": "summary_text", "text": "b"}
+    for items in (
+        [thought(summary=["a", text]), written("x")],
+        [thought(content=["a"]), written("") | {"reasoning_content": "b"}, written("x")],
+        [written("") | {"reasoning": "a"}, written("x") | {"reasoning_content": "b"}],
+    ):
+        (response,) = judged(read({"input": "q", "output": items})).values()
+        assert response.split() == ["<think>", "a", "b", "</think>", "x"]
+
+
 def test_a_turn_is_all_items_of_the_assistant_in_a_row() -> None:
-    items = [written("I look."), call("a"), call("b"), output("b"), output("a"), written("So"), written(" it is.")]
+    items = [written("I look."), call("a"), call("b"), output("b"), output("a"), written("So."), written("It is.")]
     row_requests = read({"input": "q", "instructions": "Be brief.", "output": items})
-    assert judged(row_requests) == {"output[2]": "I look.", "output[6]": "So it is."}
+    assert judged(row_requests) == {"output[2]": "I look.", "output[6]": "So.\n\nIt is."}
     first, last = row_requests.requests
     assert contexts(row_requests)[0] == [("system", "Be brief."), ("user", "q")]
     assert [call.id for call in first.responses[0].calls] == ["a", "b"]
@@ -126,6 +144,61 @@ def test_what_an_agent_did_not_make_here_is_context_and_not_judged() -> None:
     turns = [{"invocation_id": "root", "turn_no": number, "question": prompt + ITEMS[: 2 * number - 2]} for number in (1, 2)]
     assert read(record(invocation([*prompt, *ITEMS]), turns=turns)).names == ("root/conversation[3]", "root/conversation[5]")
     assert judged(read({"input": prompt, "output": [written("a")]})) == {"output[0]": "a"}
+
+
+def test_a_root_is_shown_what_the_request_holds_and_is_not_judged_by_it() -> None:
+    given = [user("old"), said("old answer"), user("new")]
+    request = {"input": given, "instructions": "Be brief.", "tools": FLAT_TOOLS}
+    items = [{"type": "message", "status": None, **item} for item in given] + ITEMS
+    turns = [{"invocation_id": "root", "turn_no": 1, "question": "new"}]
+    for more in ([], [SYSTEM]):
+        observed = record(invocation([*more, *items]), turns=turns)
+        row_requests = read(
+            rollout(ITEMS, ng_trajectory=observed, responses_create_params=request | {"input": more + given})
+        )
+        assert contexts(row_requests)[0] == [
+            ("system", "Be brief."), ("user", "old"), ("assistant", "old answer"), ("user", "new"),
+        ]  # fmt: skip
+        assert row_requests.names == tuple(f"root/conversation[{len(more) + place}]" for place in (3, 5))
+
+    two = record(invocation(items), invocation(items, "two"), invocation(items, "sub", "root"))
+    row_requests = read(rollout(ITEMS, ng_trajectory=two, responses_create_params=request), "final")
+    assert refused(row_requests) == {"two/conversation[5]": Reason.CONTEXT_GAP}
+    assert [len(request.tools) for request in row_requests.requests] == [1, 0]
+    (lone,) = read(rollout(ITEMS, ng_trajectory=record(invocation(items, "sub", "lost"))), "final").requests
+    assert lone.tools == ()
+    assert read(two, "final").rejected == ()
+
+
+def test_a_row_s_tools_are_those_of_its_first_agent() -> None:
+    steps = [step(1, "user", "q"), step(2, "agent", "a")]
+    child = atif(*steps, trajectory_id="sub", agent={"name": "b"})
+    row = atif(*steps, agent={"name": "a"}, subagent_trajectories=[child], tools=TOOLS)
+    assert [len(request.tools) for request in read(row).requests] == [1, 0]
+    row_requests = read({"input": "q", "output": [written("a")], "tools": json.dumps(TOOLS)})
+    assert [len(request.tools) for request in row_requests.requests] == [1]
+
+
+@pytest.mark.parametrize(
+    ("more", "detail"),
+    [
+        ({"previous_response_id": "resp_0"}, "previous_response_id 'resp_0', whose turns aren't in the row"),
+        ({"conversation": {"id": "conv_0"}}, "conversation 'conv_0'"),
+        ({"prompt": {"id": "pmpt_0", "version": "2"}}, "prompt 'pmpt_0'"),
+        ({"previous_response_id": None, "conversation": "7", "prompt": "q"}, ""),
+    ],
+)
+def test_turns_that_a_server_keeps_are_a_gap(more: dict[str, Any], detail: str) -> None:
+    request = {"input": INPUT, **more}
+    observed = record(invocation([*INPUT, *ITEMS]))
+    for row in (
+        request | {"output": ITEMS},
+        rollout(ITEMS, responses_create_params=request),
+        rollout(ITEMS, responses_create_params=request, ng_trajectory=observed),
+    ):
+        row_requests = read(row)
+        assert set(refused(row_requests).values()) == ({Reason.CONTEXT_GAP} if detail else set())
+        assert all(message.startswith(detail) for message in details(row_requests).values())
 
 
 GAPS: list[tuple[dict[str, Any], str]] = [
@@ -214,6 +287,12 @@ CALLS: list[tuple[list[Any], dict[str, Reason], str]] = [
     ([call("a"), call("b"), output("a"), *LATER], {"output[3]": Reason.CONTEXT_GAP}, "the call 'b' has no output before"),
     ([call(), output(text=""), *LATER], {}, ""),
     ([call(), output(text=[{"type": "input_text", "text": "rain"}]), *LATER], {}, ""),
+    (
+        [call(), output(text=None), *LATER],
+        {"output[2]": Reason.CONTEXT_GAP},
+        "an output of the call 'call_1' without content",
+    ),
+    ([call(), {"role": "tool", **output(text="")}, *LATER], {}, ""),
     ([call(), output(text=[{"type": "input_image"}]), *LATER], {"output[2]": Reason.CONTENT_NOT_TEXT}, "a part that isn't"),
     ([call(arguments="{broken"), output(), *LATER], dict.fromkeys(("output[0]", "output[2]"), Reason.TOOL_CALL), "JSON"),
     ([call(arguments='{"a": "%s"}' % ("x" * 2**20))], {"output[0]": Reason.TOOL_CALL}, "1,048,585 characters"),
@@ -250,6 +329,7 @@ BROKEN: list[tuple[dict[str, Any], dict[str, Reason], str]] = [
     (atif(STEPS[0], called(2, content=None), STEPS[2]), {"step[3]": Reason.CONTEXT_GAP}, "'call_1' without content"),
     (atif(STEPS[0], step(2, "tool", "x"), STEPS[2]), {"step[3]": Reason.UNKNOWN_ROLE}, "known are system, user, agent"),
     (atif(*STEPS[:2], STEPS[1]), {"final": Reason.WRONG_TYPE}, "the same ids: 'step[2]'"),
+    (atif(STEPS[0], STEPS[2] | {"step_id": None}), {"final": Reason.WRONG_TYPE}, "whose step_id is null"),
     (atif(STEPS[0], STEPS[2] | {"tool_calls": 5}), {"step[3]": Reason.WRONG_TYPE}, "where a list of objects is expected"),
     (atif(*STEPS, agent={"tool_definitions": [{"type": "mcp"}, {"name": 5}]}), {}, ""),
 ]

@@ -20,6 +20,7 @@ from pipelines.settings.run_settings import FilterSettings
 from tests.support.candidates import drawn_corpus, judged_corpus, prompts, rows_in, scored_corpus
 from tests.support.corpora import chat, lines, settings, write
 from tests.support.failures import rewrite
+from tests.support.trajectories import FORMS
 
 SIX: Mapping[str, Any] = {"prompt": "p", "chosen": ["x", "y"], "rejected": ["z"], "id": 7, "domain": "code"}
 ANSWERED = RowShape("prompt-response")
@@ -77,6 +78,18 @@ def test_own_fields_of_parquet_rows_come_along_in_either_format(
         (written,) = pq.read_table(path).to_pylist() if form == "parquet" else rows_in(tmp_path / form)
         assert {**fields, **written} == {**fields, "prompt": [USER], "response": "a"}
         assert (summary.left_fields, summary.mixed) == (left, False)
+
+
+@pytest.mark.parametrize("shape", ["responses", "gym-rollout", "atif", "messages"])
+@pytest.mark.parametrize(("parquet", "form"), [(False, "jsonl"), (True, "jsonl"), (True, "parquet")])
+def test_tools_come_along_from_every_shape(tmp_path: Path, shape: str, parquet: bool, form: str) -> None:
+    row = FORMS[shape][0]
+    scored = judged_corpus(tmp_path / "scored", [row], [[1.0]], RowShape(shape), parquet=parquet, prefix="j_")
+    keep(settings_of(scored, tmp_path / "kept", "j_reward > 0", fields=False, format=form))
+    (path,) = (tmp_path / "kept").glob("kept-*")
+    (written,) = pq.read_table(path).to_pylist() if form == "parquet" else rows_in(tmp_path / "kept")
+    tools = written["tools"] if shape == "messages" else json.loads(written["tools"])
+    assert [tool["function"]["name"] for tool in tools] == ["weather"]
 
 
 def test_a_policys_candidates_are_rows_of_their_own(tmp_path: Path) -> None:
