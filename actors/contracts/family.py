@@ -137,7 +137,7 @@ class Family(ABC):
     control_texts: ClassVar[tuple[str, ...]] = ()
     """Texts that count as control tokens, beside the tokenizer's special tokens."""
     delimiters: ClassVar[tuple[str, ...]] = ()
-    """Texts between which a prompt has its responses, and that no response may contain (`actors/text/delimiters.py`)."""
+    """Texts between which a prompt has its parts, and that no text of a row may contain (`actors/text/delimiters.py`)."""
     probes_delimiters: ClassVar[bool] = False
     """Whether prompts may have more delimiters than these, from the checkpoint's template or the user's rubric."""
 

@@ -28,15 +28,17 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import Rejected, Unreadable
 from actors.models.reward_anything import as_text
 from actors.records import Message, Prompt, Reading, Reason, Role, ScoreRequest
+from actors.text.tool_calls import WRITTEN_CALL
 from actors.verdicts.parsing import objects, the_only
 
 _TEXTS, _WEIGHTS, _NAMES = ("text", "criterion", "description"), ("weight", "points", "score"), ("name", "title")
 """Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's."""
 _LISTS = ("criteria", "rubrics")
-_PART = "part"
+_PART = "assay_part"
 """Key of what is a part of a row's criteria, whose weight alone may be negative."""
 _WORDS = ("no", "yes")
 _MOST, _LONGEST_NAME, _REASON_CHARACTERS = 100, 200, 300
+_MOST_WEIGHT = 10**6
 _PASSED = 0.5
 """A gate is passed by a value above it; of several votes, their mean."""
 _PROMPT = """\
@@ -72,7 +74,7 @@ def read_criteria(text: str) -> tuple[Criterion, ...]:
     """The criteria in the JSON of a row's column. Raises `Rejected` with what is wrong with them."""
     try:
         listed = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Rejected(Reason.WRONG_TYPE, f"criteria that are no JSON: {error}") from None
     is_part = isinstance(listed, Mapping) and listed.get(_PART) is True
     if isinstance(listed, Mapping):
@@ -96,14 +98,14 @@ def _read_criterion(item: object, number: int) -> Criterion:
     if not isinstance(item, Mapping):
         raise Rejected(Reason.WRONG_TYPE, f"criterion {number} is neither a text nor an object")
     text, name = _first(item, _TEXTS), _first(item, _NAMES) or f"c{number}"
-    weight, choices = _first(item, _WEIGHTS), item.get("choices") or list(_WORDS)
-    weight = 1.0 if weight is None else weight
+    weight, choices = _first(item, _WEIGHTS), item.get("choices")
+    weight, choices = 1.0 if weight is None else weight, list(_WORDS) if choices is None else choices
     if not isinstance(text, str) or not text.strip():
         raise Rejected(Reason.WRONG_TYPE, f"criterion {number} has no `text`")
     if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST_NAME:
         raise Rejected(Reason.WRONG_TYPE, f"criterion {number}: its name must be a text, at most {_LONGEST_NAME} long")
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-        raise Rejected(Reason.WRONG_TYPE, f"criterion {name!a}: its weight must be a number")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not abs(weight) <= _MOST_WEIGHT:
+        raise Rejected(Reason.WRONG_TYPE, f"criterion {name!a}: its weight must be a number, at most {_MOST_WEIGHT:,}")
     is_words = isinstance(choices, list) and all(isinstance(word, str) and word.strip() for word in choices)
     if not is_words or len({*choices}) < max(len(choices), 2):
         raise Rejected(
@@ -147,6 +149,7 @@ class Criteria(Judge):
     roles = frozenset(Role)
     any_model = True
     writes_calls = True
+    delimiters = WRITTEN_CALL
     shows = Shows.ONE
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
@@ -228,7 +231,9 @@ class Criteria(Judge):
         return self._verdict({criterion.name: float(rng.random() < _PASSED) for criterion in self.criteria})
 
     def _verdict(self, values: Mapping[str, float]) -> Verdict:
-        return Verdict(({"score": reward_of(self.criteria, values), **values},))
+        # Of a criterion that is asked about by itself the vote is its value: by a negative weight alone there is no reward.
+        score = reward_of(self.criteria, values) if len(self.criteria) > 1 else next(iter(values.values()), 0.0)
+        return Verdict(({"score": score, **values},))
 
     def readings(
         self, judgements: Sequence[Judgement], positions: Sequence[int], weights: Mapping[str, float]

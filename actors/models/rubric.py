@@ -25,7 +25,7 @@ from actors.settings.replica import JudgeSettings
 from actors.settings.rubric import WINNER, RubricSettings, VerdictTokens
 from actors.text.json_schema import meets
 from actors.text.patterns import groups_of, linear
-from actors.text.tool_calls import write_turn
+from actors.text.tool_calls import WRITTEN_CALL, write_turn
 from actors.verdicts.parsing import number, objects, the_only
 from actors.verdicts.statements import TRUTHS, Claim, check_agrees, choice, grade, grades_of, label, without
 from actors.verdicts.verdict_token import difference
@@ -35,7 +35,18 @@ _MOST_MATCHES = 1000
 """The most matches of a pattern in one text; with more it has no single verdict. Bounds the time on a repetitive text."""
 _MERITS = {"first": 1.0, "second": 0.0, "tie": 0.5}
 """Of the first response, by who wins."""
-_JINJA = ImmutableSandboxedEnvironment(undefined=StrictUndefined, keep_trailing_newline=True)
+
+
+class _Jinja(ImmutableSandboxedEnvironment):
+    """Without the methods of mappings: `{{ row.items }}` is the column `items`."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if isinstance(obj, Mapping):
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
+
+_JINJA = _Jinja(undefined=StrictUndefined, keep_trailing_newline=True)
 
 
 class Rubric(Judge):
@@ -49,6 +60,7 @@ class Rubric(Judge):
     range = "the rubric's"
     roles = frozenset(Role)
     writes_calls = True
+    delimiters = WRITTEN_CALL
     any_model = True
     order_matters = True
     card = Sampling(max_tokens=4096)

@@ -5,6 +5,7 @@ template, and the endpoint is trusted to print them all. Of what `Renderer` chec
 in a row's text can't be checked here; the delimiters of the judge's prompt can, and are.
 """
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +19,9 @@ from actors.rendering.request_draft import RequestDraft
 from actors.rendering.shown_texts import PROBE, ShownTurns, check_shown, other_question, shown_by_family
 from actors.rendering.template_probe import probed_delimiters
 from actors.text.delimiters import Delimiters
-from actors.text.tool_calls import write_turn
+from actors.text.tool_calls import call_texts
 
-CHAT_RENDERER = 2
+CHAT_RENDERER = 3
 """Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
 _ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 _CALLS = "a judge behind an endpoint is asked by plain messages, but for a rubric's"
@@ -56,8 +57,9 @@ class ChatRenderer:
         """The bytes of the messages of a question. Raises `Rejected` if it can't be asked."""
         self._turns.check(question.context)
         self._turns.check_calls(question)
-        texts = (*question.responses, *question.fields.values(), *question.tools, *map(write_turn, question.context))
-        for text in (*texts, *question.written):
+        calls = itertools.chain(*question.calls, *(turn.calls for turn in question.context))
+        turns = itertools.chain.from_iterable((turn.content, turn.call_id or "") for turn in question.context)
+        for text in (*question.responses, *question.fields.values(), *question.tools, *turns, *call_texts(list(calls))):
             self._check_text(text)
         return tuple(json.dumps(_messages(self._judge, question), ensure_ascii=False).encode())
 

@@ -1,5 +1,6 @@
 """Whether a prompt shows all turns, and what it asks about where the same prompt shows other words in its place."""
 
+import itertools
 import json
 import re
 import uuid
@@ -31,7 +32,8 @@ class ShownTemplate:
     """A chat template, whose text must show each message as it is but for the white space around it.
 
     Two things are a template's right: an assistant's turn without its reasoning, and a tool's turn as JSON. Of a call it
-    must show the name and every text in the arguments, of a tool the name and every description: as they are, or in JSON.
+    must show the name, every key and every text in the arguments, of a tool the name and every description: as they are,
+    or in JSON.
     """
 
     def __init__(self, template: Callable[..., str]) -> None:
@@ -55,7 +57,27 @@ class ShownTemplate:
             for place in places.get(number, [None])[: None if piece.turn is None else 1]
         )
         check_shown(text, [turn for _, turn, _ in shown], other_text, [words for *_, words in shown])
+        if any(turn.calls for turn in messages):
+            # Calls of a tool share its name, and may hold no text. These keys are only looked for: some templates sort them.
+            numbers = itertools.count(len(words.pieces))
+            numbered_turns = tuple(
+                replace(turn, calls=tuple(_with_numbered_keys(call, numbers) for call in turn.calls))
+                for turn in changed_turns
+            )
+            numbered_text = self._other_text(numbered_turns, generation_prompt=generation_prompt, tools=changed_tools)
+            if not set(map(int, _TURN.findall(numbered_text))).issuperset(range(len(words.pieces), next(numbers))):
+                raise Rejected(Reason.TOOL_CALL, "the template leaves a call or a key of its arguments out, or changes it")
         return text
+
+
+def _with_numbered_keys(call: ToolCall, numbers: Iterator[int]) -> ToolCall:
+    """The call with a number in each key of its arguments, and one argument more, so that a call without any has one."""
+
+    def numbered(literal: re.Match[str]) -> str:
+        return f'"{_numbered_name(next(numbers))}"{literal[2]}' if literal[2] else literal[0]
+
+    arguments = json.loads(STRING.sub(numbered, call.arguments))
+    return replace(call, arguments=json.dumps({**arguments, _numbered_name(next(numbers)): PROBE}))
 
 
 class _Piece(NamedTuple):
@@ -123,7 +145,7 @@ class _OtherWords:
 
     def _name(self, name: str) -> str:
         if name not in self._names:  # the name of a tool and of its calls stay one: a template may look for it
-            self._names[name] = self._words.replace(" ", "_").replace(".", "_")
+            self._names[name] = _numbered_name(len(self.pieces))
             self.pieces.append(_Piece(name, self._names[name]))
         return self._names[name]
 
@@ -136,6 +158,10 @@ class _OtherWords:
     @property
     def _words(self) -> str:
         return f"assay turn {_TURN_ID} {len(self.pieces)}."
+
+
+def _numbered_name(number: int) -> str:
+    return f"assay_turn_{_TURN_ID}_{number}_"
 
 
 def _shown_form(piece: _Piece, other_text: str, place: int | None) -> tuple[str, str]:

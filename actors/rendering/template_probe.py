@@ -20,10 +20,14 @@ from actors.text.delimiters import between
 
 _QUESTION, _ANSWER = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
 _SYSTEM_PROBE = Message(Role.SYSTEM, PROBE)
-_KEY = "name_of_argument"
-_CALL_WORDS = ("name_of_call", _KEY, "text of argument", "7411", "item of argument", "answer of tool")
-_CALL = ToolCall(_CALL_WORDS[0], json.dumps({_KEY: _CALL_WORDS[2], "number": 7411, "items": [_CALL_WORDS[4]]}), "probe0001")
-_CALLED = (_QUESTION, Message(Role.ASSISTANT, "", (_CALL,)), Message(Role.TOOL, _CALL_WORDS[5], call_id=_CALL.id))
+_NESTED = {"name_of_member": 7411}
+_FALSY: dict[str, object] = {"name_of_false": False, "name_of_zero": 0, "name_of_null": None, "name_of_nothing": {}}
+_TEXTS = {"name_of_text": "text of argument", "name_of_list": ["item of argument"]}
+_ARGUMENTS = {**_TEXTS, "name_of_object": _NESTED, **_FALSY}
+_CALL = ToolCall("name_of_call", json.dumps(_ARGUMENTS), "probe0001")
+_KEYS = (*_ARGUMENTS, *_NESTED)
+_CALL_WORDS = (_CALL.name, *_KEYS, "text of argument", "7411", "item of argument", "answer of tool")
+_CALLED = (_QUESTION, Message(Role.ASSISTANT, "", (_CALL,)), Message(Role.TOOL, _CALL_WORDS[-1], call_id=_CALL.id))
 _TOOL_WORDS = ("name_of_tool", "description of tool", "name_of_parameter", "description of parameter")
 _PROPERTIES = {_TOOL_WORDS[2]: {"type": "string", "description": _TOOL_WORDS[3]}}
 _FUNCTION = {"description": _TOOL_WORDS[1], "parameters": {"type": "object", "properties": _PROPERTIES}}
@@ -127,7 +131,7 @@ class TemplateProbe:
             text = self._writer.unchecked_text(replace(question, tools=tools))
         except Rejected as rejected:
             return f"the template refuses it: {rejected.detail}"
-        if repr(_KEY) in text:
+        if any(repr(key) in text for key in _KEYS):
             return "the template writes arguments as Python does, and not as JSON"
         unshown = [word for word in words if word not in text]
         return f"the template leaves out {', '.join(map(repr, unshown))}" if unshown else ""

@@ -66,8 +66,8 @@ class _PromptAnswers:
         return [vote[-1].reason for vote in self.votes]
 
 
-_Votes = dict[tuple[tuple[int, ...], int, int], asyncio.Task[tuple[_Attempt, ...]]]
-"""The votes of a request that are begun, by token ids, redraw and number, which is all that their texts depend on."""
+_Votes = dict[tuple[tuple[int, ...], int, str | None, int], asyncio.Task[tuple[_Attempt, ...]]]
+"""The votes of a request that are begun, by what decides texts and verdicts: ids, redraw, criteria and number."""
 
 
 class JudgeScorer(Scorer):
@@ -127,7 +127,7 @@ class JudgeScorer(Scorer):
 
     async def _answer_prompt(self, prompt: Prompt, begun: _Votes) -> _PromptAnswers:
         """All votes of a prompt, at the same time; those that an equal prompt has begun are waited for."""
-        keys = [(tuple(prompt.ids), prompt.redraw, vote) for vote in range(prompt.times)]
+        keys = [(tuple(prompt.ids), prompt.redraw, prompt.criteria, vote) for vote in range(prompt.times)]
         for key in keys:
             if key not in begun:
                 begun[key] = asyncio.ensure_future(self._run_vote(prompt, key[-1]))

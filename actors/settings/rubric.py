@@ -33,8 +33,10 @@ def _variables_of(template: str) -> frozenset[str]:
             return [node.name]
         if isinstance(node, nodes.Getattr) and (path := path_of(node.node)):
             return [*path, node.attr]
-        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and (path := path_of(node.node)):
-            return [*path, str(node.arg.value)]
+        if isinstance(node, nodes.Getitem) and (path := path_of(node.node)):
+            key = node.arg.value if isinstance(node.arg, nodes.Const) else None
+            # Of `row['a.b']`, `row.a[0]` and the like the root alone, which no prompt may show: they aren't read by a name.
+            return [*path, key] if isinstance(key, str) and "." not in key else path[:1]
         return []
 
     def read_of_roots(node: nodes.Node) -> Iterator[str]:
@@ -271,6 +273,9 @@ class RubricSettings(Settings):
                 f"{self.shows}: there are {', '.join((*_CONVERSATION, *shown, 'principle', 'reference'))}, row.NAME for a "
                 "column of the row, and fields that --field NAME=COLUMN names"
             )
+        fields = self.field_names
+        if inner := [name for name in fields if any(other.startswith(f"{name}.") for other in fields)]:
+            raise ValueError(f"the prompt reads {inner[0]} as a text, and something inside of it: name the texts alone")
         judged = shown or ("row.NAME",)[: not any(name.startswith("row.") for name in used)]
         if lacking := [name for name in judged if name not in used]:
             raise ValueError(

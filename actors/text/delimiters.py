@@ -20,19 +20,27 @@ _LINE_ENDS = re.compile(r"\r\n?|[\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 class Delimiters:
-    """Finds a prompt's delimiters in texts, ignoring case, white space, invisible characters and compatible forms (NFKD)."""
+    """Finds a prompt's delimiters in texts, ignoring case, white space, invisible characters and compatible forms (NFKD).
+
+    One that begins with a line end counts only where a line begins.
+    """
 
     def __init__(self, texts: Collection[str]) -> None:
-        self.texts = frozenset(texts)
         self._plain = {_plain(text) for text in texts}
-        self._begin = {first for text in self._plain for first in (text[0], text[0].upper())}
+        self._of_lines = tuple(_plain(text) for text in texts if text.startswith("\n"))
+        # The first sign of each, else its first letter: what fewest texts hold.
+        rare = (min(text, key=str.isalnum) for text in self._plain)
+        self._rare = {character for of_text in rare for character in (of_text, of_text.upper())}
 
     def are_in(self, text: str) -> bool:
         """Whether a text holds one."""
-        if not self._plain or (text.isascii() and not any(character in text for character in self._begin)):
+        if not self._plain or (text.isascii() and not any(character in text for character in self._rare)):
             return False  # most texts are ASCII without a bracket, and need no normalised copy
         plain = _plain(text)
-        return any(delimiter in plain for delimiter in self._plain)
+        present = {delimiter for delimiter in self._plain if delimiter in plain}
+        return not present.issubset(self._of_lines) or (
+            bool(present) and any(_plain(line).startswith(self._of_lines) for line in _LINE_ENDS.sub("\n", text).split("\n"))
+        )
 
 
 def between(prompt: str, shown: Collection[str], tokens: Iterable[str]) -> set[str]:

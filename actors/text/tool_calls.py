@@ -9,22 +9,32 @@ from actors.records import Message, Response, Role, ToolCall
 
 STRING = re.compile(r'("(?:[^"\\]++|\\.)*+")(\s*:)?', re.DOTALL)
 """A string in a JSON text; with a colon, if it is a key."""
+WRITTEN_CALL = ("\ntool_call: {", "\ntool_call_id: ")
+"""Delimiters of a conversation as text: how the lines of calls and of ids begin in it."""
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)
 """What a template may look for in a schema, such as the types, and no tokenizer makes a control token of."""
 
 
 class OpenCalls:
-    """The calls of an assistant's turn that no tool has answered yet, as a conversation goes on."""
+    """The calls of an assistant's turn that no tool has answered yet, as a conversation goes on.
+
+    `are_made` is whether that turn had any, answered or not.
+    """
 
     def __init__(self) -> None:
         self.calls: list[ToolCall] = []
+        self.are_made = False
 
     def follow(self, turn: Message) -> ToolCall | None:
-        """The call that the next turn answers: by its id, else the first one. None if it is no tool's, or answers none."""
+        """The call that the next turn answers. None if it is no tool's, or answers none.
+
+        It is the first one with the turn's id, else one without an id; an answer without an id may answer any.
+        """
         if turn.role is not Role.TOOL:
-            self.calls = list(turn.calls)
+            self.calls, self.are_made = list(turn.calls), bool(turn.calls)
             return None
-        call = next((call for call in self.calls if turn.call_id is None or call.id in (None, turn.call_id)), None)
+        fitting = (call for call in self.calls if turn.call_id is None or call.id in (None, turn.call_id))
+        call = min(fitting, key=lambda call: call.id != turn.call_id, default=None)
         if call is not None:
             self.calls.remove(call)
         return call

@@ -50,4 +50,4 @@ def test_readme_scores_and_filters_as_the_quickstart_shows(tmp_path: Path) -> No
     )
     assert abs(int(kept) - int(expected)) <= 3, "on other cards the last bits differ"
     assert list((tmp_path / "demo" / "best").glob("kept-*.jsonl"))
-    assert list((tmp_path / "good").glob("kept-*.jsonl"))
+    assert list((tmp_path / "demo" / "good").glob("kept-*.jsonl"))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from actors.errors import Rejected
-from actors.records import Reason, ToolCall
+from actors.records import Reason, Role, ToolCall
 from pipelines.data.formats.lines import parse_json
 from pipelines.data.formats.rows import Row
 from pipelines.data.formats.values import describe, is_blank
@@ -17,19 +17,28 @@ CALLERS = ("function_call", "tool_call")
 _CALLS = ("tool_calls", "function_call", "function_calls")
 """The fields of calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci, of which only JSON is read."""
 _TOOLS = ("tools", "functions")
+FIELDS = frozenset((*_CALLS, *_TOOLS))
+"""The fields of calls and tools that a message may have; in Parquet all messages have them, most of them null."""
 _MOST_CALLS, _MOST_ARGUMENTS = 128, 2**18
 """The most calls in a turn (OpenAI's bound of parallel ones), and characters of a call's arguments."""
 
 
-def calls_of(turn: Mapping[str, object], *, from_text: object = None) -> tuple[ToolCall, ...]:
-    """The calls in an assistant's message; `from_text` is its text if that holds them."""
-    if from_text is None and not any(map(turn.get, _CALLS)):
+def calls_of(turn: Mapping[str, object], role: Role, *, from_text: object = None) -> tuple[ToolCall, ...]:
+    """The calls in a message; `from_text` is its text if that holds them.
+
+    Raises `Rejected` also for calls of others than the assistant, and for tools in the message.
+    """
+    if from_text is None and not any(map(turn.get, FIELDS)):
         return ()  # nearly every turn
+    if tools_of(turn):
+        raise _refusal(f"tools in a message of the {role}; the row's `tools` are expected, beside its messages")
     fields = {key: turn[key] for key in _CALLS if not is_blank(turn.get(key))}
     fields |= {} if from_text is None else {"value": from_text}
+    if fields and role is not Role.ASSISTANT:
+        raise _refusal(f"calls in {' and in '.join(fields)} of a message of the {role}; only the assistant calls tools")
     if len(fields) > 1:
         raise _refusal(f"calls in {' and in '.join(fields)}")
-    values = [_from_json(value, key) if isinstance(value, str) else value for key, value in fields.items()]
+    values = [_from_json(value, key) if isinstance(value, str) else _without_null(value) for key, value in fields.items()]
     calls = [call for value in values for call in (value if isinstance(value, list) else [value])]
     if len(calls) > _MOST_CALLS:
         raise _refusal(f"{len(calls)} calls in a turn; at most {_MOST_CALLS}")
@@ -37,31 +46,45 @@ def calls_of(turn: Mapping[str, object], *, from_text: object = None) -> tuple[T
 
 
 def tools_of(row: Row) -> tuple[str, ...]:
-    """The tools of a row, each as the JSON text of OpenAI's form; empty where its fields of that name hold other things."""
+    """The tools of a row, each as the JSON text of OpenAI's form; empty where its fields of that name hold other things.
+
+    Other things are texts that aren't JSON's, and lists of them. Raises `Rejected` for what can't be read, and for two
+    fields with different tools.
+    """
     inner = row.get("input")  # of OpenAI's preference files, beside the messages
     places = (row, inner) if isinstance(inner, Mapping) else (row,)
-    return next((tools for place in places for key in _TOOLS if key in place and (tools := _tools(place[key]))), ())
+    fields = [tools for place in places for key in _TOOLS if key in place and (tools := _tools(place[key]))]
+    if len(set(fields)) > 1:
+        raise _refusal(f"{len(fields)} fields with different tools, {' or '.join(_TOOLS)}; one is expected")
+    return fields[0] if fields else ()
 
 
 def _tools(value: object) -> tuple[str, ...]:
-    listed = _opened(value, "[")
-    tools = [_opened(tool, "{") for tool in listed] if isinstance(listed, list) else []
-    are_meant = any(isinstance(tool, dict) and {"function", "name"} & tool.keys() for tool in tools)
-    return tuple(map(read_tool, tools)) if are_meant else ()
+    listed = _opened_tools(value)
+    if isinstance(listed, dict) and _without_null(listed):
+        raise _refusal(f"tools that are {describe(listed)}; a list is expected, or the JSON text of one")
+    tools = list(map(_opened_tools, listed)) if isinstance(listed, list) else []
+    return tuple(map(read_tool, tools)) if any(isinstance(tool, dict) for tool in tools) else ()
 
 
-def _opened(value: object, begin: str) -> object:
-    """What a text holds if it is JSON that begins so. An object may come from Parquet, where a null is no member of it."""
-    try:
-        return parse_json(value) if isinstance(value, str) and value.lstrip().startswith(begin) else _without_null(value)
-    except Rejected:
-        return value
+def _opened_tools(value: object) -> object:
+    """What a text holds that begins as an object or a list of JSON; anything else as it is."""
+    return _from_json(value, "tools") if isinstance(value, str) and value.lstrip().startswith(("[", "{")) else value
 
 
 def read_tool(value: object) -> str:
-    """A tool in OpenAI's form, or its function alone, as the JSON text of that form."""
+    """A tool in the form of chat completions or of OpenAI's Responses, or its function alone: the JSON text of the first.
+
+    Without members that are null, and of Responses without `strict`, which no model is shown.
+    """
+    value = _without_null(value)
     _, function = _named(value, "a tool")
-    return _written(value if function is not value else {"type": "function", "function": function}, "a tool")
+    if function is not value:
+        return _written(value, "a tool")
+    if "type" in function:  # of Responses, whose order isn't that of chat completions
+        keys = dict.fromkeys(("name", "description", "parameters", *function))
+        function = {key: function[key] for key in keys if key in function and key not in ("type", "strict")}
+    return _written({"type": "function", "function": function}, "a tool")
 
 
 def _call(value: object) -> ToolCall:
@@ -70,14 +93,14 @@ def _call(value: object) -> ToolCall:
     if not (isinstance(number, str) or is_blank(number)):
         raise _refusal(f"a call of {name!a} whose id is {describe(number)}; a text is expected")
     arguments, what = function.get("arguments"), f"arguments of {name[:40]!a}"
-    parsed = _from_json(arguments, what) if isinstance(arguments, str) else _without_null(arguments)
+    parsed = _from_json(arguments, what) if isinstance(arguments, str) else arguments
     if not isinstance(parsed, dict):
         raise _refusal(f"{what} that are {describe(parsed)}; an object is expected, or the JSON text of one")
-    written = arguments if isinstance(arguments, str) else _written(parsed, what)
+    written = _written(parsed, what)
     if len(written) > _MOST_ARGUMENTS:
         raise _refusal(f"{what} of {len(written):,} characters; at most {_MOST_ARGUMENTS:,}")
     _written([name, number, parsed], what)  # an escape in it may be half a surrogate pair
-    return ToolCall(name, written, number if isinstance(number, str) else None)
+    return ToolCall(name, written, number if isinstance(number, str) and number.strip() else None)
 
 
 def _named(value: object, what: str) -> tuple[str, Mapping[str, object]]:
@@ -99,7 +122,7 @@ def _from_json(text: str, what: str) -> object:
 
 def _written(value: object, what: str) -> str:
     try:
-        written = json.dumps(value, ensure_ascii=False)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
         written.encode()
     except UnicodeEncodeError:
         raise Rejected(Reason.LONE_SURROGATE, what) from None

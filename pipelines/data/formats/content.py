@@ -14,7 +14,7 @@ from actors.records import Message, Reason, Role
 from actors.text.counted import first_of
 from actors.text.reasoning import with_reasoning
 from actors.text.tool_calls import OpenCalls
-from pipelines.data.formats.calls import CALLERS, calls_of
+from pipelines.data.formats.calls import CALLERS, FIELDS, calls_of, tools_of
 from pipelines.data.formats.rows import Answer, Exchange, Row
 from pipelines.data.formats.values import SHOWN_CHARACTERS, describe, is_blank
 
@@ -108,13 +108,24 @@ def message(value: object) -> Message:
     if (role := role_of(value)) is None:
         raise Rejected(Reason.UNKNOWN_ROLE, f"{name[:SHOWN_CHARACTERS]!a}; known are {', '.join(ROLES)}")
     if name.lower() in CALLERS:
-        return Message(role, "", calls_of(value, from_text=text(field(value, content_key(value)))))
-    calls = calls_of(value) if role is Role.ASSISTANT else ()
-    content = _text_or_none(value) if calls or role is Role.TOOL else text(field(value, content_key(value)))
-    if role is Role.ASSISTANT:
-        return Message(role, with_reasoning(content, value), calls)
-    call_id = value.get("tool_call_id") if role is Role.TOOL else None
-    return Message(role, content, call_id=call_id if isinstance(call_id, str) else None)
+        return Message(role, "", calls_of(value, role, from_text=text(field(value, content_key(value)))))
+    calls = () if FIELDS.isdisjoint(value) else calls_of(value, role)
+    if role is Role.TOOL:
+        return _tool_turn(value)
+    content = _text_or_none(value) if calls else text(field(value, content_key(value)))
+    return Message(role, with_reasoning(content, value), calls) if role is Role.ASSISTANT else Message(role, content)
+
+
+def _tool_turn(value: Mapping[str, object]) -> Message:
+    """A tool's turn, whose text may be empty. Without any it is no answer: its text may stand under another key."""
+    if value.get(content_key(value)) is None:
+        raise Rejected(Reason.MISSING_FIELD, f"{content_key(value)} of a tool's turn, in {describe(value)}")
+    call_id = value.get("tool_call_id")
+    if not (isinstance(call_id, str) or is_blank(call_id)):
+        raise Rejected(Reason.TOOL_CALL, f"a tool_call_id that is {describe(call_id)}; a text is expected")
+    return Message(
+        Role.TOOL, _text_or_none(value), call_id=call_id if isinstance(call_id, str) and call_id.strip() else None
+    )
 
 
 def _text_or_none(turn: Mapping[str, object]) -> str:
@@ -128,20 +139,25 @@ def _text_or_none(turn: Mapping[str, object]) -> str:
 
 
 class TurnReader:
-    """Reads the turns of one conversation in their order, a tool's as the answer to the call before it."""
+    """Reads the turns of one conversation in their order, a tool's as the answer to a call before it.
 
-    def __init__(self) -> None:
+    `context` is what comes before them, whose last calls they may answer.
+    """
+
+    def __init__(self, context: tuple[Message, ...] = ()) -> None:
         self._open = OpenCalls()
+        for turn in context:
+            self._open.follow(turn)
 
     def __call__(self, value: object) -> Message:
-        """The next turn. Raises `Rejected`, also for an answer to another call than there is."""
-        turn, earlier = message(value), self._open.calls
+        """The next turn. Raises `Rejected`, also for an answer to another call than waits for one."""
+        turn = message(value)
         call = self._open.follow(turn)
         if turn.role is not Role.TOOL:
             return turn
-        if call is None and earlier:
-            calls = ", ".join(ascii(call.id) for call in earlier)
-            raise Rejected(Reason.TOOL_CALL, f"an answer to the call {turn.call_id!a}; the calls before it are {calls}")
+        if call is None and (self._open.are_made or turn.call_id is not None):
+            waiting = ", ".join(ascii(call.id) for call in self._open.calls) or "none"
+            raise Rejected(Reason.TOOL_CALL, f"an answer to the call {turn.call_id!a}; waiting for answers: {waiting}")
         if call is None and not turn.content:
             raise Rejected(Reason.EMPTY_CONTENT)
         name = value.get("name") if isinstance(value, dict) else None
@@ -174,13 +190,13 @@ def entries(value: object) -> list[object]:
     return value
 
 
-def conversation(value: object) -> tuple[Message, ...]:
-    """A conversation of at least one turn. The first unreadable turn decides the reason of `Rejected`.
+def conversation(value: object, context: tuple[Message, ...] = ()) -> tuple[Message, ...]:
+    """A conversation of at least one turn, or more turns after a context; the first unreadable one decides the reason.
 
     A blank system prompt at its beginning is none, as in a field of its own.
     """
     turns = entries(value)
-    return tuple(map(TurnReader(), turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
+    return tuple(map(TurnReader(context), turns[1:] if is_blank_system(turns[0]) and len(turns) > 1 else turns))
 
 
 def open_end(turns: list[object]) -> list[object]:
@@ -189,8 +205,10 @@ def open_end(turns: list[object]) -> list[object]:
 
 
 def is_blank_system(value: object) -> bool:
-    """Whether a turn is a system prompt without text."""
-    return isinstance(value, dict) and role_of(value) is Role.SYSTEM and is_blank(value.get(content_key(value)))
+    """Whether a turn is a system prompt without text, and without tools. Raises `Rejected` for tools that can't be read."""
+    if not isinstance(value, dict) or role_of(value) is not Role.SYSTEM:
+        return False
+    return is_blank(value.get(content_key(value))) and not tools_of(value)
 
 
 def final(turns: tuple[Message, ...]) -> Exchange:
@@ -253,7 +271,7 @@ def reply(context: tuple[Message, ...], value: object) -> Exchange:
     """
     if not isinstance(value, list):
         return Exchange(refuse_answered(context), answer(value))
-    turns = conversation(value)
+    turns = conversation(value, context)
     earlier, response = final(turns)
     system, prompt_turns = split_system(context)
     _, spoken = split_system(turns)

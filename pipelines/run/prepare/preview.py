@@ -76,8 +76,14 @@ def fill_fields(preview: Preview, model: str, names: Sequence[str], needed: Sequ
             f"--field {unread[0]}={columns[unread[0]]}: {model} reads no field of that name, and would ignore it; "
             f"{what_it_reads}"
         )
+    own_columns = preview.row_shape.own_columns
+    judged = () if own_columns is None else (own_columns.prompt, *own_columns.responses, *own_columns.conversations)
     for name in names:
         is_named = name in columns
+        if not is_named and _default_column(name) in judged:
+            if name in needed:
+                raise SettingsError(f"{name} is what is judged: name another column for it with --field {name}=COLUMN")
+            continue
         columns.setdefault(name, _default_column(name))
         if (is_named or name in needed) and preview.rows:
             check_column(preview.rows, columns[name])

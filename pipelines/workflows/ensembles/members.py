@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from actors.contracts.family import PRINCIPLE
@@ -43,6 +43,23 @@ class Member:
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
         return plan
+
+
+def check_first(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
+    """Raise `SettingsError` unless the first member reads all that any reads of the rows beside the conversation.
+
+    Its prompts group the responses of the combined corpus: rows with other references would be one prompt to it.
+    """
+    read = {name: {*dict(plan.preparation.row_shape.columns)} for name, plan in plans.items()}
+    for name, plan in plans.items():
+        read[name] |= {PRINCIPLE} if plan.preparation.model.family.takes_principles else set()
+    first = next(iter(read))
+    for name, fields in read.items():
+        if unread := sorted(fields - read[first]):
+            raise SettingsError(
+                f"{name} reads {unread[0]} of the rows, and {first} doesn't, by whose prompts responses are grouped: give "
+                f"{name} as the first model"
+            )
 
 
 def score_fields(names: Sequence[str]) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
 from pipelines.workflows.ensembles.align import MemberRun, align_members
 from pipelines.workflows.ensembles.combine_step import CombineStep, write_parts
-from pipelines.workflows.ensembles.members import KEPT_FREE, Member, members, score_fields
+from pipelines.workflows.ensembles.members import KEPT_FREE, Member, check_first, members, score_fields
 from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement
 from pipelines.workflows.observers import observers_of
 
@@ -102,6 +102,7 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
         earlier = None
     # All members before the first runs: else an error of the last one would show after days of the others' runs.
     plans = [member.check() for member in all_members]
+    check_first({member.name: plan for member, plan in zip(all_members, plans, strict=True)})
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
     manifest = _manifest(

@@ -131,6 +131,8 @@ def test_criteria_of_public_data_sets_are_read() -> None:
         ("right", "a list of 1 to 100"),
         ([{"weight": 1}], "criterion 1 has no `text`"),
         ([{"text": "a", "weight": "3"}], "its weight must be a number"),
+        ([{"text": "a", "weight": 10**400}], "its weight must be a number, at most 1,000,000"),
+        ([{"text": "a", "choices": []}], "two or more different words"),
         ([{"text": "a", "weight": -1}], "no criterion has a weight above 0"),
         ([{"text": "a", "name": "x"}, {"text": "b", "name": "x"}], "the same name"),
         ([{"text": "a", "name": "score"}], "called 'score', as an output of Assay is"),

@@ -116,6 +116,19 @@ def test_what_a_rubric_lacks_is_told() -> None:
             validate(RubricSettings, {**GRADE, **change})
 
 
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        ("{{ row['a.b'] }}", r"has \{\{ row \}\}"),
+        ("{{ row.a[0] }}", r"has \{\{ row \}\}"),
+        ("{% if row.a %}{{ row.a.b }}{% endif %}", "reads row.a as a text, and something inside of it"),
+    ],
+)
+def test_what_isnt_read_of_a_row_by_a_name_is_refused(prompt: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        validate(RubricSettings, {**GRADE, "prompt": prompt + "{{ response }}"})
+
+
 def test_the_fields_of_a_rubric_are_its_further_variables() -> None:
     prompt = "{% set mine = 1 %}{{ conversation }} {{ response }} {{ principle }} {{ reference | trim }} {{ row.a.b }}"
     system = "{% for turn in turns %}{{ turn.role }}{% endfor %}{% if row['a b'] is defined %}{{ key }}{% endif %}"

@@ -111,7 +111,7 @@ def _of_request(request: Row, output: object) -> Agent:
     if turns and role_of(turns[-1]) is Role.ASSISTANT:
         turns.append(Rejected(Reason.WRONG_TYPE, "a conversation that ends with the assistant"))
     opening = _opening(request, turns[:1])
-    return Agent([*opening, *map(AgentTurn, turns), *_read_items(entries(output), "output")], _tools(request))
+    return Agent([*opening, *map(AgentTurn, turns), *_read_items(entries(output), "output")], request.get("tools"))
 
 
 def _opening(request: Row, first: Sequence[object]) -> Iterator[AgentTurn]:
@@ -129,17 +129,6 @@ def _key(item: object) -> object:
     """By which an item is the same in a request and in a conversation, whatever else its producer put there."""
     keys = ("content", "name", "arguments", "call_id", "output", "summary")
     return isinstance(item, dict) and [role_of(item), *(_texts(item.get(key)) for key in keys)]
-
-
-def _tools(request: Row) -> list[object]:
-    """The tools of a request in the form of chat completions, without `strict`, which no model is shown."""
-    shown = ("name", "description", "parameters")
-    return [
-        {"type": "function", "function": {key: tool[key] for key in shown if key in tool}}
-        if isinstance(tool, dict) and tool.get("type") == "function" and "name" in tool
-        else tool
-        for tool in _parts(request.get("tools"))
-    ]
 
 
 def _of_rollout(row: Row) -> Sequence[Agent]:
@@ -188,7 +177,7 @@ def _of_invocation(invocation: Row, record: Row, gaps: Sequence[Row], request: R
         f"{gap.get('code')} {gap.get('detail') or ''}".strip() for gap in gaps if gap.get("invocation_id") in (None, name)
     )
     unobserved = [AgentTurn(Rejected(Reason.CONTEXT_GAP, reason)) for reason in reasons]
-    return Agent([*unobserved, *turns], _tools(request), f"{name}/")
+    return Agent([*unobserved, *turns], request.get("tools"), f"{name}/")
 
 
 def _gaps(record: Row, row: Row) -> list[Row]:

@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from actors.records import Message, Reason, Role, ScoreRequest, ToolCall
+from actors.text.tool_calls import as_messages
 from pipelines.data.formats import PROMPT_SHAPES, SHAPES, RowRequests, requests
+from pipelines.data.formats.calls import read_tool
 from pipelines.data.formats.registry import Turns
 from tests.support.asked import chat, judged, refused, said, user
 
-WEATHER = {"type": "function", "function": {"name": "weather", "description": "Now.", "parameters": {"type": "object"}}}
+FUNCTION = {"name": "weather", "description": "Now.", "parameters": {"type": "object"}}
+WEATHER = {"type": "function", "function": FUNCTION}
 PARIS = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":  "Paris"}'}}
 ROW = chat(
     user("q"), said(None, tool_calls=[PARIS]), {"role": "tool", "tool_call_id": "call_1", "content": ""}, said("Rain.")
@@ -28,7 +31,7 @@ def only(row: dict[str, Any], shape: str = "messages") -> ScoreRequest:
 
 def test_calls_answers_and_tools_are_read() -> None:
     request = only(ROW | {"tools": [WEATHER]})
-    call = ToolCall("weather", '{"city":  "Paris"}', "call_1")
+    call = ToolCall("weather", '{"city": "Paris"}', "call_1")
     turns = (Message(Role.ASSISTANT, "", (call,)), Message(Role.TOOL, "", call_id="call_1"))
     assert request.context == (Message(Role.USER, "q"), *turns)
     assert request.tools == (json.dumps(WEATHER),)
@@ -44,27 +47,59 @@ def test_calls_answers_and_tools_are_read() -> None:
         said(None, function_calls=json.dumps(PARIS["function"])),
         {"from": "function_call", "value": json.dumps({"name": "weather", "arguments": {"city": "Paris"}})},
         {"role": "tool_call", "content": json.dumps([PARIS])},
+        said(None, tool_calls=[{"id": " ", "function": {"name": "weather", "arguments": '{"city":"Rome","city":"Paris"}'}}]),
     ],
 )
 def test_every_form_of_a_call_is_the_same_call(turn: dict[str, object]) -> None:
     request = only(chat(user("q"), turn))
     ((response,), (call,)) = request.responses, request.responses[0].calls
-    assert (response.content, call.name, json.loads(call.arguments)) == ("", "weather", {"city": "Paris"})
+    assert (response.content, call.name, call.arguments) == ("", "weather", '{"city": "Paris"}')
+    assert call.id in (None, "call_1")
+
+
+def test_a_null_in_json_text_is_an_argument() -> None:
+    called = json.dumps({"name": "f", "arguments": {"a": None}})
+    for turn in ({"from": "gpt", "value": "", "tool_calls": called}, {"from": "function_call", "value": called}):
+        assert only(chat(user("q"), turn)).responses[0].calls == (ToolCall("f", '{"a": null}'),)
 
 
 @pytest.mark.parametrize(
     "beside",
     [
         {"tools": json.dumps([WEATHER])},
-        {"tools": [json.dumps(WEATHER["function"])]},
+        {"tools": [json.dumps(FUNCTION)]},
         {"tools": [{**WEATHER, "strict": None}]},
-        {"functions": [WEATHER["function"]]},
+        {"functions": [FUNCTION]},
         {"input": {"tools": [WEATHER]}},
+        {"tools": [{"parameters": {"type": "object"}, "strict": True, **FUNCTION, "type": "function"}]},
+        {"tools": [{**WEATHER, "function": FUNCTION | {"strict": None}}], "functions": [FUNCTION]},
+        {"tools": [WEATHER], "functions": ["weather"]},
     ],
 )
 def test_every_form_of_a_tool_is_the_same_tool(beside: dict[str, object]) -> None:
     (tool,) = only(ROW | beside).tools
-    assert json.loads(tool) == WEATHER
+    assert tool == json.dumps(WEATHER)
+    assert read_tool({**WEATHER, "strict": None}) == tool
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"tools": "[{'name': 'w'}]"},
+        {"tools": '[{"name":"w"'},
+        {"tools": ['{"name":"w"']},
+        {"tools": {"name": "w"}},
+        {"tools": '{"name": "w"}'},
+        {"tools": [{"type": "web_search"}]},
+        {"tools": [{"w": {"description": "d"}}]},
+        {"tools": [{"name": "w", "parameters": {"maximum": float("inf")}}]},
+        {"tools": [WEATHER], "functions": [{"name": "w"}]},
+    ],
+)
+def test_tools_that_cannot_be_read_are_refused(beside: dict[str, object]) -> None:
+    (rejected,) = read(ROW | beside).rejected
+    assert rejected.reason is Reason.TOOL_CALL
+    assert 10 < len(rejected.detail) < 200
 
 
 def test_turns_may_be_calls_or_final_answers_alone() -> None:
@@ -79,7 +114,7 @@ def test_sides_of_a_pair_are_calls() -> None:
     other = {**PARIS, "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
     row = {"prompt": [user("q")], "chosen": [said(None, tool_calls=[PARIS])], "rejected": [said(None, tool_calls=[other])]}
     (request,) = read(row, shape="preference").requests
-    assert [response.calls[0].arguments for response in request.responses] == ['{"city":  "Paris"}', '{"city": "Rome"}']
+    assert [response.calls[0].arguments for response in request.responses] == ['{"city": "Paris"}', '{"city": "Rome"}']
 
 
 def call(arguments: object, **more: object) -> dict[str, object]:
@@ -104,24 +139,68 @@ def call(arguments: object, **more: object) -> dict[str, object]:
         said(None, tool_calls=[PARIS], function_call=PARIS["function"]),
         said(None, function_calls='weather(city="Paris")'),
         {"role": "function_call", "content": "<tool_call>"},
+        call('{"a": 1e400}'),
+        call({"a": float("nan")}),
+        user("q") | {"tool_calls": [PARIS]},
+        said("a", tools=[WEATHER]),
+        {"role": "system", "content": "s", "tools": [WEATHER]},
+        {"role": "system", "content": None, "functions": json.dumps([FUNCTION])},
     ],
 )
 def test_calls_that_cannot_be_read_whole_are_refused(turn: dict[str, object]) -> None:
-    (rejected,) = read(chat(user("q"), turn)).rejected
+    (rejected,) = read(chat(turn, said("a"))).rejected
     assert rejected.reason is Reason.TOOL_CALL
     assert 10 < len(rejected.detail) < 200
 
 
-def test_an_answer_to_another_call_is_refused() -> None:
-    for beside in ({"tool_call_id": "call_2"}, {"name": "time"}):
-        answer = {"role": "tool", "content": "rain", **beside}
-        assert refused(read(chat(user("q"), said(None, tool_calls=[PARIS]), answer, said("a")))) == {
-            "final": Reason.TOOL_CALL
-        }
+def answered(number: object = "call_1", content: object = "rain", **more: object) -> dict[str, object]:
+    return {"role": "tool", "tool_call_id": number, "content": content, **more}
+
+
+@pytest.mark.parametrize(
+    ("answers", "reason"),
+    [
+        ([answered("call_2")], Reason.TOOL_CALL),
+        ([answered(1)], Reason.TOOL_CALL),
+        ([answered(name="time")], Reason.TOOL_CALL),
+        ([answered(), answered()], Reason.TOOL_CALL),
+        ([answered(), answered(None)], Reason.TOOL_CALL),
+        ([answered(), said("a"), answered()], Reason.TOOL_CALL),
+        ([answered(), said("a"), answered("zzz")], Reason.TOOL_CALL),
+        ([answered(content=None)], Reason.MISSING_FIELD),
+        ([{"role": "tool", "tool_call_id": "call_1", "output": "rain"}], Reason.MISSING_FIELD),
+    ],
+)
+def test_what_answers_no_call_is_refused(answers: list[dict[str, object]], reason: Reason) -> None:
+    row = chat(user("q"), said(None, tool_calls=[PARIS]), *answers, said("a"))
+    assert refused(read(row)) == {"final": reason}
+
+
+def numbered(*ids: str | None) -> dict[str, object]:
+    """A turn with a call of each id, or of none."""
+    return said(None, tool_calls=[{"id": number, "function": {"name": f"f{number}", "arguments": "{}"}} for number in ids])
+
+
+@pytest.mark.parametrize(
+    ("ids", "answers", "expected"),
+    [
+        ((None, "2"), ("2", None), ["f2", "fNone"]),
+        (("1", None), (None, "1"), ["fNone", "f1"]),
+        (("1", "2"), (None, None), ["f1", "f2"]),
+        (("1", "2", "3"), ("1", "3", "2"), ["f1", "f3", "f2"]),
+    ],
+)
+def test_answers_belong_to_calls_by_their_ids_and_else_in_order(
+    ids: tuple[str | None, ...], answers: tuple[str | None, ...], expected: list[str]
+) -> None:
+    turns = [user("q"), numbered(*ids), *map(answered, answers), said("a")]
+    pair = {"prompt": turns[:3], "chosen": turns[3:], "rejected": turns[3:]}
+    for request in (only(chat(*turns)), only(pair, "preference")):
+        assert [message["name"] for message in as_messages(request.context) if message["role"] == "tool"] == expected
 
 
 def test_turns_of_tools_without_calls_are_read_as_ever() -> None:
-    answered = {"role": "tool", "tool_call_id": "x", "name": "f", "content": "rain"}
+    answered = {"role": "tool", "name": "f", "content": "rain"}
     assert only(chat(user("q"), answered, said("a"))).context[1] == Message(Role.TOOL, "rain")
     assert refused(read(chat(user("q"), answered | {"content": ""}, said("a")))) == {"final": Reason.EMPTY_CONTENT}
 

@@ -85,6 +85,21 @@ def test_a_row_without_a_needed_field_or_with_an_unreadable_one_has_its_reason(t
     assert manifest.identity["fields"] == {"reference": "reference", "row.meta.unit": "meta.unit"}
 
 
+def test_a_column_is_not_its_own_reference(tmp_path: Path) -> None:
+    corpus = write(tmp_path / "c.jsonl", lines([{"q": "a", "reference": "b"}]))
+    columns = {"prompt_column": "q", "response_column": "reference", "engine": "vllm"}
+    with pytest.raises(SettingsError, match="reference is what is judged: name another column"):
+        resolve(settings(corpus, tmp_path / "out", model="exact-match", **columns))
+
+
+def test_columns_called_as_methods_of_mappings_are_columns(tmp_path: Path, judge: str) -> None:
+    model = judge_model(judge, "rubric", rubric=rubric_file(tmp_path, "{{ row.items }} {{ response }}"))
+    context, response = (Message(Role.USER, "?"),), (Response("final", "7"),)
+    _, (prompt,) = rendered(model, ScoreRequest(context, response, fields={"row.items": "eggs"}))
+    assert "eggs 7" in prompt
+    assert model.family.needed_fields == ("row.items",)
+
+
 def test_a_column_that_nothing_reads_or_that_is_not_there_stops_the_run(tmp_path: Path, judge: str) -> None:
     rows = [{**chat("a", "b"), "reference": "c"}]
     with pytest.raises(SettingsError, match=r"--field key=k: .* reads no field of that name, .* it reads reference"):

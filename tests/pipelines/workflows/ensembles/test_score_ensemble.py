@@ -232,9 +232,11 @@ def test_a_member_may_read_a_reference_that_the_others_do_not(tmp_path: Path) ->
     judge = {"model": str(judge_folder(tmp_path / "judge")), "family": "rubric", "judge": {"rubric": str(rubric)}}
     rows = [chat("What is 1 + 1?", f"{answer}", right=right) for right in ("two", "2") for answer in (2, 3)]
     corpus = write(tmp_path / "c.jsonl", lines(rows))
-    models = ("tiny-scalar", {**judge, "name": "judge"})
+    models = ({**judge, "name": "judge"}, "tiny-scalar")
     summary = run(corpus, tmp_path / "out", models=models, reference_column="right").combined
     assert (summary.scored, summary.responses) == (4, 4)
+    with pytest.raises(SettingsError, match=r"judge reads reference .* tiny_scalar doesn't.* give judge as the first model"):
+        run(corpus, tmp_path / "other", models=models[::-1], reference_column="right")
     with pytest.raises(SettingsError, match="--field key=right: none of the models reads such a field"):
         run(corpus, tmp_path / "other", models=models, reference_column="right", field={"key": "right"})
 
