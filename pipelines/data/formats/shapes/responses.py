@@ -117,8 +117,7 @@ def _of_request(request: Row, output: object) -> Agent:
 def _opening(request: Row, first: Sequence[object]) -> Iterator[AgentTurn]:
     """What the model was shown before the first turn: turns that the server keeps, and the instructions."""
     for key, begin in _KEPT_BY_SERVER.items():
-        value = request.get(key)
-        number = value.get("id") if isinstance(value, dict) else value
+        number = value.get("id") if isinstance(value := request.get(key), dict) else value
         if isinstance(number, str) and number and number.startswith(begin):
             yield AgentTurn(Rejected(Reason.CONTEXT_GAP, f"{key} {number[:40]!a}, whose turns aren't in the row"))
     system = {"role": "system", "content": request.get("instructions")}
