@@ -1,8 +1,8 @@
 """The settings of verifiers, which compare a response with the row's reference, or with a rule, by code."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
@@ -29,7 +29,7 @@ class VerifierSettings(Settings):
     reference_pattern: str | None = None
     """verifiers: the same for references, such as '#### (.+)'"""
     any_of: bool = False
-    """verifiers: the reference is a JSON list of texts, of which any is right"""
+    """verifiers: the reference is a JSON list of texts or numbers, of which any is right"""
     operation: Literal["eq", "ne", "like", "ilike"] = "eq"
     """exact-match: the response is the reference, isn't, or contains it, in the same case or in any"""
     strip: bool = True
@@ -38,7 +38,7 @@ class VerifierSettings(Settings):
     """multiple-choice: letters of the choices"""
     answer_schema: Annotated[dict[str, Any] | None, BeforeValidator(lambda value: read_mapping(value, "schema"))] = None
     """json-schema: file with the schema; default: each row's reference is one"""
-    answer_regex: str | None = None
+    answer_regex: str | None = Field(default=None, min_length=1)
     """regex: regular expression (RE2) that must match somewhere in the response; default: each row's reference is one"""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """text-similarity: the reward is 1 from this similarity on, and 0 below it; default: the similarity"""
@@ -63,6 +63,12 @@ class VerifierSettings(Settings):
     @classmethod
     def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
         return None if schema is None else check_schema(schema)
+
+    @model_validator(mode="after")
+    def _is_clear(self) -> Self:
+        if self.any_of and self.operation == "ne":
+            raise ValueError("operation=ne can't go with any_of: every text differs from one of two references")
+        return self
 
 
 AS_GIVEN = VerifierSettings()

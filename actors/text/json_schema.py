@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.text.patterns import linear
 
-_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas", "dependencies"})
 _VALUES = frozenset({"enum", "const", "default", "examples"})
 
 
@@ -15,25 +15,29 @@ def check_schema(schema: Any) -> Any:
     import jsonschema  # only who has a schema needs it
 
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
+        _draft(schema).check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"not a valid JSON schema: {error.message}") from error
     for name, pattern in _find_patterns(schema):
         if name == "patternProperties":
             raise ValueError("patternProperties can't be checked in linear time: name the properties")
         linear(pattern)
+    if meets(schema, None) is None:
+        raise ValueError("a $ref of the schema leads to nothing that is in it, or back to itself")
     return schema
 
 
-def meets(schema: Any, value: Any) -> bool:
-    """Whether a value meets a schema that `check_schema` has taken. A reference to another document is met by none."""
+def meets(schema: Any, value: Any) -> bool | None:
+    """Whether a value meets a schema that `check_schema` has taken; None if a $ref for it leads nowhere, or has no end."""
     from referencing import Registry  # jsonschema brings it
     from referencing.exceptions import Unresolvable
 
     try:
-        return bool(_validator()(schema, registry=Registry()).is_valid(value))
-    except (OverflowError, RecursionError, UnicodeEncodeError, Unresolvable):  # a huge number, a deep nesting
+        return bool(_validator(_draft(schema))(schema, registry=Registry()).is_valid(value))
+    except (OverflowError, UnicodeEncodeError):  # a huge number, half a character
         return False
+    except (RecursionError, Unresolvable):
+        return None
 
 
 def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -52,9 +56,22 @@ def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
             yield from _find_patterns(value)
 
 
-@lru_cache(maxsize=1)
-def _validator() -> Any:
-    """The validator class of JSON schema, with `pattern` checked by RE2."""
+def _draft(schema: Any) -> Any:
+    """The validator class of the draft that a schema names; without one the latest. Raises `ValueError` for another."""
+    from jsonschema import validators
+
+    name = schema.get("$schema") if isinstance(schema, dict) else None
+    draft = validators.Draft202012Validator
+    if name is not None and (draft := validators.validator_for({"$schema": str(name)}, default=None)) is None:
+        raise ValueError(
+            f"$schema {name!r} is unknown here: there are https://json-schema.org/draft/2020-12/schema and older"
+        )
+    return draft
+
+
+@lru_cache(maxsize=8)
+def _validator(draft: Any) -> Any:
+    """The validator class of a draft, with `pattern` checked by RE2."""
     import jsonschema
 
     def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
@@ -62,4 +79,4 @@ def _validator() -> Any:
             yield jsonschema.ValidationError("another text than its pattern")
 
     extend: Any = jsonschema.validators.extend
-    return extend(jsonschema.Draft202012Validator, {"pattern": meets_pattern})
+    return extend(draft, {"pattern": meets_pattern})
