@@ -6,13 +6,13 @@ from actors.contracts.verifier import Verifier, without_weights
 from actors.errors import Rejected, Unreadable
 from actors.records import Reason
 
-_MARKS = r"(?:\\(?:text|math)\w*\{|[\s*_`\"'“(\[{$])*"
+_MARKS = r"(?:\\(?:text|math)\w*\{|[\s*_`\"'“(\[{$\\])*"
 _STOP = r"[*_`]*\.(?=[*_`]*(?:\s+[^\sa-z]|\W*$))"
 """A full stop that isn't that of `C. elegans` or B.C."""
 _ITEM = rf"(?:[*_`\"'”)\]}}$.]*\s*$|[*_`]*(?:[)\]]|:(?!\w))|{_STOP})"
 _CLOSES = (
     rf"(?:(?<![AI])\s+[A-Z][a-z]|[)\]]|{_STOP}"
-    r"|[*_`\"'”)\]}$]*(?:[^\S\n]*(?:\n|$)|[,;:!](?!\w)|\.\W*$|\s+(?:because|since|as|[-–—])\s))"
+    r"|[*_`\"'”)\]}$\\]*(?:[^\S\n]*(?:\n|$)|[,;:!](?!\w)|\.\W*$|\s+(?:because|since|as|[-–—])\s))"
 )
 _STATES = re.compile(
     rf"(?i:\banswer|\bchoice|\boption){_MARKS}(?:(?i:is|would be|:|=){_MARKS})+(?:(?i:option|choice){_MARKS})?"

@@ -7,6 +7,7 @@ from typing import Any
 from actors.text.patterns import linear
 
 _BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+_LATEST = "https://json-schema.org/draft/2020-12/schema"
 _VALUES = frozenset({"enum", "const", "default", "examples"})
 
 
@@ -15,7 +16,7 @@ def check_schema(schema: Any) -> Any:
     import jsonschema  # only who has a schema needs it
 
     try:
-        _draft(schema).check_schema(schema)
+        _validator(schema).check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"not a valid JSON schema: {error.message}") from error
     for name, pattern in _find_patterns(schema):
@@ -33,7 +34,7 @@ def meets(schema: Any, value: Any) -> bool | None:
     from referencing.exceptions import Unresolvable
 
     try:
-        return bool(_validator(_draft(schema))(schema, registry=Registry()).is_valid(value))
+        return bool(_validator(schema)(schema, registry=Registry()).is_valid(value))
     except (OverflowError, UnicodeEncodeError):  # a huge number, half a character
         return False
     except (RecursionError, Unresolvable):
@@ -56,27 +57,21 @@ def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
             yield from _find_patterns(value)
 
 
-def _draft(schema: Any) -> Any:
-    """The validator class of the draft that a schema names; without one the latest. Raises `ValueError` for another."""
-    from jsonschema import validators
-
-    name = schema.get("$schema") if isinstance(schema, dict) else None
-    draft = validators.Draft202012Validator
-    if name is not None and (draft := validators.validator_for({"$schema": str(name)}, default=None)) is None:
-        raise ValueError(
-            f"$schema {name!r} is unknown here: there are https://json-schema.org/draft/2020-12/schema and older"
-        )
-    return draft
+def _validator(schema: Any) -> Any:
+    """The validator class for the draft that a schema names, else for the latest. Raises `ValueError` for another."""
+    return _validator_of(str(schema.get("$schema", _LATEST)) if isinstance(schema, dict) else _LATEST)
 
 
 @lru_cache(maxsize=8)
-def _validator(draft: Any) -> Any:
+def _validator_of(draft: str) -> Any:
     """The validator class of a draft, with `pattern` checked by RE2."""
-    import jsonschema
+    from jsonschema import ValidationError, validators
 
-    def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
         if isinstance(value, str) and not linear(pattern).search(value):
-            yield jsonschema.ValidationError("another text than its pattern")
+            yield ValidationError("another text than its pattern")
 
-    extend: Any = jsonschema.validators.extend
-    return extend(draft, {"pattern": meets_pattern})
+    libraries: Any = validators
+    if (validator := libraries.validator_for({"$schema": draft}, default=None)) is None:
+        raise ValueError(f"$schema {draft!r} is unknown here: there are {_LATEST} and older drafts")
+    return libraries.extend(validator, {"pattern": meets_pattern})

@@ -124,6 +124,7 @@ def test_a_normalised_match_leaves_out_nothing_that_changes_a_number(response: s
         (r"\boxed{A dog}", NO),
         (r"\boxed{E = mc^2}", NO),
         (r"\boxed{\text{(B) } 42}", 1),
+        (r"The answer is \(B\).", 1),
         ("Answer: B or maybe C", NO),
         ("Answer: B; C", NO),
         ("The answer is B plus C", NO),
