@@ -68,10 +68,12 @@ class Verifier(Family):
         """Import what takes time, in a new process, before it is asked anything."""
 
     def with_verifier_settings(self, settings: VerifierSettings) -> Self:
-        """A copy with these settings. Raises `SettingsError` for one that doesn't apply."""
+        """A copy with these settings. Raises `SettingsError` for one that doesn't apply, or not with another."""
         takes = self.takes | self.common
         if unknown := sorted(settings.model_dump(exclude_defaults=True).keys() - takes):
             raise SettingsError(f"verifier.{unknown[0]}: {self.name} doesn't take it; it takes {', '.join(sorted(takes))}")
+        if settings.any_of and settings.operation == "ne":
+            raise SettingsError("verifier.operation=ne can't go with any_of: every text differs from one of two references")
         verifier = copy.copy(self)
         verifier.settings = settings
         return verifier

@@ -41,8 +41,7 @@ class MultipleChoice(Verifier):
 
     def compare(self, answer: str, reference: str) -> float:
         letters = self.settings.choices
-        expected = _named(reference, letters)
-        if expected is None:
+        if (expected := _named(reference, letters)) is None:
             raise Rejected(Reason.BAD_REFERENCE, f"it is none of the letters {letters}, alone or as in `B) Paris`")
         if (chosen := _chosen(answer, letters)) is None:
             raise Unreadable(Reason.NO_ANSWER)

@@ -1,8 +1,8 @@
 """The settings of verifiers, which compare a response with the row's reference, or with a rule, by code."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
@@ -63,12 +63,6 @@ class VerifierSettings(Settings):
     @classmethod
     def _is_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
         return None if schema is None else check_schema(schema)
-
-    @model_validator(mode="after")
-    def _is_clear(self) -> Self:
-        if self.any_of and self.operation == "ne":
-            raise ValueError("operation=ne can't go with any_of: every text differs from one of two references")
-        return self
 
 
 AS_GIVEN = VerifierSettings()
