@@ -20,7 +20,7 @@ from actors.records import Message, Reading, Reason, Response, Role, Score, Scor
 from actors.settings.verifier import AS_GIVEN, VerifierSettings
 from actors.text.patterns import linear
 
-READER = 1
+READER = 2
 """Version of the verifiers, in a run's identity: it goes up when a text is read differently than before."""
 Texts = tuple[str, ...]
 """What is compared: the response, and the references, of which any is right."""
@@ -68,10 +68,12 @@ class Verifier(Family):
         """Import what takes time, in a new process, before it is asked anything."""
 
     def with_verifier_settings(self, settings: VerifierSettings) -> Self:
-        """A copy with these settings. Raises `SettingsError` for one that doesn't apply."""
+        """A copy with these settings. Raises `SettingsError` for one that doesn't apply, or not with another."""
         takes = self.takes | self.common
         if unknown := sorted(settings.model_dump(exclude_defaults=True).keys() - takes):
             raise SettingsError(f"verifier.{unknown[0]}: {self.name} doesn't take it; it takes {', '.join(sorted(takes))}")
+        if settings.any_of and settings.operation == "ne":
+            raise SettingsError("verifier.operation=ne can't go with any_of: every text differs from one of two references")
         verifier = copy.copy(self)
         verifier.settings = settings
         return verifier
@@ -90,7 +92,10 @@ class Verifier(Family):
         reference = request.fields.get(REFERENCE, "")
         if not reference.strip():
             raise Rejected(Reason.NO_REFERENCE)
-        return (response, *map(self._read_reference, self._alternatives(reference)))
+        references = [self._read_reference(text) for text in self._alternatives(reference)]
+        if not all(map(str.strip, references)):  # a blank one is in every response
+            raise Rejected(Reason.NO_REFERENCE)
+        return (response, *references)
 
     def verify(self, texts: Texts) -> Score:
         """The score of a response, in any process."""
@@ -103,7 +108,8 @@ class Verifier(Family):
             if self.settings.unparsed is None or unreadable.reason is not Reason.NO_ANSWER:
                 return Score.failed(unreadable.reason, 0)
             score = self.settings.unparsed
-        return Score.scored(Reading(score, {"score": score}), 0)
+        reading = Reading(score, {"score": score})
+        return Score.scored(reading, 0) if reading.finite else Score.failed(Reason.NOT_FINITE, 0)
 
     def score(self, response: str, references: list[str]) -> float:
         """The best score by any of the references. Raises as `compare`."""
@@ -115,16 +121,18 @@ class Verifier(Family):
         return max(scores)
 
     def _alternatives(self, reference: str) -> list[str]:
-        """The references of a row; a list of texts counts as several only where the settings say so."""
+        """The references of a row; a list counts as several only where the settings say so, numbers as they stand."""
+        number = str if self.settings.any_of else None
         try:
-            listed = json.loads(reference)
+            listed = json.loads(reference, parse_int=number, parse_float=number)
         except (ValueError, RecursionError):
-            listed = None
-        if not (isinstance(listed, list) and listed and all(isinstance(text, str) for text in listed)):
             return [reference]
-        if not self.settings.any_of:
-            raise Rejected(Reason.BAD_REFERENCE, f"it is a list of {len(listed)} texts: any of them, with verifier.any_of?")
-        return listed
+        if not isinstance(listed, list):
+            return [reference]
+        is_several = bool(listed) and all(isinstance(text, str) for text in listed)
+        if is_several != self.settings.any_of:
+            raise Rejected(Reason.BAD_REFERENCE, "it is a list: of texts or numbers, all right, with verifier.any_of alone")
+        return listed if is_several else [reference]
 
     def _read_reference(self, reference: str) -> str:
         pattern = self.settings.reference_pattern

@@ -99,7 +99,6 @@ class _Process:
     def __init__(self, prepare: Callable[[], None]) -> None:
         self._prepare = prepare
         self._executor: Any = None
-        self._id = 0
 
     def run(
         self, function: Callable[[Item], Result], items: Sequence[Item], timeout_s: float
@@ -111,10 +110,12 @@ class _Process:
         try:
             if self._executor is None:
                 self._executor = ProcessPoolExecutor(1, initializer=_begin, initargs=(self._prepare,))
-                self._id = self._executor.submit(os.getpid).result(_START_S)
-            future = self._executor.submit(_apply, function, items)
+                self._executor.submit(os.getpid).result(_START_S)
+            executor = self._executor
+            future = executor.submit(_apply, function, items)
             deadline = time.monotonic() + timeout_s
-            while _resident_bytes(self._id) <= _MOST_BYTES:
+            # Looked up each time: loky replaces a process that has grown by 300 MB.
+            while sum(map(_resident_bytes, list(executor._processes or ()))) <= _MOST_BYTES:
                 try:
                     results: list[Result | Reason] = future.result(_LOOK_S)
                     return results

@@ -31,7 +31,7 @@ class NormalisedMatch(Verifier):
 
     name = "normalised-match"
     summary = "the response is the reference, but for case, spaces, and punctuation around it (no weights)"
-    read_at = "both texts in NFKC and folded case, each run of white space one space, without quotes and full stops around"
+    read_at = "both texts in one width and case, each run of white space one space, without quotes and full stops around"
     models = without_weights(
         name, "equal but for case and spaces", ("**Light  blue.**", "light blue", 1.0), ("1.5", "15", 0.0)
     )
@@ -84,8 +84,15 @@ def fuzzy_match(text: str, reference: str) -> float:
 
 
 def normalised(text: str) -> str:
-    """A text without what doesn't change a short answer. Signs such as - and %, and points inside numbers, stay."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split()).strip(_AROUND)
+    """A text without what doesn't change a short answer. Signs such as - and %, and the points of numbers, stay, and 5!."""
+    is_wide = ("<wide>", "<narrow>")  # folded alone: in NFKC 2⁵ would be 25
+    widths = (unicodedata.normalize("NFKC", c) if unicodedata.decomposition(c).startswith(is_wide) else c for c in text)
+    spaced = " ".join(unicodedata.normalize("NFC", "".join(widths)).replace("−", "-").casefold().split())
+    if not (bare := spaced.strip(_AROUND)):
+        return ""
+    before, _, after = spaced.partition(bare)
+    point = "." if bare[0].isdigit() and before.endswith(".") and not before.endswith("..") else ""
+    return point + bare + ("!" if bare[-1].isdigit() and after.startswith("!") else "")
 
 
 FAMILY = (ExactMatch(), NormalisedMatch(), TextSimilarity())

@@ -13,9 +13,16 @@ from actors.errors import Rejected, Unreadable
 from actors.records import Reason
 
 _DELIMITED = re.compile(r"\$|\\boxed|\\\(|\\\[|\\begin")
-_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}")
-_EXPONENT = re.compile(r"\d[eE][+-]?\d")
-"""1e-3, which math-verify reads as 1 times e less 3."""
+_WORD = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{2,}|[^\W\d_A-Za-z\u0370-\u03ff]|[:;?]\s|\w\n")
+_WITH_UNIT = re.compile(
+    r"[-+]?[€£¥]?[\d.,/]*\d(\s(square |cubic )?[A-Za-z]{2,}(/[A-Za-z]+)?|(\\[,; ]|\s)?\\text\{[^{}]*\})(\^?\d)?\.?"
+)
+_SCALED = re.compile(r"(?<![\d.,])([\d.,]*\d)(?:[eE][+-]?\d|\s*(?:hundred|thousand|million|billion|dozen)\b)")
+"""1e-3 and 3 million, of which math-verify reads the 1 and the 3."""
+_MISREAD = re.compile(r"\d[eE][+-]?\d|\d\s+\d+/\d|\b\d{4}-\d\d?-\d|\d/\d+/\d")
+"""1e-3, in a formula 1 times e less 3; 3 1/2, half or three halves; and dates, which are differences or quotients."""
+_LETTERED = re.compile(r"[A-Za-z\\^!:,]")
+"""What a formula without dollars may hold that math-verify leaves out: of 2\\pi it takes the 2."""
 
 
 class MathEqual(Verifier):
@@ -47,7 +54,7 @@ class MathEqual(Verifier):
         expected = _parse_reference(reference)
         if not expected:
             raise Rejected(Reason.BAD_REFERENCE, "math-verify finds no answer in it")
-        actual = _parse(answer)
+        actual = _parse(answer.strip(), is_formula=_is_bare(answer.strip()) and _LETTERED.search(answer) is not None)
         if not actual:
             raise Unreadable(Reason.NO_ANSWER)
         # Errors are raised: the default takes one, and a time-out, for an answer that is wrong.
@@ -57,19 +64,26 @@ class MathEqual(Verifier):
 def _parse_reference(reference: str) -> list[Any]:
     """What a reference stands for; empty if nothing."""
     text = reference.rpartition("####")[2].strip()
-    # Without dollars math-verify takes a number alone: of 2\pi the 2. A text with words in it, though, is no formula: in a
-    # box each letter would be a factor.
-    if _EXPONENT.search(text):
-        return []
-    is_formula = not (_DELIMITED.search(text) or _WORD.search(text))
-    return _parse(f"\\boxed{{{text}}}" if is_formula else text)
+    if not (_is_bare(text) or _DELIMITED.search(text) or _WITH_UNIT.fullmatch(text)):
+        return []  # a sentence, whose last number may be any
+    return _parse(text, is_formula=_is_bare(text))
 
 
-def _parse(text: str) -> list[Any]:
+def _is_bare(text: str) -> bool:
+    """Whether a text is a formula without dollars. One with words is none: in a box each letter would be a factor."""
+    return not (_DELIMITED.search(text) or _WORD.search(text) or _WITH_UNIT.fullmatch(text))
+
+
+def _parse(text: str, *, is_formula: bool) -> list[Any]:
+    """What math-verify reads; empty if nothing, or not what stands there, or what has no value."""
+    import sympy
     from math_verify import parse
 
-    parsed: list[Any] = parse(text, parsing_timeout=None)
-    return parsed
+    parsed: list[Any] = parse(f"\\boxed{{{text}}}" if is_formula else text, parsing_timeout=None)
+    digits = re.sub(r"\D", "", read := str(parsed[-1]) if parsed else "")
+    is_part = any(re.sub(r"\D", "", scaled[1]) == digits for scaled in _SCALED.finditer(text))
+    has_no_value = any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in parsed)
+    return [] if is_part or has_no_value or _MISREAD.search(read) else parsed
 
 
 FAMILY = MathEqual()

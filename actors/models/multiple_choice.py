@@ -6,8 +6,22 @@ from actors.contracts.verifier import Verifier, without_weights
 from actors.errors import Rejected, Unreadable
 from actors.records import Reason
 
-_MARKS = r"[\s*_`\"'“(\[{]*"
-_CLOSES = r"(?=[*_`\"'”)\]}.,:;!?]|\s*$|\s+(?:because|since|as|is|and|which|\W)|\n)"
+_MARKS = r"(?:\\(?:text|math)\w*\{|[\s*_`\"'“(\[{$\\])*"
+_STOP = r"[*_`]*\.(?=[*_`]*(?:\s+[^\sa-z]|\W*$))"
+"""A full stop that isn't that of `C. elegans` or B.C."""
+_ITEM = rf"(?:[*_`\"'”)\]}}$.]*\s*$|[*_`]*(?:[)\]]|:(?!\w))|{_STOP})"
+_CLOSES = (
+    rf"(?:(?<![AI])\s+[A-Z][a-z]|[)\]]|{_STOP}"
+    r"|[*_`\"'”)\]}$\\]*(?:[^\S\n]*(?:\n|$)|[,;:!](?!\w)|\.\W*$|\s+(?:because|since|as|[-–—])\s))"
+)
+_STATES = re.compile(
+    rf"(?i:\banswer|\bchoice|\boption){_MARKS}(?:(?i:is|would be|:|=){_MARKS})+(?:(?i:option|choice){_MARKS})?"
+)
+_BOXED = re.compile(r"((?:[^{}]|\{[^{}]*\})*)\}")
+_SENTENCE_END = re.compile(r"[.!?]\s|\n")
+_NEGATES = re.compile(
+    r"n['’]t\b|(?i:\b(?:not|never|neither|nor|cannot|false|incorrect|wrong|worst|worse|least|unlikely|doubt|if|whether)\b)"
+)
 
 
 class MultipleChoice(Verifier):
@@ -15,9 +29,7 @@ class MultipleChoice(Verifier):
 
     name = "multiple-choice"
     summary = "the letter that the response chooses is the reference's (no weights)"
-    read_at = (
-        "the last \\boxed{B}, else the last `answer is B` or `Answer: B`, else a letter that the response begins with or is"
-    )
+    read_at = "the last \\boxed{B}, else the last `answer is B` that isn't denied, else the letter that it is or begins with"
     models = without_weights(
         name,
         "the chosen letter",
@@ -29,27 +41,35 @@ class MultipleChoice(Verifier):
 
     def compare(self, answer: str, reference: str) -> float:
         letters = self.settings.choices
-        expected = re.fullmatch(rf"\W*([{letters}])\W*|\(?([{letters}])[).:]\s.*", reference.strip(), re.DOTALL)
-        if expected is None:
-            raise Rejected(Reason.BAD_REFERENCE, f"it is none of the letters {letters}")
+        if (expected := _named(reference, letters)) is None:
+            raise Rejected(Reason.BAD_REFERENCE, f"it is none of the letters {letters}, alone or as in `B) Paris`")
         if (chosen := _chosen(answer, letters)) is None:
             raise Unreadable(Reason.NO_ANSWER)
-        return float(chosen == (expected[1] or expected[2]))
+        return float(chosen == expected)
 
 
 def _chosen(text: str, letters: str) -> str | None:
     """The letter that a text states last as its answer; None if it states none, or only mentions some."""
-    # A and I are words as well: they count where the clause ends. Of "B or C" neither is chosen.
-    letter = rf"([{letters}])\b(?!['’]|\W*(?:or|and|[/,&])\W*[{letters}]\b)(?:(?<![AI])|{_CLOSES})"
-    stated = [
-        rf"\\boxed\{{\s*(?:\\(?:text|textbf|mathrm|mathbf)\{{)?\W{{0,3}}([{letters}])\b",
-        rf"(?i:\banswer|\bchoice|\boption){_MARKS}(?:(?i:is|would be|:|=){_MARKS})+(?:(?i:option|choice){_MARKS})?{letter}",
-    ]
-    for pattern in stated:
-        if matches := re.findall(pattern, text):
-            return str(matches[-1])
-    opening = re.match(rf"{_MARKS}([{letters}])(?:[*_`\"'”)\]}}]*\s*$|[*_`]*[).:\]])", text)
-    return None if opening is None else opening[1]
+    _, box, content = text.rpartition("\\boxed{")
+    if box:
+        boxed = _BOXED.match(content)
+        return None if boxed is None else _named(re.sub(r"\\(?:text|math)\w*\{|[{}$\\]", "", boxed[1]), letters)
+    *_, last = None, *_STATES.finditer(text)
+    if last is None:
+        return _named(text, letters)
+    stated = re.compile(rf"([{letters}]){_CLOSES}").match(text, last.end())
+    if stated is None or _NEGATES.search(_SENTENCE_END.split(text[: last.start()])[-1]):
+        return None
+    after = _SENTENCE_END.split(text[stated.end(1) :], maxsplit=1)[0]
+    mentioned = re.findall(rf"(?<![\w'’])([{letters}])(?![\w'’]|(?<=I)\s+[a-z])", after)
+    return stated[1] if set(mentioned) <= {stated[1]} else None
+
+
+def _named(text: str, letters: str) -> str | None:
+    """The letter that a text is, or begins with as in `B) Paris`; None if it names others so."""
+    opening = re.match(rf"{_MARKS}([{letters}]){_ITEM}", text)
+    items = re.findall(rf"(?<![\w'’])([{letters}])[*_`]*[).:\]](?!\w)", text)
+    return opening[1] if opening and set(items) <= {opening[1]} else None
 
 
 FAMILY = MultipleChoice()

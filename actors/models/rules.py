@@ -39,7 +39,9 @@ class JsonSchema(Verifier):
             value = json.loads(fenced[1] if fenced else answer, parse_constant=_refuse)
         except (ValueError, RecursionError):
             raise Unreadable(Reason.NO_ANSWER) from None
-        return float(meets(schema, value))
+        if (is_met := meets(schema, value)) is None:
+            raise Rejected(Reason.BAD_REFERENCE, "a $ref of the schema leads nowhere, or the nesting has no end")
+        return float(is_met)
 
 
 class Regex(Verifier):

@@ -42,9 +42,11 @@ _PLACE = re.compile(r"{{\s*([\w.]+)\s*}}")
 def pieces(template: str) -> Iterator[tuple[str, str]]:
     """A grader's template as texts, each with the name of the place behind it: `item.answer`; the last one has none.
 
-    Raises `ValueError` for a place that no row has.
+    Raises `ValueError` for a place that no row has, and for what Jinja would read in another way.
     """
     parts = _PLACE.split(template)
+    if unread := re.search(r"{{.*?(?:}}|$)", "\n".join(parts[::2])):
+        raise ValueError(f"{unread[0]} isn't of the form {{{{ item.NAME }}}}, NAME of letters, digits and _")
     for text, name in zip(parts[::2], [*parts[1::2], ""], strict=True):
         if name and name != OUTPUT and not name.startswith("item."):
             raise ValueError(f"{{{{ {name} }}}}: there are {{{{ item.NAME }}}} and {{{{ {OUTPUT} }}}}")

@@ -29,7 +29,7 @@ class VerifierSettings(Settings):
     reference_pattern: str | None = None
     """verifiers: the same for references, such as '#### (.+)'"""
     any_of: bool = False
-    """verifiers: the reference is a JSON list of texts, of which any is right"""
+    """verifiers: the reference is a JSON list of texts or numbers, of which any is right"""
     operation: Literal["eq", "ne", "like", "ilike"] = "eq"
     """exact-match: the response is the reference, isn't, or contains it, in the same case or in any"""
     strip: bool = True
@@ -38,7 +38,7 @@ class VerifierSettings(Settings):
     """multiple-choice: letters of the choices"""
     answer_schema: Annotated[dict[str, Any] | None, BeforeValidator(lambda value: read_mapping(value, "schema"))] = None
     """json-schema: file with the schema; default: each row's reference is one"""
-    answer_regex: str | None = None
+    answer_regex: str | None = Field(default=None, min_length=1)
     """regex: regular expression (RE2) that must match somewhere in the response; default: each row's reference is one"""
     threshold: float | None = Field(default=None, ge=0, le=1)
     """text-similarity: the reward is 1 from this similarity on, and 0 below it; default: the similarity"""

@@ -6,7 +6,8 @@ from typing import Any
 
 from actors.text.patterns import linear
 
-_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+_BY_NAME = frozenset({"properties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+_LATEST = "https://json-schema.org/draft/2020-12/schema"
 _VALUES = frozenset({"enum", "const", "default", "examples"})
 
 
@@ -15,25 +16,29 @@ def check_schema(schema: Any) -> Any:
     import jsonschema  # only who has a schema needs it
 
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
+        _validator(schema).check_schema(schema)
     except jsonschema.SchemaError as error:
         raise ValueError(f"not a valid JSON schema: {error.message}") from error
     for name, pattern in _find_patterns(schema):
         if name == "patternProperties":
             raise ValueError("patternProperties can't be checked in linear time: name the properties")
         linear(pattern)
+    if meets(schema, None) is None:
+        raise ValueError("a $ref of the schema leads to nothing that is in it, or back to itself")
     return schema
 
 
-def meets(schema: Any, value: Any) -> bool:
-    """Whether a value meets a schema that `check_schema` has taken. A reference to another document is met by none."""
+def meets(schema: Any, value: Any) -> bool | None:
+    """Whether a value meets a schema that `check_schema` has taken; None if a $ref for it leads nowhere, or has no end."""
     from referencing import Registry  # jsonschema brings it
     from referencing.exceptions import Unresolvable
 
     try:
-        return bool(_validator()(schema, registry=Registry()).is_valid(value))
-    except (OverflowError, RecursionError, UnicodeEncodeError, Unresolvable):  # a huge number, a deep nesting
+        return bool(_validator(schema)(schema, registry=Registry()).is_valid(value))
+    except (OverflowError, UnicodeEncodeError):  # a huge number, half a character
         return False
+    except (RecursionError, Unresolvable):
+        return None
 
 
 def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -52,14 +57,21 @@ def _find_patterns(schema: Any) -> Iterator[tuple[str, Any]]:
             yield from _find_patterns(value)
 
 
-@lru_cache(maxsize=1)
-def _validator() -> Any:
-    """The validator class of JSON schema, with `pattern` checked by RE2."""
-    import jsonschema
+def _validator(schema: Any) -> Any:
+    """The validator class for the draft that a schema names, else for the latest. Raises `ValueError` for another."""
+    return _validator_of(str(schema.get("$schema", _LATEST)) if isinstance(schema, dict) else _LATEST)
 
-    def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+
+@lru_cache(maxsize=8)
+def _validator_of(draft: str) -> Any:
+    """The validator class of a draft, with `pattern` checked by RE2."""
+    from jsonschema import ValidationError, validators
+
+    def meets_pattern(validator: Any, pattern: str, value: Any, schema: Any) -> Iterator[ValidationError]:
         if isinstance(value, str) and not linear(pattern).search(value):
-            yield jsonschema.ValidationError("another text than its pattern")
+            yield ValidationError("another text than its pattern")
 
-    extend: Any = jsonschema.validators.extend
-    return extend(jsonschema.Draft202012Validator, {"pattern": meets_pattern})
+    libraries: Any = validators
+    if (validator := libraries.validator_for({"$schema": draft}, default=None)) is None:
+        raise ValueError(f"$schema {draft!r} is unknown here: there are {_LATEST} and older drafts")
+    return libraries.extend(validator, {"pattern": meets_pattern})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.contracts.verifier import Verifier
+from actors.contracts.verifier import READER, Verifier
 from actors.errors import ModelError, Rejected, SettingsError
 from actors.records import Message, Reason, Response, Role, ScoreRequest
 from actors.reward_model import families, resolve_model
@@ -54,6 +54,12 @@ def test_the_names_in_the_settings_are_the_families() -> None:
         ("forty-two", '["42", "forty-two"]', {"any_of": True}, 1),
         ("43", '["42", "forty-two"]', {"any_of": True}, 0),
         ("[1, 2]", "[1, 2]", {}, 1),
+        ("42", "[42, 43]", {"any_of": True}, 1),
+        ("1.50", '["x", 1.50]', {"any_of": True}, 1),
+        ("42", "[]", {"any_of": True}, BAD),
+        ("42", "[[42], 43]", {"any_of": True}, BAD),
+        ("y", '["", "x"]', {"any_of": True, "operation": "like"}, Reason.NO_REFERENCE),
+        ("y", "#### ", {"reference_pattern": "####(.*)", "operation": "like"}, Reason.NO_REFERENCE),
         ("42", " ", {}, Reason.NO_REFERENCE),
         ("42", None, {"unparsed": 0}, Reason.NO_REFERENCE),
     ],
@@ -70,6 +76,12 @@ def test_exact_match(response: str, reference: str | None, settings: dict[str, A
         ("1.5", "15", 0),
         ("-5", "5", 0),
         ("50%", "50", 0),
+        (".5", "5", 0),
+        ("(.5)", "(.5)", 1),
+        ("5!", "5", 0),
+        ("2⁵", "25", 0),
+        ("①", "1", 0),
+        ("−５.", "-5", 1),
         ("...", "blue", NO),
         ("blue", "...", BAD),
     ],
@@ -96,6 +108,29 @@ def test_a_normalised_match_leaves_out_nothing_that_changes_a_number(response: s
         ("Both A and B are possible.", NO),
         ("**Answer:** option B", 1),
         ("Answer: B Paris", 1),
+        ("A. 3\nB. 4\nC. 5\nThe answer is 4", NO),
+        ("A) wrong B) right", NO),
+        ("I don't think the answer is B", NO),
+        ("It is false that the answer is B. I choose C", NO),
+        ("The wrong answer is B; C is right", NO),
+        ("Incorrect answer: B. Correct answer (C)", NO),
+        ("The correct option is (B) and the incorrect option is (A)", NO),
+        ("Answer: B is incorrect, C is right", NO),
+        ("The answer is B... no wait, the answer is c", NO),
+        (r"The answer is A... no wait, the answer is $\text{B}$", 1),
+        (r"\boxed{B, C}", NO),
+        (r"\boxed{B \text{ or } C}", NO),
+        (r"\boxed{I don't know}", NO),
+        (r"\boxed{A dog}", NO),
+        (r"\boxed{E = mc^2}", NO),
+        (r"\boxed{\text{(B) } 42}", 1),
+        (r"The answer is \(B\).", 1),
+        ("Answer: B or maybe C", NO),
+        ("Answer: B; C", NO),
+        ("The answer is B plus C", NO),
+        ("The answer is B.C.", NO),
+        ("The answer is B++", NO),
+        ("The answer is B-glucose", NO),
     ],
 )
 def test_a_letter_counts_where_it_is_stated_as_the_answer(response: str, expected: Any) -> None:
@@ -105,6 +140,7 @@ def test_a_letter_counts_where_it_is_stated_as_the_answer(response: str, expecte
 
 def test_a_reference_that_is_no_choice_is_a_fault_of_the_row() -> None:
     assert outcome("multiple-choice", "B", "Paris", unparsed=0) == BAD
+    assert outcome("multiple-choice", "B", "B. subtilis") == BAD
     assert outcome("multiple-choice", "B", "E", choices="ABCD") == BAD
     assert outcome("multiple-choice", "B", "Paris", answer_pattern="([0-9])", unparsed=0) == BAD
 
@@ -124,6 +160,27 @@ def test_a_reference_that_is_no_choice_is_a_fault_of_the_row() -> None:
         ("3", "foo bar", BAD),
         ("0.001", "1e-3", BAD),
         ("12", "12 apples", 1),
+        ("12", r"12\text{ cm}", 1),
+        ("The answer is 2.5e6", "2.5", NO),
+        ("3 million", "3", NO),
+        ("After 1e-3 s it is $5$", "5", 1),
+        ("3 1/2", "1", NO),
+        ("3.5", "3 1/2", BAD),
+        ("6", "5 or 6", BAD),
+        ("7", "Alice has 3 apples on day 7", BAD),
+        ("2001", "12 May 2001", BAD),
+        ("2021", "2024-01-02", BAD),
+        ("2\\sqrt{3}", "2\\sqrt{3}", 1),
+        ("2\\sqrt{3}", "2", 0),
+        ("5!", "5!", 1),
+        ("3,4", "3,4", 1),
+        ("3:45", "3:45", 1),
+        ("y=2x+1", "y=2x+1", 1),
+        ("12 cm", "12 cm", 1),
+        ("2", "2 x", 0),
+        ("A: 42", "42", 1),
+        ("答案是 42", "42", 1),
+        ("5", r"\boxed{1/0}", BAD),
     ],
 )
 def test_mathematical_answers(response: str, reference: str, expected: Any) -> None:
@@ -172,13 +229,27 @@ def test_json_by_a_schema_of_the_run_or_of_the_row(response: str, expected: Any,
     assert outcome("json-schema", response, json.dumps(SCHEMA)) == expected
 
 
-@pytest.mark.parametrize("schema", ["{", '{"type": 7}', '{"patternProperties": {"a": {}}}', '{"pattern": "(?=a)"}'])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{",
+        '{"type": 7}',
+        '{"patternProperties": {"a": {}}}',
+        '{"pattern": "(?=a)"}',
+        '{"$ref": "http://127.0.0.1:9/schema.json"}',  # nothing is fetched
+        '{"properties": {"a": {"$ref": "#/$defs/Typo"}}}',
+        '{"$ref": "#"}',
+        '{"$schema": "https://example.org/own"}',
+    ],
+)
 def test_a_rows_schema_that_cant_be_used_is_a_fault_of_the_row(schema: str) -> None:
-    assert outcome("json-schema", "{}", schema) == BAD
+    assert outcome("json-schema", '{"a": 1}', schema) == BAD
 
 
-def test_no_document_is_fetched_for_a_schema() -> None:
-    assert outcome("json-schema", "{}", '{"$ref": "http://127.0.0.1:9/schema.json"}') == 0
+def test_a_schema_is_read_by_its_draft() -> None:
+    schema = '{"$schema": "http://json-schema.org/draft-07/schema#", "dependencies": {"a": ["b"]}, "pattern": "^a"}'
+    assert outcome("json-schema", '{"a": 1}', schema) == 0
+    assert outcome("json-schema", '"b"', schema) == 0
 
 
 def test_a_pattern_of_the_run_or_of_the_row() -> None:
@@ -199,6 +270,10 @@ def test_a_setting_for_another_verifier_or_for_models_with_weights_is_refused() 
         SettingsError, match=r"verifier.choices: exact-match doesn't take it; it takes answer_pattern, any_of"
     ):
         outcome("exact-match", "a", "a", choices="AB")
+    with pytest.raises(SettingsError, match=r"operation=ne can't go with any_of"):
+        outcome("exact-match", "a", '["a", "b"]', any_of=True, operation="ne")
+    with pytest.raises(ValueError, match="at least 1 character"):
+        VerifierSettings(answer_regex="")
     for settings, message in (
         ({"judge": {"votes": 3}}, "--votes: for judges that write, and exact-match is none"),
         ({"revision": "main"}, "revision: exact-match has no weights"),
@@ -214,7 +289,7 @@ def test_the_versions_and_settings_that_decide_the_numbers_are_in_the_identity()
     settings = ModelSettings(model="text-similarity", verifier=VerifierSettings(threshold=0.5))
     identity = resolve_model(settings, RenderSettings()).identity_on(EngineSettings(engine="none"))
     assert identity["rapidfuzz"]
-    assert identity["verifier"] == {"reader": 1, "threshold": 0.5}
+    assert identity["verifier"] == {"reader": READER, "threshold": 0.5}
 
 
 def test_a_library_that_isnt_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,6 +116,7 @@ def test_graders_without_a_model_are_computed() -> None:
     assert score(MULTI, "xyz", answer="42", other="abc") == 0.0625
     assert score({**MULTI, "calculate_output": "1 / right"}, "xyz", answer="42", other="abc") == Reason.NOT_FINITE
     assert score({**MULTI, "calculate_output": "log(right)"}, "xyz", answer="42", other="abc") == Reason.NOT_FINITE
+    assert score({**MULTI, "calculate_output": "right*1e308*10"}, "42!", answer="42", other="") == Reason.NOT_FINITE
 
 
 @pytest.mark.parametrize(
@@ -154,6 +155,8 @@ def test_what_a_judge_cant_be_asked_is_refused_by_name(grader: dict[str, Any], m
         ({**ALIKE, "evaluation_metric": "bleu"}, "evaluation_metric 'bleu' isn't computed here: there is fuzzy_match"),
         ({**CHECK, "operation": "matches"}, "operation 'matches' isn't computed here: there is eq, ne, like, ilike"),
         ({**CHECK, "reference": "{{ row.answer }}"}, "{{ row.answer }}: there are {{ item.NAME }}"),
+        ({**CHECK, "reference": "{{ item['answer'] }}"}, "{{ item['answer'] }} isn't of the form"),
+        ({**CHECK, "reference": "{{item.answer}} {{- item.x | trim }}"}, "{{- item.x | trim }} isn't of the form"),
         ({name: value for name, value in CHECK.items() if name != "reference"}, "the string_check has no reference"),
         ({**MULTI, "calculate_output": "right + wrong"}, "calculate_output can't hold 'wrong': numbers, right, alike"),
         ({**MULTI, "calculate_output": "right.__class__"}, "can't hold 'right.__class__'"),
