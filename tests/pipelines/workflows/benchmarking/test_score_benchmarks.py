@@ -214,7 +214,7 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     shutil.copytree(locate("tiny-scalar"), model)
     results = as_published(corpus, model, tmp_path / "out")
     ours, theirs = results
-    assert (ours.preset, theirs.label) == (None, f"{model}, as published")
+    assert (ours.preset, theirs.label) == (None, f"{model.name}, as published")
     assert [evaluation.identity["render"].get("second_bos") for evaluation in results] == [False, True]
     assert [evaluation.identity["dtype"] for evaluation in results] == ["float32", "bfloat16"]
     name = str(model).strip("/").replace("/", "--")
@@ -233,7 +233,7 @@ def test_both_readings_are_scored_evaluated_and_compared(tmp_path: Path) -> None
     as_published(corpus, model, tmp_path / "out", overwrite=True)
     assert written == {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "scored").rglob("parts/*")}, "resumed"
     saved = read_evaluations(str(tmp_path / "out"))
-    assert [saved_evaluation.evaluation.label for saved_evaluation in saved] == [str(model), f"{model}, as published"]
+    assert [saved_evaluation.evaluation.label for saved_evaluation in saved] == [model.name, f"{model.name}, as published"]
     assert len(compare(saved, saved)) == 2, "each with the same reading before"
 
 
