@@ -122,8 +122,8 @@ class Rubric(Judge):
 
     def card_weights(self) -> dict[str, float]:
         """The winner, if the rubric reads one; else the mean of its numbers, or without them of all."""
-        outputs, others = self.rubric.outputs, {*self.rubric.truths, *self.rubric.words}
-        graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in others]
+        outputs, not_numbers = self.rubric.outputs, {*self.rubric.truths, *self.rubric.words}
+        graded = [name for name in outputs if name == "win"] or [name for name in outputs if name not in not_numbers]
         return dict.fromkeys(graded or outputs, 1 / len(graded or outputs))
 
     def opening(self, text: str) -> str:
