@@ -112,7 +112,7 @@ def _name(at: int) -> str:
 
 def _context(turns: Turns) -> tuple[Message, ...]:
     try:
-        return refuse_answered(conversation([turn.model_dump() for turn in turns]))
+        return refuse_answered(conversation([turn.fields for turn in turns]))
     except Rejected as rejected:
         message = f"the conversation can't be judged: {rejected.reason}"
         raise BadRequest(message, "conversation_history", rejected.reason) from None

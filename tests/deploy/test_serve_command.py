@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from deploy import local
 from deploy.command import serve
-from deploy.ray_serve import proxy
 from deploy.settings import AddressSettings, EndpointSettings
 from pipelines.settings.options import build
 from tests.support.endpoints import QUESTION, rewards, serving, wait
@@ -64,7 +63,6 @@ def test_nothing_of_ray_is_shown_at_the_end(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr("ray.serve.shutdown", lambda: print("(raylet) Shutting down"))
     for name in ("_check_alone", "build", "_start", "_until_stopped", "_finish"):
         monkeypatch.setattr(local, name, lambda *_: None)
-    monkeypatch.setenv(proxy.VARIABLE, proxy.CALLBACK)
     settings = build(EndpointSettings, {"models": ({"model": "tiny-attributes", "engine": {"engine": "fake"}},)})
     local.run(settings, AddressSettings(port=0), print)
     print("end")

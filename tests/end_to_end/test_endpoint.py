@@ -101,12 +101,12 @@ def tokens_under_way() -> float:
 @pytest.mark.long
 def test_a_replacement_under_load_fails_nobody(address: str, expected: Callable[[int], list[float]]) -> None:
     two = {"min_replicas": 2, "max_replicas": 2}
-    deploy(MODEL, ingresses=2, scaling=two)
+    deploy(MODEL, scaling=two)
     load = Load(address)
     with load.running():
         load.wait_for(200)
-        # Another length limit is another deployment: both replicas, and both ingresses, are replaced.
-        deploy(MODEL, ingresses=2, scaling=two, render={"max_model_len": 1000})
+        # Another length limit is another deployment: both replicas are replaced.
+        deploy(MODEL, scaling=two, render={"max_model_len": 1000})
         load.wait_for(200)
     assert load.check_numbers(expected).keys() == {200}
     assert not load.broken
@@ -139,7 +139,7 @@ def test_a_client_that_hangs_up_and_a_deadline_free_the_engine(address: str) -> 
 
 @pytest.mark.long
 def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
-    limits = {"max_requests": 8, "max_replica_requests": 2, "answer_timeout_s": 20.0}
+    limits = {"max_requests": 8, "answer_timeout_s": 20.0}
     deploy(MODEL, engine={"engine_args": {"latency_s": 0.2}}, limits=limits)
     with ThreadPoolExecutor(64) as threads:
         bodies = map(body, range(64))
