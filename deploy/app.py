@@ -60,7 +60,8 @@ def build(
     # Without a cluster (`serve build` makes a config file on any machine) there are no GPUs to compare with.
     for served, model in zip(settings.models, models, strict=True) if ray.is_initialized() and handles is None else ():
         check_memory(served.engine, model)
-    if len(models) == 1:
+    # While a model is scaled to zero, something else must answer probes and Prometheus: each would start a replica.
+    if len(models) == 1 and settings.models[0].scaling.min_replicas:
         return _model(settings, keys, models[0], 0)
     alone = [settings.model_copy(update={"models": (served,)}) for served in settings.models]
     routed = handles or {

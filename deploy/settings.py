@@ -97,7 +97,7 @@ class EndpointSettings(Settings):
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
     ingresses: int = Field(default=1, ge=1)
-    """processes of the router before several models; one model has none, since its replicas are asked directly"""
+    """processes of the router before several models, or before one that scales to zero; others are asked directly"""
     message_as_list: MessageAsList = False
 
     @field_validator("models")

@@ -16,6 +16,7 @@ from actors.reward_model import RewardModel
 from actors.scorers.online import JudgeText, OnlineScorer
 from actors.workers.serve_actor import ServeActor
 from deploy.errors import ApiError
+from deploy.metrics.counters import tell
 from deploy.metrics.prometheus import scrape
 from deploy.models.service import Scoring, ServedModel, Service
 from deploy.ray_serve.haproxy import check_in_front
@@ -86,6 +87,10 @@ class _Endpoint:
         """See `Gate.drain`. `assay serve` calls this before it ends anything, while HAProxy still passes answers on."""
         await self._gate.drain()
 
+    async def check_health(self) -> None:
+        """Serve calls this every two seconds."""
+        tell()
+
     async def _not_ready(self) -> str | None:
         """Why the endpoint isn't ready, by Serve's status; None if it is.
 
@@ -126,6 +131,11 @@ class ModelReplica(_Endpoint, ServeActor):
         (served,) = settings.models
         ServeActor.__init__(self, model, served.render, served.engine)
         self._open(settings, keys, [model], [self])
+
+    async def check_health(self) -> None:
+        """As both say."""
+        await _Endpoint.check_health(self)
+        await ServeActor.check_health(self)
 
 
 @serve.ingress()

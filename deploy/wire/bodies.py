@@ -87,7 +87,7 @@ Tools = Listed[dict[str, Any]]
 """OpenAI's."""
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread
     service: Service = request.app.state.service
     return service
 

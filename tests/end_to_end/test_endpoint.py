@@ -1,5 +1,7 @@
 """The endpoint on Ray Serve under load and faults, on the fake engine: replicas come, go and die, and no number is wrong."""
 
+import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +13,7 @@ import httpx
 import pytest
 from ray import serve
 
-from tests.support.endpoints import QUESTION, application, deploy, post, ray_serve, rewards, scorer, wait
+from tests.support.endpoints import QUESTION, application, deploy, post, ray_serve, replica_pids, rewards, scorer, wait
 
 MODEL = "tiny-attributes"
 CLIENTS = 32
@@ -124,6 +126,35 @@ def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expec
     assert 0 < statuses[503] <= 8 * CLIENTS, "those in flight at a death, and no others"
     assert not load.broken
     wait(lambda: httpx.post(f"{address}/v1/rewards", json=body(1), timeout=60).status_code == 200)
+
+
+@pytest.mark.long
+def test_a_replica_that_is_killed_in_a_burst_loses_and_repeats_nothing(
+    address: str, expected: Callable[[int], list[float]]
+) -> None:
+    """A client that asks again where it is told to has one right answer for each of its requests."""
+    deploy(MODEL, scaling={"min_replicas": 3, "max_replicas": 3}, engine={"engine_args": {"latency_s": 0.5}})
+    answers: dict[int, httpx.Response] = {}
+    refused = Counter[int]()
+
+    def ask(number: int) -> None:
+        while (answer := httpx.post(f"{address}/v1/rewards", json=body(number % 40), timeout=120)).status_code != 200:
+            assert answer.status_code == 503
+            assert answer.headers["Retry-After"] == "1"
+            refused[number] += 1
+        assert number not in answers
+        answers[number] = answer
+
+    with ThreadPoolExecutor(96) as threads:
+        clients = [threads.submit(ask, number) for number in range(300)]
+        wait(lambda: len(answers) > 30)
+        os.kill(replica_pids()[0], signal.SIGKILL)
+        for client in clients:
+            client.result()
+    assert len(answers) == 300
+    assert all(rewards(answer) == expected(number % 40) for number, answer in answers.items())
+    assert 0 < sum(refused.values()) <= 96, "those in the killed replica, and no others"
+    wait(lambda: replicas() == 3)
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ import ray
 import uvicorn
 from ray import serve
 from ray.serve.config import HTTPOptions
+from ray.serve.context import _get_global_client
 
 from actors.engine.fork_server import SWITCH, share
 from actors.engine.protocol import Sampling
@@ -215,28 +216,36 @@ def deploy(name: str, *, limits: dict[str, Any] | None = None, keys: Sequence[st
     serve.run(build(settings, Keys(keys), resolve_models(settings)), name="assay", route_prefix="/")
 
 
+def replica_pids() -> list[int]:
+    """The processes of the replicas of the model that was deployed."""
+    details: Any = _get_global_client().get_serve_details()
+    states = details["applications"]["assay"]["deployments"]["model-0"]["replicas"]
+    return [replica["pid"] for replica in states if replica["state"] == "RUNNING"]
+
+
 @contextmanager
 def ray_head(**environment: str) -> Iterator[str]:
     """A Ray with a dashboard, in a process of its own; where the dashboard is, once it answers.
 
     `ray start --head` would do, but it ends after half a minute if one of its processes is slow to start.
     """
-    port = free_port()
-    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", _HEAD, str(port)],
-        cwd=REPOSITORY,
-        env=inherited | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        wait(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None)
-        assert process.poll() is None
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        _stop(process)
+    with haproxy.in_front(""):
+        port = free_port()
+        inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", _HEAD, str(port)],
+            cwd=REPOSITORY,
+            env=inherited | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            wait(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None)
+            assert process.poll() is None
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            _stop(process)
 
 
 _HEAD = """
