@@ -18,6 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from actors.engine.engine_arguments import check_installed
 from actors.launch.placement import actor_options, check_memory
 from actors.reward_model import RewardModel, resolve_model
+from actors.workers.serve_actor import ServeActor
 from deploy.ray_serve import autoscaling
 from deploy.ray_serve.ingress import ModelReplica, Router
 from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
@@ -62,11 +63,10 @@ def build(
         check_memory(served.engine, model)
     # While a model is scaled to zero, something else must answer probes and Prometheus: each would start a replica.
     if len(models) == 1 and settings.models[0].scaling.min_replicas:
-        return _model(settings, keys, models[0], 0)
-    alone = [settings.model_copy(update={"models": (served,)}) for served in settings.models]
+        return _model(settings.models[0], 0, settings.limits).bind(settings, keys, models[0])
     routed = handles or {
-        of_model.models[0].names[0]: _model(of_model, keys, model, number)
-        for number, (of_model, model) in enumerate(zip(alone, models, strict=True))
+        served.names[0]: _model(served, number, settings.limits, ServeActor).bind(model, served.render, served.engine)
+        for number, (served, model) in enumerate(zip(settings.models, models, strict=True))
     }
     deployment: Any = serve.deployment(Router)
     return deployment.options(
@@ -74,8 +74,8 @@ def build(
     ).bind(settings, keys, models, routed)
 
 
-def _model(settings: EndpointSettings, keys: Keys, model: RewardModel, number: int) -> serve.Application:
-    (served,) = settings.models
+def _model(served: ServedModelSettings, number: int, limits: LimitSettings, replica: type = ModelReplica) -> Any:
+    """The deployment of a model. Behind a router of the same application its replicas speak no HTTP (`ServeActor`)."""
     scaling = served.scaling
     policy_of: Any = AutoscalingPolicy
     targets = {"target_requests": scaling.target_requests, "target_tokens": scaling.target_tokens}
@@ -94,10 +94,8 @@ def _model(settings: EndpointSettings, keys: Keys, model: RewardModel, number: i
             )
         }
     )
-    deployment: Any = serve.deployment(ModelReplica)
-    return deployment.options(
-        name=f"model-{number}", ray_actor_options=_resources(served), **_options(settings.limits), **bounds
-    ).bind(settings, keys, model)
+    deployment: Any = serve.deployment(replica)
+    return deployment.options(name=f"model-{number}", ray_actor_options=_resources(served), **_options(limits), **bounds)
 
 
 def _options(limits: LimitSettings) -> dict[str, Any]:

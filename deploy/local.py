@@ -82,11 +82,14 @@ def _check_alone() -> None:
 
 
 def _start(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel], options: HTTPOptions) -> None:
-    """Start the application, and before it, of several models, each as an application with a path of its own."""
+    """Start the application, and before it, of several models, each as an application with a path of its own.
+
+    Of models that scale to zero there are none: nothing would answer there meanwhile.
+    """
     try:
         serve.start(http_options=options)
         handles: dict[str, DeploymentHandle[Any]] = {}
-        if len(models) > 1:
+        if len(models) > 1 and all(served.scaling.min_replicas for served in settings.models):
             targets = [
                 serve.RunTarget(
                     build(settings.model_copy(update={"models": (served,)}), keys, [model]),
