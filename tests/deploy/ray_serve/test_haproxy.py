@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from ray.serve._private.haproxy import BackendConfig, HAProxyApi, HAProxyConfig, ServerConfig
@@ -303,6 +304,15 @@ def test_a_replica_hears_that_a_client_has_left(address: str) -> None:
         connection.sendall(WHOLE.replace(b"/health", b"/wait") + b"\r\n")
         assert _waiting.wait(60)
     assert _left.wait(60)
+
+
+def test_a_replica_hears_that_a_client_has_left_after_its_body(address: str) -> None:
+    """Serve's own configuration splices, with which HAProxy takes a whole CPU then, and tells nobody."""
+    for _ in range(3):
+        _left.clear()
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}/wait", json={"conversations": "x" * 300}, timeout=1)
+        assert _left.wait(60)
 
 
 def test_without_a_replica_a_client_is_to_ask_again(address: str) -> None:
