@@ -142,13 +142,13 @@ class Judge(Family):
         # pair, or as many orders of a list as there are votes.
         distinct = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: judge.votes}[judge.shows]
         if settings.temperature == 0 and judge.votes > distinct:
-            raise SettingsError(f"--votes {judge.votes} at --temperature 0 would all be the same; give one above 0")
+            raise SettingsError(f"--votes {judge.votes} at judge.temperature=0 would all be the same; give one above 0")
         if settings.rubric is not None and self.name != "rubric":
             raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
         if settings.criteria_calls != "all" and not self.row_outputs:
             raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {self.name} has no criteria of a row's own")
         if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
-            raise SettingsError(f"--aggregate {settings.aggregate}: {self.name} doesn't compare responses")
+            raise SettingsError(f"judge.aggregate={settings.aggregate}: {self.name} doesn't compare responses")
         if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
             raise SettingsError(f"--pairs {settings.pairs}: {self.name} doesn't compare two responses at a time")
         names = [name.lower() for name in judge.outputs()]

@@ -73,7 +73,7 @@ class Rubric(Judge):
             raise SettingsError("--family rubric needs --rubric FILE, the prompt and the way to read its answers")
         if self.way.principles and "principle" not in settings.rubric.variables:
             raise SettingsError(
-                "--principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
+                "read.principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
             )
         judge = super().with_settings(settings, verdict_ids)
         schema = settings.rubric.json_schema

@@ -29,13 +29,6 @@ class TooLong(StrEnum):
     CUT_LEFT = "cut-left"
 
 
-class ControlTokens(StrEnum):
-    """What becomes of a template's control tokens inside somebody's text."""
-
-    REJECT = "reject"
-    NEUTRALISE = "neutralise"
-
-
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 _Text = Annotated[str, Field(pattern=r"\S")]
 
@@ -162,8 +155,6 @@ class RenderSettings(Settings):
     too_long: TooLong = TooLong.REJECT
     """prompts longer than the model takes: reject them, drop the oldest whole turns, or, of reward heads, cut tokens off at
     the beginning, as some benchmarks' codes do"""
-    control_tokens: ControlTokens = ControlTokens.REJECT
-    """text that contains a control token: reject it, or break the token up so that it reads as plain text"""
     reasoning: Reasoning | None = None
     """responses with reasoning (<think>...</think>, reasoning_content or the like): reject them, strip it and judge the
     final answer, or keep it; default: what the model's authors do; if they don't say, a corpus with reasoning is refused"""

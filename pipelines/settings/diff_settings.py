@@ -40,9 +40,6 @@ class DiffSettings(Settings):
     numbers: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
     """number that is compared: reward, or scores.NAME; moves and gates are of the first; default: the reward, and every
     named score that both have"""
-    match: Literal["row", "content"] | None = Field(default=None, json_schema_extra=OPTION)
-    """what makes two responses the same: file, place and name in the input, or prompt and text; default: row if both folders
-    were made of some file, and no policy drew the responses"""
     unit: Literal["value", "percentile"] | None = Field(default=None, json_schema_extra=OPTION)
     """unit of moves: that of the number, or percentile points of rank; default: value for one model, percentile for two,
     whose rewards aren't on one scale"""

@@ -15,7 +15,6 @@ from actors.settings.replica import (
     RenderSettings,
     fit_engine,
 )
-from pipelines.settings.export_settings import ChoiceOfCandidates
 from pipelines.settings.hub_settings import HubSettings
 
 
@@ -112,12 +111,12 @@ class ReplicaSettings(Settings):
     def _check_bounds(self) -> Self:
         if self.replicas is not None and (self.min_replicas or self.max_replicas):
             raise ValueError(
-                "--replicas is a number that stays, and --min-replicas and --max-replicas one that changes: give either"
+                "replicas is a number that stays, and min_replicas and max_replicas one that changes: give either"
             )
         if self.min_replicas is not None and self.max_replicas is None:
-            raise ValueError("--min-replicas goes with --max-replicas, which isn't given")
+            raise ValueError("min_replicas goes with max_replicas, which isn't given")
         if self.min_replicas is not None and self.max_replicas is not None and self.min_replicas > self.max_replicas:
-            raise ValueError(f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}")
+            raise ValueError(f"min_replicas={self.min_replicas} is more than max_replicas={self.max_replicas}")
         return self
 
 
@@ -236,7 +235,6 @@ class SampleSettings(JudgingSettings):
     policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
-    choice: ChoiceOfCandidates = ChoiceOfCandidates()
     in_turns: bool = False
     """generate all candidates first and judge them afterwards, so that only one model is loaded at a time (for a single GPU)
     """
@@ -387,4 +385,3 @@ class RefineSettings(JudgingSettings):
     policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     refining: RefiningSettings = RefiningSettings()
-    choice: ChoiceOfCandidates = ChoiceOfCandidates()

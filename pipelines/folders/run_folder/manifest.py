@@ -87,7 +87,7 @@ class Manifest:
             raise OutputError(
                 "the run was begun by other versions, whose rewards may differ:\n  "
                 + "\n  ".join(differ)
-                + "\nInstall those, give another output folder, or --accept-versions: each part says which it was made by"
+                + "\nInstall those, give another output folder, or --set accept_versions=true: each part says which made it"
             )
 
     def check_files(self, files: Sequence[InputFile]) -> tuple[InputFile, ...]:

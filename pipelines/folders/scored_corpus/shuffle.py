@@ -99,7 +99,7 @@ class Shuffle:
                     self.ticket.check()
         except OSError as error:
             raise OutputError(
-                f"{self.folder} can't be written: {error_text(error)}; --spill names another folder for what is shuffled"
+                f"{self.folder} can't be written: {error_text(error)}; --set spill=... names another folder for that"
             ) from error
 
     def read(self, bucket: int) -> Iterator[pa.Table]:

@@ -67,7 +67,7 @@ def diff(settings: DiffSettings) -> Differences:
     """
     _check(settings)
     first, second = (open_scored(folder, "diff", partial=settings.partial) for folder in (settings.first, settings.second))
-    matching, numbers = matching_of(first, second, settings), numbers_of(first, second, settings.numbers)
+    matching, numbers = matching_of(first, second), numbers_of(first, second, settings.numbers)
     within_row = first.manifest.columns.within_row or second.manifest.columns.within_row
     if settings.unit == PERCENTILE and within_row:
         raise SettingsError(f"--unit percentile: {WITHIN_ROW}")

@@ -142,7 +142,7 @@ def served_by(settings: PolicySettings) -> dict[str, Any]:
     matches = [card for card in listed if name in (None, card["id"])]
     if name is None and len(matches) != 1:
         serves = ", ".join(card["id"] for card in matches) or "nothing"
-        raise EndpointError(f"the endpoint {display_url(settings.policy)} serves {serves}; give --policy-name")
+        raise EndpointError(f"the endpoint {display_url(settings.policy)} serves {serves}; give --set policy_name=...")
     return {field: card[field] for card in matches[:1] for field in _CARD_FIELDS if card.get(field) is not None}
 
 

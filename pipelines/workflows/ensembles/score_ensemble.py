@@ -45,7 +45,7 @@ from pipelines.workflows.ensembles.align import MemberRun, align_members
 from pipelines.workflows.ensembles.combine_step import CombineStep, write_parts
 from pipelines.workflows.ensembles.members import KEPT_FREE, Member, check_first, members, score_fields
 from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement
-from pipelines.workflows.observers import observers_of
+from pipelines.workflows.run_logging.logged_progress import observers_of
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
 
