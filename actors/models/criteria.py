@@ -98,6 +98,7 @@ def _read_criterion(item: object, number: int) -> Criterion:
     if not isinstance(item, Mapping):
         raise Rejected(Reason.WRONG_TYPE, f"criterion {number} is neither a text nor an object")
     text, name = _first(item, _TEXTS), _first(item, _NAMES) or f"c{number}"
+    # Null is as if the key weren't there: in Parquet all criteria of a corpus have the keys of any.
     weight, choices = _first(item, _WEIGHTS), item.get("choices")
     weight, choices = 1.0 if weight is None else weight, list(_WORDS) if choices is None else choices
     if not isinstance(text, str) or not text.strip():
@@ -239,6 +240,8 @@ class Criteria(Judge):
         self, judgements: Sequence[Judgement], positions: Sequence[int], weights: Mapping[str, float]
     ) -> Mapping[int, Reading]:
         """The reward by each criterion's value, which is the mean of the votes on it, in whichever prompt they are."""
+        # With a call for each criterion the votes on each are in prompts of their own, maybe of different numbers: a mean of
+        # rewards of votes doesn't exist then, so the reward is that of the means.
         readings = {}
         for position in positions:
             about = [judgement for judgement in judgements if position in judgement.prompt.response_positions]

@@ -238,6 +238,8 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
     if len(matches) > _MOST_MATCHES:
         raise Unreadable(Reason.TWO_VERDICTS)
     readings, labels, places_read = [], dict[str, str](), list[tuple[int, int]]()
+    # Each match must say a whole verdict, and all the same one (`the_only`): the first or the last alone may be a quotation
+    # of the response's.
     for match in matches:
         groups = {name: match[position] for name, position in places.items()}
         if any(text is None for text in groups.values()):

@@ -165,6 +165,7 @@ class TemplateProbe:
 
     def _check_end(self, ids: list[int]) -> None:
         """Raise `ModelError` unless the token where the reward is read stands once, at a prompt's end or a step's."""
+        # Each of these templates gives finite numbers for all rows, read at a token whose output no training ever shaped.
         name, tokens_of = self._tokenizer.name, self._tokenizer.pretrained.convert_ids_to_tokens
         if self._frame.is_doubled(ids):
             raise ModelError(

@@ -71,7 +71,11 @@ _Votes = dict[tuple[tuple[int, ...], int, str | None, int], asyncio.Task[tuple[_
 
 
 class JudgeScorer(Scorer):
-    """A judge's contract on a live engine."""
+    """A judge's contract on a live engine.
+
+    Asks every prompt as often as it has votes, again where a text holds no verdict, and reads all texts about a response as
+    one score. A response without enough readable votes has no reward, and a reason.
+    """
 
     def __init__(
         self,
@@ -261,7 +265,10 @@ class JudgeScorer(Scorer):
 
 
 def share(tokens: int, prompt: Prompt, position: int) -> int:
-    """The part of a prompt's tokens that counts for one of the responses it shows. The parts add up to `tokens` exactly."""
+    """The part of a prompt's tokens that counts for one of the responses that it shows.
+
+    Whole numbers, which add up to `tokens` over the responses exactly: so a run's sum is what the engine read.
+    """
     # 100 tokens of three are 34, 33 and 33, in the order shown; rounded parts would add up to 99.
     each, remainder = divmod(tokens, len(prompt.response_positions))
     return each + (prompt.response_positions.index(position) < remainder)

@@ -134,6 +134,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     figures = _read_figures(parts, columns, counts)
+    # The names of the parts were proven to tile the input; this proves that the rows inside are those that the names count.
     stored = Counts(counts.rows, *(figures[f"status {status}"] for status in Counts._fields[1:]))
     if stored != counts:
         raise AuditError(f"the parts' names say {counts}, and they hold {stored}")

@@ -179,7 +179,10 @@ def _taken(job: ExportJob, corpus: OpenedCorpus) -> str:
 
 
 def read_finished_export(job: ExportJob) -> ExportSummary | None:
-    """The counts of a job that is complete for the scored folder as it is now; None if there is something left to do."""
+    """The counts of a job that is complete for the scored folder as it is now; None if there is something left to do.
+
+    Complete means: the output's document is of the same settings, the same run and the same parts.
+    """
     if job.settings.overwrite:
         return None
     try:

@@ -193,6 +193,8 @@ def stretches(
     repeated = block.select([name for name in block.column_names if name not in RESERVED])
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
 
+    # Ray splits and merges blocks, so that neighbours in a block needn't be neighbours in the corpus. A part may only hold
+    # rows without a gap: its name says one range, and the names alone prove that nothing is missing.
     def touches(at: int) -> bool:
         before, after = files[at - 1], files[at]
         if before == after:
