@@ -228,8 +228,7 @@ def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
         return family.with_settings(settings.judge)
     options = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
     if options:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise SettingsError(f"{flags}: for judges that write, and {family.name} is none")
+        raise SettingsError(f"{', '.join(options)}: for judges that write, and {family.name} is none")
     return family
 
 

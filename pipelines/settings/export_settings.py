@@ -55,7 +55,7 @@ class Choose(StrEnum):
 class ChoiceOfCandidates(Settings):
     """Which candidates of each prompt are kept. Rejected, failed and truncated candidates never are."""
 
-    strategy: Choose | None = Field(default=None, json_schema_extra=OPTION)
+    strategy: Choose
     """best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; softmax: K samples with
     probability proportional to exp(reward / `softmax_temperature`); majority: the candidate that most of `voters` rank first
     """

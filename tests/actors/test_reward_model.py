@@ -135,7 +135,7 @@ def test_steerlm_rounds_half_to_even_within_its_labels() -> None:
 
 
 def test_a_way_of_another_family_is_refused() -> None:
-    with pytest.raises(SettingsError, match="--steerlm-rounding: the family scalar doesn't take these options"):
+    with pytest.raises(SettingsError, match="steerlm_rounding: the family scalar doesn't take these settings"):
         resolve_model(ModelSettings(model=SCALAR, read=ReadSettings(steerlm_rounding=True)), RenderSettings())
 
 

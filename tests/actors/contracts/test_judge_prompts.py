@@ -430,7 +430,7 @@ def test_a_published_model_without_principles_is_given_none(tmp_path: Path, name
     if takes:
         assert not judge_model(judge, read=run).family.takes_principles, "the run's principles stand for the rows'"
         return
-    with pytest.raises(SettingsError, match="--principles: the family genrm-json doesn't take these options"):
+    with pytest.raises(SettingsError, match="principles: the family genrm-json doesn't take these settings"):
         judge_model(judge, read=run)
 
 
@@ -471,12 +471,12 @@ def test_an_answer_has_room_beside_the_prompt(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "flag"),
-    [({"votes": 2}, "--votes"), ({"trace": True}, "--trace"), ({"seed": 3, "reask": 0}, "--reask, --seed")],
+    [({"votes": 2}, "votes"), ({"trace": True}, "trace"), ({"seed": 3, "reask": 0}, "reask, seed")],
 )
 def test_a_reward_head_is_not_asked_for_judgements(settings: dict[str, Any], flag: str) -> None:
     with pytest.raises(SettingsError, match=f"{flag}: for judges that write, and scalar is none"):
         resolve_model(ModelSettings(model="tiny-scalar", judge=JudgeSettings(**settings)), RenderSettings())
-    with pytest.raises(SettingsError, match="--adapter: for judges that write"):
+    with pytest.raises(SettingsError, match="adapter: for judges that write"):
         resolve_model(ModelSettings(model="tiny-scalar", adapter="x"), RenderSettings())
 
 

@@ -267,7 +267,7 @@ def test_a_setting_for_another_verifier_or_for_models_with_weights_is_refused() 
     with pytest.raises(ValueError, match="at least 1 character"):
         VerifierSettings(answer_regex="")
     for settings, message in (
-        ({"judge": {"votes": 3}}, "--votes: for judges that write, and exact-match is none"),
+        ({"judge": {"votes": 3}}, "votes: for judges that write, and exact-match is none"),
         ({"revision": "main"}, "revision: exact-match has no weights"),
         ({"weights": {"score": 2}}, "weights: exact-match has one number"),
     ):
