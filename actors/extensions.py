@@ -7,8 +7,8 @@ constants as our own modules do (`docs/contributing/plug-ins.md`).
 import importlib
 import logging
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -31,6 +31,18 @@ _LEFT_OUT: dict[tuple[str, str], str] = {}
 def modules_in(package: str, path: Iterable[str]) -> list[ModuleType]:
     """The modules directly in a package, imported, by name. `path` is the package's `__path__`."""
     return [importlib.import_module(f"{package}.{module.name}") for module in pkgutil.iter_modules(path)]
+
+
+@cache
+def plugin_modules(group: str) -> Sequence[ModuleType]:
+    """The modules that plug-ins name in a group, imported; those that can't be are left out."""
+    modules = []
+    for entry_point in entry_points(group=group):
+        try:
+            modules.append(_load(entry_point))
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a plug-in's module raises
+            _leave_out(entry_point, error)
+    return modules
 
 
 def plugins_left_out() -> list[str]:

@@ -10,6 +10,7 @@ response should not do takes away from it. A criterion without a verdict leaves 
 """
 
 import copy
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -33,6 +34,9 @@ from actors.verdicts.parsing import objects, the_only
 
 _TEXTS, _WEIGHTS, _NAMES = ("text", "criterion", "description"), ("weight", "points", "score"), ("name", "title")
 """Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's."""
+_KEYS = (_TEXTS, _WEIGHTS, _NAMES, ("choices",), ("gate",))
+_SHORT = 5
+"""Letters of a key that has other words two letters away."""
 _LISTS = ("criteria", "rubrics")
 _PART = "assay_part"
 """Key of what is a part of a row's criteria, whose weight alone may be negative."""
@@ -97,6 +101,7 @@ def _read_criterion(item: object, number: int) -> Criterion:
         item = {"text": item}
     if not isinstance(item, Mapping):
         raise Rejected(Reason.WRONG_TYPE, f"criterion {number} is neither a text nor an object")
+    _check_keys(item, number)
     text, name = _first(item, _TEXTS), _first(item, _NAMES) or f"c{number}"
     weight, choices = _first(item, _WEIGHTS), item.get("choices")
     weight, choices = 1.0 if weight is None else weight, list(_WORDS) if choices is None else choices
@@ -114,6 +119,24 @@ def _read_criterion(item: object, number: int) -> Criterion:
     if not isinstance(gate := item.get("gate", False), bool):
         raise Rejected(Reason.WRONG_TYPE, f"criterion {name!a}: gate must be true or false")
     return Criterion(name, text, float(weight), tuple(choices), gate)
+
+
+def _check_keys(item: Mapping[str, Any], number: int) -> None:
+    """Raise `Rejected` for a key that is misspelt: without its value the reward would be another one.
+
+    Files of HealthBench, Gym and others have keys beside these, such as `tags`, of which no list is complete.
+    """
+    missing = [keys for keys in _KEYS if _first(item, keys) is None]
+    for key in item.keys() - set(itertools.chain.from_iterable(_KEYS)):
+        if meant := next((name for keys in missing for name in keys if _is_like(str(key).lower(), name)), None):
+            raise Rejected(Reason.WRONG_TYPE, f"criterion {number} has the key {key!a}, and no `{meant}`; write it so")
+
+
+def _is_like(key: str, name: str) -> bool:
+    from rapidfuzz.distance import OSA  # only a row with further keys needs it
+
+    distance = OSA.distance(key, name)
+    return distance <= 2 if len(name) > _SHORT else distance <= 1 and key[:1] == name[0]
 
 
 def _part_of(criterion: Criterion) -> str:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from actors.extensions import plugin_modules
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
 from actors.settings.settings_file import read_mapping
@@ -16,7 +17,16 @@ VERIFIERS = frozenset(
         "text-similarity",
     }
 )  # fmt: skip
-"""The families that need no weights: the name of the family is the model. Here, as settings know no family."""
+"""Our families that need no weights: the name of the family is the model. Here, as settings know no family."""
+
+
+def is_verifier(model: str) -> bool:
+    """Whether a model is the name of a family that needs no weights: one of ours, or a plug-in's."""
+    families = (getattr(module, "FAMILY", ()) for module in ([] if model in VERIFIERS else plugin_modules("assay.families")))
+    listed = (family for defined in families for family in (defined if isinstance(defined, tuple) else (defined,)))
+    return model in VERIFIERS or any(
+        (getattr(family, "name", None), getattr(family, "task", None)) == (model, "verify") for family in listed
+    )
 
 
 class VerifierSettings(Settings):

@@ -2,11 +2,13 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from actors.contracts.family import PRINCIPLE
 from actors.errors import OutputError, SettingsError
+from actors.launch.start_engine import engine_identity
 from actors.reward_model import resolve_model
 from actors.settings.replica import Dtype, ModelSettings
 from pipelines.data import storage
@@ -29,7 +31,7 @@ class Member:
     name: str
     settings: ScoreSettings
 
-    def check(self) -> resolve_run.ResolvedRun:
+    def check(self) -> "CheckedMember":
         """Resolve the run, and check that it can start or resume. Raises a `UserError` if it can't."""
         plan = resolve_run.resolve(self.settings, KEPT_FREE)
         manifest = manifest_of(plan, self.settings)
@@ -42,17 +44,40 @@ class Member:
                 earlier.check_versions(manifest.made_with, self.settings)
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
-        return plan
+        is_complete = earlier is not None and earlier.summary is not None and not self.settings.append
+        return CheckedMember(self, plan, is_complete)
 
 
-def check_first(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
+class CheckedMember(NamedTuple):
+    """A member whose run can start, or is complete."""
+
+    member: Member
+    plan: resolve_run.ResolvedRun
+    is_complete: bool
+
+
+def by_engine(checked: Sequence[CheckedMember]) -> list[list[Member]]:
+    """The members in groups that can be asked on the same engines, in the order of their first members.
+
+    Complete ones are alone, as they need no engine, and those whose number of engines changes with the work.
+    """
+    groups: dict[str, list[Member]] = {}
+    for member, plan, is_complete in checked:
+        settings = member.settings
+        is_alone = is_complete or settings.work.max_replicas is not None
+        identity = None if is_alone else engine_identity(plan.preparation.model, settings.engine)
+        groups.setdefault(identity or member.name, []).append(member)
+    return list(groups.values())
+
+
+def check_first(checked: Sequence[CheckedMember]) -> None:
     """Raise `SettingsError` unless the first member reads all that any reads of the rows beside the conversation.
 
     Its prompts group the responses of the combined corpus: rows with other references would be one prompt to it.
     """
-    read = {name: {*dict(plan.preparation.row_shape.columns)} for name, plan in plans.items()}
-    for name, plan in plans.items():
-        read[name] |= {PRINCIPLE} if plan.preparation.model.family.takes_principles else set()
+    read = {member.name: {*dict(plan.preparation.row_shape.columns)} for member, plan, _ in checked}
+    for member, plan, _ in checked:
+        read[member.name] |= {PRINCIPLE} if plan.preparation.model.family.takes_principles else set()
     first = next(iter(read))
     for name, fields in read.items():
         if unread := sorted(fields - read[first]):
