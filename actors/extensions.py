@@ -7,8 +7,8 @@ constants as our own modules do (`docs/contributing/plug-ins.md`).
 import importlib
 import logging
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -33,16 +33,14 @@ def modules_in(package: str, path: Iterable[str]) -> list[ModuleType]:
     return [importlib.import_module(f"{package}.{module.name}") for module in pkgutil.iter_modules(path)]
 
 
-@cache
-def plugin_modules(group: str) -> Sequence[ModuleType]:
-    """The modules that plug-ins name in a group, imported; those that can't be are left out."""
-    modules = []
-    for entry_point in entry_points(group=group):
+def plugin_module(group: str, name: str) -> ModuleType | None:
+    """The module that a plug-in names in a group; None if none has this name, or if it can't be imported."""
+    for entry_point in entry_points(group=group, name=name):
         try:
-            modules.append(_load(entry_point))
+            return _load(entry_point)
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a plug-in's module raises
             _leave_out(entry_point, error)
-    return modules
+    return None
 
 
 def plugins_left_out() -> list[str]:

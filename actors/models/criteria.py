@@ -21,6 +21,8 @@ from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Self
 
+from rapidfuzz.distance import OSA
+
 from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, Question, weighted_reward
 from actors.contracts.judge import OUR_OUTPUTS, Judge, Judgement, Verdict, deviation_of
 from actors.contracts.known_model import KnownModel
@@ -35,8 +37,6 @@ from actors.verdicts.parsing import objects, the_only
 _TEXTS, _WEIGHTS, _NAMES = ("text", "criterion", "description"), ("weight", "points", "score"), ("name", "title")
 """Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's."""
 _KEYS = (_TEXTS, _WEIGHTS, _NAMES, ("choices",), ("gate",))
-_SHORT = 5
-"""Letters of a key that has other words two letters away."""
 _LISTS = ("criteria", "rubrics")
 _PART = "assay_part"
 """Key of what is a part of a row's criteria, whose weight alone may be negative."""
@@ -122,21 +122,14 @@ def _read_criterion(item: object, number: int) -> Criterion:
 
 
 def _check_keys(item: Mapping[str, Any], number: int) -> None:
-    """Raise `Rejected` for a key that is misspelt: without its value the reward would be another one.
-
-    Files of HealthBench, Gym and others have keys beside these, such as `tags`, of which no list is complete.
-    """
-    missing = [keys for keys in _KEYS if _first(item, keys) is None]
+    """Raise `Rejected` for a misspelt key; others, as HealthBench's `tags`, may be there: no list of them is complete."""
+    missing = [name for names in _KEYS if _first(item, names) is None for name in names]
     for key in item.keys() - set(itertools.chain.from_iterable(_KEYS)):
-        if meant := next((name for keys in missing for name in keys if _is_like(str(key).lower(), name)), None):
+        word = str(key).lower()
+        # Of short keys, others begin otherwise: a `date` is no `gate`.
+        letters = {name: 2 if len(name) > 5 else int(word[:1] == name[0]) for name in missing}
+        if meant := next((name for name in missing if OSA.distance(word, name) <= letters[name]), None):
             raise Rejected(Reason.WRONG_TYPE, f"criterion {number} has the key {key!a}, and no `{meant}`; write it so")
-
-
-def _is_like(key: str, name: str) -> bool:
-    from rapidfuzz.distance import OSA  # only a row with further keys needs it
-
-    distance = OSA.distance(key, name)
-    return distance <= 2 if len(name) > _SHORT else distance <= 1 and key[:1] == name[0]
 
 
 def _part_of(criterion: Criterion) -> str:

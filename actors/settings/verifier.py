@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from actors.extensions import plugin_modules
+from actors.extensions import plugin_module
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
 from actors.settings.settings_file import read_mapping
@@ -21,12 +21,9 @@ VERIFIERS = frozenset(
 
 
 def is_verifier(model: str) -> bool:
-    """Whether a model is the name of a family that needs no weights: one of ours, or a plug-in's."""
-    families = (getattr(module, "FAMILY", ()) for module in ([] if model in VERIFIERS else plugin_modules("assay.families")))
-    listed = (family for defined in families for family in (defined if isinstance(defined, tuple) else (defined,)))
-    return model in VERIFIERS or any(
-        (getattr(family, "name", None), getattr(family, "task", None)) == (model, "verify") for family in listed
-    )
+    """Whether a model is a family that needs no weights: one of ours, or a plug-in's, whose entry point has its name."""
+    plugin = None if model in VERIFIERS else plugin_module("assay.families", model)
+    return model in VERIFIERS or getattr(getattr(plugin, "FAMILY", None), "task", None) == "verify"
 
 
 class VerifierSettings(Settings):

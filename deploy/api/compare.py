@@ -90,7 +90,7 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
         for position, content in enumerate(texts)
         if not isinstance(content, Reason)
     }
-    context, tools = await off_loop(lambda: (_context(body.conversation_history), _tools(body.tools)))
+    context, tools = await off_loop(lambda: _context(body))
     request = ScoreRequest(context, tuple(shown.values()), principles, tools=tools)
     by_name = await _score(served, request) if shown else {}
     scores = [
@@ -113,19 +113,14 @@ def _name(at: int) -> str:
     return f"response[{at}]"
 
 
-def _context(turns: Turns) -> tuple[Message, ...]:
+def _context(body: CompareRequest) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The turns before the responses, and the tools."""
     try:
-        return refuse_answered(conversation([turn.model_dump() for turn in turns]))
+        context = refuse_answered(conversation([turn.model_dump() for turn in body.conversation_history]))
+        return context, tuple(map(read_tool, body.tools))
     except Rejected as rejected:
         message = f"the conversation can't be judged: {rejected.reason}"
         raise BadRequest(message, "conversation_history", rejected.reason) from None
-
-
-def _tools(tools: Tools) -> tuple[str, ...]:
-    try:
-        return tuple(map(read_tool, tools))
-    except Rejected as rejected:
-        raise BadRequest(f"the tools can't be read: {rejected.detail}", "tools", rejected.reason) from None
 
 
 def _text(responded: Responded) -> str | Reason:

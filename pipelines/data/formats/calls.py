@@ -19,14 +19,11 @@ from pipelines.data.formats.values import describe, is_blank
 CALLERS = ("function_call", "tool_call")
 """ShareGPT's names of an assistant that calls tools in its turn, whose text is the calls as JSON."""
 _CALLS = ("tool_calls", "function_call", "function_calls")
-"""The fields of calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci (`_PYTHON`)."""
-_PYTHON = "function_calls"
-"""The field whose text may be calls in Python's syntax."""
-_JSON_WORDS: Mapping[str, object] = {"null": None, "true": True, "false": False}
+"""The fields of calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci."""
+_PYTHON = "function_calls"  # whose text may be calls in Python's syntax
 _TOOLS = ("tools", "functions")
 FIELDS = frozenset((*_CALLS, *_TOOLS))
 """The fields of calls and tools that a message may have; in Parquet all messages have them, most of them null."""
-_SHOWN = 40
 _MOST_CALLS, _MOST_ARGUMENTS = 128, 2**18
 """The most calls in a turn (OpenAI's bound of parallel ones), and characters of a call's arguments."""
 
@@ -56,47 +53,35 @@ def calls_of(turn: Mapping[str, object], role: Role, *, from_text: object = None
 def _from_text(text: str, key: str) -> object:
     if key != _PYTHON or text.lstrip().startswith(("[", "{")):
         return _from_json(text, key)
-    if len(text) > _MOST_ARGUMENTS:
-        raise _refusal(f"{key} of {len(text):,} characters; at most {_MOST_ARGUMENTS:,}")
     try:
-        calls = list(map(_python_call, ast.parse(text := text.strip()).body))
+        calls = list(map(_python_call, ast.parse(text.strip()).body)) if len(text) <= _MOST_ARGUMENTS else []
         # Python takes some letters for others, so such a name would be another than the text has.
-        words = (token.string for token in generate_tokens(StringIO(text).readline) if token.type == NAME)
-        if not text.isascii() and not all(map(str.isascii, words)):
-            raise _refusal(f"{key} with names of other letters than A to Z")
-        return calls
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise _refusal(f"{key} that are neither JSON nor calls of Python: {str(error)[:_SHOWN]}") from None
+        words = (token.string for token in generate_tokens(StringIO(text.strip()).readline) if token.type == NAME)
+        if calls and (text.isascii() or all(map(str.isascii, words))):
+            return calls
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        pass
+    raise _refusal(f"{key} that aren't JSON, nor lines of name(argument=value): {text[:40]!a}")
 
 
 def _python_call(statement: ast.stmt) -> object:
-    """The call in a line such as `weather(city="Paris", days=[1, 2])`, whose values may be JSON's words, too."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call) or call.args:
-        raise _refusal(f"{_PYTHON} with another line than name(argument=value, ...)")
-    name, names = ast.unparse(call.func), [keyword.arg or "" for keyword in call.keywords]
-    if not all(part.isidentifier() for part in name.split(".")):
-        raise _refusal(f"{_PYTHON} of {name[:_SHOWN]!a}; a name is expected")
-    if len(set(names)) < len(names) or not all(names):
-        raise _refusal(f"{_PYTHON} of {name[:_SHOWN]!a} with arguments of no name, or two of one")
-    return {"name": name, "arguments": {word: _literal(k.value) for word, k in zip(names, call.keywords, strict=True)}}
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name() | ast.Attribute() as function, args=[], keywords=keywords)):
+            name = ast.unparse(function)
+            values = {keyword.arg: ast.literal_eval(_JsonWords().visit(keyword.value)) for keyword in keywords}
+            # JSON has no tuples, and no numbers for names. Of two arguments of one name, one would be lost.
+            is_json = len(values) == len(keywords) and json.loads(json.dumps(values)) == values
+            if is_json and all(map(str.isidentifier, name.split("."))):
+                return {"name": name, "arguments": values}
+    raise ValueError(statement)
 
 
-def _literal(node: ast.expr) -> object:
-    match node:
-        case ast.Constant(value=None | bool() | int() | float() | str()):
-            return node.value
-        case ast.Name(id=word) if word in _JSON_WORDS:
-            return _JSON_WORDS[word]
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
-            return -number
-        case ast.List(elts=items):
-            return list(map(_literal, items))
-        case ast.Dict(keys=keys, values=values):
-            names = [key.value if isinstance(key, ast.Constant) else None for key in keys]
-            if all(isinstance(name, str) for name in names):
-                return dict(zip(names, map(_literal, values), strict=True))
-    raise _refusal(f"{_PYTHON} with the value {ast.unparse(node)[:_SHOWN]!a}, which JSON doesn't have")
+class _JsonWords(ast.NodeTransformer):
+    """OLMo writes some values as JSON has them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        words = {"null": None, "true": True, "false": False}
+        return ast.Constant(words[node.id]) if node.id in words else node
 
 
 def tools_of(row: Row) -> tuple[str, ...]:

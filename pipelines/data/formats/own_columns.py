@@ -245,11 +245,10 @@ def field_text(name: str, value: object, path: str) -> str:
     A list of references, all texts or numbers, is one of texts, and of a single one that text, as `["42"]` is in files of
     open-instruct: `[42]` as a text may be the right answer itself, and `[42]` as a list never is.
     """
-    is_list = name == REFERENCE and isinstance(value, list)
-    if is_list and all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in value):
+    if name == REFERENCE and isinstance(value, list) and all(type(item) in (str, int, float) for item in value):
         listed = [item if isinstance(item, str) else field_text(name, item, path) for item in value]
-        # Where several may be right, a single text that is a list itself would be taken apart.
-        value = listed[0] if len(listed) == 1 and not listed[0].lstrip().startswith("[") else listed
+        # Where several may be right, a single text that is a list itself would be taken apart; a blank one is no reference.
+        value = listed[0] if len(listed) == 1 and listed[0].strip()[:1] not in ("", "[") else listed
     if isinstance(value, str):
         return text(value)
     try:

@@ -33,19 +33,15 @@ def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> 
 
 
 def concurrent_calls(engine: EngineSettings, batch_rows: int) -> int:
-    """Batches that an engine has at a time: they hold twice the prompts that it takes.
-
-    So it stays busy while some of them start, end and are written.
-    """
+    """Batches that an engine has at a time: they hold twice its prompts, as some of them start, end and are written."""
     batches = math.ceil(2 * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
     return min(max(_MIN_CALLS, batches), _MAX_CALLS)
 
 
 def engines_with_room(engine: EngineSettings, pool: PoolSettings) -> int:
     """The number of engines of a pool that doesn't change: --replicas, but none that would wait for GPUs for ever."""
-    room = _room(engine)
-    is_bounded = placement.engine_gpus(engine) and not engine.autoscaled
-    return min(pool.replicas or room, room) if is_bounded else pool.replicas or room
+    room, grows = _room(engine), engine.autoscaled or not placement.engine_gpus(engine)
+    return (pool.replicas or room) if grows else min(pool.replicas or room, room)
 
 
 def _max_prompts(engine: EngineSettings) -> int:

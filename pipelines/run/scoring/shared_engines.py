@@ -6,9 +6,9 @@ is the same.
 """
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -49,18 +49,17 @@ def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
             arguments = (step_settings(run), share_files(run), deaths)
             for actor in engines[0].actors:  # all start now, beside reading, and not with their first block
                 actor.begin.remote(arguments)
-            calls = len(engines[0].actors) * concurrent_calls(engine, run.part_rows)
+            calls = concurrent_calls(engine, run.part_rows)
+            places = len(engines[0].actors) * calls
+            scored = prepared_rows(run, units).map_batches(
+                HandOver,
+                fn_constructor_args=(engines[0], calls, arguments),
+                batch_size=None,
+                batch_format="pyarrow",
+                num_cpus=_CPUS,
+                compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=places, enable_true_multi_threading=True),
+            )
             try:
-                scored = prepared_rows(run, units).map_batches(
-                    HandOver,
-                    fn_constructor_args=(engines[0], arguments),
-                    batch_size=None,
-                    batch_format="pyarrow",
-                    num_cpus=_CPUS,
-                    compute=ActorPoolStrategy(
-                        size=1, max_concurrent_calls_per_actor=calls, enable_true_multi_threading=True
-                    ),
-                )
                 yield Pipeline(scored, [deaths])
             except BaseException:
                 engines.clear()
@@ -91,27 +90,26 @@ class SharedEngine:
         with self._changing:
             # By its ledger, since a run that goes on after a loss has a new one.
             if self._step is None or ledger != self._ledger:
-                self._step = ScoreStep(settings, files, ledger, self._step and self._step.engine)
+                engine = None if self._step is None else self._step.engine
+                self._step = ScoreStep(settings, files, ledger, engine)
                 self._ledger = ledger
             return self._step
 
 
 class HandOver:
-    """The step of Ray Data: gives each block to the engine that has the fewest."""
+    """The step of Ray Data: gives each block to the engine that has had a free place for the longest."""
 
-    def __init__(self, engines: Pool, arguments: StepArguments) -> None:
-        self._actors, self._arguments = engines.actors, arguments
-        self._changing = threading.Lock()
-        self._blocks = Counter(dict.fromkeys(range(len(engines.actors)), 0))
+    def __init__(self, engines: Pool, calls: int, arguments: StepArguments) -> None:
+        self._arguments = arguments
+        self._places: SimpleQueue[Any] = SimpleQueue()
+        for actor in engines.actors * calls:
+            self._places.put(actor)
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """The report of a block's parts."""
-        with self._changing:
-            number = min(self._blocks, key=self._blocks.__getitem__)
-            self._blocks[number] += 1
+        actor = self._places.get()
         try:
-            report: pa.Table = ray.get(self._actors[number].score.remote(block, self._arguments))
+            report: pa.Table = ray.get(actor.score.remote(block, self._arguments))
             return report
         finally:
-            with self._changing:
-                self._blocks[number] -= 1
+            self._places.put(actor)

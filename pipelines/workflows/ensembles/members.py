@@ -2,8 +2,8 @@
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from actors.contracts.family import PRINCIPLE
@@ -24,8 +24,7 @@ KEPT_FREE = (SUSPECT,)
 _COMBINED = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """A model of an ensemble, and the settings of its run."""
 
     name: str
@@ -44,29 +43,26 @@ class Member:
                 earlier.check_versions(manifest.made_with, self.settings)
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
-        is_complete = earlier is not None and earlier.summary is not None and not self.settings.append
-        return CheckedMember(self, plan, is_complete)
+        # A complete one needs no engine, and where engines come and go with the work they are the run's alone.
+        is_alone = self.settings.work.max_replicas is not None or (
+            earlier is not None and earlier.summary is not None and not self.settings.append
+        )
+        return CheckedMember(self, plan, None if is_alone else engine_identity(plan.preparation.model, self.settings.engine))
 
 
 class CheckedMember(NamedTuple):
-    """A member whose run can start, or is complete."""
+    """A member whose run can start or resume, and the identity of the engine that it may share, if it may."""
 
     member: Member
     plan: resolve_run.ResolvedRun
-    is_complete: bool
+    engine: str | None
 
 
 def by_engine(checked: Sequence[CheckedMember]) -> list[list[Member]]:
-    """The members in groups that can be asked on the same engines, in the order of their first members.
-
-    Complete ones are alone, as they need no engine, and those whose number of engines changes with the work.
-    """
-    groups: dict[str, list[Member]] = {}
-    for member, plan, is_complete in checked:
-        settings = member.settings
-        is_alone = is_complete or settings.work.max_replicas is not None
-        identity = None if is_alone else engine_identity(plan.preparation.model, settings.engine)
-        groups.setdefault(identity or member.name, []).append(member)
+    """The members in groups that can be asked on the same engines, in the order of their first members."""
+    groups: dict[str, list[Member]] = defaultdict(list)
+    for member, _, engine in checked:
+        groups[engine or member.name].append(member)
     return list(groups.values())
 
 

@@ -11,7 +11,6 @@ Steps 3 to 5 need no model. They start over when a member was scored anew or the
 identity in the manifest contains both.
 """
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -93,19 +92,14 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     progress = progress or NoProgress()
     all_members = members(settings)
     with lease(settings.output, progress.noted, settings.work.storage_patience_s):
-        groups = by_engine(_open(settings, all_members))
-        numbers = itertools.count(1)
-        by_name: dict[str, Summary] = {}
-        for group in groups:
-            is_vllm = group[0].settings.engine.is_vllm
-            with shared_engines(with_vllm=is_vllm) if len(group) > 1 else nullcontext() as start_pipeline:
-                for member in group:
-                    progress.member(member.name, member.settings.model.model, next(numbers), len(all_members))
-                    observers = observers_of(member.settings)
-                    by_name[member.name] = score_corpus.score(
-                        member.settings, progress, KEPT_FREE, observers, start_pipeline
-                    )
-        summaries = {member.name: by_name[member.name] for member in all_members}
+        summaries: dict[str, Summary] = {}
+        for group in by_engine(_open(settings, all_members)):
+            shared = shared_engines(with_vllm=group[0].settings.engine.is_vllm) if len(group) > 1 else nullcontext()
+            with shared as start_pipeline:
+                for number, (name, run) in enumerate(group, len(summaries) + 1):
+                    progress.member(name, run.model.model, number, len(all_members))
+                    summaries[name] = score_corpus.score(run, progress, KEPT_FREE, observers_of(run), start_pipeline)
+        summaries = {member.name: summaries[member.name] for member in all_members}
         versions = {member.name: provenance(member.settings) for member in all_members}
         summary, agreement = combine(settings.output, tuple(summaries), settings.combination, versions, progress)
     left_out = next(iter(summaries.values())).left_out
@@ -124,13 +118,8 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> list[Che
     check_first(checked)
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
-    manifest = _manifest(
-        checked[0].plan.files,
-        _common_columns([plan.preparation.columns for _, plan, _ in checked]),
-        unmade,
-        settings.combination,
-        {},
-    )
+    columns = _common_columns([plan.preparation.columns for _, plan, _ in checked])
+    manifest = _manifest(checked[0].plan.files, columns, unmade, settings.combination, {})
     if earlier is None:
         manifest.started().write(folder)  # before any member runs: it marks the folder as an ensemble's
     else:
