@@ -124,8 +124,8 @@ def _read_criterion(item: object, number: int) -> Criterion:
 def _check_keys(item: Mapping[str, Any], number: int) -> None:
     """Raise `Rejected` for a misspelt key; others, as HealthBench's `tags`, may be there: no list of them is complete."""
     missing = [name for names in _KEYS if _first(item, names) is None for name in names]
-    for key in item.keys() - set(itertools.chain.from_iterable(_KEYS)):
-        word = str(key).lower()
+    for key in sorted(item.keys() - set(itertools.chain.from_iterable(_KEYS))):
+        word = key.lower()
         # Of short keys, others begin otherwise: a `date` is no `gate`.
         letters = {name: 2 if len(name) > 5 else int(word[:1] == name[0]) for name in missing}
         if meant := next((name for name in missing if OSA.distance(word, name) <= letters[name]), None):
