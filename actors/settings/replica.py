@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
 from actors.settings.rubric import RubricSettings
-from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings
+from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings, is_verifier
 
 
 class Dtype(StrEnum):
@@ -212,9 +212,9 @@ def fit_engine(settings: Any) -> Any:
     """The validated settings of a model and its engine, which is none for a verifier. Raises `ValueError` for others."""
     model = settings.model if isinstance(settings.model, str) else settings.model.model
     engine = settings.engine
-    if model in VERIFIERS and engine.engine == "vllm":
+    if engine.engine == "vllm" and is_verifier(model):
         object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
-    if model not in VERIFIERS and engine.engine == "none":
+    if engine.engine == "none" and not is_verifier(model):
         raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")
     return settings
 

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from actors.extensions import plugin_module
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
 from actors.settings.settings_file import read_mapping
@@ -16,7 +17,13 @@ VERIFIERS = frozenset(
         "text-similarity",
     }
 )  # fmt: skip
-"""The families that need no weights: the name of the family is the model. Here, as settings know no family."""
+"""Our families that need no weights: the name of the family is the model. Here, as settings know no family."""
+
+
+def is_verifier(model: str) -> bool:
+    """Whether a model is a family that needs no weights: one of ours, or a plug-in's, whose entry point has its name."""
+    plugin = None if model in VERIFIERS else plugin_module("assay.families", model)
+    return model in VERIFIERS or getattr(getattr(plugin, "FAMILY", None), "task", None) == "verify"
 
 
 class VerifierSettings(Settings):

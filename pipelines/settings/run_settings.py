@@ -26,8 +26,8 @@ class Turns(StrEnum):
     FINAL_ANSWER = "final-answer"
 
 
-class RowSettings(Settings):
-    """Where a row holds its prompt and its responses."""
+class LayoutSettings(Settings):
+    """Where a row holds its prompt and its responses. A separate base class, so that they come first in a recipe."""
 
     format: str | None = Field(default=None, json_schema_extra=OPTION)
     """shape of the rows; mixed: each row has its own; default: detected from a sample"""
@@ -43,6 +43,18 @@ class RowSettings(Settings):
     its field"""
     system_column: str | None = None
     """field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read"""
+
+    @field_validator("response_column", "conversation_column")
+    @classmethod
+    def _differ(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if twice := [name for i, name in enumerate(columns or ()) if name in (columns or ())[:i]]:
+            raise ValueError(f"{twice[0]} is given twice")
+        return columns
+
+
+class FieldSettings(Settings):
+    """Where a row holds what a model reads beside the conversation."""
+
     reference_column: str | None = Field(default=None, json_schema_extra=OPTION)
     """field with the right answer, for models that compare with one; default: `reference`"""
     criteria_column: str | None = Field(default=None, json_schema_extra=OPTION)
@@ -51,8 +63,6 @@ class RowSettings(Settings):
     field: dict[str, str] = Field(default_factory=dict, json_schema_extra=OPTION)
     """NAME=COLUMN: a text beside the conversation that the model reads under this name, such as a rubric's {{ NAME }};
     principle=COLUMN holds a principle or a list of them"""
-    turns: Turns = Turns.FINAL
-    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
@@ -70,12 +80,12 @@ class RowSettings(Settings):
         named = {"reference": self.reference_column, "criteria": self.criteria_column}
         return {name: column for name, column in named.items() if column is not None}
 
-    @field_validator("response_column", "conversation_column")
-    @classmethod
-    def _differ(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if twice := [name for i, name in enumerate(columns or ()) if name in (columns or ())[:i]]:
-            raise ValueError(f"{twice[0]} is given twice")
-        return columns
+
+class RowSettings(FieldSettings, LayoutSettings):
+    """How rows are read."""
+
+    turns: Turns = Turns.FINAL
+    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
 
 
 class InputSettings(Settings):

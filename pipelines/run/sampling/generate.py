@@ -16,11 +16,11 @@ from pipelines.folders.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FI
 from pipelines.folders.run_folder.earlier_run import DRAWN
 from pipelines.folders.run_folder.parts import Parts, read_tables
 from pipelines.run.prepare.policy_prompts import PromptRow
+from pipelines.run.runtime.engine_actors import Pool
 from pipelines.run.sampling.completion import read_completion
 from pipelines.run.sampling.endpoint_client import CircuitBreaker, EndpointClient
 from pipelines.run.sampling.endpoint_faults import CHAT, MODELS, EndpointFault, display_url
 from pipelines.run.sampling.endpoint_http import http_client, listed_models, send
-from pipelines.run.sampling.engine_actors import Pool
 
 _MOST_CAUSE = 160  # characters of what an endpoint says, in a summary
 _PROBE = "Hello"

@@ -17,8 +17,8 @@ from actors.workers.batch_actor import BatchActor
 from actors.workers.policy_actor import PolicyActor
 from pipelines.folders.score_store.open_store import OpenStore
 from pipelines.folders.scored_corpus.unscored import SAY_REASONING
+from pipelines.run.runtime.engine_actors import Pool, pool
 from pipelines.run.runtime.engine_pool import ledger
-from pipelines.run.sampling.engine_actors import Pool, pool
 from pipelines.run.sampling.generate import FromEndpoint, FromPool, served_by
 from pipelines.settings.run_settings import (
     DatasetSampleSettings,

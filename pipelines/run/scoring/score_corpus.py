@@ -157,10 +157,12 @@ def score(
     progress: Progress | None = None,
     reserved: tuple[str, ...] = (),
     observers: Sequence[RunObserver] = (),
+    start_pipeline: StartPipeline | None = None,
 ) -> Summary:
     """Score a corpus into a folder, or resume an earlier run of the same settings.
 
     `reserved` are further column names that the input may not have, for a corpus that will be made from this one.
+    `start_pipeline` is for engines that aren't the run's alone (`shared_engines`).
     Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
     parts don't cover the input exactly.
     """
@@ -176,7 +178,7 @@ def score(
         run = open_run(settings, plan, manifest, progress.noted)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
-        return execute(run, _scoring, progress, observers)
+        return execute(run, start_pipeline or _scoring, progress, observers)
 
 
 def execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observers: Sequence[RunObserver] = ()) -> Summary:
@@ -375,12 +377,10 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
-    max_tasks = 1 if sum(file.size for file in run.manifest.files) < _SMALL_INPUT_BYTES else None
-    prepared = read_units(run, units, functools.partial(prepare, preparation=run.preparation), max_tasks)
     # batch_size=None passes each block as it is: with a fixed number of rows, every block would leave a small remainder for
     # a call of its own. The public `map_batches` demands a number for steps with GPUs, because a whole block may not fit
     # into GPU memory; our blocks are text, which is queued. Hence the internal method.
-    scored = prepared.map_batches_internal(
+    scored = prepared_rows(run, units).map_batches_internal(
         ScoreStep,
         fn_constructor_args=(step_settings(run), share_files(run), deaths),
         batch_size=None,
@@ -394,6 +394,12 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
         # lease and no message, where Ray was stopped together with it: as schedulers and `timeout` do, by one signal to all.
         if engine.pipeline_parallel > 1:
             placement.sweep()
+
+
+def prepared_rows(run: Run, units: Sequence[Unit]) -> Dataset:
+    """The rows of units of work as a scorer gets them."""
+    max_tasks = 1 if sum(file.size for file in run.manifest.files) < _SMALL_INPUT_BYTES else None
+    return read_units(run, units, functools.partial(prepare, preparation=run.preparation), max_tasks)
 
 
 def read_units(run: Run, units: Sequence[Unit], prepare: Prepare, task_limit: int | None = None) -> Dataset:

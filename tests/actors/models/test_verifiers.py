@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from actors.contracts.verifier import READER, Verifier
 from actors.errors import ModelError, Rejected, SettingsError
+from actors.launch.start_engine import start_engine
 from actors.records import Message, Reason, Response, Role, ScoreRequest
 from actors.reward_model import families, resolve_model
+from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from actors.settings.verifier import VERIFIERS, VerifierSettings
 from pipelines.settings.options import validate
@@ -29,6 +32,25 @@ def outcome(name: str, response: str, reference: str | None = None, /, **setting
     except Rejected as rejected:
         return rejected.reason
     return score.reason or score.reward
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "examples"),
+    [
+        ("exact-match", {"operation": "ne"}, 2),
+        ("exact-match", {"answer_pattern": "is (.+)", "unparsed": 0}, 2),
+        ("regex", {"answer_regex": "x"}, 2),
+        ("grader", {"grader": {"type": "string_check", "input": "a", "reference": "b", "operation": "eq", "name": "g"}}, 0),
+    ],
+)
+def test_a_self_test_reads_its_examples_without_the_settings_of_a_run(
+    name: str, settings: dict[str, Any], examples: int
+) -> None:
+    model = resolve_model(ModelSettings(model=name, verifier=VerifierSettings(**settings)), RenderSettings())
+    passed: list[str] = []
+    with closing(start_engine(model, EngineSettings(engine="none"))) as engine:
+        self_test(model, engine, passed.append)
+    assert len(passed) == examples
 
 
 def test_the_names_in_the_settings_are_the_families() -> None:
