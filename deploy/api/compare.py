@@ -116,7 +116,7 @@ def _name(at: int) -> str:
 def _context(body: CompareRequest) -> tuple[tuple[Message, ...], tuple[str, ...]]:
     """The turns before the responses, and the tools."""
     try:
-        context = refuse_answered(conversation([turn.model_dump() for turn in body.conversation_history]))
+        context = refuse_answered(conversation([turn.fields for turn in body.conversation_history]))
         return context, tuple(map(read_tool, body.tools))
     except Rejected as rejected:
         message = f"the conversation can't be judged: {rejected.reason}"

@@ -146,7 +146,7 @@ def _parse(item: Conversation) -> _ParsedConversation:
         return _parse_last_turn(item)
     names = [f"response[{position}]" for position in range(len(item.responses))]
     try:
-        context = refuse_answered(conversation([turn.model_dump() for turn in item.messages]))
+        context = refuse_answered(conversation([turn.fields for turn in item.messages]))
         principles, fields = tuple(map(text, item.principles)), _fields(item)
         tools = tuple(map(read_tool, item.tools))
     except Rejected as rejected:
