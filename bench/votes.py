@@ -1,7 +1,7 @@
 """Votes that stop: how many of a judge's 32 votes settle a verdict, and whether it is that of all of them.
 
-For each aggregate and temperature, `tiny-genrm` (real vLLM) compares right answers with wrong ones twice: with all votes, and
-with `--stop`. A verdict is which of the two has the higher reward.
+For each aggregate and temperature, `tiny-genrm` (real vLLM) compares right answers with wrong ones twice: with all votes,
+and with `--stop`. A verdict is which of the two has the higher reward.
 """
 
 import json
@@ -34,9 +34,10 @@ def main(arguments: Sequence[str]) -> None:
                 plain_s = _score(folder, name, *options)
                 stopping_s = _score(folder, f"{name}-stop", "--stop", *options)
                 plain, stopping = verdicts(folder / name), verdicts(folder / f"{name}-stop")
-                taken = sum(count for _, count in stopping.values()) / VOTES / len(stopping)
-                changed = sum(plain[row][0] != side for row, (side, _) in stopping.items())
-                same = 1 - changed / len(stopping)
+                both = plain.keys() & stopping.keys()
+                taken = sum(stopping[row][1] for row in both) / VOTES / len(both)
+                changed = sum(plain[row][0] != stopping[row][0] for row in both)
+                same = 1 - changed / len(both)
                 print(f"| {aggregate} | {temperature} | {taken:.2f} | {same:.1%} | {changed} | {stopping_s / plain_s:.2f} |")
 
 
@@ -51,16 +52,17 @@ def write_pairs(path: Path, pairs: int) -> None:
 
 
 def verdicts(output: Path) -> dict[int, tuple[int, float]]:
-    """For each row which response has the higher reward (1, -1, 0), and how many votes were taken."""
+    """For each scored row which response has the higher reward (1, -1, 0), and how many votes were taken."""
     parts = Parts(str(output))
     tables = [read_table(parts.path(part)) for part in parts.listing()]
     rewards: dict[int, dict[str, tuple[float, float]]] = {}
-    for row in (row for table in tables for row in table.to_pylist()):
+    for row in (row for table in tables for row in table.to_pylist() if row["reward"] is not None):
         taken = row["scores"].get("votes_taken") or float(VOTES)
         rewards.setdefault(row["row"], {})[row["response_name"]] = (row["reward"], taken)
     return {
         row: ((of["chosen"][0] > of["rejected"][0]) - (of["chosen"][0] < of["rejected"][0]), of["chosen"][1])
         for row, of in rewards.items()
+        if len(of) == 2
     }
 
 
