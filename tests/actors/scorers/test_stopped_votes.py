@@ -101,7 +101,7 @@ def test_a_knock_out_and_a_circle_settle_each_pair() -> None:
 def test_a_single_response_is_settled_by_its_side_of_the_cut() -> None:
     scores, count = score(judge("r3", "binary", votes=32, stop=True), (0.98,))
     assert (count, scores[0].reward) == (8, 1.0)
-    with pytest.raises(SettingsError, match="judge.stop_at"):
+    with pytest.raises(SettingsError, match=r"judge\.stop_at"):
         judge("r3", "pointwise", votes=32, stop=True)
     judge("r3", "pointwise", votes=32, stop=True, stop_at=3.5)
 
