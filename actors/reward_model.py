@@ -149,6 +149,8 @@ def resolve_model(
         Adapter.find(settings.adapter).check_template(checkpoint)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
+    if judge is not None:
+        judge.check_stop(family.weights(settings.weights))
     if render.too_long is TooLong.CUT_LEFT:
         _check_can_be_cut(family, settings.model)
     answer_tokens = judge.answer_tokens(limit) if judge else 0

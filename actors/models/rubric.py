@@ -120,6 +120,10 @@ class Rubric(Judge):
     def text_outputs(self) -> tuple[str, ...]:
         return self.rubric.outputs
 
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        return {"win": (0.0, 1.0), **self.rubric.bounds}
+
     def card_weights(self) -> dict[str, float]:
         """The winner, if the rubric reads one; else the mean of its numbers, or without them of all."""
         outputs, not_numbers = self.rubric.outputs, {*self.rubric.truths, *self.rubric.words}
