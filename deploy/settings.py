@@ -33,7 +33,7 @@ class ScalingSettings(Settings):
     def _check_bounds(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(
-                f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}: "
+                f"min_replicas={self.min_replicas} is more than --max-replicas {self.max_replicas}: "
                 f"give --max-replicas {self.min_replicas} or more"
             )
         return self

@@ -167,7 +167,7 @@ def _fields(item: Conversation) -> dict[str, str]:
     fields = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
     if len(dict(fields)) < len(fields):
         raise BadRequest("`reference` is given twice: by itself and in `fields`", "fields")
-    return {name: field_text(value, name) for name, value in fields if not is_blank(value)}
+    return {name: field_text(name, value, name) for name, value in fields if not is_blank(value)}
 
 
 def _parse_last_turn(item: Conversation) -> _ParsedConversation:

@@ -25,8 +25,8 @@ from actors.errors import EngineError
 from actors.launch.placement import actor_options, place, sweep
 from actors.settings.replica import EngineSettings
 from deploy.ray_serve import haproxy
+from pipelines.run.runtime.engine_actors import pool
 from pipelines.run.runtime.engine_pool import engine_pool
-from pipelines.run.sampling.engine_actors import pool
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.run_settings import PoolSettings
 from tests.conftest import REPOSITORY
