@@ -150,8 +150,8 @@ def test_a_policy_is_needed_and_no_responses_of_rows_are_taken(name: str, judge:
     done = CliRunner().invoke(cli, [name, "prompts.jsonl", "out", judge, "tiny-attributes", "--limit", "0"])
     assert isinstance(done.exception, SettingsError)
     assert str(done.exception) == (
-        "--policy is missing; it writes the answers; `assay score` judges those that the rows hold, and `assay choose` "
-        "keeps the best\n  --limit 0: must be at least 1"
+        "--limit 0: must be at least 1\n  --policy is missing; it writes the answers; `assay score` judges those that the "
+        "rows hold, and `assay choose` keeps the best"
     )
 
 
