@@ -74,6 +74,7 @@ NOT_RUN = {
     "serve": "needs a cluster; tests/deploy/test_serve_deploy.py deploys such a file",
     "make": "is how tests are run; that the targets are there is checked here",
     "export": "the shell's",
+    "eval": "the shell's; tests/deploy/ray_serve/test_haproxy.py runs the command in it",
     ".": "the shell's",
     "pip": "tests/packaging installs the wheel; docs/contributing/releasing.md says who tries it with nothing installed",
     "cat": "shows a file",
