@@ -4,7 +4,7 @@ import asyncio
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from actors.engine.fake_engine import FakeEngine
+from actors.engine.protocol import Engine
 from actors.errors import Rejected
 from actors.models.criteria import Criterion, read_criteria, reward_of
 from actors.records import Message, Reason, Response, Role, Score, ScoreRequest, Status
@@ -24,6 +25,8 @@ from actors.scorers.choose_scorer import scorer_of
 from actors.settings.replica import RenderSettings
 from tests.support.judges import judge_folder, judge_model
 from tests.support.models import engine_of
+from tiny_models.dialects import judgements, verdict_word
+from tiny_models.generative import encode
 
 CRITERIA = [
     {"name": "right", "text": "The answer is right.", "weight": 3},
@@ -211,15 +214,25 @@ def test_of_criteria_by_themselves_each_must_have_a_verdict(folder: Path) -> Non
     assert (score.status, score.reason) == (Status.FAILED, Reason.NO_VERDICT)
 
 
-def test_an_engine_is_held_to_names_and_words() -> None:
-    model = judge_model("tiny-r3", "criteria", trace=True, temperature=0)
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[Engine]:
+    with engine_of(judge_model("tiny-criteria")) as engine:
+        yield engine
+
+
+def judged(engine: Engine, requests: Sequence[ScoreRequest], **settings: Any) -> list[Score]:
+    model = judge_model("tiny-criteria", trace=True, temperature=0, **settings)
+    rendered = Renderer(model, RenderSettings()).render(requests)
+    return [score for (score,) in scorer_of(model, engine).score_block(rendered)]
+
+
+def test_an_engine_is_held_to_names_and_words(tiny: Engine) -> None:
     names = [
         {"name": 'with "quotes" and é', "text": "Is it right?", "gate": True},
         {"text": "?", "choices": ["bad", "ok", "good"]},
     ]
-    with engine_of(model) as engine:
-        scores = scorer_of(model, engine).score_block(Renderer(model, RenderSettings()).render([request(), request(names)]))
-    for (score,), listed in zip(scores, (CRITERIA, names), strict=True):
+    scores = judged(tiny, [request(), request(names)])
+    for score, listed in zip(scores, (CRITERIA, names), strict=True):
         (written,) = score.trace
         criteria = read_criteria(json.dumps(listed))
         verdicts = json.loads(written.text)
@@ -231,3 +244,28 @@ def test_an_engine_is_held_to_names_and_words() -> None:
         assert {name: score.scores[name] for name in values} == values
         assert score.reward == pytest.approx(reward_of(criteria, values))
     assert asdict(criteria[0])["gate"] is True
+
+
+@pytest.mark.parametrize("calls", ["all", "each"])
+def test_a_judge_reads_criteria_and_the_reference(tiny: Engine, calls: str) -> None:
+    """As it was trained: the prompt is the one in its dialect, and its verdicts are those that are true."""
+    held_out = list(judgements("criteria", 5, 60, "held-out"))
+    requests = [
+        ScoreRequest(
+            tuple(Message(Role(turn["role"]), turn["content"]) for turn in judgement.case.context),
+            (Response("final", judgement.case.answers[0].text),),
+            fields={"criteria": json.dumps(judgement.fields["criteria"])}
+            | ({"reference": judgement.fields["reference"]} if "reference" in judgement.fields else {}),
+        )
+        for judgement in held_out
+    ]
+    renderer = Renderer(judge_model("tiny-criteria"), RenderSettings())
+    ((prompt,), *_) = (rendered.prompts for rendered in renderer.render(requests))
+    assert prompt.ids == tuple(encode(renderer.tokenizer.pretrained, held_out[0]).prompt)
+    right = []
+    for score, judgement in zip(judged(tiny, requests, criteria_calls=calls), held_out, strict=True):
+        for item in judgement.fields["criteria"]:
+            words = item.get("choices", ("no", "yes"))
+            expected = words.index(verdict_word(judgement.case.answers[0], item["text"])) / (len(words) - 1)
+            right.append(score.scores[item["name"]] == expected)
+    assert sum(right) / len(right) > 0.9

@@ -111,9 +111,10 @@ def test_each_judge_is_a_step_with_its_model_and_a_filter(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_judges_run_one_after_another_and_again_without_work(folder: Path) -> None:
+@pytest.mark.parametrize("engine", ["fake", "vllm"])
+def test_judges_run_one_after_another_and_again_without_work(folder: Path, engine: str) -> None:
     (folder / "judge.yaml").write_text(FILE)
-    command = ("run", folder / "judge.yaml", *sets(*places(folder), "engine=fake"))
+    command = ("run", folder / "judge.yaml", *sets(*places(folder), f"engine={engine}"))
     done = run_here(*command)
     assert done.returncode == 0, done.stderr
     out = folder / "out"
