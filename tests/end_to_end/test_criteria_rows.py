@@ -18,8 +18,8 @@ from tests.support.local_ray import run_here
 from tiny_models.dialects import Judgement, judgements, verdict_word
 
 MODEL = ("--model", "tiny-criteria", "--family", "criteria", "--criteria-column", "rubric")
-TOKENS = 220
-"""Of an answer: a row with six criteria is cut off."""
+TOKENS, MANY = 220, 12
+"""The longest answer, and how many criteria it has no room for."""
 BROKEN: tuple[object, ...] = (
     [],
     "correctness",
@@ -60,7 +60,7 @@ def corpus_rows(count: int) -> Iterator[tuple[dict[str, Any], Judgement]]:
         elif kind < 0.03:
             rubric = LIKE_A_TOKEN
         elif kind < 0.04:
-            rubric = [{**criteria[0], "name": f"c{place}"} for place in range(6)]
+            rubric = [{**criteria[0], "name": f"c{place}"} for place in range(MANY)]
         elif kind < 0.10:
             rubric = [{"criterion": item["text"], "points": item["weight"]} for item in criteria]
         elif kind < 0.16:
@@ -81,16 +81,14 @@ def read(row: Mapping[str, Any], text: str | None) -> Outcome:
         return Outcome("rejected", "wrong_type", None, None)
     if rubric == LIKE_A_TOKEN:
         return Outcome("rejected", "control_token", None, None)
-    listed = [
-        item if isinstance(item, dict) else {"text": item}
-        for item in getattr(rubric, "get", lambda _, same: same)("criteria", rubric)
-    ]
-    if len(listed) == 6:
+    listed = rubric["criteria"] if isinstance(rubric, dict) else rubric
+    if len(listed) == MANY:
         return Outcome("failed", "cut_off", None, None)
     assert text is not None
     answer = json.loads(text)
     values, above, most, is_passed = {}, 0.0, 0.0, True
-    for number, item in enumerate(listed, 1):
+    for number, given in enumerate(listed, 1):
+        item = given if isinstance(given, dict) else {"text": given}
         name = item.get("name", f"c{number}")
         words = item.get("choices", ["no", "yes"])
         value = words.index(answer[name]["verdict"]) / (len(words) - 1)
