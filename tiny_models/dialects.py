@@ -276,7 +276,8 @@ def r3_draft(rng: Random, split: Split) -> Judgement:
 
 
 QUALITY, QUALITY_WORDS = "quality", ("bad", "fair", "good")
-"""The criterion that has words of its own for a verdict; the others are the principles, by no and yes."""
+CRITERIA = (Principle.CORRECTNESS, Principle.VERBOSITY, QUALITY)
+"""The criteria that a judge knows: two principles, by no and yes, and one that has words of its own for a verdict."""
 
 
 def criteria(rng: Random, split: Split) -> Judgement:
@@ -288,7 +289,7 @@ def criteria(rng: Random, split: Split) -> Judgement:
     reference = rng.choice((None, task.answer, says, rng.choice(task.wrong)))
     answer = replace(answer, right=answer.says == (reference or task.answer))
     case = replace(drawn, answers=(answer,))
-    texts = rng.sample((*Principle, QUALITY), rng.randint(1, 3))
+    texts = rng.sample(CRITERIA, rng.randint(1, len(CRITERIA)))
     names = rng.sample((*WORDS, *(f"c{number}" for number in range(1, 10))), len(texts))
     listed = [
         {"name": name, "text": str(text)} | ({"choices": list(QUALITY_WORDS)} if text == QUALITY else {})
@@ -311,7 +312,8 @@ def criteria(rng: Random, split: Split) -> Judgement:
             f"- {item['name']}: {item['text']} ({', '.join(item.get('choices', ('no', 'yes')))})" for item in listed
         ),
     )
-    return Judgement(case, None, [_turn("user", prompt)], json.dumps(verdicts), fields=fields)
+    # Without white space, as an engine holds it to.
+    return Judgement(case, None, [_turn("user", prompt)], json.dumps(verdicts, separators=(",", ":")), fields=fields)
 
 
 def verdict_word(answer: Answer, text: str) -> str:

@@ -135,8 +135,8 @@ def reward_of(criteria: Sequence[Criterion], values: Mapping[str, float]) -> flo
 
 
 def _golden(reference: str, reward: float) -> Golden:
-    """The reward of 7 by this reference: for being as it says, and for being short."""
-    fields = {CRITERIA: '["correctness", "brevity"]', REFERENCE: reference}
+    """The reward of 7 by this reference: for being as it says, less for having more words."""
+    fields = {CRITERIA: '["correctness", {"text": "verbosity", "weight": -1}]', REFERENCE: reference}
     request = ScoreRequest((Message(Role.USER, "What is 3 + 4?"),), (Response("golden", "7"),), fields=fields)
     return Golden(request, (reward,), 0.0)
 
@@ -161,7 +161,7 @@ class Criteria(Judge):
     card = Sampling(max_tokens=4096)
     card_of = "Assay"
     row_outputs = True
-    models = (KnownModel.built_in("tiny-criteria", tuple(map(_golden, ("7", "8"), (1.0, 0.5)))),)
+    models = (KnownModel.built_in("tiny-criteria", tuple(map(_golden, ("7", "8"), (1.0, 0.0)))),)
     field_names = (CRITERIA, REFERENCE)
     needed_fields = (CRITERIA,)
     criteria: tuple[Criterion, ...] = ()

@@ -66,7 +66,7 @@ def by_transformers(messages: list[dict[str, Any]], tools: list[dict[str, Any]] 
 
 @pytest.mark.parametrize("engine", ["fake", pytest.param("vllm", marks=pytest.mark.long)])
 def test_a_run_and_the_endpoint_give_a_judge_the_same_text_of_calls(tmp_path: Path, engine: Any) -> None:
-    criteria = [{"name": "right", "text": "correctness", "weight": 2}, {"name": "short", "text": "brevity"}]
+    criteria = [{"name": "right", "text": "correctness", "weight": 2}, {"name": "long", "text": "verbosity", "weight": -1}]
     rows = [
         chat(*turns) | {"tools": [ADD], "criteria": criteria, "reference": reference}
         for turns in (TURNS, TURNS[:1] + TURNS[3:], TURNS[:2])
