@@ -32,7 +32,7 @@ ROW_READER = 9
 
 So it does in a mixed corpus where another shape recognises it; a new shape alone is noticed by its name (`identity`)."""
 
-PROMPT_READER = 7
+PROMPT_READER = 8
 """The same of the reader of prompts."""
 
 STRAY = 0.1
