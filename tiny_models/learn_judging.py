@@ -5,6 +5,7 @@ One thread, so that the same seed on the same kind of machine gives the same wei
 """
 
 import argparse
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -55,7 +56,7 @@ STEPS = {
     "rm-r1": 800,
     "reward-anything": 1100,
     "r3": 500,
-    "criteria": 800,
+    "criteria": 2000,
 }
 ROWS_PER_STEP = 32
 HELD_OUT_SEED = 1
@@ -92,7 +93,7 @@ MARKERS = {
     "rm-r1": "<answer>",
     "reward-anything": "{",
     "r3": '"score"',
-    "criteria": "{",
+    "criteria": '"verdict"',
 }
 """What the verdict begins with, after the thinking."""
 
@@ -160,7 +161,9 @@ def shares(name: str, tokenizer: PreTrainedTokenizerFast, model: PreTrainedModel
 def verdict(name: str, reply: str) -> str:
     """That part of a reply, which may hold several."""
     conclusion = reply.rpartition("</think>")[2]
-    return conclusion[max(0, conclusion.find(MARKERS[name])) :]
+    if name == "criteria":  # an engine holds it to the names, and nobody reads its reasons
+        return " ".join(re.findall(r'"verdict":"(\w+)"', conclusion))
+    return conclusion[max(0, conclusion.rfind(MARKERS[name])) :]
 
 
 @torch.inference_mode()
