@@ -17,14 +17,18 @@ from actors.engine.engine_arguments import check_installed
 from actors.launch.placement import actor_options, check_memory
 from actors.reward_model import RewardModel, resolve_model
 from actors.workers.serve_actor import ServeActor
+from deploy.models.cohorts import Cohorts
 from deploy.ray_serve import autoscaling
 from deploy.ray_serve.ingress import Ingress
 from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
 from deploy.web.auth import Keys, read_keys
+from pipelines.run.prepare.identity import open_score_store
 
 _SPARE = 64
 """Requests that Serve lets through to an ingress beyond `max_requests`. The ingress refuses them with 429; Serve would make
 them wait."""
+_MOST_WAITING = 2**20
+"""Rollouts that wait for others. How many there can be is said by the `max_requests` of the ingresses."""
 DRAIN_S = 60.0
 """Seconds that requests under way get to be finished before their replica is ended."""
 _STOP_LOOP_S = 0.2
@@ -66,11 +70,27 @@ def build(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel])
         graceful_shutdown_wait_loop_s=_STOP_LOOP_S,
         health_check_period_s=2.0,
         logging_config=_LOGGING,
-    ).bind(settings, models, keys, judges)
+    ).bind(settings, models, keys, judges, _cohorts(settings.limits))
+
+
+def _cohorts(limits: LimitSettings) -> serve.Application | None:
+    """Where rollouts of a prompt meet, whichever process gets them; None if none are gathered."""
+    if limits.num_rollouts_per_prompt == 1:
+        return None
+    deployment: Any = serve.deployment(Cohorts)
+    return deployment.options(
+        name="cohorts",
+        max_ongoing_requests=_MOST_WAITING,
+        ray_actor_options={"num_cpus": 0.1},
+        graceful_shutdown_wait_loop_s=_STOP_LOOP_S,
+        health_check_period_s=2.0,
+        logging_config=_LOGGING,
+    ).bind()
 
 
 def _judge(number: int, served: ServedModelSettings, model: RewardModel, limits: LimitSettings) -> serve.Application:
     scaling = served.scaling
+    store = open_score_store(served.store, model, served.engine)
     policy_of: Any = AutoscalingPolicy
     targets = {"target_requests": scaling.target_requests, "target_tokens": scaling.target_tokens}
     bounds: dict[str, Any] = (
@@ -99,7 +119,7 @@ def _judge(number: int, served: ServedModelSettings, model: RewardModel, limits:
         health_check_period_s=2.0,
         logging_config=_LOGGING,
         **bounds,
-    ).bind(model, served.render, served.engine)
+    ).bind(model, served.render, served.engine, store and store.online)
 
 
 def _resources(served: ServedModelSettings) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class CompareResponse(Body):
     metrics: dict[str, float]
     mask: list[bool]
     reasons: list[str | None]
+    mask_sample: list[bool] = Field(description="as in /verify: the opposite of `mask`")
+    failure_kind: list[str | None] = Field(description="as in /verify")
 
 
 @router.post("/compare")
@@ -89,7 +91,7 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
         if not isinstance(content, Reason)
     }
     context = await off_loop(lambda: _context(body.conversation_history))
-    by_name = await _score(served, ScoreRequest(context, tuple(shown.values()), principles)) if shown else {}
+    by_name = await score_as_gym(served, ScoreRequest(context, tuple(shown.values()), principles)) if shown else {}
     scores = [
         Score.rejected(content) if isinstance(content, Reason) else by_name[_name(position)]
         for position, content in enumerate(texts)
@@ -103,6 +105,8 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
         metrics=_metrics(scores),
         mask=[score.reward is not None for score in scores],
         reasons=[score.reason for score in scores],
+        mask_sample=[score.reward is None for score in scores],
+        failure_kind=[score.reason and f"assay:{score.reason}" for score in scores],
     )
 
 
@@ -150,7 +154,7 @@ def _part(part: object) -> object:
     return part.get("text") if isinstance(part, dict) else part
 
 
-async def _score(served: ServedModel, request: ScoreRequest) -> dict[str, Score]:
+async def score_as_gym(served: ServedModel, request: ScoreRequest) -> dict[str, Score]:
     """The score of each response, by its name, with Gym's reward."""
     if not _is_as_gyms(served):
         (result,) = await served.score([request])

@@ -15,7 +15,8 @@ from actors.reward_model import RewardModel
 from actors.scorers.online import JudgeText, OnlineScorer
 from deploy.errors import ApiError
 from deploy.metrics.prometheus import scrape
-from deploy.models.service import ServedModel, Service
+from deploy.models.cohorts import Complete, Member, Outcome, Seat
+from deploy.models.service import ServedModel, Service, errors_for_clients
 from deploy.settings import EndpointSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
@@ -35,13 +36,8 @@ class Replicas:
         self._streams: Any = handle.options(stream=True)
 
     async def answer(self, call: Callable[[OnlineScorer], Awaitable[T]]) -> T:
-        """The answer of one replica. Serve goes on with a request that nobody awaits any more, so it is told."""
-        response: Any = self._handle.answer.remote(call)
-        try:
-            answer: T = await response
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
+        """The answer of one replica."""
+        answer: T = await _answer_of(self._handle.answer.remote(call))
         return answer
 
     async def stream(self, request: ScoreRequest, sampling: Sampling) -> AsyncIterator[JudgeText | Reason]:
@@ -54,6 +50,33 @@ class Replicas:
             states.cancel()
 
 
+class SharedCohorts:
+    """The cohorts of an endpoint with any number of ingresses, in a deployment of one process."""
+
+    def __init__(self, handle: DeploymentHandle[Any]) -> None:
+        self._handle = handle
+
+    async def join(self, seat: Seat, member: Member) -> Complete | Outcome:
+        """See `Cohorts.join`."""
+        with errors_for_clients(seat.timeout_s):
+            joined: Complete | Outcome = await _answer_of(self._handle.join.remote(seat, member))
+            return joined
+
+    async def settle(self, ticket: int, outcomes: Sequence[Outcome]) -> None:
+        """See `Cohorts.settle`."""
+        with errors_for_clients(0.0):
+            await _answer_of(self._handle.settle.remote(ticket, outcomes))
+
+
+async def _answer_of(response: Any) -> Any:
+    """The answer to a call. Serve goes on with one that nobody awaits any more, so it is told."""
+    try:
+        return await response
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
+
+
 @serve.ingress()
 class Ingress:
     """The deployment that Serve's proxies send requests to."""
@@ -64,6 +87,7 @@ class Ingress:
         models: Sequence[RewardModel],
         keys: Keys,
         handles: Mapping[str, DeploymentHandle[Any]],
+        cohorts: DeploymentHandle[Any] | None = None,
     ) -> None:
         served = [
             ServedModel(
@@ -76,7 +100,12 @@ class Ingress:
             )
             for settings_of_model, model in zip(settings.models, models, strict=True)
         ]
-        self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)
+        self._service = Service(
+            served,
+            settings.limits,
+            message_as_list=settings.message_as_list,
+            cohorts=SharedCohorts(cohorts) if cohorts is not None else None,
+        )
         self._keys = keys
         self._origins = settings.access.cors_origins
         self._app = serve.get_replica_context().app_name
