@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi import Response as Answer
 from pydantic import BaseModel, ConfigDict, Field
 
 from actors.contracts.judge import Judge
@@ -91,8 +91,7 @@ class VerifyResponse(BaseModel):
 
 
 @router.post("/verify", response_model=VerifyResponse)
-@router.post("/ng-rollout/{rollout_id}/verify", include_in_schema=False)  # with Gym's `observability_enabled`
-async def verify(body: VerifyRequest, service: Serving) -> JSONResponse:
+async def verify(body: VerifyRequest, service: Serving) -> Answer:
     """The reward of a rollout; of a judge that compares, once all rollouts of its prompt are there."""
     served = service.find(body.model)
     member = await off_loop(lambda: _read(body, served))
@@ -107,7 +106,9 @@ async def verify(body: VerifyRequest, service: Serving) -> JSONResponse:
         score = await judge_together(service.cohorts, seat, member, judge)
     else:
         (score,) = await judge([member])
-    return JSONResponse(body.row | _outcome(served, body, score))
+    content = body.row | _outcome(served, body, score)
+    # As ASCII: what comes back may hold half of a surrogate pair, as the request did.
+    return Answer(await off_loop(lambda: json.dumps(content, allow_nan=False)), media_type="application/json")
 
 
 @router.post("/seed_session")

@@ -85,6 +85,10 @@ def test_the_last_turn_of_a_trajectory_is_judged_after_its_tools(scorers: dict[s
     assert (body["mask_sample"], body["failure_kind"]) == (True, "assay:tool_call"), "this head knows no tools"
 
 
+def test_what_is_no_text_comes_back_as_it_came(head: Any) -> None:
+    assert verified(head, "7", more="half of a pair \ud83d")["more"] == "half of a pair \ud83d"
+
+
 def test_what_has_no_reward_is_masked_wherever_a_version_looks(head: Any) -> None:
     body = verified(head, " ", instance_config={"id": "x"})
     assert (body["reward"], body["reward_components"]) == (0.0, {})
