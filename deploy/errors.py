@@ -1,8 +1,5 @@
 """Errors in the shape of OpenAI's API: a status, and a body that says what was wrong, never with a user's text in it."""
 
-from functools import partial
-from typing import Any
-
 from actors.errors import AssayError
 from actors.records import Reason, Score, Status
 
@@ -26,11 +23,6 @@ class ApiError(AssayError):
         self.code = code
         self.param = param
         self.retry_after_s = retry_after_s
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """To be pickled: the default of exceptions leaves out what has a name."""
-        made = partial(ApiError, self.status, str(self), code=self.code, param=self.param, retry_after_s=self.retry_after_s)
-        return made, ()
 
     @property
     def body(self) -> dict[str, object]:

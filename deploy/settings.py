@@ -34,7 +34,7 @@ class ScalingSettings(Settings):
     def _check_bounds(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(
-                f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}: "
+                f"min_replicas={self.min_replicas} is more than --max-replicas {self.max_replicas}: "
                 f"give --max-replicas {self.min_replicas} or more"
             )
         return self
@@ -44,9 +44,7 @@ class LimitSettings(Settings):
     """Bounds on one request, and on all requests together. A request beyond them is refused at once."""
 
     max_requests: int = Field(default=1024, ge=1)
-    """most requests under way per ingress; more get 429"""
-    max_replica_requests: int = Field(default=256, ge=1)
-    """most requests in one replica of a model; more wait in a queue outside it"""
+    """most requests under way in one replica of a model, or of several models in one router; more get 429"""
     max_body_bytes: int = Field(default=16 * 2**20, ge=1)
     """longest body of a request in bytes; a longer one gets 413"""
     max_values: int = Field(default=2**17, ge=1)
@@ -58,10 +56,10 @@ class LimitSettings(Settings):
     max_characters: int = Field(default=2**26, ge=1)
     """most characters in all prompts of one request, its conversation counted in each; more get 413"""
     max_characters_under_way: int = Field(default=2**28, ge=1)
-    """most characters in the prompts of all requests to a model that are under way per ingress; more get 429"""
+    """most characters in the prompts of all requests to a model that are under way there; more get 429"""
     num_rollouts_per_prompt: int = Field(default=1, ge=1)
     """rollouts of a prompt that /verify gathers for a judge that compares them, as NeMo Gym's setting of this name"""
-    cohort_timeout_s: float = Field(default=1800.0, gt=0)
+    cohort_timeout_s: float = Field(default=600.0, gt=0)
     """seconds until the rollouts of a prompt that wait in /verify for others get no reward"""
     body_timeout_s: float = Field(default=30.0, gt=0)
     """seconds in which a client must send its body; later gets 408"""
@@ -105,8 +103,22 @@ class EndpointSettings(Settings):
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
     ingresses: int = Field(default=1, ge=1)
-    """processes of the ingress, which checks keys and limits and serves routes and the page"""
+    """processes of the router before several models, or before one that scales to zero; others are asked directly"""
     message_as_list: MessageAsList = False
+
+    @property
+    def asks_directly(self) -> bool:
+        """Whether a model's replicas may be reached without a router: some are always there, and no requests must meet."""
+        return self.limits.num_rollouts_per_prompt == 1 and all(served.scaling.min_replicas for served in self.models)
+
+    @model_validator(mode="after")
+    def _meet(self) -> Self:
+        if self.limits.num_rollouts_per_prompt > 1 and self.ingresses > 1:
+            raise ValueError(
+                f"ingresses {self.ingresses} with limits.num_rollouts_per_prompt {self.limits.num_rollouts_per_prompt}: the "
+                "rollouts of a prompt must meet in one process; give ingresses 1"
+            )
+        return self
 
     @field_validator("models")
     @classmethod

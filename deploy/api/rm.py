@@ -57,6 +57,6 @@ def _request(body: RmRequest, template: str | None, takes_reference: bool) -> Sc
             request = read_score_request([*body.prompt, ChatMessage(role="assistant", content=body.response)])
         if isinstance(request, Reason) or is_blank(body.label) or not takes_reference:
             return request
-        return replace(request, fields={REFERENCE: field_text(body.label, "label")})
+        return replace(request, fields={REFERENCE: field_text(REFERENCE, body.label, "label")})
     except Rejected as rejected:
         return rejected.reason

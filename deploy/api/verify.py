@@ -30,7 +30,7 @@ from actors.errors import Rejected
 from actors.records import Reason, Score, ScoreRequest, Status
 from actors.settings.replica import Aggregate
 from deploy.api.compare import score_as_gym
-from deploy.models.cohorts import Member, Seat, judge_together
+from deploy.models.cohorts import Member, Seat
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
 from deploy.wire.bodies import RequestBody, Serving
@@ -103,7 +103,7 @@ async def verify(body: VerifyRequest, service: Serving) -> Answer:
     if size > 1 and served.model.family.together:
         key = json.dumps([served.name, body.cohort])
         seat = Seat(key, body.rollout_index, size, service.limits.cohort_timeout_s)
-        score = await judge_together(service.cohorts, seat, member, judge)
+        score = await service.cohorts.join(seat, member, judge)
     else:
         (score,) = await judge([member])
     content = body.row | _outcome(served, body, score)
@@ -130,7 +130,7 @@ def _read(body: VerifyRequest, served: ServedModel) -> Member:
     try:
         rollout = _READ({name: row[name] for name in ("responses_create_params", "response")})
         names = served.model.family.field_names
-        fields = {name: field_text(row[name], name) for name in names if not is_blank(row.get(name))}
+        fields = {name: field_text(name, row[name], name) for name in names if not is_blank(row.get(name))}
     except Rejected as rejected:
         return rejected.reason
     if rollout.rejected:

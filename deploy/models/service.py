@@ -20,7 +20,7 @@ from actors.scorers.online import JudgeText, OnlineScorer, Rendered, RequestScor
 from actors.settings.replica import EngineSettings, RenderSettings
 from deploy.errors import UNKNOWN_MODEL, ApiError, BadRequest
 from deploy.metrics.counters import Meters
-from deploy.models.cohorts import Cohorts, Meeting
+from deploy.models.cohorts import Cohorts
 from deploy.models.work import CharacterBudget, check_characters, work_of, work_of_texts
 from deploy.settings import LimitSettings
 
@@ -109,7 +109,7 @@ class ServedModel:
         """A judge's text so far, each time it has grown. Raises `ApiError`."""
         self._check_read([request])
         last: JudgeText | Reason | None = None  # each state holds the whole text so far, so the last one has all tokens
-        with self.budget.reserve(work_of_texts(request, 1), self.limits), errors_for_clients(self._timeout_s):
+        with self.budget.reserve(work_of_texts(request, 1), self.limits), _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):  # for the whole text, not for each piece of it
                 async for last in self.scoring.stream(request, sampling):
                     yield last
@@ -155,7 +155,7 @@ class ServedModel:
 
     async def _await_answer(self, answer: Awaitable[T]) -> T:
         # The time-out is the inner one of both, so that its TimeoutError becomes an ApiError as well.
-        with errors_for_clients(self._timeout_s):
+        with _errors_for_clients(self._timeout_s):
             async with asyncio.timeout(self._timeout_s):
                 return await answer
 
@@ -163,16 +163,9 @@ class ServedModel:
 class Service:
     """All models of an endpoint."""
 
-    def __init__(
-        self,
-        models: Sequence[ServedModel],
-        limits: LimitSettings,
-        *,
-        message_as_list: bool = False,
-        cohorts: Meeting | None = None,
-    ) -> None:
+    def __init__(self, models: Sequence[ServedModel], limits: LimitSettings, *, message_as_list: bool = False) -> None:
         self.models = tuple(models)
-        self.cohorts = cohorts or Cohorts()
+        self.cohorts = Cohorts()
         self.limits = limits
         self.message_as_list = message_as_list
         self._by_name: Mapping[str, ServedModel] = {name: model for model in models for name in model.names}
@@ -198,7 +191,7 @@ class Service:
 
 
 @contextmanager
-def errors_for_clients(timeout_s: float) -> Iterator[None]:
+def _errors_for_clients(timeout_s: float) -> Iterator[None]:
     """Turn errors of Ray, of Serve and of deadlines into `ApiError`. 429 and 503 carry Retry-After: asking again can help.
 
     An error of a replica's code is told by its type alone; its message may hold a user's text.

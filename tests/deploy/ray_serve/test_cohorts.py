@@ -1,4 +1,4 @@
-"""Rollouts of a prompt that reach different ingresses meet, on Ray Serve."""
+"""Rollouts of a prompt meet before the replicas of their judge, on Ray Serve."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ TEXTS = ["7", "9", "11", "13"]
 
 
 @pytest.mark.long
-def test_a_cohort_meets_whatever_process_its_rollouts_reach() -> None:
+def test_a_cohort_meets_before_several_replicas() -> None:
     async def ask(address: str) -> tuple[list[list[Any]], list[float]]:
         async with httpx.AsyncClient(base_url=address, timeout=120) as http:
             asked = [
@@ -30,6 +30,8 @@ def test_a_cohort_meets_whatever_process_its_rollouts_reach() -> None:
 
     with ray_serve() as address:
         limits = {"num_rollouts_per_prompt": len(TEXTS), "cohort_timeout_s": 60}
-        deploy("tiny-genrm-json", ingresses=2, limits=limits, render={"reasoning": "strip"})
+        deploy(
+            "tiny-genrm-json", limits=limits, render={"reasoning": "strip"}, scaling={"min_replicas": 2, "max_replicas": 2}
+        )
         cohorts, truth = asyncio.run(ask(address))
     assert cohorts == [truth] * 12
