@@ -106,7 +106,9 @@ async def verify(body: VerifyRequest, service: Serving) -> Answer:
         score = await service.cohorts.join(seat, member, judge)
     else:
         (score,) = await judge([member])
-    content = body.row | _outcome(served, body, score)
+    # Not what an earlier answer said of this rollout, if it is verified again.
+    sent = {name: value for name, value in body.row.items() if not name.startswith("_ng_failure_")}
+    content = sent | _outcome(served, body, score)
     # As ASCII: what comes back may hold half of a surrogate pair, as the request did.
     return Answer(await off_loop(lambda: json.dumps(content, allow_nan=False)), media_type="application/json")
 

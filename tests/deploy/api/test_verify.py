@@ -70,7 +70,9 @@ def test_a_rollout_has_the_reward_of_our_own_format_and_its_parts_add_up(head: A
     assert (body["mask_sample"], body["failure_kind"], body["failure_reason"]) == (False, None, None)
     sent = row("7", _ng_task_index=3, _ng_rollout_index=1)
     assert {name: body[name] for name in sent} == sent, "token ids and log-probabilities are read from what comes back"
-    assert "_ng_failure_class" not in body
+    again = verified(head, "7", _ng_failure_class="judge_failed", mask_sample=True, failure_kind="assay:cut_off")
+    assert "_ng_failure_class" not in again, "as it would be filed under failures for ever"
+    assert (again["reward"], again["mask_sample"], again["failure_kind"]) == (body["reward"], False, None)
 
 
 def test_the_last_turn_of_a_trajectory_is_judged_after_its_tools(scorers: dict[str, OnlineScorer]) -> None:
