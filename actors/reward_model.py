@@ -8,7 +8,7 @@ import importlib.metadata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from actors.checkpoint.checkpoint_files import CONVERTED, Adapter, Checkpoint
 from actors.contracts.family import Family
@@ -83,6 +83,11 @@ class RewardModel:
         if isinstance(family, Verifier):
             return family.with_verifier_settings(self.verifier)
         return family.with_settings(self.judge, self.verdict_ids) if isinstance(family, Judge) else family
+
+    @property
+    def tracing(self) -> Self:
+        """The same model; if it is a judge, its scores hold what it wrote."""
+        return replace(self, judge=self.judge.model_copy(update={"trace": True}))
 
     def reasoning_by(self, settings: RenderSettings) -> Reasoning | None:
         """See `Family.reasoning_by`."""

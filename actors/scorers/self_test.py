@@ -105,8 +105,7 @@ def _try_question(model: RewardModel, engine: Engine, renderer: Renderer | Verif
     fields = {name: family.example_field(name, word) for name, word in words.items()}
     request = ScoreRequest(context, (right, wrong), principles, fields=fields)
     # With its texts, which say more than a missing reward: a judge whose template is wrong mostly writes something else.
-    traced = replace(model, judge=model.judge.model_copy(update={"trace": True}))
-    (scores,) = scorer_of(traced, engine).score_block(renderer.render([request]))
+    (scores,) = scorer_of(model.tracing, engine).score_block(renderer.render([request]))
     rewards = [score.reward for score in scores if score.reward is not None]
     verdicts = (f"{score.reason}" if score.reward is None else f"{score.reward:g}" for score in scores)
     wrote = list(dict.fromkeys(repr(score.trace[-1].text) for score in scores if score.trace))
