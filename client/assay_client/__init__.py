@@ -1,7 +1,6 @@
 """Rewards from an Assay endpoint, for trainers.
 
-`Client` asks; `Reward` is a number or the reason why there is none. The other modules are adapters, one for each trainer, and
-import it.
+`Client` asks; `Reward` is a number or the reason why there is none. The other modules are adapters, one for each trainer.
 """
 
 from assay_client._client import Client, default_client

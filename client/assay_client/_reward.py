@@ -17,7 +17,7 @@ class NoReward(Exception):
 
 @dataclass(frozen=True)
 class Reward:
-    """The outcome of one response. `value` is a finite number if, and only if, `status` is `scored`; else `reason` says why not.
+    """The outcome of one response. `value` is a finite number if, and only if, `status` is `scored`; else `reason` says why.
 
     Beside the endpoint's reasons there are the client's: `deadline`, `unreachable`, `bad_answer` (one that can't be read),
     `closed`, and for a refused request the code of its error, or `http_` with the status. `scores` are the model's named

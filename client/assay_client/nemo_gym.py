@@ -14,9 +14,9 @@ class AssayVerifyResponse(BaseMultiRewardVerifyResponse):
     """`instance_config` holds the mask where NeMo-RL reads it."""
 
     mask_sample: bool
-    failure_kind: str | None = None
-    failure_reason: str | None = None
     instance_config: dict[str, bool]
+    failure_kind: str | None
+    failure_reason: str | None
 
 
 class AssayServer(SimpleResourcesServer):
@@ -27,15 +27,14 @@ class AssayServer(SimpleResourcesServer):
         sent = body.model_dump(mode="json")
         asked = sent["responses_create_params"]["input"]
         items = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-        items = [*items, *(item for item in sent["response"]["output"] if item["type"] != "reasoning")]
-        (reward,) = await default_client().rewards_async([{"messages": [_turn(item) for item in items]}])
+        turns = [_turn(item) for item in [*items, *sent["response"]["output"]] if item.get("type") != "reasoning"]
+        (reward,) = await default_client().rewards_async([{"messages": turns}])
         masked, number = reward.value is None, reward.value or 0.0
-        kind = f"assay:{reward.reason}" if masked else None
-        failure = {"mask_sample": masked, "failure_kind": kind, "failure_reason": reward.message or reward.reason}
-        mask = {"mask_sample": masked}
         return AssayVerifyResponse(
-            **sent, reward=number, reward_components={"reward": number}, **failure, instance_config=mask
-        )
+            **sent, reward=number, reward_components={"reward": number}, failure_reason=reward.message or reward.reason,
+            failure_kind=f"assay:{reward.reason}" if masked else None, mask_sample=masked,
+            instance_config={"mask_sample": masked},
+        )  # fmt: skip
 
 
 def _turn(item: dict[str, Any]) -> dict[str, Any]:

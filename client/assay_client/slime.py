@@ -11,8 +11,8 @@ from assay_client._client import default_client
 async def custom_rm(args: Any, sample: Any, **_: Any) -> Any:
     """The reward of a sample, or a list of them for a list. Raises `NoReward`, and `ValueError` for what can't be judged.
 
-    The prompt is `metadata["messages"]` or the sample's, and must be turns: a text may be rendered already. A label, if there
-    is one, is sent as the reference.
+    The prompt is `metadata["messages"]` or the sample's, and must be turns: a text may be rendered already. A label, if
+    there is one, is sent as the reference.
     """
     samples = sample if isinstance(sample, list) else [sample]
     rewards = await default_client().rewards_async([_conversation(args, each) for each in samples])

@@ -15,11 +15,11 @@ from typing import Any
 
 import httpx
 import pytest
+
+from actors.scorers.online import OnlineScorer
 from assay_client import Client, NoReward, Reward
 from assay_client._batches import _pause_s
 from assay_client._wire import _seconds
-
-from actors.scorers.online import OnlineScorer
 from tests.support.endpoints import ANSWERED, QUESTION, application, listening, scorer, wait
 from tests.support.faulty import Faulty
 
@@ -92,8 +92,9 @@ def test_rewards_are_the_endpoints_in_order_and_a_missing_one_says_why(well: str
 
 @pytest.mark.parametrize(
     "fault",
-    [BUSY, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop", "cut", b"<html>", b'{"data": []}',
-     of_answer(reward=float("nan")), of_answer(reward=None), of_answer(reward=True), of_answer(status="rejected")],
+    [BUSY, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop",
+     "cut", b"<html>",
+     b'{"data": []}', of_answer(reward=float("nan")), of_answer(reward=None), of_answer(reward=True), of_answer(status="rejected")],
     ids=str,
 )  # fmt: skip
 def test_what_fails_once_is_asked_again(fault: Any, failing: Callable[..., Any], seven: float) -> None:
@@ -104,8 +105,8 @@ def test_what_fails_once_is_asked_again(fault: Any, failing: Callable[..., Any],
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [((500, {}, b'{"error": {"code": "internal_error", "message": "oops"}}'), "internal_error"), ((502, {}, b""), "http_502"),
-     ("cut", "unreachable"), (b"[]", "bad_answer"), (of_answer(reward=None), "bad_answer")],
+    [((500, {}, b'{"error": {"code": "internal_error", "message": "oops"}}'), "internal_error"),
+     ((502, {}, b""), "http_502"), ("cut", "unreachable"), (b"[]", "bad_answer"), (of_answer(reward=None), "bad_answer")],
     ids=str,
 )  # fmt: skip
 def test_what_keeps_failing_is_none_with_a_reason(fault: Any, reason: str, failing: Callable[..., Any]) -> None:
@@ -194,8 +195,7 @@ def test_who_is_cancelled_takes_the_conversation_back(failing: Callable[..., Any
 
     async def ask(client: Client, app: Faulty) -> list[Reward]:
         held = asyncio.create_task(client.rewards_async([first]))
-        while not app.bodies:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(wait, lambda: bool(app.bodies))
         waiting, kept = (asyncio.create_task(client.rewards_async([each])) for each in (second, third))
         await asyncio.sleep(0)
         waiting.cancel()
