@@ -1,7 +1,6 @@
 """OpenRLHF's `reward_func`, 0.11: `--reward.remote_url my_reward.py`, a file that imports it from here.
 
-It has texts in the policy's template, named by ASSAY_TEMPLATE, which the endpoint reads back into turns. OpenRLHF logs
-`NoReward`, and fails where it needs the number.
+Its texts are in the policy's template, which ASSAY_TEMPLATE names. OpenRLHF logs `NoReward`, and fails later.
 """
 
 import os
@@ -36,6 +35,5 @@ def _client() -> Client:
 
 
 def _read(answer: Any) -> list[list[Reward]]:
-    return [
-        [read_reward(*outcome)] for outcome in zip(answer["rewards"], answer["statuses"], answer["reasons"], strict=True)
-    ]
+    columns = (answer[name] for name in ("rewards", "statuses", "reasons"))
+    return [[read_reward(*outcome)] for outcome in zip(*columns, strict=True)]

@@ -92,9 +92,9 @@ def test_rewards_are_the_endpoints_in_order_and_a_missing_one_says_why(well: str
 
 @pytest.mark.parametrize(
     "fault",
-    [BUSY, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop",
-     "cut", b"<html>",
-     b'{"data": []}', of_answer(reward=float("nan")), of_answer(reward=None), of_answer(reward=True), of_answer(status="rejected")],
+    [BUSY, (503, {"Retry-After": "0"}, b"{}"), (500, {}, b"oops"), (502, {}, b"<html>"), "drop", "cut", b"<html>",
+     b'{"data": []}', of_answer(reward=float("nan")), of_answer(reward=None), of_answer(reward=True),
+     of_answer(status="rejected")],
     ids=str,
 )  # fmt: skip
 def test_what_fails_once_is_asked_again(fault: Any, failing: Callable[..., Any], seven: float) -> None:
