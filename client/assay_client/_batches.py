@@ -5,6 +5,7 @@ import random
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import httpx
 
@@ -92,7 +93,7 @@ class Batches:
         while len(self._under_way) < self._settings.max_in_flight and (batch := self._take()):
             task = self.loop.create_task(self._send(batch))
             self._under_way.add(task)
-            task.add_done_callback(lambda task, batch=batch: self._finish(task, batch))
+            task.add_done_callback(partial(self._finish, batch))
             _cancel_when_settled(task, batch)
 
     def _take(self) -> list[_Waiting]:
@@ -106,7 +107,7 @@ class Batches:
                 room -= waiting.item.count
         return batch
 
-    def _finish(self, task: "asyncio.Task[None]", batch: Sequence[_Waiting]) -> None:
+    def _finish(self, batch: Sequence[_Waiting], task: "asyncio.Task[None]") -> None:
         self._under_way.discard(task)
         error = None if task.cancelled() else task.exception()
         for waiting in batch:

@@ -54,6 +54,7 @@ def seven(addresses: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> Iter
 @pytest.fixture
 def by_reference(addresses: Mapping[str, str], seven: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on, a model that compares with a reference is asked."""
+    default_client().close()
     monkeypatch.setenv("ASSAY_URL", addresses["exact-match"])
     default_client.cache_clear()
 
@@ -91,9 +92,11 @@ class Trl:
 
 @pytest.mark.filterwarnings("ignore")
 def test_trl_gets_numbers_and_none_from_both_kinds_of_functions(seven: float) -> None:
+    from accelerate import PartialState
     from trl import GRPOTrainer
     from trl.trainer.utils import shutdown_event_loop_in_daemon, start_event_loop_in_daemon
 
+    PartialState(cpu=True)
     thread, loop, _ = start_event_loop_in_daemon(name="test")
     try:
         trainer: Any = Trl(AssayReward(), AsyncAssayReward(), loop=loop)
@@ -163,7 +166,10 @@ def test_openrlhf_gets_tensors_or_an_exception(seven: float, tmp_path: Path, mon
     assert well["scores"] is well["rewards"]
     assert isinstance(empty, NoReward)
     assert empty.reason == "empty_content"
-    address = importlib.import_module("assay_client.openrlhf").remote_rm_url("http://host:8000", "chatml")
+    adapter = importlib.import_module("assay_client.openrlhf")
+    adapter._client().close()
+    adapter._client.cache_clear()
+    address = adapter.remote_rm_url("http://host:8000", "chatml")
     assert address == "http://host:8000/get_reward?from_template=chatml"
 
 
@@ -229,6 +235,7 @@ def test_nemo_rl_gets_a_tensor_or_an_exception(
         env.step([[rendered, EMPTY[-1]]], [{"messages": QUESTION}])
     with pytest.raises(KeyError):
         env.step([[rendered, ANSWERED[-1]]], [{}])
+    env._client.close()
 
 
 class Params(BaseModel, extra="allow"):
@@ -290,6 +297,7 @@ def load_verifiers(monkeypatch: pytest.MonkeyPatch) -> Any:
         "configs.judge": {"Judges": list, "check_judges": lambda judges: None, "resolve_judges": None},
         "state": {"StateT": TypeVar("StateT", default=object)},
         "utils.artifacts": {"MAX_ARTIFACT_BYTES": 1, "Artifact": str},
+        "utils.loaders": {"load_judge": None, "load_plugged_fn": None},
     }.items():
         module = ModuleType(f"verifiers.v1.{name}")
         module.__dict__.update(members)
