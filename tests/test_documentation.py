@@ -125,6 +125,10 @@ FOREIGN = {
     "--data.apply_chat_template": "OpenRLHF's",
     "--data.input_template": "OpenRLHF's",
     "--reward.remote_url": "OpenRLHF's",
+    "--apply-chat-template": "slime's",
+    "--group-rm": "slime's",
+    "--label-key": "slime's",
+    "--rollout-skip-special-tokens": "slime's",
 }
 """Options in the text that aren't ours."""
 
