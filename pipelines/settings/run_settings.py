@@ -319,6 +319,9 @@ class BoundSettings(Settings):
     """number of responses in a random slice that a model is calibrated by; default: by the bounds"""
     sample_seed: int = 0
     """random seed of the slices"""
+    plan_only: bool = False
+    """end (3) once the first model and its slice are scored, and say how many rows go on; the same command without it
+    resumes"""
 
 
 class BoundedSettings(SeveralModelsSettings):

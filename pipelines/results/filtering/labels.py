@@ -1,13 +1,13 @@
 """Labels by people, and the cut on the reward that they show to have a precision or a recall (`cuts`)."""
 
 import hashlib
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from duckdb import DuckDBPyConnection
+from pydantic import BaseModel, Field, ValidationError
 
 from actors.errors import GateFailed, SourceError
 from pipelines.data import storage
@@ -24,13 +24,13 @@ _SAME_WEIGHT = 1.001
 _ASSUMES = "the labels are of responses drawn at random, each with the same chance, from those that are chosen among"
 
 
-class _Label(NamedTuple):
-    """A line of labels: which response it is of, whether it is true, and of how many responses it stands."""
+class _Label(BaseModel, strict=True):
+    """A line of labels: which response it is of, whether that is good, and of how many responses it stands."""
 
     row: str
-    name: str
-    label: bool
-    weight: float
+    response_name: str = "final"
+    label: bool | None
+    weight: float = Field(default=1.0, gt=0)
 
 
 def labels_hash(path: str) -> str:
@@ -47,10 +47,10 @@ def find_labelled_cut(
     is shown to have it.
     """
     labels = _read_labels(path)
-    given = pa.table({name: [getattr(label, name) for label in labels] for name in ("row", "name", "label")})
-    database.register("given", given)
+    responses = pa.table({name: [getattr(label, name) for label in labels] for name in (ROW, NAME, LABEL)})
+    database.register("given", responses)
     joined = database.execute(
-        f"select {VALUE}, label from keys join (select *, md5_number_lower(row || ' ' || name) as {TIE} from given) "
+        f"select {VALUE}, label from keys join (select *, md5_number_lower(\"row\" || ' ' || {NAME}) as {TIE} from given) "
         f"using ({TIE})"
     ).fetchnumpy()
     database.unregister("given")
@@ -78,9 +78,9 @@ def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, ai
     aimed = {name: share for name, share in shares.items() if share is not None}
     risk = (1 - aims.confidence) / len(aimed)
     finders = {"precision": cuts.precision_cut, "recall": cuts.recall_cut}
-    found = {name: finders[name](rewards, is_true, tried.tolist(), share, risk) for name, share in aimed.items()}
+    cut_by_aim = {name: finders[name](rewards, is_true, tried.tolist(), share, risk) for name, share in aimed.items()}
     for name, share in aimed.items():
-        if found[name] is None:
+        if cut_by_aim[name] is None:
             few = cuts.fewest_cases(1 - share, risk)
             of = "labels among what is kept" if name == "precision" else "labels that are true"
             raise GateFailed(
@@ -88,7 +88,7 @@ def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, ai
                 f"labels {int(is_true.sum()):,} are true, and the least number of {of} that could show it is {few:,}. "
                 "Label more, or ask for less"
             )
-    precise, complete = found.get("precision"), found.get("recall")
+    precise, complete = cut_by_aim.get("precision"), cut_by_aim.get("recall")
     if precise is not None and complete is not None and precise > complete:
         raise GateFailed(
             f"no cut is shown to have both: a precision of {aims.precision:g} from {precise:.6g} on, and a recall of "
@@ -101,50 +101,34 @@ def _find_cut(rewards: cuts.Numbers, is_true: cuts.Mask, tried: cuts.Numbers, ai
 
 def _read_labels(path: str) -> list[_Label]:
     """The labels of a file. Raises `SourceError` for a line that isn't one, comes again, or has another weight."""
-    labels = list(_lines(path))
-    if not labels:
-        raise SourceError(f"{path} has no labels")
-    seen: set[tuple[str, str]] = set()
-    for label in labels:
-        if (label.row, label.name) in seen:
-            raise SourceError(f"{path}: {label.row} {label.name} is labelled twice")
-        seen.add((label.row, label.name))
-    weights = [label.weight for label in labels]
-    if max(weights) > _SAME_WEIGHT * min(weights):
-        raise SourceError(
-            f"{path}: labels have weights from {min(weights):g} to {max(weights):g}, and no exact bound is known for labels "
-            "of different weights. `assay label-sample` draws all with one; to label more of the best responses, "
-            "filter these first and draw from the result"
-        )
-    return labels
-
-
-def _lines(path: str) -> Iterator[_Label]:
-    unlabelled = 0
+    labels: dict[tuple[str, str], _Label] = {}
     for number, line in enumerate(_content(path).splitlines(), start=1):
         if not line.strip():
             continue
         try:
-            fields = json.loads(line)
-        except ValueError as error:
-            raise SourceError(f"{path}: line {number} is no JSON: {error}") from error
-        values = fields if isinstance(fields, dict) else {}
-        row, name, label, weight = (values.get(key) for key in (ROW, NAME, LABEL, WEIGHT))
-        if label is None and LABEL in values:
-            unlabelled += 1
-            continue
-        is_number = isinstance(weight, int | float) and not isinstance(weight, bool) and weight > 0
-        if not isinstance(row, str) or not isinstance(label, bool) or not (weight is None or is_number):
+            label = _Label.model_validate_json(line)
+        except ValidationError as error:
             raise SourceError(
                 f"{path}: line {number} must have `row`, a text, `label`, true or false, and maybe `response_name` and "
                 "`weight`, above 0, as `assay label-sample` writes them"
-            )
-        yield _Label(row, name if isinstance(name, str) else "final", label, float(weight or 1))
-    if unlabelled:
+            ) from error
+        if labels.setdefault((label.row, label.response_name), label) is not label:
+            raise SourceError(f"{path}: {label.row} {label.response_name} is labelled twice")
+    if not labels:
+        raise SourceError(f"{path} has no labels")
+    if unlabelled := sum(label.label is None for label in labels.values()):
         raise SourceError(
             f"{path}: {unlabelled:,} responses aren't labelled yet (`label` is null). Label them: without those that are "
             "hard to label, the others are no random sample"
         )
+    least, most = (choose(label.weight for label in labels.values()) for choose in (min, max))
+    if most > _SAME_WEIGHT * least:
+        raise SourceError(
+            f"{path}: labels have weights from {least:g} to {most:g}, and no exact bound is known for labels "
+            "of different weights. `assay label-sample` draws all with one; to label more of the best responses, "
+            "filter these first and draw from the result"
+        )
+    return list(labels.values())
 
 
 def _content(path: str) -> bytes:

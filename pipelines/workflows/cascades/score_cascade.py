@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from actors.errors import SettingsError
+from actors.errors import RunStopped, SettingsError
 from actors.text.readable import Readable
 from pipelines.data import storage
 from pipelines.data.storage.lease import lease
@@ -223,7 +223,7 @@ def _manifest(
     models = ", ".join(str(note["identity"]["model"]) for note in notes.values())
     identity = {
         "model": f"cascade of {models}",
-        CASCADE: bound.model_dump(mode="json"),
+        CASCADE: bound.model_dump(mode="json", exclude={"plan_only"}),
         "prefix": columns.prefix,
         MEMBERS: notes,
     }
@@ -247,7 +247,10 @@ def _settle(run: _Scoring, rows: StageRows, bound: BoundSettings) -> CascadeFigu
         bands.append(band)
         stages.append(figures)
         rows.keep_open(stage, band)
-        _tell_open(run, rows, stage)
+        is_open = _describe_open(run, rows, stage)
+        run.progress.noted(is_open)
+        if bound.plan_only:
+            raise RunStopped(f"{is_open}; without `plan_only` they are scored")
         if stage + 1 < last:
             query = f"from open{stage} select row_id where row_id not in (select row_id from ids{last})"
             if files := rows.write(stage + 1, run.stages[stage + 1].name, "open", query):
@@ -298,29 +301,19 @@ def _most(rows: StageRows, stage: int) -> int:
     return int(rows.count(f"s{stage}") * _MOST_SLICE)
 
 
-def _tell_open(run: _Scoring, rows: StageRows, stage: int) -> None:
+def _describe_open(run: _Scoring, rows: StageRows, stage: int) -> str:
     is_open, reached = rows.count(f"open{stage}"), rows.count(f"s{stage}", "distinct row_id")
-    if reached:
-        run.progress.noted(
-            f"{run.stages[stage].name} leaves {is_open:,} of {reached:,} rows ({is_open / reached:.1%}) open for "
-            f"{run.stages[stage + 1].name}"
-        )
+    name, following = (run.stages[number].name for number in (stage, stage + 1))
+    return f"{name} leaves {is_open:,} of {reached:,} rows ({is_open / max(1, reached):.1%}) open for {following}"
 
 
 def _check(rows: StageRows, bands: Sequence[Band], bound: BoundSettings) -> CheckFigures | None:
     """The errors of the second slice; None if nothing is settled before the last model, or there is no slice."""
-    counts = rows.count_errors("checked", bands)
-    if not counts.drawn or not any(math.isfinite(edge) for band in bands for edge in band):
+    drawn, kept, wrong, wanted, lost = rows.count_errors("checked", bands)
+    if not drawn or not any(math.isfinite(edge) for band in bands for edge in band):
         return None
-    return CheckFigures(
-        counts.drawn,
-        counts.kept,
-        counts.wrong,
-        interval(counts.wrong, counts.kept, bound.confidence),
-        counts.wanted,
-        counts.lost,
-        interval(counts.lost, counts.wanted, bound.confidence),
-    )
+    error, miss = (interval(*counts, bound.confidence) for counts in ((wrong, kept), (lost, wanted)))
+    return CheckFigures(drawn, kept, wrong, error, wanted, lost, miss)
 
 
 def _combine(

@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,16 +47,6 @@ _SCHEMA = pa.schema(
         "place": pa.int64(),
     }
 )
-
-
-class ErrorCounts(NamedTuple):
-    """Of drawn responses those that are kept, and wrongly; those that the last model wants, and lost ones of these."""
-
-    drawn: int
-    kept: int
-    wrong: int
-    wanted: int
-    lost: int
 
 
 @dataclass(frozen=True)
@@ -133,8 +122,11 @@ class StageRows:
             f"not coalesce(reward < {_sql(band.low)} or reward >= {_sql(band.high)}, false)"
         )
 
-    def count_errors(self, drawn: str, bands: Sequence[Band]) -> ErrorCounts:
-        """The errors among drawn responses that the last model has scored, whose rows count as open only if they are."""
+    def count_errors(self, drawn: str, bands: Sequence[Band]) -> tuple[int, ...]:
+        """Of drawn responses that the last model has scored, whose rows count as open only if they are, five numbers.
+
+        All of them, those that are kept, and wrongly; those that the last model wants, and those of these that are lost.
+        """
         last = len(bands)
         joins = " ".join(f"left join s{stage} using (row_id, name)" for stage in range(last + 1))
         settled = " ".join(
@@ -150,7 +142,7 @@ class StageRows:
             f"count(*) filter (wanted and not kept) from (select coalesce(kept, false) as kept, coalesce(wanted, false) as "
             f"wanted from ({decided}))"
         ).fetchall()
-        return ErrorCounts(*counts)
+        return tuple(counts)
 
     def decide(self, names: Sequence[str], highs: Sequence[float | None]) -> None:
         """Create the table `numbers`: of each response what the last model says that scored its row, and whether it is kept.

@@ -9,7 +9,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 
-from actors.errors import ExpressionError, OutputError, SettingsError
+from actors.errors import ExpressionError, OutputError, RunStopped, SettingsError
 from bench.cascade import compare
 from pipelines.cli.status import status
 from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
@@ -149,6 +149,17 @@ def test_a_killed_cascade_goes_on_to_what_a_calm_one_gives(tmp_path: Path, numbe
     assert {name: after[name] for name in before} == before, "what was scored isn't scored again"
     assert run(corpus, tmp_path / "out", **how) == calm
     assert written(tmp_path / "out") == after
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_a_plan_says_how_many_rows_go_on_and_the_cascade_goes_on_from_it(tmp_path: Path) -> None:
+    corpus = made(tmp_path)
+    with pytest.raises(RunStopped, match=r"small leaves [\d,]+ of 2,400 rows \(\d+\.\d%\) open for large"):
+        run(corpus, tmp_path / "out", sample=600, plan_only=True)
+    planned = written(tmp_path / "out")
+    assert len([name for name in planned if "large" in name]) > 0
+    assert run(corpus, tmp_path / "out", sample=600).cascade["stages"][1]["rows"] >= 900
+    assert {name: stamp for name, stamp in written(tmp_path / "out").items() if name in planned} == planned
 
 
 @pytest.mark.usefixtures("local_ray")
