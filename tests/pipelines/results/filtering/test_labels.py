@@ -71,7 +71,8 @@ def test_what_is_kept_by_labels_has_the_precision(tmp_path: Path) -> None:
 
 def test_the_sample_is_spread_over_the_rewards_and_shows_none_of_them(tmp_path: Path) -> None:
     scored = corpus(tmp_path / "in")
-    drawn = draw_labels(LabelSampleSettings(scored=scored, output=str(tmp_path / "a.jsonl"), n=100, seed=1))
+    done = run_here("label-sample", scored, tmp_path / "a.jsonl", "-n", 100, "--seed", 1)
+    assert "Drawn: 100 of 3,960 responses with a reward, each for 39.6 of them" in done.stdout
     draw_labels(LabelSampleSettings(scored=scored, output=str(tmp_path / "b.jsonl"), n=100, seed=1))
     draw_labels(LabelSampleSettings(scored=scored, output=str(tmp_path / "c.jsonl"), n=100, seed=2))
     texts = [(tmp_path / name).read_text() for name in ("a.jsonl", "b.jsonl", "c.jsonl")]
@@ -79,7 +80,7 @@ def test_the_sample_is_spread_over_the_rewards_and_shows_none_of_them(tmp_path: 
     rows = [json.loads(line) for line in texts[0].splitlines()]
     assert rows[0].keys() == {"row", "response_name", "id", "prompt", "response", "weight", "label"}
     assert {row["label"] for row in rows} == {None}
-    assert drawn.weight == rows[0]["weight"] == 39.6
+    assert {row["weight"] for row in rows} == {39.6}
     # One of each hundredth of the rewards: ids of responses with a reward are 1 ... 3,999 without each hundredth.
     ranks = [row["id"] - 1 - row["id"] // 100 for row in rows]
     assert all(stratum - 1 / 39.6 <= rank / 39.6 < stratum + 1 for stratum, rank in enumerate(ranks))

@@ -20,8 +20,10 @@ from pipelines.settings.run_settings import CascadeSettings, FilterSettings
 from pipelines.workflows.cascades.score_cascade import CascadeSummary, cascade
 from tests.pipelines.workflows.ensembles.test_score_ensemble import Kill, KilledAt
 from tests.support import corpora
+from tests.support.commands import sets
 from tests.support.corpora import Notes, chat, lines, scored, write
 from tests.support.ensembles import written
+from tests.support.local_ray import run_here
 
 LARGE = {"model": "tiny-attributes", "name": "large", "weights": {"helpfulness": 1.0, "coherence": 1.0}}
 SMALL = {"model": "tiny-attributes", "name": "small", "weights": {"helpfulness": 1.0, "coherence": 0.9}}
@@ -173,6 +175,19 @@ def test_other_bounds_and_scores_that_have_changed_are_refused(tmp_path: Path) -
     score(corpora.settings(corpus, tmp_path / "out" / "models" / "small", **model), None, ("kept", "stage"))
     with pytest.raises(OutputError, match="holds another run"):
         run(corpus, tmp_path / "out", sample=300)
+
+
+@pytest.mark.usefixtures("local_ray")
+def test_the_command_says_the_bound_and_what_each_model_did(tmp_path: Path) -> None:
+    corpus = made(tmp_path, 300)
+    models = ("--model", "tiny-scalar", "--model", "tiny-attributes")
+    done = run_here(
+        "cascade", corpus, tmp_path / "out", *models, "--where", WHERE, "--error", 0.1, *sets("engine.engine=fake")
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Bound: at most 0.1 of the kept responses wouldn't be kept by tiny_attributes (reward >= 0)" in done.stdout
+    assert "tiny_scalar: scored 300 rows, and settles nothing" in done.stdout
+    assert "tiny_attributes: scored 300 of 300 rows (100.0%), slices included" in done.stdout
 
 
 def test_what_cant_be_decided_is_refused_before_a_model_runs(tmp_path: Path) -> None:
