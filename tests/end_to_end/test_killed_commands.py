@@ -102,7 +102,7 @@ def test_a_killed_cascade_goes_on(tmp_path: Path) -> None:
         assert len(paths) >= count
         assert not (output / "parts").exists() or not parts_of(output)
         kept |= {path: path.stat().st_ino for path in output.glob("models/*/parts/*.parquet")}
-    assert cascade(build(CascadeSettings, {**how, "output": str(output)})).cascade == calm.cascade
+    assert cascade(build(CascadeSettings, json.loads(text))).cascade == calm.cascade
     assert all(path.stat().st_ino == inode for path, inode in kept.items()), "what was scored is not scored again"
     columns = ("row", "reward", "kept", "stage")
     assert [[row[name] for name in columns] for row in scored(output)] == [
