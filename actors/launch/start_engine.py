@@ -7,7 +7,7 @@ from actors.checkpoint.checkpoint_files import Adapter, locate
 from actors.contracts.verifier import Verifier
 from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault, Faults
 from actors.engine.process_engine import ProcessEngine
-from actors.engine.protocol import Engine
+from actors.engine.protocol import Engine, Task
 from actors.errors import EngineError
 from actors.reward_model import RewardModel
 from actors.settings.replica import EngineSettings
@@ -15,6 +15,14 @@ from actors.timeline import mark
 
 Report = Callable[[str], object]
 """Called with the name of each step of an engine's start, as it begins."""
+
+
+def engine_identity(model: RewardModel, settings: EngineSettings) -> str | None:
+    """What an engine is, whoever asks it: models of equal ones can share an engine. None for the processes of a verifier."""
+    if model.task is Task.VERIFY:
+        return None
+    started_with = (model.model, model.revision, model.adapter, model.task, model.dtype, model.context, model.labels)
+    return repr((*started_with, sorted(model.overrides.items()), settings.model_dump()))
 
 
 def start_engine(

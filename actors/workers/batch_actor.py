@@ -27,9 +27,15 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
     def __init__(
-        self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: WithScoreCache | None = None
+        self,
+        model: RewardModel,
+        settings: EngineSettings,
+        ledger: Any,
+        remember: WithScoreCache | None = None,
+        engine: Engine | None = None,
     ) -> None:
-        super().__init__(ledger, lambda report: _start_tested(model, settings, report))
+        """`engine` is one of this process that is started already, for another model of the same `engine_identity`."""
+        super().__init__(ledger, lambda report: _start_tested(model, settings, report, engine))
         is_fake = settings.engine == "fake"
         self._scorer = scorer_of(model, self.engine, rehearsal=is_fake)
         self._score_block: ScoreBlock = self._scorer.score_block
@@ -90,8 +96,8 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         )
 
 
-def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
-    engine = start_engine(model, settings, report=report)
+def _start_tested(model: RewardModel, settings: EngineSettings, report: Report, engine: Engine | None) -> Engine:
+    engine = engine or start_engine(model, settings, report=report)
     if settings.engine != "fake":  # whose numbers are made up
         self_test(model, engine, report=report)
     return engine

@@ -165,7 +165,6 @@ SUMMARY: Mapping[str, str] = {
     "`scored` what a judge wrote of some that have a reward",
     "work": "how long it took, and on how many engines",
     "left_out": "files in the input's folders that weren't read",
-    "made": "what was chosen, paired or exported while the run went on",
     "sampling": "of `sample`: prompts, candidates drawn and possible, their tokens, mean rewards of all and of each "
     "prompt's best, tokens read by policy and judge, and what an endpoint refused",
     "refining": "of `refine`: the same of drafts and edits",

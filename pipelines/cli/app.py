@@ -26,7 +26,6 @@ from pipelines.settings.run_settings import (
     LabelSampleSettings,
     ScoreSettings,
 )
-from pipelines.settings.setting_names import setting_names
 
 PROGRAM = "assay"
 _BROKEN_PIPE = 141
@@ -323,12 +322,10 @@ def label_sample(as_json: bool, **options: Any) -> None:
 @argument("recipe", "YAML file with the settings of one step or several")
 @recipe_assignments
 @json_option
-@setting_names()
 def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Run the steps in RECIPE: sample, refine, score, ensemble or cascade, filter, choose, pairs, export, evaluate, report.
+    """Run the steps in the file RECIPE, one after another.
 
-    Steps `export`, and `choose` and `pairs` with `per: row`, that read the recipe's own sample, refine or score run along
-    with it, part by part. All other steps run one after another.
+    In this order: sample, refine, score, ensemble or cascade, filter, choose, pairs, export, evaluate, report.
     """
     from pipelines.cli import recipe_preflight
     from pipelines.settings.recipe import read_recipe
@@ -342,21 +339,18 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
 
 def _run_steps(steps: Mapping[str, Any], as_json: bool) -> None:
     from pipelines.cli.commands import evaluate, report, sampling
-    from pipelines.results.exports import export_commands
 
-    scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
-    along = export_commands.export_while_scoring(scoring_step, steps)
     for name, step in steps.items():
         match name:
             case "sample" | "refine" | "score":
-                sampling.do_run(name, step, as_json, list(along.values()))
+                sampling.do_run(name, step, as_json)
             case "ensemble":
                 _ensemble(step, as_json)
             case "cascade":
                 _cascade(step, as_json)
             case "filter":
                 _filter(step, as_json)
-            case "choose" | "pairs" | "export" if name not in along:
+            case "choose" | "pairs" | "export":
                 sampling.do_export(name, step, as_json)
             case "evaluate":
                 evaluate.run_evaluation(step, as_json)

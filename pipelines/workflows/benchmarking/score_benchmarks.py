@@ -7,6 +7,7 @@ from pathlib import Path
 
 from actors.errors import SettingsError
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
+from actors.settings.verifier import AS_GIVEN
 from actors.text.model_names import short_names
 from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import PUBLISHED_SUFFIX
@@ -21,7 +22,7 @@ from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 from pipelines.workflows.benchmarking.endpoint_run import score_on_endpoint
 
-_OF_MODEL = ("family", "chat_template", "read", "judge")
+_OF_MODEL = ("family", "chat_template", "read", "judge", "verifier")
 
 
 def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
@@ -35,9 +36,11 @@ def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Result
         raise SettingsError(
             needs if settings.endpoint else "settings of how files are scored need --model, which scores them"
         )
-    unused = (settings.render, settings.engine, settings.store, settings.chat_template)
-    if settings.endpoint is not None and unused != (RenderSettings(), EngineSettings(), None, None):
-        raise SettingsError("--endpoint scores as the endpoint was started: leave out settings of engine, prompts and store")
+    unused = (settings.render, settings.engine, settings.store, settings.chat_template, settings.verifier)
+    if settings.endpoint is not None and unused != (RenderSettings(), EngineSettings(), None, None, AS_GIVEN):
+        raise SettingsError(
+            "--endpoint scores as the endpoint was started: leave out settings of engine, prompts, verifiers and store"
+        )
     files = benchmark_files(settings)
     if settings.as_published:
         _check_presets(settings, files)
@@ -73,7 +76,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             folder = scored.sub(benchmark)
             name = storage.file_name(model)
             run = ScoreSettings(
-                corpus=CorpusSettings(inputs=(file,)),
+                corpus=CorpusSettings(inputs=(file,), **settings.fields.model_dump()),
                 output=folder.sub(name).path,
                 model=ModelSettings(model=model, **{name: getattr(settings, name) for name in _OF_MODEL}),
                 render=settings.render,

@@ -37,7 +37,7 @@ from pipelines.workflows.cascades.stage_rows import FOLDER, StageRows
 from pipelines.workflows.ensembles.align import MemberRun
 from pipelines.workflows.ensembles.combined_corpus import Made, combine_runs, open_member, read_earlier
 from pipelines.workflows.ensembles.members import Member, members
-from pipelines.workflows.observers import observers_of
+from pipelines.workflows.run_logging.logged_progress import observers_of
 
 __all__ = ["CascadeFigures", "CascadeSummary", "cascade"]
 
@@ -193,7 +193,7 @@ def columns_ahead(settings: CascadeSettings) -> Columns:
 
 def _checked_columns(settings: CascadeSettings, stages: Sequence[Member]) -> Columns:
     """The columns of the corpus. Raises a `UserError` if a model's run can't start, or the last has no such condition."""
-    columns = [stage.check().preparation.columns for stage in stages]
+    columns = [stage.check().plan.preparation.columns for stage in stages]
     for stage, of_stage in zip(stages, columns, strict=True):
         if of_stage.within_row:
             raise SettingsError(
