@@ -121,7 +121,7 @@ def cascade(settings: CascadeSettings, progress: EnsembleProgress | None = None)
     models hold other rows than they should.
     """
     progress = progress or NoProgress()
-    stages = members(settings, _KEPT_FREE)
+    stages = _stages(settings)
     folder = storage.absolute(settings.output)
     with lease(settings.output, progress.noted, settings.work.storage_patience_s):
         _open(settings, folder, stages)
@@ -135,6 +135,16 @@ def cascade(settings: CascadeSettings, progress: EnsembleProgress | None = None)
             figures = _settle(run, rows, settings.bound)
             summary, about = _combine(settings, folder, run, rows, figures)
     return CascadeSummary(replace(summary, left_out=run.summaries[first.name].left_out), about, run.summaries)
+
+
+def _stages(settings: CascadeSettings) -> list[Member]:
+    """The models. A limit is of the first one's input: the others get rows that are chosen among these."""
+    first, *others = members(settings, _KEPT_FREE)
+    for number, stage in enumerate(others):
+        corpus = stage.settings.corpus.model_copy(update={"limit": None})
+        appending = stage.settings.model_copy(update={"corpus": corpus, "append": True})
+        others[number] = stage._replace(settings=appending)
+    return [first, *others]
 
 
 @dataclass
@@ -158,7 +168,7 @@ class _Scoring:
         self.progress.member(member.name, member.settings.model.model, stage + 1, len(self.stages))
         settings = member.settings
         if stage:
-            settings = settings.model_copy(update={"corpus": self._rows(settings.corpus, files), "append": True})
+            settings = settings.model_copy(update={"corpus": self._rows(settings.corpus, files)})
         summary = score_corpus.score(settings, self.progress, _KEPT_FREE, observers_of(settings))
         self.summaries[member.name] = summary
         self.runs[member.name] = open_member(self.settings.output, member.name, CASCADE)
@@ -188,7 +198,7 @@ def _open(settings: CascadeSettings, folder: str, stages: Sequence[Member]) -> N
 
 def columns_ahead(settings: CascadeSettings) -> Columns:
     """The columns that a cascade's corpus will have. Raises a `UserError` if the run of a model can't be resolved."""
-    return _checked_columns(settings, members(settings, _KEPT_FREE))
+    return _checked_columns(settings, _stages(settings))
 
 
 def _checked_columns(settings: CascadeSettings, stages: Sequence[Member]) -> Columns:
