@@ -138,13 +138,13 @@ def cascade(settings: CascadeSettings, progress: EnsembleProgress | None = None)
 
 
 def _stages(settings: CascadeSettings) -> list[Member]:
-    """The models. A limit is of the first one's input: the others get rows that are chosen among these."""
-    first, *others = members(settings, _KEPT_FREE)
-    for number, stage in enumerate(others):
+    """The models. A limit is of the input of the first: all others get rows that are chosen among these."""
+    first, *later = members(settings, _KEPT_FREE)
+    for number, stage in enumerate(later):
         corpus = stage.settings.corpus.model_copy(update={"limit": None})
         appending = stage.settings.model_copy(update={"corpus": corpus, "append": True})
-        others[number] = stage._replace(settings=appending)
-    return [first, *others]
+        later[number] = stage._replace(settings=appending)
+    return [first, *later]
 
 
 @dataclass

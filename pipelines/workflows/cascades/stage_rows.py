@@ -216,7 +216,7 @@ class StageRows:
                         row_groups.add(table)
                     row_groups.close()
         ids = [(f"{file}:{start}", row) for start, (row, _) in zip(starts, chosen, strict=False)]
-        self.connection.register("more", pa.table({"own": [own for own, _ in ids], "row_id": [row for _, row in ids]}))
+        self.connection.register("more", pa.table({"own": [name for name, _ in ids], "row_id": [row for _, row in ids]}))
         self.connection.execute(f"insert into ids{stage} from more")
         self.connection.unregister("more")
         return folder.file(file)
