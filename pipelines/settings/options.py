@@ -6,6 +6,7 @@
 
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,6 +35,12 @@ class Leaf(NamedTuple):
         """Whether it is an option of the command line; all others are set by their path."""
         extra = self.field.json_schema_extra
         return self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
+
+    def without_option(self) -> "Leaf":
+        """The setting for a command that has no option for it."""
+        field = copy(self.field)
+        field.json_schema_extra = None
+        return self._replace(field=field)
 
     @property
     def path(self) -> str:

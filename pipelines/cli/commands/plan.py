@@ -50,7 +50,13 @@ def _settings(inputs: tuple[str, ...], options: Mapping[str, Any]) -> PlanSettin
     (path,) = inputs if len(inputs) == 1 else (None,)
     if path is None:
         raise SettingsError("a recipe is planned by itself: it says what its corpus is")
-    step = read_recipe(path).score
+    recipe = read_recipe(path)
+    if recipe.cascade is not None:
+        raise SettingsError(
+            f"{path} has a cascade, of which a slice tells how many rows its last model gets: `assay run {path} --set "
+            "cascade.bound.plan_only=true` scores that, and says so"
+        )
+    step = recipe.score
     if step is None:
         raise SettingsError(
             f"{path} has no step `score`, and only that can be planned: what a policy will answer isn't known"
