@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
+from actors.settings.endpoint import HERE, ModelEndpointSettings, check_engine
 from actors.settings.rubric import RubricSettings
 from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings
 
@@ -154,6 +155,7 @@ class ModelSettings(Settings):
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
     verifier: VerifierSettings = AS_GIVEN
+    endpoint: ModelEndpointSettings = HERE
 
 
 class RenderSettings(Settings):
@@ -192,7 +194,8 @@ class EngineSettings(Settings):
     bare_field: ClassVar = "engine"
 
     engine: Literal["vllm", "fake", "none"] = Field(default="vllm", json_schema_extra=OPTION)
-    """fake: made-up numbers, for trying a pipeline without a model; none: what verifiers have, which need no weights"""
+    """fake: made-up numbers, for trying a pipeline without a model; none: what verifiers and endpoints have, which need no
+    weights here"""
     tensor_parallel: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of GPUs of one node that share each layer"""
     pipeline_parallel: int = Field(default=1, ge=1)
@@ -218,12 +221,19 @@ class EngineSettings(Settings):
 
 
 def fit_engine(settings: Any) -> Any:
-    """The validated settings of a model and its engine, which is none for a verifier. Raises `ValueError` for others."""
-    model = settings.model if isinstance(settings.model, str) else settings.model.model
-    engine = settings.engine
-    if model in VERIFIERS and engine.engine == "vllm":
+    """The validated settings of a model and its engine, which is none for a verifier or an endpoint.
+
+    Raises `ValueError` for others, and for settings that an endpoint doesn't take.
+    """
+    named = settings if isinstance(settings.model, str) else settings.model
+    model, engine = named.model, settings.engine
+    has_none = model in VERIFIERS or named.endpoint != HERE
+    if named.endpoint != HERE:
+        pool = getattr(settings, "work", None) or getattr(settings, "pool", None)
+        check_engine(engine, pool, settings.render)
+    if has_none and engine.engine == "vllm":
         object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
-    if model not in VERIFIERS and engine.engine == "none":
+    if not has_none and engine.engine == "none":
         raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")
     return settings
 

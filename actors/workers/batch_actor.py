@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from actors.endpoint.account import Notes
 from actors.engine.protocol import Engine
 from actors.launch.start_engine import Report, start_engine
 from actors.records import Reason, RenderedRequest, Score, Status
@@ -27,9 +28,15 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
     """One engine and its scorer. `score` may be called from several threads at a time."""
 
     def __init__(
-        self, model: RewardModel, settings: EngineSettings, ledger: Any, remember: WithScoreCache | None = None
+        self,
+        model: RewardModel,
+        settings: EngineSettings,
+        ledger: Any,
+        remember: WithScoreCache | None = None,
+        notes: Notes | None = None,
     ) -> None:
-        super().__init__(ledger, lambda report: _start_tested(model, settings, report))
+        """`notes` is where an engine behind an address keeps what it was asked for."""
+        super().__init__(ledger, lambda report: _start_tested(model, settings, report, notes, ledger.warn.remote))
         is_fake = settings.engine == "fake"
         self._scorer = scorer_of(model, self.engine, rehearsal=is_fake)
         self._score_block: ScoreBlock = self._scorer.score_block
@@ -90,8 +97,8 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         )
 
 
-def _start_tested(model: RewardModel, settings: EngineSettings, report: Report) -> Engine:
-    engine = start_engine(model, settings, report=report)
+def _start_tested(model: RewardModel, settings: EngineSettings, report: Report, notes: Notes | None, warn: Report) -> Engine:
+    engine = start_engine(model, settings, report=report, notes=notes, warn=warn)
     if settings.engine != "fake":  # whose numbers are made up
         self_test(model, engine, report=report)
     return engine

@@ -56,11 +56,13 @@ def option(*flags: str, **options: Any) -> Callable[[Function], Function]:
 def settings_options(settings: type[Settings], *but: str, **also: tuple[str, ...]) -> Callable[[Function], Function]:
     """A decorator that adds a click option for each setting that is one, and `--set` for the others; but those of `but`.
 
-    `also` replaces the flags of a setting: `n=("-n",)`.
+    `also` replaces the flags of a setting: `n=("-n",)`; with none it is set by `--set`.
     """
 
     def decorate(function: Function) -> Function:
-        settable = [leaf for leaf in leaves(settings) if leaf.name not in but]
+        settable = [
+            leaf._replace(is_flagless=also.get(leaf.name) == ()) for leaf in leaves(settings) if leaf.name not in but
+        ]
         if not all(leaf.is_option for leaf in settable):
             function = click.option("--set", ASSIGNED, cls=AssignedSettings, settings=settable)(function)
         for leaf in reversed(settable):  # decorators apply from the last to the first: --help keeps the order
