@@ -13,7 +13,7 @@ from actors.records import Reason, Reasoning
 from actors.rendering.chat_renderer import ChatRenderer
 from actors.rendering.renderer import Renderer
 from actors.reward_model import families
-from actors.settings.replica import JudgeSettings
+from actors.settings.replica import JudgeSettings, RenderSettings
 from actors.settings.rubric import RubricSettings
 from tests.support.examples import examples
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered

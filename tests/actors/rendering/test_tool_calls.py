@@ -11,7 +11,7 @@ from actors.contracts.judge import Judge
 from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest, ToolCall
 from actors.rendering.chat_renderer import ChatRenderer
 from actors.rendering.renderer import Renderer
-from actors.settings.replica import ControlTokens, TooLong
+from actors.settings.replica import ControlTokens, RenderSettings, TooLong
 from actors.settings.rubric import RubricSettings
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered
 from tests.support.models import assistant, ids_of, reason_of, renderer, request, tool, user, write_model

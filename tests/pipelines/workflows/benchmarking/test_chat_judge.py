@@ -1,4 +1,4 @@
-"""Any endpoint of chat completions as a judge of a benchmark: messages, seeded votes, retries, reasons, what is known of it."""
+"""Any endpoint of chat completions as a judge of a benchmark: messages, votes, retries, reasons, what is known of it."""
 
 import contextlib
 import json
