@@ -73,50 +73,60 @@ class Account:
         self._spent.cost += max(0.0, self._spent.ahead - self._held)
         self._written_cost = self._spent.cost + self._held
         self._under_way = len(held)
-        self._writing = asyncio.Lock()
-        self._is_stopped = False
+        self._writing, self._changed = asyncio.Lock(), asyncio.Condition()
 
     def most(self, size: int, max_tokens: int) -> float:
         """The most that a request of so many bytes may cost."""
         return self._settings.cost(size, max_tokens)
 
-    async def reserve(self, most: float) -> None:
-        """Set the most of a request aside before it is sent. Raises `CostReached` if it could exceed the bound."""
+    async def reserve(self, most: float, *, waits: bool = True) -> None:
+        """Set the most of a request aside before it is sent. It `waits` for what is under way, which may leave room.
+
+        Raises `CostReached` if the request could exceed the bound.
+        """
         bound = self._settings.max_cost
-        needed = self._spent.cost + self._held + most
-        if bound is not None and (self._is_stopped or needed > bound):
-            self._is_stopped = True
-            raise CostReached(
-                f"--max-cost {bound:g} is nearly reached: {self._spent.cost:.4g} was spent, {self._held:.4g} may come for "
-                f"what is under way, and the next request may cost {most:.4g}; the same command with a higher one goes on"
-            )
-        self._held += most
-        self._under_way += 1
+        async with self._changed:
+            while bound is not None and self._spent.cost + self._held + most > bound:
+                if not waits or self._spent.cost + most > bound or not self._under_way:
+                    raise CostReached(
+                        f"--max-cost {bound:g} is nearly reached: {self._spent.cost:.4g} was spent, and the next request may "
+                        f"cost {most:.4g}; the same command with a higher one goes on"
+                    )
+                await self._changed.wait()
+            self._held += most
+            self._under_way += 1
+        needed = self._spent.cost + self._held
         if bound is not None and needed > self._written_cost:
             await self._write(min(bound, needed + _AHEAD * bound))
 
     async def settle(self, most: float, answer: Mapping[str, Any] | None, *, is_free: bool = False) -> None:
         """Book a request: by the `usage` of its answer, or with its most if it may have been answered without one."""
-        usage = (answer or {}).get("usage") or {}
+        async with self._changed:
+            self._held = max(0.0, self._held - most)
+            self._under_way -= 1
+            is_new = self._book(answer or {}, 0.0 if is_free else most)
+            self._changed.notify_all()
+        spent = self._spent.cost + self._held
+        is_far_ahead = self._written_cost > spent + 2 * _AHEAD * (self._settings.max_cost or math.inf)
+        if is_new or is_far_ahead or not self._under_way:
+            await self._write(spent)
+
+    def _book(self, answer: Mapping[str, Any], otherwise: float) -> bool:
+        """Add an answer to what was spent, or what it cost `otherwise`; returns whether its engine has a new fingerprint."""
+        spent, usage, fingerprint = self._spent, answer.get("usage") or {}, answer.get("system_fingerprint")
         prompt, written = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-        spent = self._spent
-        self._held = max(0.0, self._held - most)
-        self._under_way -= 1
         spent.requests += 1
-        is_new = False
         if isinstance(prompt, int) and isinstance(written, int | None):
             spent.prompt_tokens += prompt
             spent.written_tokens += written or 0
             spent.cost += self._settings.cost(prompt, written or 0)
-        elif not is_free:
-            spent.cost += most
-        fingerprint = (answer or {}).get("system_fingerprint")
-        if isinstance(fingerprint, str) and fingerprint not in spent.fingerprints:
-            is_new = len(spent.fingerprints) < _MOST_FINGERPRINTS
-            spent.fingerprints = (*spent.fingerprints, fingerprint)[:_MOST_FINGERPRINTS]
-        is_far_ahead = self._written_cost > spent.cost + self._held + 2 * _AHEAD * (self._settings.max_cost or math.inf)
-        if is_new or is_far_ahead or not self._under_way:
-            await self._write(spent.cost + self._held)
+        else:
+            spent.cost += otherwise
+        is_new = isinstance(fingerprint, str) and fingerprint not in spent.fingerprints
+        if not is_new or len(spent.fingerprints) == _MOST_FINGERPRINTS:
+            return False
+        spent.fingerprints = (*spent.fingerprints, str(fingerprint))
+        return True
 
     async def _write(self, cost: float) -> None:
         if self._notes is None:

@@ -141,17 +141,15 @@ class Batches:
         self._tasks[name].add_done_callback(fail)
 
     async def _submit(self, name: str, waiting: Sequence[_Line]) -> None:
-        """Create the batch of some lines, as many as may be paid, and wait for its answers."""
-        lines = []
-        for line in waiting:
+        """Create the batch of some lines, as many as may be paid, wait for its answers, and go on with the others."""
+        await self.account.reserve(waiting[0].most)
+        lines = [waiting[0]]
+        for line in waiting[1:]:
             try:
-                await self.account.reserve(line.most)
-            except CostReached as error:
-                _fail(self._outcomes[line.key], error)
-            else:
-                lines.append(line)
-        if not lines:
-            return
+                await self.account.reserve(line.most, waits=False)
+            except CostReached:  # until others have cost less than their most
+                break
+            lines.append(line)
         batch = _Batch(name, {line.key: line.most for line in lines})
         self._of_key |= dict.fromkeys(batch.lines, batch)
         await self._note(batch)  # first: whatever happens now, the next session looks for a batch of this name
@@ -174,6 +172,8 @@ class Batches:
         batch.id = (await self._ask(create)).id
         await self._note(batch)
         await self._follow(batch)
+        if left := waiting[len(lines) :]:
+            await self._submit(secrets.token_hex(8), left)
 
     async def _find(self, name: str) -> Any:
         """The batch of this name at the endpoint; None if it has none. Raises `EndpointFault`."""

@@ -97,5 +97,6 @@ def test_a_session_that_was_killed_finds_its_batches_again(tmp_path: Path, is_id
 def test_no_batch_costs_more_than_the_run_may(tmp_path: Path) -> None:
     api, notes = BatchApi(), storage.folder(str(tmp_path))
     with listening(api.app) as address, pytest.raises(CostReached):
-        ask(address, *TEXTS, input_price=1e6, output_price=1e6, max_tokens=5, max_cost=1000.0, notes=notes)
-    assert 0 < len(api.sent) < len(TEXTS)
+        ask(address, *TEXTS, input_price=1e6, output_price=1e6, max_tokens=5, max_cost=200.0, notes=notes)
+    assert 0 < len(api.sent) < len(TEXTS), "a line may cost its bytes, some 150, and costs 10"
+    assert 10 * len(api.sent) == read_spent(notes).cost <= 200
