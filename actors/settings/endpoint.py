@@ -13,11 +13,10 @@ class ModelEndpointSettings(Settings):
     bare_field: ClassVar = "endpoint"
 
     endpoint: Annotated[str, Field(pattern="^https?://.")] | None = Field(default=None, json_schema_extra=OPTION)
-    """address of an endpoint that scores, e.g. http://host:8000/v1: one of `assay serve`, or with --rubric or --family any
-    one of chat completions; the model is then the name of one there, and the environment's OPENAI_API_KEY the key"""
+    """address to ask the model at, e.g. http://host:8000/v1: of `assay serve`, or with --rubric or --family of any chat
+    completions; the environment's OPENAI_API_KEY is the key"""
     max_cost: Annotated[float, Field(gt=0)] | None = Field(default=None, json_schema_extra=OPTION)
-    """--endpoint: the run stops before it costs more than this, over all its sessions; by `endpoint.input_price` and
-    `endpoint.output_price`"""
+    """--endpoint: most that the run may cost in all its sessions, by `endpoint.input_price` and `output_price`"""
     input_price: Annotated[float, Field(ge=0)] | None = None
     """price of a million prompt tokens, in any currency"""
     output_price: Annotated[float, Field(ge=0)] | None = None
