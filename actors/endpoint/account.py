@@ -89,8 +89,8 @@ class Account:
             while bound is not None and self._spent.cost + self._held + most > bound:
                 if not waits or self._spent.cost + most > bound or not self._under_way:
                     raise CostReached(
-                        f"--max-cost {bound:g} is nearly reached: {self._spent.cost:.4g} was spent, and the next request may "
-                        f"cost {most:.4g}; the same command with a higher one goes on"
+                        f"--max-cost {bound:g} is nearly reached: {self._spent.cost:.4g} was spent, and the next request "
+                        f"may cost {most:.4g}; the same command with a higher one goes on"
                     )
                 await self._changed.wait()
             self._held += most

@@ -194,7 +194,7 @@ class EngineSettings(Settings):
     bare_field: ClassVar = "engine"
 
     engine: Literal["vllm", "fake", "none"] = Field(default="vllm", json_schema_extra=OPTION)
-    """fake: made-up numbers, for trying a pipeline without a model; none: of verifiers and endpoints, without weights here"""
+    """fake: made-up numbers, for trying a pipeline without a model; none: of verifiers and endpoints"""
     tensor_parallel: int = Field(default=1, ge=1, json_schema_extra=OPTION)
     """number of GPUs of one node that share each layer"""
     pipeline_parallel: int = Field(default=1, ge=1)
