@@ -33,6 +33,16 @@ def modules_in(package: str, path: Iterable[str]) -> list[ModuleType]:
     return [importlib.import_module(f"{package}.{module.name}") for module in pkgutil.iter_modules(path)]
 
 
+def plugin_module(group: str, name: str) -> ModuleType | None:
+    """The module that a plug-in names in a group; None if none has this name, or if it can't be imported."""
+    for entry_point in entry_points(group=group, name=name):
+        try:
+            return _load(entry_point)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a plug-in's module raises
+            _leave_out(entry_point, error)
+    return None
+
+
 def plugins_left_out() -> list[str]:
     """One sentence for each plug-in that couldn't be used, of the groups that were looked for so far."""
     return list(_LEFT_OUT.values())

@@ -173,6 +173,8 @@ def resolve_model(
         Adapter.find(settings.adapter).check_template(checkpoint)
     limit = checkpoint.max_model_len
     judge = family if isinstance(family, Judge) else None
+    if judge is not None:
+        judge.check_stop(family.weights(settings.weights))
     if render.too_long is TooLong.CUT_LEFT:
         _check_can_be_cut(family, settings.model)
     answer_tokens = judge.answer_tokens(limit) if judge else 0
@@ -180,14 +182,14 @@ def resolve_model(
     trained = published and published.context
     max_model_len = render.max_model_len or (min(trained, limit or trained) if trained else limit)
     if max_model_len is None:
-        raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --max-model-len")
+        raise ModelError(f"{settings.model} doesn't say max_position_embeddings in its config; give --set max_model_len=...")
     if limit is not None and limit < 1:
         raise ModelError(
-            f"--max-tokens {answer_tokens} leaves no room for a prompt: {settings.model} takes {limit + answer_tokens}"
+            f"--set max_tokens={answer_tokens} leaves no room for a prompt: {settings.model} takes {limit + answer_tokens}"
         )
     if limit is not None and max_model_len > limit:
-        answers = f", with {answer_tokens} tokens for the answer (--max-tokens)" if answer_tokens else ""
-        raise ModelError(f"--max-model-len {max_model_len} is more than {settings.model} takes ({limit}{answers})")
+        answers = f", with {answer_tokens} tokens for the answer (judge.max_tokens)" if answer_tokens else ""
+        raise ModelError(f"--set max_model_len={max_model_len} is more than {settings.model} takes ({limit}{answers})")
     one_pass = every_turn and family.one_pass and checkpoint.causal
     return RewardModel(
         model=settings.model,
@@ -291,9 +293,9 @@ def _resolve_remote(settings: ModelSettings) -> RewardModel:
 def _check_can_be_cut(family: Family, model: str) -> None:
     """Raise `SettingsError` for a family whose prompts can't lose their beginning."""
     if isinstance(family, Judge):
-        raise SettingsError(f"--too-long cut-left is for reward heads: {model} would lose what it is asked to do")
+        raise SettingsError(f"--set too_long=cut-left is for reward heads: {model} would lose what it is asked to do")
     if family.steps:  # the rest would be scored as if it were the whole response, from another number of steps
-        raise SettingsError(f"--too-long cut-left is for models of whole responses: {model} would lose the first steps")
+        raise SettingsError(f"--set too_long=cut-left is for models of whole responses: {model} would lose the first steps")
 
 
 def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
@@ -302,8 +304,7 @@ def _apply_judge_settings(family: Family, settings: ModelSettings) -> Family:
         return family.with_settings(settings.judge)
     options = sorted(settings.judge.model_dump(exclude_defaults=True)) + ["adapter"] * (settings.adapter is not None)
     if options:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in options)
-        raise SettingsError(f"{flags}: for judges that write, and {family.name} is none")
+        raise SettingsError(f"{', '.join(options)}: for judges that write, and {family.name} is none")
     return family
 
 

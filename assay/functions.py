@@ -35,17 +35,16 @@ from pipelines.settings.hub_settings import UploadSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import EnsembleSettings, FilterSettings, RefineSettings, SampleSettings, ScoreSettings
-from pipelines.settings.setting_names import setting_names
 from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.workflows.datasets import sample_datasets, score_datasets
 from pipelines.workflows.ensembles import score_ensemble
 from pipelines.workflows.ensembles.score_ensemble import EnsembleSummary
-from pipelines.workflows.observers import observers_of
 from pipelines.workflows.rescoring import retry_rows, verify_folder
 from pipelines.workflows.rescoring.retry_rows import RetrySummary
 from pipelines.workflows.rescoring.verify_folder import VerifySummary
+from pipelines.workflows.run_logging.logged_progress import observers_of
 
-read_scored = setting_names()(score_datasets.read_scored)
+read_scored = score_datasets.read_scored
 quiet_implicit_ray()
 
 
@@ -53,7 +52,6 @@ quiet_implicit_ray()
 def score(inputs: Dataset, *, model: str, **options: Any) -> Dataset: ...
 @overload
 def score(inputs: str | Sequence[str], output: str, *, model: str, **options: Any) -> Summary: ...
-@setting_names()
 def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     """Score a corpus into a folder, or go on with it: `score("corpus.jsonl", "scored/", model="tiny-attributes")`.
 
@@ -65,7 +63,6 @@ def score(inputs: Any, *output: str, **options: Any) -> Dataset | Summary:
     return _score_folder(inputs, *output, **options)
 
 
-@setting_names()
 def ensemble(
     inputs: str | Sequence[str], output: str, *, models: Sequence[str | Mapping[str, Any]], **options: Any
 ) -> EnsembleSummary:
@@ -80,7 +77,6 @@ def ensemble(
     return summary
 
 
-@setting_names()
 def evaluate(scored: str | Sequence[str], output: str | None = None, **options: Any) -> Results:
     """Evaluate scored corpora: `evaluate("scored/")[0].figures`, `evaluate(["a/", "b/"], "results/").paired`.
 
@@ -99,7 +95,6 @@ def evaluate(scored: str | Sequence[str], output: str | None = None, **options: 
 def filter(scored: Dataset, where: str | None = None, **options: Any) -> Dataset: ...
 @overload
 def filter(scored: str, output: str | None = None, where: str | None = None, **options: Any) -> FilterSummary: ...
-@setting_names()
 def filter(scored: Any, *arguments: Any, **options: Any) -> Dataset | FilterSummary:
     """Keep the scored rows that meet a condition: `filter("scored/", "kept/", "reward >= 1.0")`. Without output, count them.
 
@@ -116,7 +111,6 @@ def filter(scored: Any, *arguments: Any, **options: Any) -> Dataset | FilterSumm
 def sample(inputs: Dataset, *, policy: str, judge: str, **options: Any) -> Dataset: ...
 @overload
 def sample(inputs: str | Sequence[str], output: str, *, policy: str, judge: str, **options: Any) -> SampleSummary: ...
-@setting_names()
 def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary:
     """Answer prompts and judge the answers: `sample("prompts.jsonl", "out/", policy="a", judge="b", n=16)`.
 
@@ -128,7 +122,6 @@ def sample(inputs: Any, *output: str, **options: Any) -> Dataset | SampleSummary
     return _sample_folder(inputs, *output, **options)
 
 
-@setting_names()
 def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str, **options: Any) -> RefineSummary:
     """Draft, criticise, edit and judge: `refine("prompts.jsonl", "out/", policy="a", feedback="b", edit="c", select="d")`.
 
@@ -145,7 +138,6 @@ def refine(inputs: str | Sequence[str], output: str, *, policy: str, select: str
 def choose(scored: Dataset, strategy: str, **options: Any) -> Dataset: ...
 @overload
 def choose(scored: str, output: str, strategy: str, **options: Any) -> ExportSummary: ...
-@setting_names()
 def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Keep candidates of each prompt: `choose("out/", "best/", "best")`. Of a dataset: `choose(dataset, "best")`.
 
@@ -161,7 +153,6 @@ def choose(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
 def pairs(scored: Dataset, trainer: str = "trl", **options: Any) -> Dataset: ...
 @overload
 def pairs(scored: str, output: str, trainer: str = "trl", **options: Any) -> ExportSummary: ...
-@setting_names()
 def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Make preference pairs: `pairs("out/", "pairs/", "trl", min_margin=0.5)`. Of a dataset: `pairs(dataset, "trl")`.
 
@@ -176,7 +167,6 @@ def pairs(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumma
 def export(scored: Dataset, trainer: str, **options: Any) -> Dataset: ...
 @overload
 def export(scored: str, output: str, trainer: str, **options: Any) -> ExportSummary: ...
-@setting_names()
 def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSummary:
     """Write responses for a trainer: `export("out/", "kto/", "kto", threshold=2.0)`. Of a dataset: `export(dataset, "sft")`.
 
@@ -187,7 +177,6 @@ def export(scored: Any, *arguments: str, **options: Any) -> Dataset | ExportSumm
     return _export_folder(scored, *arguments, **options)
 
 
-@setting_names()
 def diff(first: str, second: str, output: str | None = None, **options: Any) -> Differences:
     """Compare two scored corpora of the same rows: `diff("a/", "b/", where="reward > 1").moves`.
 
@@ -197,7 +186,6 @@ def diff(first: str, second: str, output: str | None = None, **options: Any) -> 
     return diff_folders.diff(build(DiffSettings, {"first": first, "second": second, "output": output, **options}))
 
 
-@setting_names()
 def upload(folder: str, hub: str, *, public: bool = False) -> Upload:
     """Upload a finished result to the Hugging Face Hub: `upload("pairs/", "my-team/pairs").url`. A new dataset is private.
 
@@ -207,7 +195,6 @@ def upload(folder: str, hub: str, *, public: bool = False) -> Upload:
     return upload_result(settings.folder, settings.hub, settings.public)
 
 
-@setting_names()
 def retry(scored: str, **options: Any) -> RetrySummary:
     """Score failed responses again, in place: `retry("scored/", reasons="engine_timeout,no_verdict")`.
 
@@ -216,7 +203,6 @@ def retry(scored: str, **options: Any) -> RetrySummary:
     return retry_rows.retry(build(RetrySettings, {"scored": scored, **options}), watched())
 
 
-@setting_names()
 def verify(scored: str, **options: Any) -> VerifySummary:
     """Check every part, and score a sample of rows again: `verify("scored/", sample=200)`; 0 starts no engine.
 

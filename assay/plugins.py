@@ -5,7 +5,7 @@ names a module that defines a constant:
 
 | group | constants |
 |---|---|
-| `assay.families` | `FAMILY`, a `Family`: a kind of reward model, how it is asked and read |
+| `assay.families` | `FAMILY`, a `Family`: a kind of reward model, how it is asked and read; or a `Verifier` |
 | `assay.shapes` | `SHAPES`, `PROMPT_SHAPES` or both, tuples of `Shape`: how rows hold prompts and responses |
 | `assay.trainers` | `FORMATS`, a tuple of `PairFormat` and `ResponseFormat`: rows for a trainer |
 | `assay.loggers` | `LOGGER`, a `LoggerKind`: where the progress of a run is shown |
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from actors.contracts.known_model import KnownModel as KnownModel
     from actors.contracts.logit_head import LogitHead as LogitHead
     from actors.contracts.showings import Shows as Shows
+    from actors.contracts.verifier import Verifier as Verifier
+    from actors.contracts.verifier import without_weights as without_weights
     from actors.engine.protocol import Generation as Generation
     from actors.engine.protocol import Sampling as Sampling
     from actors.engine.protocol import Task as Task
@@ -85,6 +87,7 @@ else:
             "pipelines.results.exports.trainer_messages": ("Refusal", "messages", "whole_conversation"),
             "pipelines.workflows.run_logging.run_logger": ("LoggerKind", "RunLogger", "RunToLog"),
             "actors.contracts.showings": ("Shows",),
+            "actors.contracts.verifier": ("Verifier", "without_weights"),
             "actors.engine.protocol": ("Generation", "Sampling", "Task"),
         },
     )

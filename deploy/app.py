@@ -3,15 +3,17 @@
     serve run deploy.app:app models=tiny-attributes
     serve deploy deploy/serve.yaml
 
-A thin ingress has the routes, keys and limits; behind it is one deployment per model, with an engine in each replica.
+HAProxy is in front. With one model it passes requests to the replicas themselves, which have the routes, keys and limits
+beside the engine; with several, to a thin router before them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
 from ray import serve
-from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
+from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig
+from ray.serve.handle import DeploymentHandle
 
 from actors.engine.engine_arguments import check_installed
 from actors.errors import SettingsError
@@ -20,13 +22,12 @@ from actors.reward_model import RewardModel, resolve_model
 from actors.settings.endpoint import HERE
 from actors.workers.serve_actor import ServeActor
 from deploy.ray_serve import autoscaling
-from deploy.ray_serve.ingress import Ingress
+from deploy.ray_serve.ingress import ModelReplica, Router
 from deploy.settings import EndpointSettings, LimitSettings, ServedModelSettings
 from deploy.web.auth import Keys, read_keys
 
 _SPARE = 64
-"""Requests that Serve lets through to an ingress beyond `max_requests`. The ingress refuses them with 429; Serve would make
-them wait."""
+"""Requests that Serve lets through beyond `max_requests`, which are refused with 429; Serve would make them wait."""
 DRAIN_S = 60.0
 """Seconds that requests under way get to be finished before their replica is ended."""
 _STOP_LOOP_S = 0.2
@@ -51,29 +52,34 @@ def resolve_models(settings: EndpointSettings) -> list[RewardModel]:
     ]
 
 
-def build(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel]) -> serve.Application:
-    """`app` with keys that were read already, and models that were resolved."""
+def build(
+    settings: EndpointSettings,
+    keys: Keys,
+    models: Sequence[RewardModel],
+    handles: Mapping[str, DeploymentHandle[Any]] | None = None,
+) -> serve.Application:
+    """`app` with keys that were read already, and models that were resolved.
+
+    `handles` are those of models, by their first names, that are applications of their own already: then this is the router.
+    """
     # Without a cluster (`serve build` makes a config file on any machine) there are no GPUs to compare with.
-    for served, model in zip(settings.models, models, strict=True) if ray.is_initialized() else ():
+    for served, model in zip(settings.models, models, strict=True) if ray.is_initialized() and handles is None else ():
         check_memory(served.engine, model)
-    judges = {
-        served.names[0]: _judge(number, served, model, settings.limits)
+    # While a model is scaled to zero, something else must answer probes and Prometheus: each would start a replica.
+    if len(models) == 1 and settings.models[0].scaling.min_replicas:
+        return _model(settings.models[0], 0, settings.limits).bind(settings, keys, models[0])
+    routed = handles or {
+        served.names[0]: _model(served, number, settings.limits, ServeActor).bind(model, served.render, served.engine)
         for number, (served, model) in enumerate(zip(settings.models, models, strict=True))
     }
-    ingress: Any = serve.deployment(Ingress)
-    return ingress.options(
-        name="ingress",
-        num_replicas=settings.ingresses,
-        max_ongoing_requests=settings.limits.max_requests + _SPARE,
-        ray_actor_options={"num_cpus": 0.1},
-        graceful_shutdown_timeout_s=DRAIN_S,
-        graceful_shutdown_wait_loop_s=_STOP_LOOP_S,
-        health_check_period_s=2.0,
-        logging_config=_LOGGING,
-    ).bind(settings, models, keys, judges)
+    deployment: Any = serve.deployment(Router)
+    return deployment.options(
+        name="router", num_replicas=settings.ingresses, ray_actor_options={"num_cpus": 0.1}, **_options(settings.limits)
+    ).bind(settings, keys, models, routed)
 
 
-def _judge(number: int, served: ServedModelSettings, model: RewardModel, limits: LimitSettings) -> serve.Application:
+def _model(served: ServedModelSettings, number: int, limits: LimitSettings, replica: type = ModelReplica) -> Any:
+    """The deployment of a model. Behind a router of the same application its replicas speak no HTTP (`ServeActor`)."""
     scaling = served.scaling
     policy_of: Any = AutoscalingPolicy
     targets = {"target_requests": scaling.target_requests, "target_tokens": scaling.target_tokens}
@@ -92,18 +98,20 @@ def _judge(number: int, served: ServedModelSettings, model: RewardModel, limits:
             )
         }
     )
-    deployment: Any = serve.deployment(ServeActor)
-    return deployment.options(
-        name=f"model-{number}",
-        max_ongoing_requests=limits.max_replica_requests,
-        max_queued_requests=limits.max_requests,
-        ray_actor_options=_resources(served),
-        graceful_shutdown_timeout_s=DRAIN_S,
-        graceful_shutdown_wait_loop_s=_STOP_LOOP_S,
-        health_check_period_s=2.0,
-        logging_config=_LOGGING,
-        **bounds,
-    ).bind(model, served.render, served.engine)
+    deployment: Any = serve.deployment(replica)
+    return deployment.options(name=f"model-{number}", ray_actor_options=_resources(served), **_options(limits), **bounds)
+
+
+def _options(limits: LimitSettings) -> dict[str, Any]:
+    return {
+        "max_ongoing_requests": limits.max_requests + _SPARE,
+        "max_queued_requests": limits.max_requests,
+        "backpressure_config": BackpressureConfig(status_code=429, retry_after_s=1.0),
+        "graceful_shutdown_timeout_s": DRAIN_S,
+        "graceful_shutdown_wait_loop_s": _STOP_LOOP_S,
+        "health_check_period_s": 2.0,
+        "logging_config": _LOGGING,
+    }
 
 
 def _resources(served: ServedModelSettings) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The command `assay serve`: runs an endpoint on this machine until it is stopped."""
 
-import contextlib
 from typing import Any
 
 import click
@@ -10,7 +9,6 @@ from actors.settings.endpoint import ModelEndpointSettings
 from deploy.settings import AddressSettings, EndpointSettings, SingleModelSettings
 from pipelines.cli.flags import build_from, command, given_options, option, settings_options, spell
 from pipelines.settings.options import from_yaml, validate
-from pipelines.settings.setting_names import setting_names
 
 
 @command()
@@ -32,8 +30,7 @@ def serve(file: str | None, **options: Any) -> None:
 
     from deploy.local import run
 
-    with setting_names() if file else contextlib.nullcontext():
-        run(settings, address, click.echo)
+    run(settings, address, click.echo)
 
 
 def _one_model(options: dict[str, Any]) -> EndpointSettings:
@@ -54,7 +51,6 @@ def _from_file(file: str, options: dict[str, Any]) -> EndpointSettings:
     except UnicodeDecodeError as error:
         raise SettingsError(f"--file {file} can't be read: it isn't UTF-8 text") from error
     try:
-        with setting_names():
-            return validate(EndpointSettings, document)
+        return validate(EndpointSettings, document)
     except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from None

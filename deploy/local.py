@@ -4,26 +4,32 @@ import contextlib
 import json
 import logging
 import os
+import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
 from ray.serve.exceptions import DeploymentUnavailableError
+from ray.serve.handle import DeploymentHandle
 
 from actors.errors import RunStopped, SettingsError
+from actors.reward_model import RewardModel
 from actors.timeline import mark
 from deploy.api import paths
 from deploy.app import DRAIN_S, build, resolve_models
-from deploy.ray_serve import proxy
+from deploy.ray_serve import haproxy
 from deploy.ray_serve.port import reserved
 from deploy.settings import AddressSettings, EndpointSettings
-from deploy.web.auth import check_reach, read_keys
+from deploy.web.auth import Keys, check_reach, read_keys
 from pipelines.run.runtime.session import check_stopped, ray_session
 
 NAME = "assay"
+_KEEP_ALIVE_S = 65
+"""Longer than the 60 s of most load balancers, which would else reuse a connection as it is closed."""
 _LOOK_S = 0.1
 """Between two looks at an application that ends."""
 _EXAMPLE = {"conversations": [{"messages": [{"role": "user", "content": "What is 3 + 4?"}], "responses": ["7", "9"]}]}
@@ -35,17 +41,22 @@ def run(settings: EndpointSettings, address: AddressSettings, notify: Callable[[
     keys = read_keys(settings.access)
     check_reach(keys, settings.access, [address.host])
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)  # before Ray starts: its proxies inherit this environment
     with contextlib.ExitStack() as silence, contextlib.ExitStack() as opened:
         port = opened.enter_context(reserved(address.host, address.port))
         models = resolve_models(settings)  # before Ray starts, so that a mistake costs seconds
+        # A private Ray's replicas are reached from this machine alone, wherever HAProxy listens.
+        private = "RAY_ADDRESS" not in os.environ and not ray.is_initialized()
+        if private:
+            opened.enter_context(haproxy.in_front(address.host))
         opened.enter_context(ray_session(with_vllm=any(model.engine.is_vllm for model in settings.models)))
         _check_alone()
-        application = build(settings, keys, models)
         names = ", ".join(model.names[0] for model in settings.models)
         notify(f"starting {names}: an engine takes half a minute and more ...")
         try:
-            _start(application, HTTPOptions(host=address.host, port=port))
+            _start(
+                settings, keys, models,
+                HTTPOptions(host="127.0.0.1" if private else address.host, port=port, keep_alive_timeout_s=_KEEP_ALIVE_S),
+            )  # fmt: skip
             notify(_ready_text(settings, f"http://{address.host}:{port}", keyed=bool(keys)))
             _until_stopped()
             notify(f"stopping: requests under way are finished first, for up to {DRAIN_S:g} s; Ctrl-C again ends them ...")
@@ -70,23 +81,43 @@ def _check_alone() -> None:
         )
 
 
-def _start(application: serve.Application, options: HTTPOptions) -> None:
+def _start(settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel], options: HTTPOptions) -> None:
+    """Start the application, and before it, of several models, each as an application with a path of its own.
+
+    Of models that scale to zero there are none: nothing would answer there meanwhile.
+    """
     try:
         serve.start(http_options=options)
-        serve.run(application, name=NAME, route_prefix="/")
+        handles: dict[str, DeploymentHandle[Any]] = {}
+        if len(models) > 1 and all(served.scaling.min_replicas for served in settings.models):
+            targets = [
+                serve.RunTarget(
+                    build(settings.model_copy(update={"models": (served,)}), keys, [model]),
+                    f"{NAME}-{number}",
+                    f"/models/{path_name(served.names[0])}",
+                )
+                for number, (served, model) in enumerate(zip(settings.models, models, strict=True))
+            ]
+            started = serve.run_many(targets)
+            handles = {served.names[0]: handle for served, handle in zip(settings.models, started, strict=True)}
+        serve.run(build(settings, keys, models, handles or None), name=NAME, route_prefix="/")
     except KeyboardInterrupt:
         raise
     except Exception as error:  # Serve raises a RuntimeError with all its logs in the message
         raise RunStopped(f"the endpoint failed to start: {_cause(error)}") from error
 
 
+def path_name(name: str) -> str:
+    """A model's name in its path: letters, digits and `._-/`, others as `_`."""
+    return re.sub(r"[^A-Za-z0-9._/-]+", "_", name).strip("./")
+
+
 def _cause(error: Exception) -> str:
     """The last line with an error in what Serve reports of deployments; before it are Serve's text and a traceback."""
     try:
-        status = serve.status().applications[NAME]
-        messages = [deployment.message for deployment in status.deployments.values() if deployment.message] or [
-            status.message
-        ]
+        states = serve.status().applications.values()
+        deployments = [deployment.message for state in states for deployment in state.deployments.values()]
+        messages = list(filter(None, deployments)) or [state.message for state in states]
     except Exception:  # noqa: BLE001  Serve has no status to ask for: the first error is all there is
         messages = [str(error)]
     lines = [line.strip() for message in messages for line in message.splitlines() if line.strip()]
@@ -99,12 +130,16 @@ def _finish() -> None:
     `serve.shutdown` alone would end the proxies first, and with them the connections that wait for an answer.
     """
     deadline = time.monotonic() + DRAIN_S
-    with contextlib.suppress(DeploymentUnavailableError, TimeoutError):  # without an ingress there are no requests
-        serve.get_app_handle(NAME).broadcast("drain").results(timeout_s=DRAIN_S, return_exceptions=True)
+    names = sorted(serve.status().applications)  # the router's is the first, with its requests to the others
+    for name in names:
+        with contextlib.suppress(DeploymentUnavailableError, TimeoutError):  # without a replica there are no requests
+            left_s = max(0.0, deadline - time.monotonic())
+            serve.get_app_handle(name).broadcast("drain").results(timeout_s=left_s, return_exceptions=True)
     mark("application ends")
     delete: Any = serve.delete
-    delete(NAME, _blocking=False)  # a blocking call looks once a second
-    while NAME in serve.status().applications and time.monotonic() < deadline:
+    for name in names:
+        delete(name, _blocking=False)  # a blocking call looks once a second
+    while serve.status().applications and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
 
 

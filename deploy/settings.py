@@ -33,7 +33,7 @@ class ScalingSettings(Settings):
     def _check_bounds(self) -> Self:
         if self.min_replicas > self.max_replicas:
             raise ValueError(
-                f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}: "
+                f"min_replicas={self.min_replicas} is more than --max-replicas {self.max_replicas}: "
                 f"give --max-replicas {self.min_replicas} or more"
             )
         return self
@@ -43,9 +43,7 @@ class LimitSettings(Settings):
     """Bounds on one request, and on all requests together. A request beyond them is refused at once."""
 
     max_requests: int = Field(default=1024, ge=1)
-    """most requests under way per ingress; more get 429"""
-    max_replica_requests: int = Field(default=256, ge=1)
-    """most requests in one replica of a model; more wait in a queue outside it"""
+    """most requests under way in one replica of a model, or of several models in one router; more get 429"""
     max_body_bytes: int = Field(default=16 * 2**20, ge=1)
     """longest body of a request in bytes; a longer one gets 413"""
     max_values: int = Field(default=2**17, ge=1)
@@ -57,7 +55,7 @@ class LimitSettings(Settings):
     max_characters: int = Field(default=2**26, ge=1)
     """most characters in all prompts of one request, its conversation counted in each; more get 413"""
     max_characters_under_way: int = Field(default=2**28, ge=1)
-    """most characters in the prompts of all requests to a model that are under way per ingress; more get 429"""
+    """most characters in the prompts of all requests to a model that are under way there; more get 429"""
     body_timeout_s: float = Field(default=30.0, gt=0)
     """seconds in which a client must send its body; later gets 408"""
     answer_timeout_s: float = Field(default=600.0, gt=0)
@@ -99,7 +97,7 @@ class EndpointSettings(Settings):
     limits: LimitSettings = LimitSettings()
     access: AccessSettings = AccessSettings()
     ingresses: int = Field(default=1, ge=1)
-    """processes of the ingress, which checks keys and limits and serves routes and the page"""
+    """processes of the router before several models, or before one that scales to zero; others are asked directly"""
     message_as_list: MessageAsList = False
 
     @field_validator("models")

@@ -279,7 +279,7 @@ def _check_files(folder: Path, model: str) -> Path:
     if (folder / "adapter_config.json").is_file():
         base = _read_object(folder / "adapter_config.json").get("base_model_name_or_path")
         raise ModelError(
-            f"{model} is a LoRA adapter, which is no model by itself: give --model {base} --adapter {model}, or, of a "
+            f"{model} is a LoRA adapter, which is no model by itself: give --model {base} --set adapter={model}, or, of a "
             f"reward head, merge it into {base} with PEFT's merge_and_unload, and give the folder of that with its tokenizer"
         )
     raise ModelError(f"{model} holds no config.json; a model folder has config.json, a tokenizer and weights")

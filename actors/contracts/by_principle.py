@@ -37,7 +37,7 @@ class ByPrinciple(Family):
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         if custom is not None and self.way.principle_reward is not None:
             raise SettingsError(
-                f"--principle-reward {self.way.principle_reward} and --weights each say how principles become one reward; "
+                f"read.principle_reward={self.way.principle_reward} and read.weights each make one reward of principles; "
                 "give one of them"
             )
         return super().weights(custom)

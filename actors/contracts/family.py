@@ -288,8 +288,7 @@ class Family(ABC):
         """A copy of the family with these settings. Raises `SettingsError` for one that doesn't apply to it."""
         changed = settings.model_dump(exclude_defaults=True)
         if unknown := sorted(changed.keys() - self.ways):
-            flags = ", ".join(f"--{name.replace('_', '-')}" for name in unknown)
-            raise SettingsError(f"{flags}: the family {self.name} doesn't take these options")
+            raise SettingsError(f"{', '.join(unknown)}: the family {self.name} doesn't take these settings")
         # A copy, as one instance serves all runs of a process: a setting on it would leak into the next model's numbers.
         family = copy.copy(self)
         family.way = settings

@@ -26,10 +26,15 @@ from actors.text.reasoning import opened_by, possible_answers
 from actors.verdicts import standing
 from actors.verdicts.standing import PairwiseRecord, bradley_terry
 
-PARSER = 6
+PARSER = 7
 """Version of the parsers, in a run's identity: it goes up when a text is read differently than before."""
 OUR_OUTPUTS = ("reward_std", "judgements")
 """Outputs that Assay makes of votes: the standard deviation of the reward by each, and how many were read."""
+STOP_OUTPUTS = ("votes_taken", "votes_settled")
+"""Outputs of a judge whose votes may stop: how many were asked, read or not, and the share of its questions that were
+settled before all were."""
+_FEWEST_TO_STOP = 4
+"""Of fewer votes, all are asked in the first wave."""
 OUR_TEMPERATURE, OUR_TOP_P = 0.6, 0.95
 """How votes are sampled where the card samples greedily or says nothing of several votes."""
 
@@ -103,6 +108,11 @@ class Judge(Family):
         """The two answers, each one token, of a judge that is read by log-probabilities: the counted, the subtracted one."""
         return ()
 
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        """The least and the greatest value of outputs that its text gives; an output that has none isn't in it."""
+        return {"win": (0.0, 1.0)}
+
     def text_outputs(self) -> tuple[str, ...]:
         """The names of the outputs that its text gives, without those that Assay computes."""
         return self.gives
@@ -142,13 +152,13 @@ class Judge(Family):
         # pair, or as many orders of a list as there are votes.
         distinct = {Shows.ONE: 1, Shows.TWO: 2, Shows.ALL: judge.votes}[judge.shows]
         if settings.temperature == 0 and judge.votes > distinct:
-            raise SettingsError(f"--votes {judge.votes} at --temperature 0 would all be the same; give one above 0")
+            raise SettingsError(f"--votes {judge.votes} at judge.temperature=0 would all be the same; give one above 0")
         if settings.rubric is not None and self.name != "rubric":
             raise SettingsError(f"--rubric is a prompt for any chat model, and --family {self.name} has a prompt of its own")
         if settings.criteria_calls != "all" and not self.row_outputs:
             raise SettingsError(f"--criteria-calls {settings.criteria_calls}: {self.name} has no criteria of a row's own")
         if judge.shows is Shows.ONE and settings.aggregate not in (None, Aggregate.MEAN):
-            raise SettingsError(f"--aggregate {settings.aggregate}: {self.name} doesn't compare responses")
+            raise SettingsError(f"judge.aggregate={settings.aggregate}: {self.name} doesn't compare responses")
         if judge.shows is not Shows.TWO and settings.pairs is not Pairs.CIRCULAR:
             raise SettingsError(f"--pairs {settings.pairs}: {self.name} doesn't compare two responses at a time")
         names = [name.lower() for name in judge.outputs()]
@@ -245,6 +255,7 @@ class Judge(Family):
             "reask_temperature": sampling.temperature or OUR_TEMPERATURE,
             "max_tokens": answer_tokens,
             **self.asks.model_dump(mode="json", include={"seed", "pairs", "reask", "trace", "rubric"}),
+            **(self.asks.model_dump(mode="json", include={"stop", "stop_error", "stop_at"}) if self.asks.stop else {}),
             **({"criteria_calls": self.asks.criteria_calls} if self.row_outputs else {}),
             "aggregate": self._aggregate.value,
         }
@@ -274,6 +285,62 @@ class Judge(Family):
         ids = dict(zip(self.marks, self.find_verdict_ids(checkpoint), strict=True))
         check_token_ids(checkpoint, published, ids)
 
+    # When its votes may stop.
+
+    def check_stop(self, weights: Mapping[str, float]) -> None:
+        """Raise `SettingsError` if `stop` is set and what its votes come to has no verdict that could be settled."""
+        if not self.asks.stop:
+            return
+        if self.shows is Shows.ALL or self._aggregate is Aggregate.BRADLEY_TERRY:
+            what = "a list of responses" if self.shows is Shows.ALL else "a Bradley-Terry strength"
+            raise SettingsError(f"--stop: every vote changes {what}, so there is no verdict that votes could settle")
+        if self.row_outputs or self.way.principle_reward == "min":
+            raise SettingsError("--stop: the least of several numbers, or a sum with gates, isn't a mean of votes")
+        if self.votes < _FEWEST_TO_STOP:
+            raise SettingsError(f"--stop needs --votes {_FEWEST_TO_STOP} or more, and there are {self.votes}")
+        unbounded = sorted(name for name, weight in weights.items() if weight and name not in self.bounds)
+        if self._aggregate is Aggregate.MEAN and unbounded:
+            raise SettingsError(f"--stop needs outputs with a least and a greatest value, and {unbounded[0]} has none")
+        if self.shows is Shows.ONE:
+            low, high = self._reward_bounds(weights)
+            if self.asks.stop_at is None and (low, high) != (0.0, 1.0):
+                raise SettingsError(
+                    f"--stop: every vote changes a mean from {low:g} to {high:g}; say with --set judge.stop_at=... at which "
+                    "reward your filter cuts, and votes end when its side is settled"
+                )
+            if not low < self._stop_at < high:
+                raise SettingsError(f"judge.stop_at {self._stop_at:g} isn't between the rewards {low:g} and {high:g}")
+        elif self.asks.stop_at is not None:
+            raise SettingsError(
+                f"judge.stop_at is for judges of one response; {self.name} compares, and its sides are these"
+            )
+
+    def leaning(self, verdict: Verdict, shown: Sequence[int], weights: Mapping[str, float]) -> float:
+        """Which way a text leans, from -1 to 1, as `settled_side` takes it.
+
+        Above 0 for the response with the lower position of two, or for a reward above `stop_at`.
+        """
+        if self.shows is Shows.TWO and len(shown) == 2:
+            order = 1 if shown[0] < shown[1] else -1
+            if self._aggregate is Aggregate.WIN_RATE:
+                first, second = verdict.merits
+                return float(order * ((first > second) - (first < second)))
+            first, second = (self.vote(scores, weights) for scores in verdict.scores)
+            low, high = self._reward_bounds(weights)
+            return order * (first - second) / (high - low)
+        (scores,) = verdict.scores
+        low, high = self._reward_bounds(weights)
+        return (self.vote(scores, weights) - self._stop_at) / max(high - self._stop_at, self._stop_at - low)
+
+    @property
+    def _stop_at(self) -> float:
+        return 0.5 if self.asks.stop_at is None else self.asks.stop_at
+
+    def _reward_bounds(self, weights: Mapping[str, float]) -> tuple[float, float]:
+        """The least and the greatest reward of one text."""
+        ends = [(weight * low, weight * high) for name, weight in weights.items() for low, high in [self.bounds[name]]]
+        return sum(map(min, ends)), sum(map(max, ends))
+
     # How its verdicts become rewards.
 
     @property
@@ -286,7 +353,8 @@ class Judge(Family):
         return self.together and (relative or any(weight for name, weight in weights.items() if name in self.relative))
 
     def outputs(self) -> tuple[str, ...]:
-        return (*self.text_outputs(), *OUR_OUTPUTS, *(standing.OUTPUTS if self.together else ()))
+        of_stop = STOP_OUTPUTS if self.asks.stop else ()
+        return (*self.text_outputs(), *OUR_OUTPUTS, *of_stop, *(standing.OUTPUTS if self.together else ()))
 
     def weights(self, custom: Mapping[str, float] | None) -> Mapping[str, float]:
         if custom is not None and (unknown := sorted(custom.keys() - set(self.text_outputs()))):

@@ -20,7 +20,7 @@ from actors.records import Message, Reading, Reason, Response, Role, Score, Scor
 from actors.settings.verifier import AS_GIVEN, VerifierSettings
 from actors.text.patterns import linear
 
-READER = 2
+READER = 3
 """Version of the verifiers, in a run's identity: it goes up when a text is read differently than before."""
 Texts = tuple[str, ...]
 """What is compared: the response, and the references, of which any is right."""
@@ -72,8 +72,6 @@ class Verifier(Family):
         takes = self.takes | self.common
         if unknown := sorted(settings.model_dump(exclude_defaults=True).keys() - takes):
             raise SettingsError(f"verifier.{unknown[0]}: {self.name} doesn't take it; it takes {', '.join(sorted(takes))}")
-        if settings.any_of and settings.operation == "ne":
-            raise SettingsError("verifier.operation=ne can't go with any_of: every text differs from one of two references")
         verifier = copy.copy(self)
         verifier.settings = settings
         return verifier
@@ -85,8 +83,6 @@ class Verifier(Family):
     def texts(self, request: ScoreRequest, position: int) -> Texts:
         """What is compared of the response at a position. Raises `Rejected` for a row without a usable reference."""
         response = request.responses[position].content
-        if request.responses[position].calls:
-            raise Rejected(Reason.TOOL_CALL, "a verifier compares texts, and no calls")
         if not self.needs_reference:
             return (response, "")
         reference = request.fields.get(REFERENCE, "")
@@ -116,7 +112,7 @@ class Verifier(Family):
         pattern = self.settings.answer_pattern
         answer = response if pattern is None else last_match(pattern, response)
         scores = [self.compare(answer or "", reference) for reference in references]  # first: a bad one is the row's fault
-        if answer is None:
+        if answer is None or not answer.strip():
             raise Unreadable(Reason.NO_ANSWER)
         return max(scores)
 

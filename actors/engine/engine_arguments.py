@@ -127,8 +127,8 @@ def check_adapter_precision(precision: str, *, on_cpu: bool) -> None:
     """Raise `SettingsError` for an adapter of a float32 model on a GPU: vLLM's kernels fail there with an empty message."""
     if not on_cpu and precision.endswith("float32"):
         raise SettingsError(
-            "an adapter on a GPU takes a model in bfloat16 or float16, and this one runs in float32: --dtype bfloat16, or "
-            "merge the adapter into the model"
+            "an adapter on a GPU takes a model in bfloat16 or float16, and this one runs in float32: --set dtype=bfloat16, "
+            "or merge the adapter into the model"
         )
 
 

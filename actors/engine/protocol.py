@@ -202,7 +202,10 @@ def positions(ids: Sequence[int], at: Places, every_position: bool) -> Sequence[
 
 
 def activation(values: Sequence[float]) -> tuple[float, ...]:
-    """The activation that vLLM applies to logits by default: a sigmoid of one, a softmax of several."""
+    """The activation that vLLM applies to logits by default: a sigmoid of one, a softmax of several.
+
+    Numbers from 0 to 1, as many as the logits; families that need it apply it themselves to raw outputs.
+    """
     if len(values) == 1:
         return (1 / (1 + math.exp(-values[0])),)
     highest = max(values)  # subtracted, so that `exp` doesn't overflow

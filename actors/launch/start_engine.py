@@ -14,7 +14,7 @@ from actors.endpoint.endpoint_engine import EndpointEngine
 from actors.endpoint.remote_model import RemoteModel
 from actors.engine.fake_engine import IN_FLIGHT, FakeEngine, FakeFault, Faults
 from actors.engine.process_engine import ProcessEngine
-from actors.engine.protocol import Engine, Sampling
+from actors.engine.protocol import Engine, Sampling, Task
 from actors.errors import EngineError
 from actors.records import Prompt
 from actors.reward_model import RewardModel
@@ -29,6 +29,14 @@ ANY_OBJECT = {
 }
 Report = Callable[[str], object]
 """Called with the name of each step of an engine's start, as it begins."""
+
+
+def engine_identity(model: RewardModel, settings: EngineSettings) -> str | None:
+    """What an engine is, whoever asks it: models of equal ones can share an engine. None for a verifier or an endpoint."""
+    if model.task is Task.VERIFY or model.remote is not None:
+        return None
+    started_with = (model.model, model.revision, model.adapter, model.task, model.dtype, model.context, model.labels)
+    return repr((*started_with, sorted(model.overrides.items()), settings.model_dump()))
 
 
 def start_engine(

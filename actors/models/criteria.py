@@ -10,6 +10,7 @@ response should not do takes away from it. A criterion without a verdict leaves 
 """
 
 import copy
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -19,6 +20,8 @@ from functools import lru_cache
 from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Self
+
+from rapidfuzz.distance import OSA
 
 from actors.contracts.family import CRITERIA, REFERENCE, ChatTemplate, Question, weighted_reward
 from actors.contracts.judge import OUR_OUTPUTS, Judge, Judgement, Verdict, deviation_of
@@ -33,6 +36,7 @@ from actors.verdicts.parsing import objects, the_only
 
 _TEXTS, _WEIGHTS, _NAMES = ("text", "criterion", "description"), ("weight", "points", "score"), ("name", "title")
 """Keys of a criterion: ours and verifiers' first, then HealthBench's, Gym's and open-instruct's."""
+_KEYS = (_TEXTS, _WEIGHTS, _NAMES, ("choices",), ("gate",))
 _LISTS = ("criteria", "rubrics")
 _PART = "assay_part"
 """Key of what is a part of a row's criteria, whose weight alone may be negative."""
@@ -97,7 +101,9 @@ def _read_criterion(item: object, number: int) -> Criterion:
         item = {"text": item}
     if not isinstance(item, Mapping):
         raise Rejected(Reason.WRONG_TYPE, f"criterion {number} is neither a text nor an object")
+    _check_keys(item, number)
     text, name = _first(item, _TEXTS), _first(item, _NAMES) or f"c{number}"
+    # Null is as if the key weren't there: in Parquet all criteria of a corpus have the keys of any.
     weight, choices = _first(item, _WEIGHTS), item.get("choices")
     weight, choices = 1.0 if weight is None else weight, list(_WORDS) if choices is None else choices
     if not isinstance(text, str) or not text.strip():
@@ -114,6 +120,17 @@ def _read_criterion(item: object, number: int) -> Criterion:
     if not isinstance(gate := item.get("gate", False), bool):
         raise Rejected(Reason.WRONG_TYPE, f"criterion {name!a}: gate must be true or false")
     return Criterion(name, text, float(weight), tuple(choices), gate)
+
+
+def _check_keys(item: Mapping[str, Any], number: int) -> None:
+    """Raise `Rejected` for a misspelt key; others, as HealthBench's `tags`, may be there: no list of them is complete."""
+    missing = [name for names in _KEYS if _first(item, names) is None for name in names]
+    for key in sorted(item.keys() - set(itertools.chain.from_iterable(_KEYS))):
+        word = key.lower()
+        # Of short keys, others begin otherwise: a `date` is no `gate`.
+        letters = {name: 2 if len(name) > 5 else int(word[:1] == name[0]) for name in missing}
+        if meant := next((name for name in missing if OSA.distance(word, name) <= letters[name]), None):
+            raise Rejected(Reason.WRONG_TYPE, f"criterion {number} has the key {key!a}, and no `{meant}`; write it so")
 
 
 def _part_of(criterion: Criterion) -> str:
@@ -239,6 +256,8 @@ class Criteria(Judge):
         self, judgements: Sequence[Judgement], positions: Sequence[int], weights: Mapping[str, float]
     ) -> Mapping[int, Reading]:
         """The reward by each criterion's value, which is the mean of the votes on it, in whichever prompt they are."""
+        # With a call for each criterion the votes on each are in prompts of their own, maybe of different numbers: a mean of
+        # rewards of votes doesn't exist then, so the reward is that of the means.
         readings = {}
         for position in positions:
             about = [judgement for judgement in judgements if position in judgement.prompt.response_positions]

@@ -7,6 +7,7 @@ the ranking less 3.5 for the second.
 """
 
 import re
+from collections.abc import Mapping
 
 from actors.contracts.family import ChatTemplate, Question
 from actors.contracts.judge import Judge, Verdict
@@ -22,6 +23,7 @@ from actors.verdicts.whole_numbers import check_whole
 GRADES = (1.0, 5.0)
 RANKINGS = (1.0, 6.0)
 EVEN = 3.5
+BOUNDS = {"score": GRADES, "margin": (EVEN - RANKINGS[1], EVEN - RANKINGS[0])}
 _GRADES, _RANKING = "Individual Scores", "Ranking Score"
 DELIMITERS = tuple(f"[The {edge} of Response {at}]" for at in (1, 2) for edge in ("Begin", "End"))
 """Delimiters of NVIDIA's prompt for these judges, in addition to those of a checkpoint's template."""
@@ -79,6 +81,10 @@ class GenrmBoxed(Judge):
             ),
         ),
     )
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        return BOUNDS
 
     def register(self) -> None:
         import actors.checkpoint.nemotron_nas_config  # noqa: F401  registers itself, and is seconds of import

@@ -13,7 +13,7 @@ from actors.contracts.judge import Judge, Verdict
 from actors.contracts.known_model import Golden, KnownModel
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Generation, Sampling
-from actors.models.genrm_boxed import DELIMITERS, GRADES, RANKINGS, ROLES, graded
+from actors.models.genrm_boxed import BOUNDS, DELIMITERS, GRADES, RANKINGS, ROLES, graded
 from actors.records import JudgeRole, Message, Reasoning, Role
 from actors.verdicts.parsing import number, objects, the_only
 
@@ -57,6 +57,10 @@ class GenrmJson(Judge):
         principle = () if question.principle is None else (Message(JudgeRole.PRINCIPLE, question.principle),)
         shown = (Message(role, response) for role, response in zip(ROLES, question.responses, strict=True))
         return template((*question.context, *principle, *shown), generation_prompt=True)
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        return BOUNDS
 
     def read_answer(self, generation: Generation, shown: int) -> Verdict:
         blocks, remainder = objects(generation.text, *_KEYS, under=("overall",))

@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.contracts.verifier import Texts, Verifier, without_weights
 from actors.errors import Rejected, SettingsError, Unreadable
-from actors.models.matches import fuzzy_match, string_check
+from actors.models.matches import fuzzy_match
 from actors.records import Reason, ScoreRequest
 from actors.settings.grader import OUTPUT, calculate, field_name, pieces
 from actors.settings.verifier import VerifierSettings
@@ -78,9 +78,17 @@ def _field(request: ScoreRequest, response: str, name: str) -> str:
 
 
 def _value(grader: Mapping[str, Any], text: str, reference: str) -> float:
+    """The number of a text_similarity, 0 to 1, or of a string_check, 1 or 0: `ilike` is `like` in any case."""
     if grader["type"] == "text_similarity":
         return fuzzy_match(text, reference)
-    return string_check(grader["operation"], text, reference)
+    match grader["operation"]:
+        case "eq":
+            return float(text == reference)
+        case "ne":
+            return float(text != reference)
+        case "like":
+            return float(reference in text)
+    return float(reference.casefold() in text.casefold())
 
 
 FAMILY = Grader()

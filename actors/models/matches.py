@@ -10,20 +10,15 @@ _AROUND = "\"'`“”‘’«»*_ .,;:!?。！？"
 
 
 class ExactMatch(Verifier):
-    """The whole response, in every letter, or the reference in it."""
+    """The whole response, in every letter."""
 
     name = "exact-match"
     summary = "the response is the reference, in every letter (no weights)"
     read_at = "the whole response, without white space around it, and the reference"
     models = without_weights(name, "response and reference are equal", ("blue ", "blue", 1.0), ("Blue", "blue", 0.0))
-    takes = frozenset({"operation", "strip"})
 
     def compare(self, answer: str, reference: str) -> float:
-        if self.settings.strip:
-            answer, reference = answer.strip(), reference.strip()
-        if not answer.strip():
-            raise Unreadable(Reason.NO_ANSWER)
-        return string_check(self.settings.operation, answer, reference)
+        return float(answer.strip() == reference.strip())
 
 
 class NormalisedMatch(Verifier):
@@ -54,26 +49,10 @@ class TextSimilarity(Verifier):
     read_at = "the two whole texts"
     range = "0 to 1"
     models = without_weights(name, "similarity of response and reference", ("abcd", "abcd", 1.0), ("abcd", "wxyz", 0.0))
-    takes = frozenset({"threshold"})
     libraries = ("rapidfuzz",)
 
     def compare(self, answer: str, reference: str) -> float:
-        if not answer.strip():
-            raise Unreadable(Reason.NO_ANSWER)
-        similarity, threshold = fuzzy_match(answer, reference), self.settings.threshold
-        return similarity if threshold is None else float(similarity >= threshold)
-
-
-def string_check(operation: str, text: str, reference: str) -> float:
-    """1 if a text is (`eq`), isn't (`ne`) or contains the reference, in the same case (`like`) or any (`ilike`); else 0."""
-    match operation:
-        case "eq":
-            return float(text == reference)
-        case "ne":
-            return float(text != reference)
-        case "like":
-            return float(reference in text)
-    return float(reference.casefold() in text.casefold())
+        return fuzzy_match(answer, reference)
 
 
 def fuzzy_match(text: str, reference: str) -> float:

@@ -11,7 +11,7 @@ the reasoning; here a broken object is searched as well, but only after the reas
 
 import json
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -128,6 +128,10 @@ class R3(Judge):
 
     def text_outputs(self) -> tuple[str, ...]:
         return ("win",) if self.shows is Shows.TWO else ("score",)
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        return {"win": (0.0, 1.0), "score": (1.0, 5.0) if self.way.rating == "pointwise" else (0.0, 1.0)}
 
     def shown(self, question: Question) -> tuple[str, ...]:
         return tuple(map(str.strip, question.responses))

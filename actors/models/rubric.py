@@ -73,7 +73,7 @@ class Rubric(Judge):
             raise SettingsError("--family rubric needs --rubric FILE, the prompt and the way to read its answers")
         if self.way.principles and "principle" not in settings.rubric.variables:
             raise SettingsError(
-                "--principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
+                "read.principles: the rubric's prompt has no {{ principle }}, so nothing would be judged by them"
             )
         judge = super().with_settings(settings, verdict_ids)
         schema = settings.rubric.json_schema
@@ -119,6 +119,10 @@ class Rubric(Judge):
 
     def text_outputs(self) -> tuple[str, ...]:
         return self.rubric.outputs
+
+    @property
+    def bounds(self) -> Mapping[str, tuple[float, float]]:
+        return {"win": (0.0, 1.0), **self.rubric.bounds}
 
     def card_weights(self) -> dict[str, float]:
         """The winner, if the rubric reads one; else the mean of its numbers, or without them of all."""
@@ -238,6 +242,8 @@ def _read_matches(rubric: RubricSettings, answer: str) -> tuple[Mapping[str, flo
     if len(matches) > _MOST_MATCHES:
         raise Unreadable(Reason.TWO_VERDICTS)
     readings, labels, places_read = [], dict[str, str](), list[tuple[int, int]]()
+    # Each match must say a whole verdict, and all the same one (`the_only`): the first or the last alone may be a quotation
+    # of the response's.
     for match in matches:
         groups = {name: match[position] for name, position in places.items()}
         if any(text is None for text in groups.values()):

@@ -4,8 +4,6 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from actors.errors import Rejected
-from actors.records import Reason
 from actors.rendering.model_tokenizer import ModelTokenizer
 
 
@@ -20,21 +18,12 @@ class ControlTokenFilter:
         # Of these, what is ordinary to the tokenizer and the family, and stands in the chat template: `<think>`, mostly.
         self.template_texts = of_template - special - {*texts}
         self._pattern = re.compile(_pattern_for_any(self.texts))
-        # The first character of every match, overlapping ones included: a lookahead consumes nothing but that character.
-        self._break = re.compile(f"(?=(?:{self._pattern.pattern}))(?s:.)")
         # Not the unknown token, which ordinary text may contain.
         self._ids = {*tokenizer.known_ids(self.texts).values(), *ids} - {tokenizer.pretrained.unk_token_id}
 
     def are_in(self, text: str) -> bool:
         """Whether a text contains a control token."""
         return self._pattern.search(text) is not None
-
-    def neutralised(self, text: str) -> str:
-        """The text with a space after the first character of each control token. Raises `Rejected` if one is left."""
-        broken = self._break.sub(r"\g<0> ", text)
-        if self.are_in(broken):
-            raise Rejected(Reason.CONTROL_TOKEN)
-        return broken
 
     def count(self, ids: Sequence[int]) -> int:
         """How many of the ids are control tokens."""

@@ -14,7 +14,11 @@ from actors.rendering.shown_texts import ShownTemplate, check_shown, other_quest
 
 @dataclass(frozen=True, slots=True)
 class PromptFrame:
-    """What stands around the ids of a prompt's text, and the tokens that decide where its reward is read."""
+    """What stands around the ids of a prompt's text, and the tokens that decide where its reward is read.
+
+    A reward is read at the last id, or at each `step` token; an id too many at the end moves it to an output that no
+    training shaped.
+    """
 
     before: list[int]
     """A second BOS, for readings of published codes that write one."""

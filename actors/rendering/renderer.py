@@ -22,7 +22,7 @@ from actors.rendering.model_tokenizer import ModelTokenizer
 from actors.rendering.prompt_writer import PromptFrame, PromptWriter, check_encodable
 from actors.rendering.request_draft import RequestDraft
 from actors.rendering.template_probe import TemplateProbe, probed_delimiters
-from actors.rendering.text_safety import SafeTexts, TextSafety
+from actors.rendering.text_safety import CheckedTexts, TextSafety
 from actors.reward_model import RewardModel
 from actors.settings.replica import RenderSettings
 from actors.text.delimiters import Delimiters
@@ -53,7 +53,7 @@ class Renderer:
         self._turns = probe.shown_turns()
         control = ControlTokenFilter(self.tokenizer, family.control_texts, self._frame.appended)
         delimiters = {*family.delimiters, *probed_delimiters(family, self.tokenizer.template, control.texts)}
-        self._safety = TextSafety(family, control, Delimiters(delimiters), settings.control_tokens, writer)
+        self._safety = TextSafety(family, control, Delimiters(delimiters), writer)
         self._stems = PrefixSharingTokenizer(
             self.tokenizer.pretrained, self.tokenizer.ids, probe.check(self._safety, self._turns)
         )
@@ -126,15 +126,16 @@ class Renderer:
         `check_cancelled` is called for refused questions as well: each may scan megabytes of context, for a thousand
         responses.
         """
-        texts = SafeTexts(self._safety, self._turns, draft.keeps_reasoning)
+        checked = CheckedTexts(self._safety, self._turns, draft.keeps_reasoning)
 
         def check_answer(text: str) -> None:
             check_cancelled()
-            check_encodable(texts.answer(text))
+            checked.check_answer(text)
+            check_encodable(text)
 
         questions = draft.questions(check_answer)
         try:
-            texts.context(draft.request.context)
+            checked.check_context(draft.request.context)
         except Rejected as rejected:
             for question in questions:
                 draft.reject(question.response_positions, rejected)
@@ -145,22 +146,23 @@ class Renderer:
         for question in questions:
             check_cancelled()
             try:
-                safe = texts.question(question)
+                checked.check(question)
+                shown = question
                 if question.context == long_context:
-                    check_encodable("".join(safe.responses))
+                    check_encodable("".join(question.responses))
                     is_long = True
                 else:
-                    text = self._writer.text(safe)
+                    text = self._writer.text(question)
                     is_long = self._length.is_hopeless(text)
-                    if len(questions) > 1 and self._length.begins_too_long(text, safe):
+                    if len(questions) > 1 and self._length.begins_too_long(text, question):
                         long_context, is_long = question.context, True
                 if is_long:  # by its characters: tokenizing it may be gigabytes of ids
-                    safe = self._length.without_turns(safe, draft, check_cancelled)
-                    text = self._writer.text(safe)
+                    shown = self._length.without_turns(question, draft, check_cancelled)
+                    text = self._writer.text(shown)
             except Rejected as rejected:
                 draft.reject(question.response_positions, rejected)
             else:
-                yield _DraftPrompt(draft, question, safe, self._family.opening(text)), text
+                yield _DraftPrompt(draft, question, shown, self._family.opening(text)), text
 
     def _tokenize_prompts(
         self, rendered: "Iterable[tuple[_DraftPrompt, str]]", check_cancelled: CheckCancelled
@@ -197,7 +199,7 @@ class Renderer:
         for prompt, ids in prompts_and_ids:
             check_cancelled()
             try:
-                context = self._length.fitting_context(prompt.safe, len(ids), prompt.draft, check_cancelled)
+                context = self._length.fitting_context(prompt.shown, len(ids), prompt.draft, check_cancelled)
             except Rejected as rejected:
                 prompt.draft.reject(prompt.question.response_positions, rejected)
             else:
@@ -218,10 +220,10 @@ class Renderer:
 
     def _shorten_to(self, prompt: "_DraftPrompt", ids: list[int], context: tuple[Message, ...]) -> list[int]:
         """The prompt's ids with these turns alone. Raises `Rejected` for ids that only the template may write."""
-        safe = replace(prompt.safe, context=context)
-        if len(context) < len(prompt.safe.context):
-            ids = self._writer.ids(self._writer.text(safe))
-        self._safety.check_ids(ids, safe)
+        shown = replace(prompt.shown, context=context)
+        if len(context) < len(prompt.shown.context):
+            ids = self._writer.ids(self._writer.text(shown))
+        self._safety.check_ids(ids, shown)
         self._frame.check(ids)
         if self._length.cuts_left and len(ids) > self._length.limit:
             ids = self._frame.cut(ids, self._length.limit)  # after the checks: a cut takes control tokens out of the count
@@ -229,13 +231,13 @@ class Renderer:
 
 
 class _DraftPrompt(NamedTuple):
-    """A prompt before its length is settled: the family's question, and `safe`, the question as it is rendered.
+    """A prompt before its length is settled: the family's question, and `shown`, the question as it is rendered.
 
-    `safe` has no control tokens, and fewer turns if the text was too long. `opening` is the beginning of the answer that the
-    prompt has written already.
+    `shown` has fewer turns if the text was too long. `opening` is the beginning of the answer that the prompt has written
+    already.
     """
 
     draft: RequestDraft
     question: Question
-    safe: Question
+    shown: Question
     opening: str

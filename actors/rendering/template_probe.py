@@ -15,7 +15,7 @@ from actors.records import Message, Response, Role, ScoreRequest, ToolCall
 from actors.rendering.model_tokenizer import ModelTokenizer
 from actors.rendering.prompt_writer import PromptFrame, PromptWriter, check_encodable
 from actors.rendering.shown_texts import PROBE, ShownTurns, shown_by_family
-from actors.rendering.text_safety import SafeTexts, TextSafety
+from actors.rendering.text_safety import CheckedTexts, TextSafety
 from actors.text.delimiters import between
 
 _QUESTION, _ANSWER = Message(Role.USER, "question"), Message(Role.ASSISTANT, "answer")
@@ -77,7 +77,8 @@ class TemplateProbe:
         texts: list[str] = []
         for question in _probe_questions(self._family, (Message(Role.USER, PROBE),)):
             try:
-                texts.append(self._writer.text(SafeTexts(safety, turns).question(question)))
+                CheckedTexts(safety, turns).check(question)
+                texts.append(self._writer.text(question))
             except Rejected as rejected:
                 about = "" if question.principle is None else f" about the principle {question.principle!r}"
                 raise ModelError(f"{self._tokenizer.name}: a plain question{about} can't be asked: {rejected}") from rejected
@@ -89,11 +90,14 @@ class TemplateProbe:
         """Raise `SettingsError` for a system turn of the settings that prompts don't show, or can't have."""
         name = self._tokenizer.name
         if Role.SYSTEM not in turns.roles or not self._prints(_SYSTEM_PROBE, _QUESTION):
-            raise SettingsError(f"--system: the prompts of {name} have no system turn, or always the same one; leave it out")
+            raise SettingsError(
+                f"render.system: the prompts of {name} have no system turn, or always the same one; leave it out"
+            )
         try:
-            check_encodable(safety.clean(system))
+            safety.check(system)
+            check_encodable(system)
         except Rejected as rejected:
-            raise SettingsError(f"--system: {name} takes no such text: {rejected}") from rejected
+            raise SettingsError(f"render.system: {name} takes no such text: {rejected}") from rejected
 
     def _template_roles(self) -> frozenset[Role]:
         """The roles whose text the template prints. A turn of another role would be dropped silently."""
@@ -161,6 +165,7 @@ class TemplateProbe:
 
     def _check_end(self, ids: list[int]) -> None:
         """Raise `ModelError` unless the token where the reward is read stands once, at a prompt's end or a step's."""
+        # Each of these templates gives finite numbers for all rows, read at a token whose output no training ever shaped.
         name, tokens_of = self._tokenizer.name, self._tokenizer.pretrained.convert_ids_to_tokens
         if self._frame.is_doubled(ids):
             raise ModelError(

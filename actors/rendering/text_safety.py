@@ -1,6 +1,6 @@
 """What may not be in a row's text, since it would speak for the template: control tokens, delimiters of a judge's prompt.
 
-A text is looked at twice: as it is written (`TextSafety.clean`), and as the ids of its prompt (`TextSafety.check_ids`).
+A text is looked at twice: as it is written (`TextSafety.check`), and as the ids of its prompt (`TextSafety.check_ids`).
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,9 @@ from actors.records import Message, Reason, Role, ToolCall
 from actors.rendering.control_tokens import ControlTokenFilter
 from actors.rendering.prompt_writer import PromptWriter
 from actors.rendering.shown_texts import PROBE, ShownTurns, with_marks_of
-from actors.settings.replica import ControlTokens
 from actors.text.delimiters import Delimiters
 from actors.text.reasoning import cut_at_marks
-from actors.text.tool_calls import changed_json
+from actors.text.tool_calls import strings_of
 
 
 class TextSafety:
@@ -27,43 +26,36 @@ class TextSafety:
         family: Family,
         control: ControlTokenFilter,
         delimiters: Delimiters,
-        how: ControlTokens,
         writer: PromptWriter,
     ) -> None:
         self._family = family
         self._control = control
         self._delimiters = delimiters
-        self._how = how
         # Questions with blank texts: as many as there are numbers of turns, roles and marks of reasoning.
         self._controls_of = lru_cache(maxsize=1000)(lambda blank: control.count(writer.ids(writer.text(blank))))
 
-    def clean(self, text: str) -> str:
-        """A row's text without control tokens. Raises `Rejected` if it has one and the settings say not to change it.
-
-        A delimiter is never broken up by a space: a judge reads `[ The End of Response 1]` as the delimiter all the same.
-        """
+    def check(self, text: str) -> None:
+        """Raise `Rejected` for a row's text that holds a control token, or a delimiter of the judge's prompt."""
         if self._delimiters.are_in(text):
             raise Rejected(Reason.CONTROL_TOKEN, "a delimiter of the judge's prompt")
-        if not self._control.are_in(text):
-            return text
-        if self._how is ControlTokens.REJECT:
+        if self._control.are_in(text):
             raise Rejected(Reason.CONTROL_TOKEN)
-        return self._control.neutralised(text)
 
-    def clean_answer(self, text: str) -> str:
-        """`clean` for a text of the assistant's whose reasoning is kept: the marks of that may be control tokens.
+    def check_answer(self, text: str) -> None:
+        """`check` for a text of the assistant's whose reasoning is kept: the marks of that may be control tokens.
 
         Only such as `<think>` in a template, which the tokenizer has as ordinary text. Marks that special tokens are made of
         (gpt-oss's) also begin turns, and would let a response forge one.
         """
         harmless = self._control.template_texts
-        pieces = enumerate(cut_at_marks(text))
-        return "".join(piece if position % 2 and piece in harmless else self.clean(piece) for position, piece in pieces)
+        for position, piece in enumerate(cut_at_marks(text)):
+            if not (position % 2 and piece in harmless):
+                self.check(piece)
 
     def check_ids(self, ids: Sequence[int], question: Question) -> None:
         """Raise `Rejected` if a question's prompt has more control tokens than the family and the template write.
 
-        `clean` looks for them in the texts as they are written. The tokenizer may still make one when it normalises (of a
+        `check` looks for them in the texts as they are written. The tokenizer may still make one when it normalises (of a
         full-width `<`, say), so their number is compared with that of the same prompt with blank texts.
         """
         if self._control.count(ids) > self._controls_of(self._blank(question)):
@@ -81,51 +73,49 @@ class TextSafety:
         return replace(blank, context=context, responses=tuple(map(with_marks_of, question.responses, blank.responses)))
 
 
-class SafeTexts:
-    """The questions about one request as they may be shown.
+class CheckedTexts:
+    """Checks the questions about one request, each text once, and so each context.
 
-    Each text is looked at once, and so is a context: both come back for each response, pair and principle, and a thousand
-    responses to a context of a megabyte would be a gigabyte of text to search.
+    Both come back for each response, pair and principle, and a thousand responses to a context of a megabyte would be a
+    gigabyte of text to search.
     """
 
     def __init__(self, safety: TextSafety, turns: ShownTurns, keeps_reasoning: bool = False) -> None:
         self._turns = turns
-        self._clean = cache(safety.clean)
-        self.answer = cache(safety.clean_answer if keeps_reasoning else safety.clean)
-        """What the assistant wrote. Raises `Rejected`."""
-        self.context = cache(self._safe_context)
-        """The turns of a conversation. Raises `Rejected`."""
+        self._check = cache(safety.check)
+        self.check_answer = cache(safety.check_answer if keeps_reasoning else safety.check)
+        """Raises `Rejected` for what the assistant wrote."""
+        self.check_context = cache(self._check_turns)
+        """Raises `Rejected` for the turns of a conversation."""
 
-    def question(self, question: Question) -> Question:
-        """The question without control tokens or delimiters in its texts. Raises `Rejected` if they can't be removed."""
+    def check(self, question: Question) -> None:
+        """Raise `Rejected` for a control token or a delimiter in any of the question's texts, and for what isn't shown."""
         self._turns.check_calls(question)
-        return replace(
-            question,
-            context=self.context(question.context),
-            responses=tuple(map(self.answer, question.responses)),
-            fields={name: self._clean(text) for name, text in question.fields.items()},
-            calls=tuple(map(self._safe_calls, question.calls)),
-            tools=tuple(map(self._safe_json, question.tools)),
-        )
+        self.check_context(question.context)
+        for text in question.responses:
+            self.check_answer(text)
+        for text in question.fields.values():
+            self._check(text)
+        for calls in question.calls:
+            self._check_calls(calls)
+        for tool in question.tools:
+            self._check_json(tool)
 
-    def _safe_context(self, context: tuple[Message, ...]) -> tuple[Message, ...]:
+    def _check_turns(self, context: tuple[Message, ...]) -> None:
         self._turns.check(context)
-        return tuple(
-            Message(
-                turn.role,
-                (self.answer if turn.role is Role.ASSISTANT else self._clean)(turn.content),
-                self._safe_calls(turn.calls),
-                turn.call_id and self._clean(turn.call_id),
-            )
-            for turn in context
-        )
+        for turn in context:
+            (self.check_answer if turn.role is Role.ASSISTANT else self._check)(turn.content)
+            self._check_calls(turn.calls)
+            self._check(turn.call_id or "")
 
-    def _safe_calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        return tuple(
-            ToolCall(self._clean(call.name), self._safe_json(call.arguments), call.id and self._clean(call.id))
-            for call in calls
-        )
+    def _check_calls(self, calls: tuple[ToolCall, ...]) -> None:
+        for call in calls:
+            self._check(call.name)
+            self._check_json(call.arguments)
+            self._check(call.id or "")
 
-    def _safe_json(self, text: str) -> str:
-        """A JSON text that is safe as it is, and in what it means: a template prints the one or the other."""
-        return self._clean(changed_json(text, self._clean))
+    def _check_json(self, text: str) -> None:
+        """A JSON text as it is, and in what it means: a template prints the one or the other."""
+        self._check(text)
+        for string in strings_of(text):
+            self._check(string)

@@ -75,6 +75,8 @@ def logprobs_are_their_tokens(model: RewardModel, engine: Engine, prompts: Seque
             raise _misaligned_error(
                 model, engine, f"{len(generation.token_ids)} tokens have {len(generation.logprobs)} rows"
             )
+        # An engine that is off by one gives the neighbour's log-probabilities: finite and plausible, and a verdict read by
+        # them is another one. So each token's are held against those of a text that ends before it.
         for position, (token, row) in enumerate(zip(generation.token_ids, generation.logprobs, strict=True)):
             next_token = Sampling(max_tokens=1, verdict_ids=sampling.verdict_ids)
             (alone,) = engine.submit(engine.generate([*ids, *generation.token_ids[:position]], next_token)).result()

@@ -24,7 +24,10 @@ def noise_between(rewards: Iterable[float | None], repeated: Iterable[float | No
 
 
 def largest_noise(measured: Iterable[BatchNoise]) -> BatchNoise | None:
-    """The noise of several engines, or sessions, together; None of none."""
+    """The noise of several engines, or sessions, together; None of none.
+
+    The largest difference is that of all, and the responses add up.
+    """
     noises = list(measured)
     if not noises:
         return None

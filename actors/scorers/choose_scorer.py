@@ -14,7 +14,10 @@ from actors.scorers.verifier_scorer import VerifierScorer
 
 
 def scorer_of(model: RewardModel, engine: Engine, *, rehearsal: bool = False) -> Scorer:
-    """The scorer of a model on its engine. In a rehearsal a judge's verdicts are random, like the fake engine's."""
+    """The scorer of a model on its engine: of a verifier, a head or a judge.
+
+    In a rehearsal a judge's verdicts are random, like the fake engine's.
+    """
     family = model.family
     if isinstance(family, Judge):
         return JudgeScorer(family, model.weights, engine, model.answer_tokens, rehearsal=rehearsal)

@@ -17,6 +17,11 @@ class FairTurns:
         self._given = self._serving = 0
         self._since = 0.0
 
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing works, and nothing waits for a turn."""
+        return self._given == self._serving
+
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Wait for a turn, and keep it for the block."""

@@ -37,7 +37,10 @@ class Scorer(Protocol):
 
 
 async def gather(work: Iterable[Awaitable[T]]) -> list[T]:
-    """The results of all, in their order. The first error cancels the others."""
+    """The results of all awaitables, in their order.
+
+    The first error cancels the others, and is raised as it is.
+    """
     # `asyncio.gather` alone would leave the others running. A TaskGroup would wrap the error in an ExceptionGroup, which
     # nobody who catches `EngineDead` would see.
     tasks = [asyncio.ensure_future(awaitable) for awaitable in work]

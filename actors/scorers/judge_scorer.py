@@ -3,7 +3,8 @@
 1. A text is generated for each vote of each prompt, and of several prompts with equal token ids only once: equal responses
    have equal rewards. A knock-out generates round by round.
 2. A text without a verdict is generated again, sampled, up to `reask` times.
-3. A response has a reward if every vote about it was heard, and at least half of those on every question could be read.
+3. With `stop`, a question's votes are drawn in waves until its verdict is settled (`actors.verdicts.settled`).
+4. A response has a reward if every vote about it was heard, and at least half of those on every question could be read.
    Otherwise it has failed, with the reason of the first vote that the engine gave no text for, or that couldn't be read. A
    text that was cut off is never read, whatever it contains.
 """
@@ -14,9 +15,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from statistics import fmean
 from typing import Any
 
-from actors.contracts.judge import Judge, Judgement, Verdict
+from actors.contracts.judge import STOP_OUTPUTS, Judge, Judgement, Verdict
 from actors.contracts.showings import Shows
 from actors.engine.protocol import Engine
 from actors.errors import EngineDead, EngineError, Unreadable
@@ -24,6 +26,7 @@ from actors.records import JudgeAnswer, Prompt, Reading, Reason, RenderedRequest
 from actors.scorers.head_scorer import Scorer, Scores, gather
 from actors.settings.replica import Pairs
 from actors.verdicts.knockout import Pair, next_pairs
+from actors.verdicts.settled import settled_side
 
 _AT_A_TIME = 512
 """Requests of a block that are in progress at a time. Each may be hundreds of prompts, whose texts are in memory."""
@@ -51,9 +54,10 @@ class _Attempt:
 
 @dataclass(frozen=True, slots=True)
 class _PromptAnswers:
-    """A prompt and, for each vote, the attempts at it. Only the last attempt can have a verdict."""
+    """A prompt and, for each of its votes with these numbers, the attempts. Only the last attempt can have a verdict."""
 
     prompt: Prompt
+    numbers: tuple[int, ...]
     votes: tuple[tuple[_Attempt, ...], ...]
 
     @property
@@ -75,7 +79,11 @@ _Votes = dict[tuple[tuple[int, ...], int, str | None, int], asyncio.Task[tuple[_
 
 
 class JudgeScorer(Scorer):
-    """A judge's contract on a live engine."""
+    """A judge's contract on a live engine.
+
+    Asks every prompt as often as it has votes, again where a text holds no verdict, and reads all texts about a response as
+    one score. A response without enough readable votes has no reward, and a reason.
+    """
 
     def __init__(
         self,
@@ -105,6 +113,7 @@ class JudgeScorer(Scorer):
     async def _answer_request(self, request: RenderedRequest) -> list[_PromptAnswers]:
         """The answers to every prompt of a request, or, of a knock-out, to those that its rounds needed."""
         begun: _Votes = {}
+        answer = self._answer_until_settled if self._judge.asks.stop else self._answer_all
         # All prompts of a pair: both orders, each with every principle. A comparison is decided by all of them together.
         by_pair: dict[tuple[int, ...], list[Prompt]] = defaultdict(list)
         for prompt in request.prompts:
@@ -112,14 +121,17 @@ class JudgeScorer(Scorer):
         # Of a single response, or lists, there are no pairs to knock out.
         knocks_out = self._judge.asks.pairs is Pairs.ACTIVE and self._judge.together and {*map(len, by_pair)} == {2}
         if not knocks_out:
-            return await gather(self._answer_prompt(prompt, begun) for prompt in request.prompts)
+            of_questions = await gather(answer(prompts, request.prompt_hash, begun) for prompts in by_pair.values())
+            in_order = {id(prompt): place for place, prompt in enumerate(request.prompts)}
+            return sorted(itertools.chain.from_iterable(of_questions), key=lambda answers: in_order[id(answers.prompt)])
         answers: list[_PromptAnswers] = []
         players = sorted(set(itertools.chain.from_iterable(by_pair)))
         # Pairs whose prompts were rejected count as ties: nobody is out by them, and they aren't tried again.
         shares: dict[Pair, float] = {pair: 0.5 for pair in itertools.combinations(players, 2) if pair not in by_pair}
         while pairs := next_pairs(players, shares):
             # One round at a time: its results decide who meets in the next, and no pair is generated for twice.
-            round_answers = await gather(self._answer_prompt(prompt, begun) for pair in pairs for prompt in by_pair[pair])
+            of_pairs = await gather(answer(by_pair[pair], request.prompt_hash, begun) for pair in pairs)
+            round_answers = list(itertools.chain.from_iterable(of_pairs))
             answers += round_answers
             shares |= {pair: self._pair_share(pair, round_answers) for pair in pairs}
         return answers
@@ -129,13 +141,58 @@ class JudgeScorer(Scorer):
         judgements = [answer.judgement for answer in answers if tuple(sorted(answer.prompt.response_positions)) == pair]
         return self._judge.share(judgements, *pair)
 
-    async def _answer_prompt(self, prompt: Prompt, begun: _Votes) -> _PromptAnswers:
-        """All votes of a prompt, at the same time; those that an equal prompt has begun are waited for."""
-        keys = [(tuple(prompt.ids), prompt.redraw, prompt.criteria, vote) for vote in range(prompt.times)]
+    async def _answer_all(self, prompts: Sequence[Prompt], prompt_hash: str, begun: _Votes) -> list[_PromptAnswers]:
+        """All votes of a question, at the same time."""
+        return await gather(self._answer_prompt(prompt, range(prompt.times), begun) for prompt in prompts)
+
+    async def _answer_until_settled(
+        self, prompts: Sequence[Prompt], prompt_hash: str, begun: _Votes
+    ) -> list[_PromptAnswers]:
+        """The votes of a question in waves, until those that are left can't change its verdict, or not likely enough.
+
+        A quarter of them is asked first and an eighth in each further wave: of 32 that agree, 8 settle it. They are drawn in
+        an order that the prompt's hash decides, so that it is the same in every run; the bound is on that draw.
+        """
+        draws = [(prompt, vote) for prompt in prompts for vote in range(prompt.times)]
+        Random(f"{prompt_hash} {prompts[0].response_positions} {prompts[0].redraw}").shuffle(draws)
+        asked = 0
+        while True:
+            asked = min(len(draws), asked + (-(-len(draws) // (8 if asked else 4))))
+            votes = [[vote for drawn, vote in draws[:asked] if drawn is prompt] for prompt in prompts]
+            answers = await gather(
+                self._answer_prompt(prompt, sorted(of_prompt), begun)
+                for prompt, of_prompt in zip(prompts, votes, strict=True)
+            )
+            if asked == len(draws) or self._is_settled(answers, draws[:asked], len(draws)):
+                return [answer for answer in answers if answer.votes]
+
+    def _is_settled(self, answers: Sequence[_PromptAnswers], drawn: Sequence[tuple[Prompt, int]], total: int) -> bool:
+        """Whether a question's verdict is settled, and the reward by these votes is on that side of it."""
+        leanings: dict[int, dict[int, float]] = {}
+        for answer in answers:
+            shown = answer.prompt.response_positions
+            if self._judge.shows is Shows.TWO and len(shown) < 2:
+                return False  # it is graded alone, and is better than nothing
+            leanings[id(answer.prompt)] = {
+                # A text without a verdict leans nowhere, as it counts for neither side at the end.
+                number: 0.0 if vote[-1].verdict is None else self._judge.leaning(vote[-1].verdict, shown, self._weights)
+                for number, vote in zip(answer.numbers, answer.votes, strict=True)
+            }
+        side = settled_side([leanings[id(prompt)][vote] for prompt, vote in drawn], total, self._judge.asks.stop_error)
+        # Both orders count alike in the reward, however many votes each has had, so each must have had some: its fair share
+        # is 1 of 2, half of that will do. And what is read of these votes must be what was settled.
+        balanced = all(2 * len(answers) * len(answer.votes) >= len(drawn) for answer in answers)
+        mean = fmean(fmean(of_prompt.values()) if of_prompt else 0.0 for of_prompt in leanings.values())
+        readable = all(2 * sum(reason is not None for reason in answer.reasons) <= len(answer.votes) for answer in answers)
+        return bool(side) and balanced and readable and side * mean > 0
+
+    async def _answer_prompt(self, prompt: Prompt, numbers: Sequence[int], begun: _Votes) -> _PromptAnswers:
+        """Votes of a prompt, at the same time; those that an equal prompt has begun are waited for."""
+        keys = [(tuple(prompt.ids), prompt.redraw, prompt.criteria, vote) for vote in numbers]
         for key in keys:
             if key not in begun:
                 begun[key] = asyncio.ensure_future(self._run_vote(prompt, key[-1]))
-        return _PromptAnswers(prompt, tuple(await gather(begun[key] for key in keys)))
+        return _PromptAnswers(prompt, tuple(numbers), tuple(await gather(begun[key] for key in keys)))
 
     async def _run_vote(self, prompt: Prompt, vote: int) -> tuple[_Attempt, ...]:
         """The attempts at a vote, up to the first with a verdict, or to one that the engine refused."""
@@ -187,6 +244,11 @@ class JudgeScorer(Scorer):
         # All judgements together, those about failed responses as well: wins and strengths are relative to all of them.
         judgements = [answer.judgement for answer in answers if answer.judgement.verdicts]
         readings = self._judge.readings(judgements, readable, self._weights)
+        if self._judge.asks.stop:
+            readings = {
+                position: replace(reading, scores={**reading.scores, **_stop_outputs(answers_about[position])})
+                for position, reading in readings.items()
+            }
         return tuple(
             response.refusal
             or replace(
@@ -270,8 +332,23 @@ class JudgeScorer(Scorer):
         return tuple(trace)
 
 
+def _stop_outputs(answers: Sequence[_PromptAnswers]) -> dict[str, float]:
+    """How many votes about a response were asked, and the share of its questions that were settled before all were."""
+    questions: dict[tuple[int, ...], list[_PromptAnswers]] = defaultdict(list)
+    for answer in answers:
+        questions[tuple(sorted(answer.prompt.response_positions))].append(answer)
+    taken = sum(len(answer.votes) for answer in answers)
+    early = [
+        sum(len(answer.votes) for answer in of) < sum(answer.prompt.times for answer in of) for of in questions.values()
+    ]
+    return dict(zip(STOP_OUTPUTS, (float(taken), fmean(early)), strict=True))
+
+
 def share(tokens: int, prompt: Prompt, position: int) -> int:
-    """The part of a prompt's tokens that counts for one of the responses it shows. The parts add up to `tokens` exactly."""
+    """The part of a prompt's tokens that counts for one of the responses that it shows.
+
+    Whole numbers, which add up to `tokens` over the responses exactly: so a run's sum is what the engine read.
+    """
     # 100 tokens of three are 34, 33 and 33, in the order shown; rounded parts would add up to 99.
     each, remainder = divmod(tokens, len(prompt.response_positions))
     return each + (prompt.response_positions.index(position) < remainder)

@@ -27,11 +27,18 @@ from actors.scorers.head_scorer import HeadOutputs, HeadScorer, Scores
 from actors.scorers.self_test import self_test
 from actors.settings.replica import EngineSettings, RenderSettings
 from actors.text.stems import CheckCancelled
+from actors.text.tool_calls import size_of
 
 T = TypeVar("T")
 
 _THREADS = 64
 """Requests that take turns in rendering; more wait for one of these to end."""
+
+
+_SHORT = 4096
+"""Characters that are rendered in about a millisecond, during which no other request is read."""
+_TURN, _IDS_PER_CHARACTER = 64, 16
+"""What rendering a turn's header costs, in characters; and how many ids that came rendered cost as much as one."""
 
 
 class _Abandoned(AssayError):
@@ -93,8 +100,8 @@ class OnlineScorer:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[RequestScores]:
         """Score requests, in their order. A response that can't be judged has a score with the reason."""
-        rendered_requests = await self._run_in_thread(
-            lambda check_cancelled: self._renderer.render(requests, check_cancelled)
+        rendered_requests = await self._run_rendering(
+            requests, lambda check_cancelled: self._renderer.render(requests, check_cancelled)
         )
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
             all_scores = await self._run_on_engine(self._scorer.score(rendered_requests))
@@ -104,8 +111,8 @@ class OnlineScorer:
 
     async def read(self, prompts: Sequence[Rendered | ScoreRequest]) -> list[HeadOutputs]:
         """A head's outputs for rendered prompts, or for conversations with one response, in their order."""
-        rendered_requests = await self._run_in_thread(
-            lambda check_cancelled: [self._render_one(prompt, check_cancelled) for prompt in prompts]
+        rendered_requests = await self._run_rendering(
+            prompts, lambda check_cancelled: [self._render_one(prompt, check_cancelled) for prompt in prompts]
         )
         assert isinstance(self._scorer, HeadScorer), "a judge has no head"
         with self._count_tokens(prompt for request in rendered_requests for prompt in request.prompts):
@@ -169,7 +176,9 @@ class OnlineScorer:
 
     async def _prompt_about_all(self, request: ScoreRequest) -> Prompt | Reason:
         """The prompt that shows all responses, in their order, or why there is none."""
-        (rendered,) = await self._run_in_thread(lambda check_cancelled: self._renderer.render([request], check_cancelled))
+        (rendered,) = await self._run_rendering(
+            [request], lambda check_cancelled: self._renderer.render([request], check_cancelled)
+        )
         reasons = [response.reason for response in rendered.responses if response.reason is not None]
         if reasons:  # the cause first: that a response has no opponent only follows from the other one's rejection
             return min(reasons, key=lambda reason: reason is Reason.NO_OPPONENT)
@@ -178,6 +187,16 @@ class OnlineScorer:
             (prompt for prompt in rendered.prompts if prompt.response_positions == all_positions),
             Reason.TEMPLATE_REFUSED,
         )
+
+    async def _run_rendering(self, prompts: Sequence[Rendered | ScoreRequest], work: Callable[[CheckCancelled], T]) -> T:
+        """The result of `work`, which renders `prompts`: here if they are short, and nothing else is rendered now.
+
+        A thread would take longer to begin than such a prompt takes, and would wait for the interpreter's lock.
+        """
+        if self._turns.is_free and _are_short(prompts):
+            with self._turns.taken():
+                return work(lambda: None)
+        return await self._run_in_thread(work)
 
     async def _run_in_thread(self, work: Callable[[CheckCancelled], T]) -> T:
         """The result of `work`, run in a rendering thread. Once it is cancelled here, it ends before its next prompt.
@@ -212,6 +231,24 @@ class OnlineScorer:
             yield
         finally:
             self.tokens_under_way -= tokens
+
+
+def _are_short(prompts: Sequence[Rendered | ScoreRequest]) -> bool:
+    """Whether all prompts of some requests have at most `_SHORT` tokens or characters together."""
+    total = 0
+    for prompt in prompts:
+        if isinstance(prompt, Rendered):
+            # Ids are only compared with the vocabulary's size.
+            total += len(prompt.prompt) if isinstance(prompt.prompt, str) else len(prompt.prompt) // _IDS_PER_CHARACTER
+        else:
+            count = len(prompt.responses) * max(1, len(prompt.principles))
+            shown = sum(map(size_of, (*prompt.context, *prompt.responses))) + sum(
+                map(len, (*prompt.fields.values(), *prompt.tools))
+            )
+            total += count * count * (shown + _TURN * len(prompt.context))
+        if total > _SHORT:
+            return False
+    return True
 
 
 def _judge_text(prompt: Prompt, generation: Generation, token_texts: Mapping[int, str]) -> JudgeText:

@@ -175,7 +175,7 @@ def resolve_policy(settings: PolicySettings) -> Policy:
         )
     if limit <= settings.policy_max_tokens:
         raise ModelError(
-            f"--policy-max-tokens {settings.policy_max_tokens} leaves no room for a prompt: {settings.policy} takes {limit}"
+            f"policy_max_tokens={settings.policy_max_tokens} leaves no room for a prompt: {settings.policy} takes {limit}"
         )
     adapter = settings.policy_adapter
     if adapter is not None:

@@ -10,7 +10,7 @@ from actors.records import Reasoning
 from actors.settings.base import OPTION, Settings
 from actors.settings.endpoint import HERE, ModelEndpointSettings, check_engine
 from actors.settings.rubric import RubricSettings
-from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings
+from actors.settings.verifier import AS_GIVEN, VERIFIERS, VerifierSettings, is_verifier
 
 
 class Dtype(StrEnum):
@@ -28,13 +28,6 @@ class TooLong(StrEnum):
     REJECT = "reject"
     TRIM_TURNS = "trim-turns"
     CUT_LEFT = "cut-left"
-
-
-class ControlTokens(StrEnum):
-    """What becomes of a template's control tokens inside somebody's text."""
-
-    REJECT = "reject"
-    NEUTRALISE = "neutralise"
 
 
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
@@ -106,6 +99,14 @@ class JudgeSettings(Settings):
     votes: Annotated[int, Field(ge=1, le=128)] | None = Field(default=None, json_schema_extra=OPTION)
     """judges: number of judgements per question; of two responses, half are in swapped order. Several judgements in one
     order are sampled, at temperature 0.6 and top-p 0.95 unless the model card gives others"""
+    stop: bool = Field(default=False, json_schema_extra=OPTION)
+    """judges: end a question's votes when those that are left can't change its verdict, or would with probability
+    `judge.stop_error` at most; the verdict is which of two responses is better, or the side of `judge.stop_at`"""
+    stop_error: float = Field(default=0.01, gt=0, lt=0.5)
+    """judges with `stop`: the highest probability that all votes would have come to another verdict"""
+    stop_at: float | None = None
+    """judges with `stop`, of one response: the reward at which your filter cuts; default: 0.5, for judges that answer yes
+    or no"""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """judges: sampling temperature; 0: always the most likely token"""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -164,8 +165,6 @@ class RenderSettings(Settings):
     too_long: TooLong = TooLong.REJECT
     """prompts longer than the model takes: reject them, drop the oldest whole turns, or, of reward heads, cut tokens off at
     the beginning, as some benchmarks' codes do"""
-    control_tokens: ControlTokens = ControlTokens.REJECT
-    """text that contains a control token: reject it, or break the token up so that it reads as plain text"""
     reasoning: Reasoning | None = None
     """responses with reasoning (<think>...</think>, reasoning_content or the like): reject them, strip it and judge the
     final answer, or keep it; default: what the model's authors do; if they don't say, a corpus with reasoning is refused"""
@@ -226,13 +225,12 @@ def fit_engine(settings: Any) -> Any:
     """
     named = settings if isinstance(settings.model, str) else settings.model
     model, engine = named.model, settings.engine
-    has_none = model in VERIFIERS or named.endpoint != HERE
     if named.endpoint != HERE:
         pool = getattr(settings, "work", None) or getattr(settings, "pool", None)
         check_engine(engine, pool, settings.render)
-    if has_none and engine.engine == "vllm":
+    if engine.engine == "vllm" and (named.endpoint != HERE or is_verifier(model)):
         object.__setattr__(settings, "engine", engine.model_copy(update={"engine": "none"}))
-    if not has_none and engine.engine == "none":
+    if engine.engine == "none" and named.endpoint == HERE and not is_verifier(model):
         raise ValueError(f"--engine none is for verifiers ({', '.join(sorted(VERIFIERS))}), and {model} has weights")
     return settings
 

@@ -310,9 +310,19 @@ class RubricSettings(Settings):
         )
 
     @property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """The least and the greatest number of each output; a difference of log-probabilities has none."""
+        ends: dict[str, list[float]] = {}
+        for name in {*self.names} - {WINNER} if self.verdict is None else ():
+            values = self.words[name].values() if name in self.words else (0, 1) if name in self.truths else self.scale(name)
+            ends.setdefault(self._output(name), []).extend(float(value) for value in values if value is not None)
+        return {name: (min(values), max(values)) for name, values in ends.items()}
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         """The named outputs of a response."""
-        outputs = dict.fromkeys(
-            match[1] if self.shows == "two" and (match := _SIDE.fullmatch(name)) else name for name in self.names
-        )
-        return tuple("win" if name == WINNER else name for name in outputs)
+        return tuple("win" if name == WINNER else name for name in dict.fromkeys(map(self._output, self.names)))
+
+    def _output(self, name: str) -> str:
+        """The output that a value is of: `score_1` and `score_2` of two responses are each one's `score`."""
+        return match[1] if self.shows == "two" and (match := _SIDE.fullmatch(name)) else name

@@ -1,9 +1,10 @@
 """The settings of verifiers, which compare a response with the row's reference, or with a rule, by code."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from actors.extensions import plugin_module
 from actors.settings.base import OPTION, Settings
 from actors.settings.grader import read_grader
 from actors.settings.settings_file import read_mapping
@@ -16,7 +17,13 @@ VERIFIERS = frozenset(
         "text-similarity",
     }
 )  # fmt: skip
-"""The families that need no weights: the name of the family is the model. Here, as settings know no family."""
+"""Our families that need no weights: the name of the family is the model. Here, as settings know no family."""
+
+
+def is_verifier(model: str) -> bool:
+    """Whether a model is a family that needs no weights: one of ours, or a plug-in's, whose entry point has its name."""
+    plugin = None if model in VERIFIERS else plugin_module("assay.families", model)
+    return model in VERIFIERS or getattr(getattr(plugin, "FAMILY", None), "task", None) == "verify"
 
 
 class VerifierSettings(Settings):
@@ -30,18 +37,12 @@ class VerifierSettings(Settings):
     """verifiers: the same for references, such as '#### (.+)'"""
     any_of: bool = False
     """verifiers: the reference is a JSON list of texts or numbers, of which any is right"""
-    operation: Literal["eq", "ne", "like", "ilike"] = "eq"
-    """exact-match: the response is the reference, isn't, or contains it, in the same case or in any"""
-    strip: bool = True
-    """exact-match: leave out white space around response and reference"""
     choices: str = Field(default="ABCDEFGHIJ", pattern=r"^[A-Z]{2,26}$")
     """multiple-choice: letters of the choices"""
     answer_schema: Annotated[dict[str, Any] | None, BeforeValidator(lambda value: read_mapping(value, "schema"))] = None
     """json-schema: file with the schema; default: each row's reference is one"""
     answer_regex: str | None = Field(default=None, min_length=1)
     """regex: regular expression (RE2) that must match somewhere in the response; default: each row's reference is one"""
-    threshold: float | None = Field(default=None, ge=0, le=1)
-    """text-similarity: the reward is 1 from this similarity on, and 0 below it; default: the similarity"""
     grader: Annotated[dict[str, Any] | None, BeforeValidator(read_grader)] = None
     """grader: JSON file with a grader of OpenAI's that asks no model: string_check, text_similarity, or a multi of these"""
 

@@ -88,20 +88,19 @@ def size_of(turn: Message | Response) -> int:
     return len(turn.content) + sum(map(len, call_texts(turn.calls)))
 
 
-def changed_json(text: str, change: Callable[[str], str]) -> str:
-    """A JSON text with each string and key changed, and all else as it stands."""
-
-    def changed(literal: re.Match[str]) -> str:
-        string = json.loads(literal[1])
-        other = change(string)
-        return literal[0] if other == string else json.dumps(other, ensure_ascii=False) + (literal[2] or "")
-
-    return STRING.sub(changed, text)
+def strings_of(text: str) -> Iterator[str]:
+    """The strings and keys in a JSON text, without their escapes."""
+    return (json.loads(literal[1]) for literal in STRING.finditer(text))
 
 
 def blank_json(text: str, word: str) -> str:
-    """A JSON text with a word in place of each string but plain names, for counting control tokens."""
-    return changed_json(text, lambda string: string if _PLAIN.fullmatch(string) else word)
+    """A JSON text with a word in place of each string and key but plain names, for counting control tokens."""
+
+    def blank(literal: re.Match[str]) -> str:
+        is_plain = _PLAIN.fullmatch(json.loads(literal[1])) is not None
+        return literal[0] if is_plain else json.dumps(word, ensure_ascii=False) + (literal[2] or "")
+
+    return STRING.sub(blank, text)
 
 
 def blank_calls(calls: tuple[ToolCall, ...], word: str) -> tuple[ToolCall, ...]:

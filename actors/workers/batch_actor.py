@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from actors.endpoint.account import Notes
@@ -33,10 +34,16 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         settings: EngineSettings,
         ledger: Any,
         remember: WithScoreCache | None = None,
+        engine: Engine | None = None,
+        *,
         notes: Notes | None = None,
     ) -> None:
-        """`notes` is where an engine behind an address keeps what it was asked for."""
-        super().__init__(ledger, lambda report: _start_tested(model, settings, report, notes, ledger.warn.remote))
+        """`engine` is one of this process that is started already, for another model of the same `engine_identity`.
+
+        `notes` is where an engine behind an address keeps what it was asked for.
+        """
+        start = partial(start_engine, model, settings, notes=notes, warn=ledger.warn.remote)
+        super().__init__(ledger, lambda report: _tested(model, settings, report, engine or start(report=report)))
         is_fake = settings.engine == "fake"
         self._scorer = scorer_of(model, self.engine, rehearsal=is_fake)
         self._score_block: ScoreBlock = self._scorer.score_block
@@ -97,8 +104,7 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         )
 
 
-def _start_tested(model: RewardModel, settings: EngineSettings, report: Report, notes: Notes | None, warn: Report) -> Engine:
-    engine = start_engine(model, settings, report=report, notes=notes, warn=warn)
+def _tested(model: RewardModel, settings: EngineSettings, report: Report, engine: Engine) -> Engine:
     if settings.engine != "fake":  # whose numbers are made up
         self_test(model, engine, report=report)
     return engine

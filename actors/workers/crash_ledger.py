@@ -129,7 +129,7 @@ class Ledger:
             cause = self._last_error or _WORDLESS
             self._last_error = (
                 f"an engine died {self._deaths_in_row[holder]} times with no work done in between. If it is the first "
-                f"rows that kill it, a higher --max-engine-deaths gets past them. The last error: {cause}"
+                f"rows that kill it, --set max_engine_deaths=... with more gets past them. The last error: {cause}"
             )
 
     def note_start_step(self, holder: str, step: str) -> None:

@@ -3,6 +3,7 @@
 Serve then starts another replica. A dead engine is never repaired: its requests are lost, and their clients get an error.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from actors.scorers.online import JudgeText, OnlineScorer
 from actors.settings.replica import EngineSettings, RenderSettings
 
 T = TypeVar("T")
+
+_LAST_WORDS_S = 0.5
+"""In which requests under way are answered, before the process ends."""
 
 
 class ServeActor:
@@ -59,4 +63,5 @@ def _exit_if_dead() -> Any:
     try:
         yield
     except EngineDead:
-        os._exit(1)
+        asyncio.get_running_loop().call_later(_LAST_WORDS_S, os._exit, 1)
+        raise

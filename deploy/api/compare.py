@@ -27,8 +27,9 @@ from actors.text.reasoning import with_reasoning
 from deploy.errors import BadRequest
 from deploy.models.service import ServedModel
 from deploy.models.work import off_loop
-from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Turns
+from deploy.wire.bodies import Body, Listed, RequestBody, Serving, Tools, Turns
 from deploy.wire.json_route import JsonRoute
+from pipelines.data.formats.calls import read_tool
 from pipelines.data.formats.content import conversation, refuse_answered, text
 from pipelines.data.formats.values import is_blank
 
@@ -49,6 +50,7 @@ class CompareRequest(RequestBody):
     conversation_history: Turns
     response_objs: Listed[Responded] = Field(min_length=1)
     principle: str | None = Field(default=None, description="what they are judged by, for models that go by principles")
+    tools: Tools = Field(default=[], description="those that the assistant in `conversation_history` could call")
     model: str | None = Field(default=None, description="needed if there are several")
 
 
@@ -88,8 +90,9 @@ async def compare(body: CompareRequest, service: Serving) -> CompareResponse:
         for position, content in enumerate(texts)
         if not isinstance(content, Reason)
     }
-    context = await off_loop(lambda: _context(body.conversation_history))
-    by_name = await _score(served, ScoreRequest(context, tuple(shown.values()), principles)) if shown else {}
+    context, tools = await off_loop(lambda: _context(body))
+    request = ScoreRequest(context, tuple(shown.values()), principles, tools=tools)
+    by_name = await _score(served, request) if shown else {}
     scores = [
         Score.rejected(content) if isinstance(content, Reason) else by_name[_name(position)]
         for position, content in enumerate(texts)
@@ -110,9 +113,11 @@ def _name(at: int) -> str:
     return f"response[{at}]"
 
 
-def _context(turns: Turns) -> tuple[Message, ...]:
+def _context(body: CompareRequest) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The turns before the responses, and the tools."""
     try:
-        return refuse_answered(conversation([turn.model_dump() for turn in turns]))
+        context = refuse_answered(conversation([turn.fields for turn in body.conversation_history]))
+        return context, tuple(map(read_tool, body.tools))
     except Rejected as rejected:
         message = f"the conversation can't be judged: {rejected.reason}"
         raise BadRequest(message, "conversation_history", rejected.reason) from None

@@ -146,7 +146,7 @@ def _parse(item: Conversation) -> _ParsedConversation:
         return _parse_last_turn(item)
     names = [f"response[{position}]" for position in range(len(item.responses))]
     try:
-        context = refuse_answered(conversation([turn.model_dump() for turn in item.messages]))
+        context = refuse_answered(conversation([turn.fields for turn in item.messages]))
         principles, fields = tuple(map(text, item.principles)), _fields(item)
         tools = tuple(map(read_tool, item.tools))
     except Rejected as rejected:
@@ -167,7 +167,7 @@ def _fields(item: Conversation) -> dict[str, str]:
     fields = [*item.fields.items(), *([] if item.reference is None else [(REFERENCE, item.reference)])]
     if len(dict(fields)) < len(fields):
         raise BadRequest("`reference` is given twice: by itself and in `fields`", "fields")
-    return {name: field_text(value, name) for name, value in fields if not is_blank(value)}
+    return {name: field_text(name, value, name) for name, value in fields if not is_blank(value)}
 
 
 def _parse_last_turn(item: Conversation) -> _ParsedConversation:

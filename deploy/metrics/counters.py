@@ -4,6 +4,7 @@ Names begin with `assay_`, to which Ray's agent adds `ray_`. Nothing here holds 
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 
 from actors.records import Score
@@ -25,9 +26,7 @@ class Meters:
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request, and observe its seconds."""
-        counter("assay_requests_total", "requests by route and HTTP status", ("route", "status")).inc(
-            1, {"route": route, "status": str(status)}
-        )
+        _count("assay_requests_total", "requests by route and HTTP status", route=route, status=str(status))
         histogram("assay_request_seconds", "how long a request took", tuple(_SECONDS), ("route",)).observe(
             max(seconds, 1e-9),
             {"route": route},  # Ray's histograms take positive values alone
@@ -35,7 +34,7 @@ class Meters:
 
     def set_under_way(self, requests: int) -> None:
         """Set the number of requests that this ingress holds."""
-        gauge("assay_requests_under_way", "requests that an ingress holds").set(requests)
+        _levels["assay_requests_under_way"] = requests
 
     def count_scores(self, model: str, scores: Sequence[Score]) -> None:
         """Count responses by outcome, their tokens, and their scores by bucket."""
@@ -44,9 +43,10 @@ class Meters:
                 len(scores), {"model": model}
             )
         for score in scores:
-            counter("assay_responses_total", "responses by outcome", ("model", "status", "reason")).inc(
-                1, {"model": model, "status": score.status.value, "reason": score.reason or ""}
-            )
+            _count(
+                "assay_responses_total", "responses by outcome",
+                model=model, status=score.status.value, reason=score.reason or "",
+            )  # fmt: skip
             if score.reward is not None:
                 self._count_in_bucket(model, "reward", score.reward)
             for name, value in score.scores.items():
@@ -57,13 +57,28 @@ class Meters:
         """Count prompt and completion tokens."""
         for kind, tokens in (("prompt", prompt_tokens), ("completion", completion_tokens)):
             if tokens:
-                counter("assay_tokens_total", "tokens read and written", ("model", "kind")).inc(
-                    tokens, {"model": model, "kind": kind}
-                )
+                _count("assay_tokens_total", "tokens read and written", tokens, model=model, kind=kind)
 
     def _count_in_bucket(self, model: str, output: str, value: float) -> None:
         bucket = bisect_right(_EDGES, value)
         lowest = f"{_EDGES[bucket - 1]:g}" if bucket else "-Inf"
-        counter("assay_scores_total", "scores by the bucket's lower edge", ("model", "output", "bucket")).inc(
-            1, {"model": model, "output": output, "bucket": lowest}
-        )
+        _count("assay_scores_total", "scores by the bucket's lower edge", model=model, output=output, bucket=lowest)
+
+
+_counts: Counter[tuple[str, str, tuple[tuple[str, str], ...]]] = Counter()
+"""What Ray wasn't told yet: by the name and text of its counter, and the values of its tags."""
+_levels: dict[str, int] = {}
+"""The last values of gauges."""
+
+
+def _count(name: str, text: str, more: int = 1, /, **tags: str) -> None:
+    _counts[name, text, tuple(tags.items())] += more
+
+
+def tell() -> None:
+    """Tell Ray what was counted since the last time: a call of its for each count takes as long as all else of a request."""
+    for (name, text, tags), more in _counts.items():
+        counter(name, text, tuple(tag for tag, _ in tags)).inc(more, dict(tags))
+    _counts.clear()
+    for name, level in _levels.items():
+        gauge(name, "requests that an ingress holds").set(level)

@@ -1,6 +1,7 @@
-"""The ingress in front of the models: one thin process with the routes, the keys, the limits and the page."""
+"""What HAProxy sends requests to: a model's own replicas, or in front of several models a thin router."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,9 +14,12 @@ from actors.engine.protocol import Sampling
 from actors.records import Reason, ScoreRequest
 from actors.reward_model import RewardModel
 from actors.scorers.online import JudgeText, OnlineScorer
+from actors.workers.serve_actor import ServeActor
 from deploy.errors import ApiError
+from deploy.metrics.counters import tell
 from deploy.metrics.prometheus import scrape
-from deploy.models.service import ServedModel, Service
+from deploy.models.service import Scoring, ServedModel, Service
+from deploy.ray_serve.haproxy import check_in_front
 from deploy.settings import EndpointSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
@@ -54,32 +58,23 @@ class Replicas:
             states.cancel()
 
 
-@serve.ingress()
-class Ingress:
-    """The deployment that Serve's proxies send requests to."""
+class _Endpoint:
+    """HTTP for some models, and the state of the applications that these are."""
 
-    def __init__(
-        self,
-        settings: EndpointSettings,
-        models: Sequence[RewardModel],
-        keys: Keys,
-        handles: Mapping[str, DeploymentHandle[Any]],
+    def _open(
+        self, settings: EndpointSettings, keys: Keys, models: Sequence[RewardModel], scorings: Sequence[Scoring]
     ) -> None:
         served = [
             ServedModel(
-                settings_of_model.names,
-                model,
-                Replicas(handles[settings_of_model.names[0]]),
-                settings.limits,
-                render=settings_of_model.render,
-                engine=settings_of_model.engine,
+                settings_of_model.names, model, scoring, settings.limits,
+                render=settings_of_model.render, engine=settings_of_model.engine,
             )
-            for settings_of_model, model in zip(settings.models, models, strict=True)
-        ]
+            for settings_of_model, model, scoring in zip(settings.models, models, scorings, strict=True)
+        ]  # fmt: skip
         self._service = Service(served, settings.limits, message_as_list=settings.message_as_list)
         self._keys = keys
         self._origins = settings.access.cors_origins
-        self._app = serve.get_replica_context().app_name
+        self._apps = {serve.get_replica_context().app_name}
         self._status = Blocking(serve.status, _STATUS_TIMEOUT_S)
         self._nodes = Blocking(ray.nodes, _STATUS_TIMEOUT_S)
 
@@ -89,8 +84,12 @@ class Ingress:
         return self._gate
 
     async def drain(self) -> None:
-        """See `Gate.drain`. `assay serve` calls this before it ends anything, while the proxies still pass answers on."""
+        """See `Gate.drain`. `assay serve` calls this before it ends anything, while HAProxy still passes answers on."""
         await self._gate.drain()
+
+    async def check_health(self) -> None:
+        """Serve calls this every two seconds."""
+        tell()
 
     async def _not_ready(self) -> str | None:
         """Why the endpoint isn't ready, by Serve's status; None if it is.
@@ -103,10 +102,12 @@ class Ingress:
             status = await self._status()
         except TimeoutError:
             return "Ray Serve's controller doesn't answer"
-        app = status.applications.get(self._app)
-        if app is None or app.status is not ApplicationStatus.RUNNING:
-            return f"the application is {app.status.value if app else 'not there'}"
-        waiting = [name for name, deployment in app.deployments.items() if deployment.status not in _AT_WORK]
+        waiting = []
+        for name in self._apps:
+            app = status.applications.get(name)
+            if app is None or app.status is not ApplicationStatus.RUNNING:
+                return f"the application is {app.status.value if app else 'not there'}"
+            waiting += [name for name, deployment in app.deployments.items() if deployment.status not in _AT_WORK]
         return f"not ready yet: {', '.join(waiting)}" if waiting else None
 
     async def _metrics(self) -> str:
@@ -115,3 +116,39 @@ class Ingress:
         except TimeoutError:
             raise ApiError(503, "Ray's control store doesn't answer", code="not_ready", retry_after_s=5) from None
         return await scrape([f"{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in nodes])
+
+
+@serve.ingress()
+class ModelReplica(_Endpoint, ServeActor):
+    """A replica of one model: HTTP, the checks of requests and the engine in one process.
+
+    A router calls it by `answer` and `stream`.
+    """
+
+    def __init__(self, settings: EndpointSettings, keys: Keys, model: RewardModel) -> None:
+        """`settings` are those of this model alone."""
+        check_in_front(os.environ)
+        (served,) = settings.models
+        ServeActor.__init__(self, model, served.render, served.engine)
+        self._open(settings, keys, [model], [self])
+
+    async def check_health(self) -> None:
+        """As both say."""
+        await _Endpoint.check_health(self)
+        await ServeActor.check_health(self)
+
+
+@serve.ingress()
+class Router(_Endpoint):
+    """Several models under one address: each request goes to a replica of the model that it names."""
+
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        keys: Keys,
+        models: Sequence[RewardModel],
+        handles: Mapping[str, DeploymentHandle[Any]],
+    ) -> None:
+        check_in_front(os.environ)
+        self._open(settings, keys, models, [Replicas(handles[served.names[0]]) for served in settings.models])
+        self._apps |= {handle.app_name for handle in handles.values()}

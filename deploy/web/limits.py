@@ -73,7 +73,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         start, status = time.monotonic(), _CLIENT_LEFT
-        path = scope["path"]
+        path = _path(scope)
 
         async def send_and_note(message: Any) -> None:
             nonlocal status
@@ -98,7 +98,7 @@ class Gate:
         body, so that a refused request costs no memory.
         """
         headers = dict(scope["headers"])
-        path = scope["path"]
+        path = _path(scope)
         public = path in OPEN_PATHS or path.startswith(f"{DOCS_FILES}/")
         # Before the limit as well: a probe that got 429 under load would have the endpoint restarted.
         if public and scope["method"] in {"GET", "HEAD"}:
@@ -156,6 +156,12 @@ class Gate:
             raise ApiError(
                 408, f"the body didn't come within {self._limits.body_timeout_s:g} s", code="body_timeout"
             ) from None
+
+
+def _path(scope: Any) -> str:
+    """The path of a route: below that of its model, where the model has a path of its own."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path or "/"
 
 
 def _replay(body: bytes, receive: Any) -> Any:

@@ -76,13 +76,18 @@ class ChatMessage(BaseModel):
     role: str
     content: str | Listed[dict[str, Any]] | None = None
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """All fields, as they came. `model_dump` would copy them, however deep they are."""
+        return {"role": self.role, "content": self.content, **(self.model_extra or {})}
+
 
 Turns = Annotated[Listed[ChatMessage], Field(min_length=1)]
 Tools = Listed[dict[str, Any]]
 """OpenAI's."""
 
 
-def _service(request: Request) -> Service:
+async def _service(request: Request) -> Service:  # FastAPI would run a plain function in a thread
     service: Service = request.app.state.service
     return service
 
@@ -104,7 +109,7 @@ def read_score_request(
         raise BadRequest("principle, response_1 and response_2 come after all other turns, each once", "messages")
     in_turns = tuple(text(_content(turn)) for role, turn in shown.items() if role == JudgeRole.PRINCIPLE)
     compared = [shown[role] for role in (JudgeRole.RESPONSE_1, JudgeRole.RESPONSE_2) if role in shown]
-    context = conversation([turn.model_dump() for turn in spoken])
+    context = conversation([turn.fields for turn in spoken])
     judged_by, tool_texts = (*in_turns, *principles), tuple(map(read_tool, tools))
     if compared:
         return ScoreRequest(
@@ -143,7 +148,7 @@ def document_request(question: str, answer: str, at: int, question_place: str) -
     """
     turns = [ChatMessage(role="user", content=question), ChatMessage(role="assistant", content=answer)]
     try:
-        conversation([turn.model_dump() for turn in turns[:1]])
+        conversation([turn.fields for turn in turns[:1]])
     except Rejected as rejected:
         raise no_score_error(rejected.reason, question_place) from None
     return read_score_request_or_refuse(turns, document(at))
@@ -167,7 +172,7 @@ def _content(turn: ChatMessage) -> object:
 
 def as_answer(turn: ChatMessage) -> Answer:
     """A response, read as the assistant's turn that it is, whatever its role is called."""
-    return answer({**turn.model_dump(), "role": Role.ASSISTANT.value})
+    return answer({**turn.fields, "role": Role.ASSISTANT.value})
 
 
 _SHOWN = frozenset(role.value for role in JudgeRole)

@@ -16,7 +16,8 @@ from docs.generate.markdown import Page, anchored, code, document, heading, tabl
 from pipelines.settings.options import leaves
 
 STATUSES: Mapping[int, str] = {
-    400: "what can't be judged, with the [reason](outcomes.md) as `code`; of a list the message names the item at fault",
+    400: "what can't be judged, with the [reason](outcomes.md) as `code`; of a list the message names the item at fault. "
+    "Also a head that isn't HTTP, is beyond 64 KiB or has more than 100 fields",
     401: "no key, or none that is known",
     403: "no keys are set up here, and the client or its `Host` isn't this machine",
     404: "no model, or no route, of this name; of a route, with the nearest one",
@@ -26,7 +27,6 @@ STATUSES: Mapping[int, str] = {
     415: "a body that isn't `application/json`, or is packed otherwise than with gzip",
     422: "no text of a request to `/get_reward` has a reward",
     429: "too much under way at once: `Retry-After` says when to come again",
-    431: "a head beyond 64 KiB",
     500: "the model was asked and gave no reward, or a mistake of Assay's own",
     503: "a replica is being replaced, nothing is ready yet, or the endpoint stops; with `Retry-After`",
     504: "past the deadline, which a client may shorten with `X-Timeout-Seconds`, or the engine didn't answer in time",

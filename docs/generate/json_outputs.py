@@ -197,8 +197,6 @@ class PlannedRun(TypedDict):
     parts: Interval
     layout: PlannedLayout | None
     gpus: int
-    cpus: int | None
-    cpu_hours: Interval | None
     engines: int
     speed: Speed | None
     start_s: float | None
@@ -298,19 +296,17 @@ def outputs() -> Sequence[Output]:
     kept = _object(FilterSummary, hub, maybe=("made_up", "left_fields", "mixed", "several", "hub"))
     maybe = ("made_up", "left_fields", "mixed", "taken", "labels")
     export = _object(ExportSummary, hub, maybe=(*maybe, "hub"), without=("row_types",))
-    along = _object(ExportSummary, {"asked": str, "output": str}, maybe=maybe, without=("row_types",))
-    made = {"made": GenericAlias(dict, (str, along))}
-    scored = _object(Summary, made)
+    scored = _object(Summary)
     writers = {
         kind.section: _object(kind, {"usage": Usage}, maybe=("causes",), without=("scored",))
         for kind in (SampleSummary, RefineSummary)
     }
-    ensemble = made | {"agreement": EnsembleAgreement, "members": GenericAlias(dict, (str, scored))}
+    ensemble = {"agreement": EnsembleAgreement, "members": GenericAlias(dict, (str, scored))}
     return (
         Output(("score",), "", scored),
         Output(("ensemble",), "", _object(Summary, ensemble), ("agreement", "members")),
-        Output(("sample",), "", _object(Summary, made | {"sampling": writers["sampling"]}), ("sampling",)),
-        Output(("refine",), "", _object(Summary, made | {"refining": writers["refining"]}), ("refining",)),
+        Output(("sample",), "", _object(Summary, {"sampling": writers["sampling"]}), ("sampling",)),
+        Output(("refine",), "", _object(Summary, {"refining": writers["refining"]}), ("refining",)),
         Output(("filter",), "", kept),
         Output(("choose", "pairs", "export"), "", export),
         Output(("upload",), "", _object(Upload)),

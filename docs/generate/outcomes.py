@@ -68,7 +68,6 @@ REASONS: Mapping[Reason, Meaning] = {
     Reason.CONTROL_TOKEN: Meaning(
         _REJECTED,
         "a text holds a control token of the template, or a delimiter of the judge's prompt, so it could end its own turn",
-        "`render.control_tokens: neutralise` breaks the token up",
     ),
     Reason.ROLE_NOT_IN_TEMPLATE: Meaning(
         _REJECTED, "the model's template has no place for a turn: its role, or a system turn that isn't the first"

@@ -163,7 +163,6 @@ SUMMARY: Mapping[str, str] = {
     "work": "how long it took, and on how many engines",
     "endpoint": "of a model behind an address: requests, tokens, cost by the prices, `system_fingerprint`s seen",
     "left_out": "files in the input's folders that weren't read",
-    "made": "what was chosen, paired or exported while the run went on",
     "sampling": "of `sample`: prompts, candidates drawn and possible, their tokens, mean rewards of all and of each "
     "prompt's best, tokens read by policy and judge, and what an endpoint refused",
     "refining": "of `refine`: the same of drafts and edits",

@@ -19,7 +19,6 @@ from pipelines.cli.flags import argument, build_from, json_option, option, recip
 from pipelines.cli.grouped_help import Command, CommandGroup
 from pipelines.data.storage import is_in_job
 from pipelines.settings.run_settings import CheckSettings, EnsembleSettings, FilterSettings, ScoreSettings
-from pipelines.settings.setting_names import setting_names
 
 PROGRAM = "assay"
 _BROKEN_PIPE = 141
@@ -275,12 +274,10 @@ def filter_(as_json: bool, **options: Any) -> None:
 @argument("recipe", "YAML file with the settings of one step or several")
 @recipe_assignments
 @json_option
-@setting_names()
 def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
-    """Run the steps in the file RECIPE: sample, refine, score or ensemble, filter, choose, pairs, export, evaluate, report.
+    """Run the steps in the file RECIPE, one after another.
 
-    Steps `export`, and `choose` and `pairs` with `per: row`, that read the recipe's own sample, refine or score run along
-    with it, part by part. All other steps run one after another.
+    In this order: sample, refine, score or ensemble, filter, choose, pairs, export, evaluate, report.
     """
     from pipelines.cli import recipe_preflight
     from pipelines.settings.recipe import read_recipe
@@ -294,19 +291,16 @@ def run(recipe: str, assignments: tuple[str, ...], as_json: bool) -> None:
 
 def _run_steps(steps: Mapping[str, Any], as_json: bool) -> None:
     from pipelines.cli.commands import evaluate, report, sampling
-    from pipelines.results.exports import export_commands
 
-    scoring_step = next((steps[name] for name in ("sample", "refine", "score") if name in steps), None)
-    along = export_commands.export_while_scoring(scoring_step, steps)
     for name, step in steps.items():
         match name:
             case "sample" | "refine" | "score":
-                sampling.do_run(name, step, as_json, list(along.values()))
+                sampling.do_run(name, step, as_json)
             case "ensemble":
                 _ensemble(step, as_json)
             case "filter":
                 _filter(step, as_json)
-            case "choose" | "pairs" | "export" if name not in along:
+            case "choose" | "pairs" | "export":
                 sampling.do_export(name, step, as_json)
             case "evaluate":
                 evaluate.run_evaluation(step, as_json)

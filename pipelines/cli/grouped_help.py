@@ -11,7 +11,6 @@ from actors.settings.base import plain_type
 from pipelines.cli.option_values import listed_values
 from pipelines.settings.assignments import assign, read_assignments
 from pipelines.settings.options import Leaf
-from pipelines.settings.setting_names import command_line_names, with_command_line_names
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -81,7 +80,7 @@ class AssignedSettings(click.Option):
 
 
 class Command(click.Command):
-    """A command whose settings --help-all lists, and whose errors name them as its command line does."""
+    """A command whose settings --help-all lists."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -96,8 +95,8 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            way = with_command_line_names(error.option_name, settable(self.params))
-            if way == error.option_name:
+            way = _assignment(error.option_name, settable(self.params))
+            if way is None:
                 raise
             raise click.UsageError(f"{error.option_name} is no option, but a setting: {way}", ctx) from error
         except click.MissingParameter as error:
@@ -106,11 +105,6 @@ class Command(click.Command):
                 raise
             # click gives the only word to the last argument, and would say that the first one, which was given, is missing.
             raise click.UsageError(f"{' and '.join(words)} are both needed", ctx) from error
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
-        with command_line_names(settable(self.params)):
-            return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The options, those that must be given first; and all settings, if they are asked for."""
@@ -124,6 +118,16 @@ class Command(click.Command):
             for title, settings in parameter.sections() if isinstance(parameter, AssignedSettings) else ():
                 with formatter.section(f"--set, {title}"):
                     formatter.write_dl([_setting_record(ctx, leaf) for leaf in settings])
+
+
+def _assignment(option: str, settings: Sequence[Leaf]) -> str | None:
+    """What sets, by --set, what somebody gave as an option; None if it is no setting."""
+    name = option.removeprefix("--").replace("-", "_")
+    paths = {leaf.name: leaf.path for leaf in settings if not leaf.is_option}
+    if name in paths:
+        return f"--set {paths[name]}=..."
+    path = paths.get(name.removeprefix("no_"))
+    return None if path is None else f"--set {path}=false"
 
 
 class CommandGroup(click.Group):

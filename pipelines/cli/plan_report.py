@@ -24,7 +24,6 @@ _NAMES = {
     "written_tokens": "written tokens",
     "wall_s": "time",
     "work_s": "time",
-    "cpu_hours": "CPU-hours",
     "gpu_hours": "GPU-hours",
 }
 
@@ -77,7 +76,7 @@ def _amounts(plan: CorpusPlan) -> Table:
         table.add_row("written tokens", *_whole(bill.written))
     if bill.work_s is not None:
         table.add_row("time", *_durations(bill.work_s))
-    for name, hours in (("GPU-hours", bill.gpu_hours), ("CPU-hours", bill.cpu_hours), ("cost", bill.cost)):
+    for name, hours in (("GPU-hours", bill.gpu_hours), ("cost", bill.cost)):
         if hours is not None:
             table.add_row(name, *_decimals(hours))
     return table
@@ -117,9 +116,9 @@ def _about_prompts(plan: CorpusPlan) -> Iterator[str]:
 
 def _about_engines(plan: CorpusPlan) -> Iterator[str]:
     bill = plan.bill
-    if plan.layout is not None and bill.cpus is None:
+    if plan.layout is not None:
         yield str(plan.layout)
-    if plan.advice and bill.cpus is None:
+    if plan.advice:
         yield plan.advice
     parts = f"parts of {plan.part_rows:,} rows, about {plan.parts.value:,.0f} of them"
     if plan.basis.verifies:
@@ -131,9 +130,7 @@ def _about_engines(plan: CorpusPlan) -> Iterator[str]:
             yield "No price: --set endpoint.input_price and endpoint.output_price are those of a million tokens"
         yield from (f"Assumed: {assumption}" for assumption in bill.assumptions)
         return
-    of_machine = "" if bill.cpus is None else f"{number_of(bill.cpus, 'CPU')} of this machine, which has no GPU"
-    where = of_machine or number_of(bill.gpus, "GPU")
-    yield f"{number_of(bill.engines, 'engine')} on {where}; {parts}"
+    yield f"{number_of(bill.engines, 'engine')} on {number_of(bill.gpus, 'GPU')}; {parts}"
     if bill.speed is None:
         yield (
             f"No throughput is published for this model in {plan.basis.precision}, so no time: --like FOLDER takes that of "

@@ -1,6 +1,6 @@
 """Settings of `diff`. Imports nothing heavy."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ class GateSettings(Settings):
     """What a difference may be. With any of them, a response or a number that is in one folder only fails the gate, too."""
 
     max_move: Annotated[float, Field(ge=0)] | None = Field(default=None, json_schema_extra=OPTION)
-    """gate: largest move of a response that passes, in --unit"""
+    """gate: largest move of a response that passes, in the unit of moves"""
     min_rank_correlation: Annotated[float, Field(ge=-1, le=1)] | None = Field(default=None, json_schema_extra=OPTION)
     """gate: least rank correlation (Spearman's) that passes"""
     max_status_changes: Annotated[int, Field(ge=0)] | None = Field(default=None, json_schema_extra=OPTION)
@@ -40,12 +40,6 @@ class DiffSettings(Settings):
     numbers: tuple[str, ...] = Field(default=(), json_schema_extra=OPTION)
     """number that is compared: reward, or scores.NAME; moves and gates are of the first; default: the reward, and every
     named score that both have"""
-    match: Literal["row", "content"] | None = Field(default=None, json_schema_extra=OPTION)
-    """what makes two responses the same: file, place and name in the input, or prompt and text; default: row if both folders
-    were made of some file, and no policy drew the responses"""
-    unit: Literal["value", "percentile"] | None = Field(default=None, json_schema_extra=OPTION)
-    """unit of moves: that of the number, or percentile points of rank; default: value for one model, percentile for two,
-    whose rewards aren't on one scale"""
     show: int = Field(default=10, ge=0, le=1000, json_schema_extra=OPTION)
     """number of examples of each kind"""
     partial: bool = Field(default=False, json_schema_extra=OPTION)

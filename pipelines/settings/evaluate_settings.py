@@ -13,13 +13,14 @@ from actors.settings.replica import (
     ReadSettings,
     RenderSettings,
 )
-from pipelines.settings.run_settings import AcceptVersions, Store
+from actors.settings.verifier import AS_GIVEN, VerifierSettings
+from pipelines.settings.run_settings import AcceptVersions, FieldSettings, Store
 
 
 class EvaluateSettings(Settings):
     """Settings of `evaluate`: scored corpora in, benchmark figures out.
 
-    `endpoint`, `read`, `judge`, `render` and `engine` are those of `model`.
+    `endpoint`, `read`, `judge`, `verifier`, `render`, `engine` and `fields` are those of `model`.
     """
 
     scored: tuple[str, ...] = Field(min_length=1)
@@ -54,12 +55,14 @@ class EvaluateSettings(Settings):
     """--model: Jinja file with the chat template that the models were trained with, in place of their checkpoints'"""
     read: ReadSettings = AS_PUBLISHED
     judge: JudgeSettings = AS_ITS_CARD
+    verifier: VerifierSettings = AS_GIVEN
+    fields: FieldSettings = FieldSettings()
     render: RenderSettings = RenderSettings()
     engine: EngineSettings = EngineSettings()
 
     @property
     def scores_files(self) -> bool:
         """Whether files are scored first: models are named, or something is set that is about their scoring."""
-        of_model = (self.family, self.chat_template, self.read, self.judge)
-        names_judge = of_model != (None, None, AS_PUBLISHED, AS_ITS_CARD)
-        return bool(self.model) or self.endpoint != HERE or self.as_published or names_judge
+        of_model = (self.family, self.chat_template, self.read, self.judge, self.verifier, self.fields)
+        is_about_model = of_model != (None, None, AS_PUBLISHED, AS_ITS_CARD, AS_GIVEN, FieldSettings())
+        return bool(self.model) or self.endpoint != HERE or self.as_published or is_about_model

@@ -1,7 +1,7 @@
 """Settings of the commands that read a scored corpus and write training data: `choose`, `pairs` and `export`."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,7 +27,7 @@ class OutputSettings(HubSettings):
 
     where: str | None = Field(default=None, json_schema_extra=OPTION)
     """read only responses for which this SQL condition is true, e.g. 'scores.correctness > 2'; same syntax as `filter
-    --strategy`"""
+    --where`"""
     partial: bool = Field(default=False, json_schema_extra=OPTION)
     """accept a run that isn't complete, and read the parts that exist"""
     overwrite: bool = Field(default=False, json_schema_extra=OPTION)
@@ -55,9 +55,7 @@ class Choose(StrEnum):
 class ChoiceOfCandidates(Settings):
     """Which candidates of each prompt are kept. Rejected, failed and truncated candidates never are."""
 
-    bare_field: ClassVar = "strategy"
-
-    strategy: Choose | None = Field(default=None, json_schema_extra=OPTION)
+    strategy: Choose
     """best: highest reward; top-k: the K highest rewards; all: every candidate that reaches `floor`; softmax: K samples with
     probability proportional to exp(reward / `softmax_temperature`); majority: the candidate that most of `voters` rank first
     """

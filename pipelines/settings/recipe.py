@@ -23,7 +23,6 @@ from pipelines.settings.run_settings import (
     SampleSettings,
     ScoreSettings,
 )
-from pipelines.settings.setting_names import setting_names
 
 
 class Recipe(Settings):
@@ -83,7 +82,6 @@ def write_recipe(folder: str, **steps: Settings | Mapping[str, Any]) -> None:
         raise OutputError(f"{folder} can't be written: {error_text(error)}") from error
 
 
-@setting_names()
 def read_recipe(path: str, assignments: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe, or NeMo Curator's judges, from this machine or a store.
 

@@ -15,7 +15,6 @@ from actors.settings.replica import (
     RenderSettings,
     fit_engine,
 )
-from pipelines.settings.export_settings import ChoiceOfCandidates
 from pipelines.settings.hub_settings import HubSettings
 
 
@@ -27,8 +26,8 @@ class Turns(StrEnum):
     FINAL_ANSWER = "final-answer"
 
 
-class RowSettings(Settings):
-    """Where a row holds its prompt and its responses."""
+class LayoutSettings(Settings):
+    """Where a row holds its prompt and its responses. A separate base class, so that they come first in a recipe."""
 
     format: str | None = Field(default=None, json_schema_extra=OPTION)
     """shape of the rows; mixed: each row has its own; default: detected from a sample"""
@@ -44,6 +43,18 @@ class RowSettings(Settings):
     its field"""
     system_column: str | None = None
     """field with the system prompt; default: `system` or `system_prompt`; '': no system prompt is read"""
+
+    @field_validator("response_column", "conversation_column")
+    @classmethod
+    def _differ(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if twice := [name for i, name in enumerate(columns or ()) if name in (columns or ())[:i]]:
+            raise ValueError(f"{twice[0]} is given twice")
+        return columns
+
+
+class FieldSettings(Settings):
+    """Where a row holds what a model reads beside the conversation."""
+
     reference_column: str | None = Field(default=None, json_schema_extra=OPTION)
     """field with the right answer, for models that compare with one; default: `reference`"""
     criteria_column: str | None = Field(default=None, json_schema_extra=OPTION)
@@ -52,8 +63,6 @@ class RowSettings(Settings):
     field: dict[str, str] = Field(default_factory=dict, json_schema_extra=OPTION)
     """NAME=COLUMN: a text beside the conversation that the model reads under this name, such as a rubric's {{ NAME }};
     principle=COLUMN holds a principle or a list of them"""
-    turns: Turns = Turns.FINAL
-    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
@@ -71,12 +80,12 @@ class RowSettings(Settings):
         named = {"reference": self.reference_column, "criteria": self.criteria_column}
         return {name: column for name, column in named.items() if column is not None}
 
-    @field_validator("response_column", "conversation_column")
-    @classmethod
-    def _differ(cls, columns: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if twice := [name for i, name in enumerate(columns or ()) if name in (columns or ())[:i]]:
-            raise ValueError(f"{twice[0]} is given twice")
-        return columns
+
+class RowSettings(FieldSettings, LayoutSettings):
+    """How rows are read."""
+
+    turns: Turns = Turns.FINAL
+    """judge the final assistant turn, or every assistant turn; final-answer: the final one if it calls no tool"""
 
 
 class InputSettings(Settings):
@@ -112,12 +121,12 @@ class ReplicaSettings(Settings):
     def _check_bounds(self) -> Self:
         if self.replicas is not None and (self.min_replicas or self.max_replicas):
             raise ValueError(
-                "--replicas is a number that stays, and --min-replicas and --max-replicas one that changes: give either"
+                "replicas is a number that stays, and min_replicas and max_replicas one that changes: give either"
             )
         if self.min_replicas is not None and self.max_replicas is None:
-            raise ValueError("--min-replicas goes with --max-replicas, which isn't given")
+            raise ValueError("min_replicas goes with max_replicas, which isn't given")
         if self.min_replicas is not None and self.max_replicas is not None and self.min_replicas > self.max_replicas:
-            raise ValueError(f"--min-replicas {self.min_replicas} is more than --max-replicas {self.max_replicas}")
+            raise ValueError(f"min_replicas={self.min_replicas} is more than max_replicas={self.max_replicas}")
         return self
 
 
@@ -236,7 +245,6 @@ class SampleSettings(JudgingSettings):
     policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     draw: DrawSettings = DrawSettings()
-    choice: ChoiceOfCandidates = ChoiceOfCandidates()
     in_turns: bool = False
     """generate all candidates first and judge them afterwards, so that only one model is loaded at a time (for a single GPU)
     """
@@ -387,4 +395,3 @@ class RefineSettings(JudgingSettings):
     policy: PolicySettings
     policy_engine: PolicyEngineSettings = PolicyEngineSettings()
     refining: RefiningSettings = RefiningSettings()
-    choice: ChoiceOfCandidates = ChoiceOfCandidates()

@@ -135,7 +135,7 @@ def test_steerlm_rounds_half_to_even_within_its_labels() -> None:
 
 
 def test_a_way_of_another_family_is_refused() -> None:
-    with pytest.raises(SettingsError, match="--steerlm-rounding: the family scalar doesn't take these options"):
+    with pytest.raises(SettingsError, match="steerlm_rounding: the family scalar doesn't take these settings"):
         resolve_model(ModelSettings(model=SCALAR, read=ReadSettings(steerlm_rounding=True)), RenderSettings())
 
 
@@ -368,7 +368,7 @@ def test_what_looks_both_ways_is_told_by_its_config(tmp_path: Path) -> None:
 
 
 def test_a_length_beyond_the_models_own_is_refused() -> None:
-    with pytest.raises(ModelError, match="--max-model-len 8193 is more than tiny-scalar takes"):
+    with pytest.raises(ModelError, match="--set max_model_len=8193 is more than tiny-scalar takes"):
         reward_model(SCALAR, max_model_len=8193)
     assert reward_model(SCALAR, max_model_len=8192).max_model_len == 8192
 
@@ -391,13 +391,13 @@ def test_longrope_is_read_with_its_short_factors_alone(tmp_path: Path) -> None:
         config = {**SCALAR_CONFIG, "max_position_embeddings": 131_072, **config}
         path = write_model(tmp_path / str(number), config=config)
         assert reward_model(path).max_model_len == longest
-        with pytest.raises(ModelError, match=rf"--max-model-len {longest + 1} is more than .* takes \({longest}\)"):
+        with pytest.raises(ModelError, match=rf"--set max_model_len={longest + 1} is more than .* takes \({longest}\)"):
             reward_model(path, max_model_len=longest + 1)
 
 
 def test_a_length_that_the_config_doesnt_say_is_asked_for(tmp_path: Path) -> None:
     config = {key: value for key, value in SCALAR_CONFIG.items() if key != "max_position_embeddings"}
-    assert "give --max-model-len" in refusal(tmp_path, config)
+    assert "give --set max_model_len=..." in refusal(tmp_path, config)
     assert reward_model(tmp_path / "model", max_model_len=100).max_model_len == 100
 
 

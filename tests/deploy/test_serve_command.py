@@ -12,7 +12,6 @@ from click.testing import CliRunner
 
 from deploy import local
 from deploy.command import serve
-from deploy.ray_serve import proxy
 from deploy.settings import AddressSettings, EndpointSettings
 from pipelines.settings.options import build
 from tests.support.endpoints import QUESTION, rewards, serving, wait
@@ -64,7 +63,6 @@ def test_nothing_of_ray_is_shown_at_the_end(monkeypatch: pytest.MonkeyPatch, cap
     monkeypatch.setattr("ray.serve.shutdown", lambda: print("(raylet) Shutting down"))
     for name in ("_check_alone", "build", "_start", "_until_stopped", "_finish"):
         monkeypatch.setattr(local, name, lambda *_: None)
-    monkeypatch.setenv(proxy.VARIABLE, proxy.CALLBACK)
     settings = build(EndpointSettings, {"models": ({"model": "tiny-attributes", "engine": {"engine": "fake"}},)})
     local.run(settings, AddressSettings(port=0), print)
     print("end")
@@ -96,6 +94,27 @@ def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path) -> None:
         assert len(rewards(asked.result())) == 2
         process.wait(120)
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.long
+def test_each_of_several_models_has_a_path_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "endpoint.yaml"
+    file.write_text(
+        "models: [{model: tiny-attributes, engine: {engine: fake}}, {model: tiny-scalar, engine: {engine: fake}}]"
+    )
+    with serving("--file", file, log=tmp_path / "log") as (address, _):
+        assert httpx.post(f"{address}/v1/rewards", json=BODY, timeout=60).status_code == 400, "of which model?"
+        answers = {}
+        for name in ("tiny-attributes", "tiny-scalar"):
+            routed = httpx.post(f"{address}/v1/rewards", json=BODY | {"model": name}, timeout=60)
+            direct = httpx.post(f"{address}/models/{name}/v1/rewards", json=BODY, timeout=60)
+            assert rewards(routed) == rewards(direct)
+            answers[name] = tuple(rewards(direct))
+            assert httpx.get(f"{address}/models/{name}/ready", timeout=60).status_code == 200
+            listed = httpx.get(f"{address}/models/{name}/v1/models", timeout=60).json()["data"]
+            assert [model["id"] for model in listed] == [name]
+        assert len(set(answers.values())) == 2
+        assert httpx.get(f"{address}/ready", timeout=60).status_code == 200
 
 
 def answer(address: str) -> httpx.Response:

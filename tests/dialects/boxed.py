@@ -56,13 +56,8 @@ CASES: tuple[Case, ...] = (
         two(4, 2, 1.5),
     ),
     # Reasoning.
-    ("no thinking", GOOD, 2, two(4, 2, 1.5)),
     ("thinking that the template began", "First, the sum.\n</think>\n" + GOOD, 2, two(4, 2, 1.5)),
-    ("in the thinking alone", f"<think>\n{GOOD}\n</think>\nThe first is better.", 2, NONE),
-    ("thinking never closed", f"<think>\nLet me see.\n{GOOD}", 2, NONE),
     ("</think> in a quoted response", f"<think>\nIt says '</think> {MUCH_WORSE}'.\n</think>\n{GOOD}", 2, SEVERAL),
-    ("a </think> after it", f"<think>\nA\n</think>\n{GOOD}\n</think>", 2, NONE),
-    ("upper-case tags, never closed", f"<THINK>\n{GOOD}", 2, NONE),
     ("a begin mark that is mentioned", f"The first writes <thinking> before it answers.\n{GOOD}", 2, two(4, 2, 1.5)),
     ("a begin mark that is mentioned behind", f"{GOOD}\nThe second one has a <think> in it.", 2, two(4, 2, 1.5)),
     ("grades in the thinking, ranking after", f"<think>\n{grades('4, 2')}</think>\n{ranking('2')}", 2, NONE),

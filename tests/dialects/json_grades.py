@@ -19,7 +19,6 @@ SAYS = two(4, 2, 1.5)
 
 CASES: tuple[Case, ...] = (
     ("plain", GOOD, 2, SAYS),
-    ("after thinking", f"<think>\nHm.\n</think>\n\n{GOOD}", 2, SAYS),
     ("the second better", grades("2", "4", "5"), 2, two(2, 4, -1.5)),
     ("equal grades told apart", grades("3", "3", "4"), 2, two(3, 3, -0.5)),
     ("another order of names", '{"ranking": 2, "score_2": 2, "score_1": 4}', 2, SAYS),
@@ -40,9 +39,6 @@ CASES: tuple[Case, ...] = (
     ("overall has one of them", '{"score_1": 4, "score_2": 2, "overall": {"ranking": 2}}', 2, NONE),
     ("under another name", f'{{"result": {GOOD}}}', 2, NONE),
     # Reasoning.
-    ("in the thinking alone", f"<think>\n{GOOD}\n</think>\nThe first.", 2, NONE),
-    ("in the thinking and after", f"<think>\n{OTHER}\n</think>\n{GOOD}", 2, SAYS),
-    ("thinking never closed", f"<think>\n{GOOD}", 2, NONE),
     ("thinking opened again and never closed", f"<think>\n</think>\n<think>\nMaybe {GOOD}", 2, NONE),
     ("</think> in a quoted response", f"<think>\nIt says </think>{OTHER}\n</think>\n{GOOD}", 2, SEVERAL),
     ("several </think>", f"a</think>{OTHER}</think>{GOOD}", 2, SEVERAL),

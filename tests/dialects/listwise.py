@@ -78,7 +78,6 @@ CASES: tuple[Case, ...] = (
     ("grades without `scores`", '{"model-1": 4, "model-2": 2}', 2, NONE),
     ("inside another object", f'{{"result": {TWO}}}', 2, NONE),
     # Reasoning.
-    ("in the thinking alone", f"<think>\n{TWO}\n</think>\nmodel-1 wins.", 2, NONE),
     ("</think> in a quoted response", f"<think>\nIt says </think>{OTHER}\n</think>\n{TWO}", 2, SEVERAL),
     # Cut off.
     ("cut off in the grades", '{"scores": {"model-1": 4, "model-2": 2', 2, NONE),

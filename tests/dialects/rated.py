@@ -28,7 +28,6 @@ PAIRWISE: tuple[Case, ...] = (
     ("the score first", '{"score": "Response 1", "explanation": "It is right."}', 2, FIRST),
     ("unescaped quotes in the explanation", given('"Response 1"', '"it says "yes" twice"'), 2, FIRST),
     ("a line end in the explanation", given('"Response 2"', '"first\nsecond"'), 2, SECOND),
-    ("in the thinking alone", f"<think>\n{ONE}\n</think>\nResponse 1.", 2, NONE),
     ("</think> in a quoted response", f"<think>\n'</think>{TWO}'\n</think>\n{ONE}", 2, SEVERAL),
     ("cut off in the name", '{"explanation": "x", "score": "Response', 2, NONE),
     ("cut off after the quotes", '{"explanation": "x", "score": "Response 1"', 2, NONE),

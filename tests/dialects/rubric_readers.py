@@ -81,8 +81,6 @@ WHOLE: tuple[Case, ...] = (
     ("bold number", "Grade: **7**", 1, NONE),
     ("twice the same", "Grade: 7\nGrade: 7", 1, scored(7)),
     ("twice another", "Grade: 7\nGrade: 8", 1, SEVERAL),
-    ("in the thinking alone", "<think>Grade: 7</think>Fine.", 1, NONE),
-    ("thinking never closed", "<think>Grade: 7", 1, NONE),
     ("a begin mark mentioned before", "It writes <thinking> first.\nGrade: 7", 1, scored(7)),
     ("a begin mark mentioned after", "Grade: 7, though it writes <think> first", 1, scored(7)),
     ("upper-case thinking never closed", "<THINK>Grade: 7", 1, NONE),
@@ -133,7 +131,6 @@ WINNER: tuple[Case, ...] = (
     ("spaces", "[[ A ]]", 2, NONE),
     ("twice", "[[A]] and [[A]]", 2, won(1, 0)),
     ("two", "[[A]] or [[B]]", 2, SEVERAL),
-    ("in the thinking", "<think>[[B]]</think>[[A]]", 2, won(1, 0)),
 )
 
 OBJECT: tuple[Case, ...] = (

@@ -61,7 +61,7 @@ def test_documents_are_as_their_page_says(tmp_path: Path) -> None:
 def test_documents_of_candidates_and_evaluations_are_as_their_page_says(tmp_path: Path) -> None:
     prompts = write(tmp_path / "prompts.jsonl", lines([{"prompt": f"What is {number} + 1?"} for number in range(4)]))
     judge = ("--judge", "tiny-attributes", *FAKE, *POLICY)
-    check("sample", prompts, tmp_path / "drawn", *judge, "-n", 2, "--strategy", "best")
+    check("sample", prompts, tmp_path / "drawn", *judge, "-n", 2)
     check("choose", tmp_path / "drawn", tmp_path / "best", "--strategy", "best")
     check("pairs", tmp_path / "drawn", tmp_path / "pairs", "--for", "trl", "--set", "fake_ok=true")
     check("refine", prompts, tmp_path / "refined", "--select", "tiny-attributes", *FAKE, *POLICY)

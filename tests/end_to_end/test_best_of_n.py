@@ -31,10 +31,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def calm(corpus: Path, local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run to its end, with the best of each prompt kept."""
+    """A run to its end."""
     output = tmp_path_factory.mktemp("calm") / "out"
-    counts = summary("sample", corpus, output, *SAMPLE, "--strategy", "best", run=run_here)
-    assert counts["sampling"]["prompts"] == counts["made"]["kept"]["rows"] == PROMPTS
+    counts = summary("sample", corpus, output, *SAMPLE, run=run_here)
+    assert counts["sampling"]["prompts"] == PROMPTS
     assert counts["sampling"]["drawn"] == 16 * PROMPTS
     return output
 
@@ -57,8 +57,9 @@ def test_the_best_of_more_candidates_is_right_more_often(calm: Path) -> None:
     assert four == pytest.approx(expected, abs=4 * (expected * (1 - expected) / PROMPTS) ** 0.5), "four deviations"
 
 
-def test_the_best_are_kept_as_conversations(calm: Path) -> None:
-    kept = [json.loads(line) for file in (calm / "kept").glob("*.jsonl") for line in file.read_text().splitlines()]
+def test_the_best_are_kept_as_conversations(calm: Path, tmp_path: Path) -> None:
+    assert summary("choose", calm, tmp_path / "best", "--strategy", "best", "--per", "row")["rows"] == PROMPTS
+    kept = [json.loads(line) for file in (tmp_path / "best").glob("*.jsonl") for line in file.read_text().splitlines()]
     chosen = {row["row"]: (row["response_name"], row["messages"][-1]["content"], row["reward"]) for row in kept}
     for row in scored(calm):
         assert row["reward"] is None or row["reward"] <= chosen[row["row"]][2]
@@ -100,12 +101,12 @@ def test_few_candidates_do_where_one_is_good_enough(corpus: Path, calm: Path, tm
 
 def test_a_refined_tree_is_whole_and_its_rewards_are_those_of_scoring(corpus: Path, tmp_path: Path) -> None:
     """One model drafts, criticises and edits; what it says about drafts is noise, which is judged all the same."""
-    few = ("--drafts", 3, "--limit", 12, "--strategy", "best", *sets("policy.policy_max_tokens=48", "refining.feedbacks=2"))
+    few = ("--drafts", 3, "--limit", 12, *sets("policy.policy_max_tokens=48", "refining.feedbacks=2"))
     out = tmp_path / "out"
     models = ("--policy", "tiny-policy", "--select", "tiny-attributes")
     counts = summary("refine", corpus, out, *models, *few, run=run_here)
     rows = scored(out)
-    assert counts["refining"]["prompts"] == counts["made"]["kept"]["rows"] == 12
+    assert counts["refining"]["prompts"] == 12
     assert counts["responses"] == len(rows)
     by_name = {(row["row"], row["response_name"]): row for row in rows}
     assert len(by_name) == len(rows)

@@ -1,5 +1,8 @@
 """The endpoint on Ray Serve under load and faults, on the fake engine: replicas come, go and die, and no number is wrong."""
 
+import contextlib
+import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +14,7 @@ import httpx
 import pytest
 from ray import serve
 
-from tests.support.endpoints import QUESTION, application, deploy, post, ray_serve, rewards, scorer, wait
+from tests.support.endpoints import QUESTION, application, deploy, post, ray_serve, replica_pids, rewards, scorer, wait
 
 MODEL = "tiny-attributes"
 CLIENTS = 32
@@ -101,12 +104,12 @@ def tokens_under_way() -> float:
 @pytest.mark.long
 def test_a_replacement_under_load_fails_nobody(address: str, expected: Callable[[int], list[float]]) -> None:
     two = {"min_replicas": 2, "max_replicas": 2}
-    deploy(MODEL, ingresses=2, scaling=two)
+    deploy(MODEL, scaling=two)
     load = Load(address)
     with load.running():
         load.wait_for(200)
-        # Another length limit is another deployment: both replicas, and both ingresses, are replaced.
-        deploy(MODEL, ingresses=2, scaling=two, render={"max_model_len": 1000})
+        # Another length limit is another deployment: both replicas are replaced.
+        deploy(MODEL, scaling=two, render={"max_model_len": 1000})
         load.wait_for(200)
     assert load.check_numbers(expected).keys() == {200}
     assert not load.broken
@@ -127,6 +130,39 @@ def test_an_engine_that_dies_under_load_comes_back_by_itself(address: str, expec
 
 
 @pytest.mark.long
+def test_a_replica_that_is_killed_in_a_burst_loses_and_repeats_nothing(
+    address: str, expected: Callable[[int], list[float]]
+) -> None:
+    """A client that asks again, after 503 or a connection that was closed, has one right answer for each of its requests."""
+    deploy(MODEL, scaling={"min_replicas": 3, "max_replicas": 3}, engine={"engine_args": {"latency_s": 0.5}})
+    answers: dict[int, httpx.Response] = {}
+    refused = Counter[int]()
+
+    def ask(numbers: range) -> None:
+        with httpx.Client(base_url=address, timeout=120) as client:
+            for number in numbers:
+                while number not in answers:
+                    with contextlib.suppress(httpx.RemoteProtocolError, httpx.ReadError):
+                        answer = client.post("/v1/rewards", json=body(number % 40))
+                        if answer.status_code == 200:
+                            answers[number] = answer
+                            continue
+                        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+                    refused[number] += 1
+
+    with ThreadPoolExecutor(96) as threads:
+        clients = [threads.submit(ask, range(first, 480, 96)) for first in range(96)]
+        wait(lambda: len(answers) > 60)
+        os.kill(replica_pids()[0], signal.SIGKILL)
+        for each in clients:
+            each.result()
+    assert answers.keys() == set(range(480))
+    assert all(rewards(answer) == expected(number % 40) for number, answer in answers.items())
+    assert 0 < sum(refused.values()) <= 96, "those in the killed replica, and no others"
+    wait(lambda: replicas() == 3)
+
+
+@pytest.mark.long
 def test_a_client_that_hangs_up_and_a_deadline_free_the_engine(address: str) -> None:
     deploy(MODEL, engine={"engine_args": {"latency_s": 120.0}})
     with pytest.raises(httpx.ReadTimeout):
@@ -139,7 +175,7 @@ def test_a_client_that_hangs_up_and_a_deadline_free_the_engine(address: str) -> 
 
 @pytest.mark.long
 def test_more_than_can_wait_are_told_to_come_again(address: str) -> None:
-    limits = {"max_requests": 8, "max_replica_requests": 2, "answer_timeout_s": 20.0}
+    limits = {"max_requests": 8, "answer_timeout_s": 20.0}
     deploy(MODEL, engine={"engine_args": {"latency_s": 0.2}}, limits=limits)
     with ThreadPoolExecutor(64) as threads:
         bodies = map(body, range(64))

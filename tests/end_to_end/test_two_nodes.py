@@ -24,8 +24,9 @@ from ray.util import placement_group_table
 from actors.errors import EngineError
 from actors.launch.placement import actor_options, place, sweep
 from actors.settings.replica import EngineSettings
+from deploy.ray_serve import haproxy
+from pipelines.run.runtime.engine_actors import pool
 from pipelines.run.runtime.engine_pool import engine_pool
-from pipelines.run.sampling.engine_actors import pool
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.run_settings import PoolSettings
 from tests.conftest import REPOSITORY
@@ -51,7 +52,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_nodes() -> Iterator[Any]:
     """Two raylets with two logical GPUs each, and one with more CPUs and no GPU."""
     node = {"num_cpus": 3, "num_gpus": 2}
-    with cluster(node, node, {"num_cpus": 8, "num_gpus": 0}, ray_executor=True) as item:
+    with haproxy.in_front("127.0.0.1"), cluster(node, node, {"num_cpus": 8, "num_gpus": 0}, ray_executor=True) as item:
         yield item
 
 
@@ -105,7 +106,8 @@ def test_a_replica_over_two_nodes_gives_the_same_numbers(corpus: Path, expected:
     rows = [json.loads(line) for line in corpus.read_text().splitlines()]
     conversations = [{"messages": row["prompt"], "responses": [row["chosen"], row["rejected"]]} for row in rows]
     port = free_port()
-    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
+    # On one machine, the HAProxies of several nodes can't listen on one port.
+    serve.start(proxy_location="HeadOnly", http_options=HTTPOptions(host="127.0.0.1", port=port))
     try:
         deploy(MODEL, engine={"engine": "vllm", "tensor_parallel": 2, "pipeline_parallel": 2})
         (group,) = groups()

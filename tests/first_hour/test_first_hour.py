@@ -142,11 +142,12 @@ def test_best_of_eight_with_an_endpoint_that_fails(unreliable: tuple[UnreliableE
     prompts = [{"id": number, "prompt": text} for number, text in enumerate(texts)]
     corpus = write(tmp_path / "prompts.jsonl", lines(prompts))
     judged = ("--judge", "tiny-attributes", "--engine", "fake", "-n", 8)
-    counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged, "--strategy", "best")
+    counts = summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged)
     assert set(endpoint.faults) == {*UnreliableEndpoint.FAULTS, "refused"}
     assert counts["scored"] == 12 * 8, "what failed for a time was drawn again"
     assert counts["reasons"] == {"endpoint_refused": 8}, "what is refused each time has failed, and is counted"
-    best = written(tmp_path / "drawn" / "kept")
+    summary("choose", tmp_path / "drawn", tmp_path / "best", "--strategy", "best", "--per", "row")
+    best = written(tmp_path / "best")
     assert [row["id"] for row in best] == list(range(12)), "each prompt's best, with the input's own columns"
     assert summary("sample", corpus, tmp_path / "drawn", "--policy", address, *judged)["scored"] == 12 * 8
 

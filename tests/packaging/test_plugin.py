@@ -84,6 +84,20 @@ def test_a_family_and_a_shape_from_outside_score_a_corpus(scored: Path, corpus: 
     assert rewards_of(scored) == pytest.approx([2 * reward for reward in rewards_of(tmp_path / "plain")], abs=1e-4)
 
 
+def test_a_verifier_from_outside_needs_no_engine(installed: dict[str, str], tmp_path: Path) -> None:
+    rows = [{"prompt": "?", "response": text, "answer": "red and blue"} for text in ("Blue and red", "blue", " ")]
+    (corpus := tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = ("--model", "same-words", "--reference-column", "answer")
+    done = assay("score", corpus, tmp_path / "out", *flags, "--unparsed", -1, **installed)
+    assert done.returncode == 0, done.stderr
+    assert rewards_of(tmp_path / "out") == [1.0, 0.0, None]
+    identity = json.loads((tmp_path / "out" / "manifest.json").read_text())["identity"]
+    assert (identity["engine"], identity["family_plugin"]) == ("none", "assay-example 1.0")
+    checked = assay("check", "same-words", **installed)
+    assert checked.returncode == 0, checked.stderr
+    assert "conversation 2: reward 0.0000" in checked.stdout
+
+
 def test_a_run_says_which_version_of_a_plugin_it_is_read_by(scored: Path) -> None:
     identity = json.loads((scored / "manifest.json").read_text())["identity"]
     assert identity["family_plugin"] == identity["shape_plugin"] == "assay-example 1.0"

@@ -20,6 +20,7 @@ import ray
 import uvicorn
 from ray import serve
 from ray.serve.config import HTTPOptions
+from ray.serve.context import _get_global_client
 
 from actors.engine.fork_server import SWITCH, share
 from actors.engine.protocol import Sampling
@@ -37,7 +38,7 @@ from actors.settings.replica import (
 )
 from deploy.app import build, resolve_models
 from deploy.models.service import ServedModel, Service
-from deploy.ray_serve import proxy
+from deploy.ray_serve import haproxy
 from deploy.settings import EndpointSettings, LimitSettings
 from deploy.web.app import create_app
 from deploy.web.auth import Keys
@@ -194,27 +195,32 @@ def serving(
 
 @contextmanager
 def ray_serve() -> Iterator[str]:
-    """A private Ray with Serve on it, to `deploy` to; its address. Its proxy has the limits of `assay serve`."""
-    os.environ.setdefault(proxy.VARIABLE, proxy.CALLBACK)
+    """A private Ray with Serve on it, to `deploy` to; its address. HAProxy is in front as for `assay serve`."""
     end_ray()
-    ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
-    port = free_port()
-    serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port))
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        stop: Any = serve.shutdown
-        stop()
-        ray.shutdown()
+    with haproxy.in_front("127.0.0.1"):
+        ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, object_store_memory=200 * 2**20)
+        port = free_port()
+        serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port, keep_alive_timeout_s=65))
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            stop: Any = serve.shutdown
+            stop()
+            ray.shutdown()
 
 
-def deploy(
-    name: str, *, ingresses: int = 1, limits: dict[str, Any] | None = None, keys: Sequence[str] = (), **model: Any
-) -> None:
+def deploy(name: str, *, limits: dict[str, Any] | None = None, keys: Sequence[str] = (), **model: Any) -> None:
     """Deploy a built-in model on the fake engine with these settings, or change what is deployed to them."""
     model_settings = {"model": name, **model, "engine": {"engine": "fake", **model.get("engine", {})}}
-    settings = EndpointSettings.model_validate({"models": [model_settings], "ingresses": ingresses, "limits": limits or {}})
+    settings = EndpointSettings.model_validate({"models": [model_settings], "limits": limits or {}})
     serve.run(build(settings, Keys(keys), resolve_models(settings)), name="assay", route_prefix="/")
+
+
+def replica_pids() -> list[int]:
+    """The processes of the replicas of the model that was deployed."""
+    details: Any = _get_global_client().get_serve_details()
+    states = details["applications"]["assay"]["deployments"]["model-0"]["replicas"]
+    return [replica["pid"] for replica in states if replica["state"] == "RUNNING"]
 
 
 @contextmanager
@@ -223,22 +229,23 @@ def ray_head(**environment: str) -> Iterator[str]:
 
     `ray start --head` would do, but it ends after half a minute if one of its processes is slow to start.
     """
-    port = free_port()
-    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", _HEAD, str(port)],
-        cwd=REPOSITORY,
-        env=inherited | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        wait(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None)
-        assert process.poll() is None
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        _stop(process)
+    with haproxy.in_front(""):
+        port = free_port()
+        inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+        process = subprocess.Popen(
+            [sys.executable, "-c", _HEAD, str(port)],
+            cwd=REPOSITORY,
+            env=inherited | environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            wait(lambda: answers(f"http://127.0.0.1:{port}") or process.poll() is not None)
+            assert process.poll() is None
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            _stop(process)
 
 
 _HEAD = """

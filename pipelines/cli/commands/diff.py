@@ -103,7 +103,7 @@ def _numbers(differences: "Differences") -> Report:
     for why in dict.fromkeys(number.why_not for number in differences.numbers if number.why_not):
         yield f"No rank correlation: {why}"
     if not differences.same_model:
-        yield "Not one model: their numbers aren't on one scale, so ranks are compared; --unit value compares numbers"
+        yield "Not one model: their numbers aren't on one scale, so ranks are compared"
 
 
 def _moves(differences: "Differences") -> Table:

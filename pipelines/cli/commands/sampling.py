@@ -1,10 +1,7 @@
 """The commands `sample`, `refine`, `choose`, `pairs` and `export`; and the steps that a recipe has, too."""
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-
-from rich.table import Table
 
 from pipelines.cli.flags import argument, build_from, command, json_option, settings_options, silence_ray
 from pipelines.cli.plain_console import Report, say, tell, tell_made
@@ -12,19 +9,18 @@ from pipelines.settings.export_settings import ChooseSettings, ExportSettings, P
 from pipelines.settings.run_settings import RefineSettings, SampleSettings, ScoreSettings
 
 if TYPE_CHECKING:
-    from pipelines.folders.scored_corpus.summary import Summary
+    pass
 
 
 @command()
 @argument("inputs", SampleSettings, nargs=-1, required=True)
 @argument("output", SampleSettings)
-@settings_options(SampleSettings, "inputs", "output", "response_column", model=("--judge",), n=("-n",), k=("-k",))
+@settings_options(SampleSettings, "inputs", "output", "response_column", model=("--judge",), n=("-n",))
 @json_option
 def sample(as_json: bool, **options: Any) -> None:
     """Generate -n answers to each prompt in INPUTS with a policy, judge them, and write both to the folder OUTPUT.
 
-    OUTPUT is a scored corpus with a row for each candidate; with --strategy, OUTPUT/kept holds the chosen candidates of each
-    input row as conversations (`choose` compares the candidates of equal prompts in all rows). Run the same command again to
+    OUTPUT is a scored corpus with a row for each candidate; `choose` keeps the best of them. Run the same command again to
     resume after an interruption.
     """
     do_run("sample", build_from(SampleSettings, options), as_json)
@@ -33,15 +29,13 @@ def sample(as_json: bool, **options: Any) -> None:
 @command()
 @argument("inputs", RefineSettings, nargs=-1, required=True)
 @argument("output", RefineSettings)
-@settings_options(
-    RefineSettings, "inputs", "output", "response_column", model=("--select",), k=("-k",), endpoint=(), max_cost=()
-)
+@settings_options(RefineSettings, "inputs", "output", "response_column", model=("--select",), endpoint=(), max_cost=())
 @json_option
 def refine(as_json: bool, **options: Any) -> None:
     """Draft answers to the prompts in INPUTS, criticise and edit them, judge all, and write them to the folder OUTPUT.
 
-    OUTPUT is a scored corpus with a row for each draft and each edit; with --strategy, OUTPUT/kept holds the chosen ones.
-    Run the same command again to resume after an interruption.
+    OUTPUT is a scored corpus with a row for each draft and each edit; `choose` keeps the best of them. Run the same command
+    again to resume after an interruption.
     """
     do_run("refine", build_from(RefineSettings, options), as_json)
 
@@ -76,15 +70,13 @@ def export(as_json: bool, **options: Any) -> None:
     do_export("export", build_from(ExportSettings, options), as_json)
 
 
-def do_run(
-    step: str, settings: ScoreSettings | SampleSettings | RefineSettings, as_json: bool, jobs: Sequence[Any] = ()
-) -> None:
-    """Run the step `score`, `sample` or `refine`, and `jobs` on each part."""
+def do_run(step: str, settings: ScoreSettings | SampleSettings | RefineSettings, as_json: bool) -> None:
+    """Run the step `score`, `sample` or `refine`. Raises `NothingScored` if no response has a score."""
     from pipelines.cli import report
     from pipelines.run.runtime.progress import TerminalProgress
     from pipelines.run.sampling import refine_prompts, sample_prompts
     from pipelines.run.scoring import score_corpus
-    from pipelines.workflows.observers import observers_of
+    from pipelines.workflows.run_logging.logged_progress import observers_of
 
     steps: dict[str, tuple[Callable[..., Any], Callable[..., Report]]] = {
         "score": (score_corpus.score, report.scored_report),
@@ -93,17 +85,9 @@ def do_run(
     }
     run, make_report = steps[step]
     with silence_ray():
-        summary = run(settings, TerminalProgress(), observers=observers_of(settings, jobs))
-    tell_run(as_json, summary.as_json(), make_report(summary, settings), summary if step == "score" else summary.scored)
-
-
-def tell_run(as_json: bool, document: dict[str, Any], report: Iterable[str | Table], scored: "Summary") -> None:
-    """Print the summary of a run and of its jobs. Raises `NothingScored` if no response has a score."""
-    from pipelines.cli.report import export_report
-
-    of_jobs = (export_report(job.output, exported) for job, exported in scored.made)
-    tell(as_json, document, itertools.chain(report, *of_jobs))
-    scored.check_scored()
+        summary = run(settings, TerminalProgress(), observers=observers_of(settings))
+    tell(as_json, summary.as_json(), make_report(summary, settings))
+    (summary if step == "score" else summary.scored).check_scored()
 
 
 def do_export(step: str, settings: ChooseSettings | PairSettings | ExportSettings, as_json: bool) -> None:

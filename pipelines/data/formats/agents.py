@@ -85,6 +85,8 @@ def _judge(agent: Agent, is_last: bool, row: Row) -> RowRequests:
 
 def _check_calls(turns: Sequence[Any]) -> Iterator[object]:
     """The turns; `Rejected` for an output that no call waits for, and for a turn before all calls have their outputs."""
+    # Stricter than in a conversation, where an output without an id answers the next call: trajectories run calls at once,
+    # and hold outputs that no call asked for, so such an output may be any call's or none's.
     waiting: list[object] = []
     for turn in turns:
         fault, role = None, role_of(turn)

@@ -3,8 +3,12 @@
 What can't be read whole is `Rejected` as `tool_call`, with what was wrong: nobody must be judged by a part of a call.
 """
 
+import ast
 import json
 from collections.abc import Mapping
+from io import StringIO
+from token import NAME
+from tokenize import generate_tokens
 
 from actors.errors import Rejected
 from actors.records import Reason, Role, ToolCall
@@ -15,7 +19,8 @@ from pipelines.data.formats.values import describe, is_blank
 CALLERS = ("function_call", "tool_call")
 """ShareGPT's names of an assistant that calls tools in its turn, whose text is the calls as JSON."""
 _CALLS = ("tool_calls", "function_call", "function_calls")
-"""The fields of calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci, of which only JSON is read."""
+"""The fields of calls in a message: OpenAI's, OpenAI's older one, and that of OLMo and Dolci."""
+_PYTHON = "function_calls"  # whose text may be calls in Python's syntax
 _TOOLS = ("tools", "functions")
 FIELDS = frozenset((*_CALLS, *_TOOLS))
 """The fields of calls and tools that a message may have; in Parquet all messages have them, most of them null."""
@@ -38,11 +43,45 @@ def calls_of(turn: Mapping[str, object], role: Role, *, from_text: object = None
         raise _refusal(f"calls in {' and in '.join(fields)} of a message of the {role}; only the assistant calls tools")
     if len(fields) > 1:
         raise _refusal(f"calls in {' and in '.join(fields)}")
-    values = [_from_json(value, key) if isinstance(value, str) else _without_null(value) for key, value in fields.items()]
+    values = [_from_text(value, key) if isinstance(value, str) else _without_null(value) for key, value in fields.items()]
     calls = [call for value in values for call in (value if isinstance(value, list) else [value])]
     if len(calls) > _MOST_CALLS:
         raise _refusal(f"{len(calls)} calls in a turn; at most {_MOST_CALLS}")
     return tuple(map(_call, calls))
+
+
+def _from_text(text: str, key: str) -> object:
+    if key != _PYTHON or text.lstrip().startswith(("[", "{")):
+        return _from_json(text, key)
+    try:
+        calls = list(map(_python_call, ast.parse(text.strip()).body)) if len(text) <= _MOST_ARGUMENTS else []
+        # Python takes some letters for others, so such a name would be another than the text has.
+        words = (token.string for token in generate_tokens(StringIO(text.strip()).readline) if token.type == NAME)
+        if calls and (text.isascii() or all(map(str.isascii, words))):
+            return calls
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        pass
+    raise _refusal(f"{key} that aren't JSON, nor lines of name(argument=value): {text[:40]!a}")
+
+
+def _python_call(statement: ast.stmt) -> object:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name() | ast.Attribute() as function, args=[], keywords=keywords)):
+            name = ast.unparse(function)
+            values = {keyword.arg: ast.literal_eval(_JsonWords().visit(keyword.value)) for keyword in keywords}
+            # JSON has no tuples, and no numbers for names. Of two arguments of one name, one would be lost.
+            is_json = len(values) == len(keywords) and json.loads(json.dumps(values)) == values
+            if is_json and all(map(str.isidentifier, name.split("."))):
+                return {"name": name, "arguments": values}
+    raise ValueError(statement)
+
+
+class _JsonWords(ast.NodeTransformer):
+    """OLMo writes some values as JSON has them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        words = {"null": None, "true": True, "false": False}
+        return ast.Constant(words[node.id]) if node.id in words else node
 
 
 def tools_of(row: Row) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+from actors.contracts.family import REFERENCE
 from actors.errors import Rejected, SourceError
 from actors.records import JudgeRole, Message, Reason, Role
 from pipelines.data.formats.content import (
@@ -218,7 +219,7 @@ def with_fields(requests: RowRequests, row: object, columns: Columns) -> RowRequ
             if name == JudgeRole.PRINCIPLE:
                 principles = principles if values in ([], [None]) else _principles(values, path)
             elif not all(map(is_blank, values)):
-                fields[name] = field_text(values[0] if len(values) == 1 else values, path)
+                fields[name] = field_text(name, values[0] if len(values) == 1 else values, path)
     except Rejected as rejected:
         return requests.refused(rejected.reason, rejected.detail)
     return replace(
@@ -238,8 +239,16 @@ def _principles(values: list[object], path: str) -> tuple[str, ...]:
     return tuple(map(str, listed))
 
 
-def field_text(value: object, path: str) -> str:
-    """A text as it is, and any other value as JSON: numbers, lists and objects."""
+def field_text(name: str, value: object, path: str) -> str:
+    """The text of a field: a text as it is, and any other value as JSON: numbers, lists and objects.
+
+    A list of references, all texts or numbers, is one of texts, and of a single one that text, as `["42"]` is in files of
+    open-instruct: `[42]` as a text may be the right answer itself, and `[42]` as a list never is.
+    """
+    if name == REFERENCE and isinstance(value, list) and all(type(item) in (str, int, float) for item in value):
+        listed = [item if isinstance(item, str) else field_text(name, item, path) for item in value]
+        # Where several may be right, a single text that is a list itself would be taken apart; a blank one is no reference.
+        value = listed[0] if len(listed) == 1 and listed[0].strip()[:1] not in ("", "[") else listed
     if isinstance(value, str):
         return text(value)
     try:

@@ -156,7 +156,7 @@ class Columns:
         if name is not None:
             raise SourceError(
                 f"the input has a column {name!r}, which is one of the columns that Assay adds; "
-                f"rename ours with --prefix, e.g. --prefix=judge_ for judge_{name.removeprefix(self.prefix)}"
+                f"rename ours with a prefix, e.g. --set prefix=judge_ for judge_{name.removeprefix(self.prefix)}"
             )
 
     def table(

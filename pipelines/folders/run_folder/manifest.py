@@ -87,7 +87,7 @@ class Manifest:
             raise OutputError(
                 "the run was begun by other versions, whose rewards may differ:\n  "
                 + "\n  ".join(differ)
-                + "\nInstall those, give another output folder, or --accept-versions: each part says which it was made by"
+                + "\nInstall those, give another output folder, or --set accept_versions=true: each part says which made it"
             )
 
     def check_files(self, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
@@ -122,6 +122,8 @@ class Manifest:
         """
         by_path, paths = {file.path: file for file in self.files}, {file.path for file in files}
         linked = {storage.real(file.path): file for file in self.files if file.path not in paths}
+        # A file that moved is known by size and content. Each old one stands for one new one: of two equal new files, one is
+        # a copy, whose rows are scored.
         moved: dict[tuple[int, str], list[InputFile]] = {}
         for old in self.files:
             if old.path not in paths:

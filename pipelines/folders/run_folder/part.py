@@ -112,10 +112,10 @@ class Part(NamedTuple):
         }
 
     @classmethod
-    def of_report(cls, report: Mapping[str, Any], run: str = "") -> Self:
-        """The part of a row that `report` made."""
+    def of_report(cls, report: Mapping[str, Any]) -> Self:
+        """The part of a row that `report` made, without its run."""
         counts = Counts(*(report[name] for name in Counts._fields))
-        return cls(report["file"], Range(report["start"], report["end"]), counts, run, report["further"])
+        return cls(report["file"], Range(report["start"], report["end"]), counts, "", report["further"])
 
     @classmethod
     def parse(cls, name: str) -> "Part | None":

@@ -170,6 +170,7 @@ class StoredScores:
         """The scores of those units that are stored, and their outcomes."""
         with self._lock:
             values = {key: value for key in units if (value := self._recent(key)) is not None}
+        # By segment, so that each file is opened once for a block: in an object store, opening one costs a request.
         by_segment: dict[str, list[int]] = defaultdict(list)
         for place in self._places([key for key in units if key not in values]).values():
             by_segment[place.segment].append(place.row)

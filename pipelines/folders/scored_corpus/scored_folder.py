@@ -178,6 +178,7 @@ def _open_result(folder: str, result: Mapping[str, Any], partial: bool) -> Opene
         raise SourceError(f"{folder} {describe(folder)}; run the command that wrote it again to finish it")
     source = result["source"]
     manifest = _manifest_of_result(folder, result)
+    # A result is read back by positions in the parts: of parts that were scored again, these are other responses.
     entries = audit_parts(source["folder"], manifest, partial or result["settings"]["partial"])
     if (manifest.fingerprint, parts_fingerprint(entries)) != (source["fingerprint"], source["made_of"]):
         raise SourceError(

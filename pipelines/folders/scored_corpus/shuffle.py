@@ -99,7 +99,7 @@ class Shuffle:
                     self.ticket.check()
         except OSError as error:
             raise OutputError(
-                f"{self.folder} can't be written: {error_text(error)}; --spill names another folder for what is shuffled"
+                f"{self.folder} can't be written: {error_text(error)}; --set spill=... names another folder for that"
             ) from error
 
     def read(self, bucket: int) -> Iterator[pa.Table]:
@@ -208,7 +208,10 @@ def plan_shuffle(
 
 
 def cut(entries: PartEntries, most_bytes: int, most_parts: int) -> Iterator[list[Part]]:
-    """Groups of neighbouring parts, bounded by size (but for a single part) and number: what one task reads."""
+    """Groups of neighbouring parts, of at most so many bytes (but for a single part) and parts: what one task reads.
+
+    The groups depend on the parts alone, so that a job that goes on finds the files of an earlier try.
+    """
     group, size = list[Part](), 0
     for part, entry in entries:
         if group and (size + entry.size > most_bytes or len(group) == most_parts):

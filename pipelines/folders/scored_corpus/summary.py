@@ -7,7 +7,7 @@ quantiles are within half a percent of rank.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import duckdb
@@ -88,8 +88,6 @@ class Summary(Readable):
     """Files in the input's folders that weren't read."""
     examples: Sequence[Example] = field(default=(), compare=False)
     """The first responses of each reason, with what was wrong or a judge's text; and the first texts that it was read in."""
-    made: Sequence[Any] = ()
-    """The exports written while the corpus was scored, each a `pipelines.results.exports.export_job.FinishedExport`."""
 
     def check_scored(self) -> None:
         """Raise `NothingScored` if there are responses and none has a reward, with the counts of reasons and examples."""
@@ -113,8 +111,8 @@ class Summary(Readable):
 
     @classmethod
     def of_json(cls, saved: Mapping[str, Any]) -> "Summary":
-        """The summary that a manifest holds, without the exports."""
-        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved and each.name != "made"}
+        """The summary that a manifest holds."""
+        values = {each.name: saved[each.name] for each in fields(cls) if each.name in saved}
         quantiles = {name: tuple(row) for name, row in saved["quantiles"].items()}
         return cls(
             **{**values, "quantiles": quantiles, "examples": [Example(**each) for each in values.get("examples", ())]}
@@ -122,7 +120,7 @@ class Summary(Readable):
 
     def as_json(self) -> dict[str, Any]:
         """For the manifest and for `--json`."""
-        return {**asdict(replace(self, made=())), "made": {export.job.name: export.as_json() for export in self.made}}
+        return asdict(self)
 
 
 def quantile_title(quantile: float) -> str:
@@ -138,6 +136,7 @@ def summarise(parts: Parts, columns: Columns, counts: Counts) -> Summary:
     if not counts.responses:
         return Summary(counts.rows, 0, 0, 0, 0, 0, 0, {}, {})
     figures = _read_figures(parts, columns, counts)
+    # The names of the parts were proven to tile the input; this proves that the rows inside are those that the names count.
     stored = Counts(counts.rows, *(figures[f"status {status}"] for status in Counts._fields[1:]))
     if stored != counts:
         raise AuditError(f"the parts' names say {counts}, and they hold {stored}")

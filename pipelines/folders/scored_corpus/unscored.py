@@ -19,7 +19,7 @@ ADVICE: Mapping[Reason, str] = {
     Reason.MISSING_FIELD: "name the fields with --prompt-column and --response-column; a path such as answers[].text leads "
     "into lists and objects",
     Reason.WRONG_TYPE: "name the fields with --prompt-column and --response-column; a[0] is an element of a list, a[] each",
-    Reason.CONTROL_TOKEN: "--set render.control_tokens=neutralise breaks such marks up",
+    Reason.CONTROL_TOKEN: "the model would take such a mark for its template's; write it otherwise to have the text judged",
     Reason.TOO_LONG: "--set render.too_long=trim-turns drops the oldest turns, and --set render.max_model_len=... says "
     "what the model takes",
     Reason.REASONING: SAY_REASONING,

@@ -67,10 +67,8 @@ def diff(settings: DiffSettings) -> Differences:
     """
     _check(settings)
     first, second = (open_scored(folder, "diff", partial=settings.partial) for folder in (settings.first, settings.second))
-    matching, numbers = matching_of(first, second, settings), numbers_of(first, second, settings.numbers)
+    matching, numbers = matching_of(first, second), numbers_of(first, second, settings.numbers)
     within_row = first.manifest.columns.within_row or second.manifest.columns.within_row
-    if settings.unit == PERCENTILE and within_row:
-        raise SettingsError(f"--unit percentile: {WITHIN_ROW}")
     same_model = _scale(first.manifest.identity) == _scale(second.manifest.identity)
     compared = _Comparison(settings, first, second, matching.by, numbers, within_row, same_model)
     with matched.database() as connection:
@@ -113,9 +111,10 @@ def _differences(connection: duckdb.DuckDBPyConnection, compared: _Comparison) -
     # The last number that is ranked is the first that is wanted: `moves` then holds its moves.
     changes = [_change(connection, compared, position) for position in reversed(range(len(compared.numbers)))][::-1]
     count, first, second = changes[0].responses, compared.first, compared.second
-    # Ranks of responses that are only comparable within a row say nothing, so moves have no unit then.
-    default = VALUE if compared.same_model else None if compared.within_row else PERCENTILE
-    unit = compared.settings.unit or default if count else None
+    # Rewards of two models aren't on one scale, so the moves of their responses are those of ranks. Ranks of responses that
+    # are only comparable within a row say nothing, so moves have no unit then.
+    unit_of_models = None if compared.within_row else PERCENTILE
+    unit = (VALUE if compared.same_model else unit_of_models) if count else None
     differences = Differences(
         first=_side(first, totals["first"]),
         second=_side(second, totals["second"]),
@@ -197,7 +196,7 @@ def _change(connection: duckdb.DuckDBPyConnection, compared: _Comparison, number
             else "one of the folders has a single value"
         )
     differences: tuple[Any, ...] = (None, None, None)
-    if count and (compared.same_model or compared.settings.unit == VALUE):
+    if count and compared.same_model:
         (differences,) = connection.execute("select avg(b - a), avg(abs(b - a)), max(abs(b - a)) from moves").fetchall()
     return NumberChange(compared.numbers[number], count, correlation, why_not, *differences)
 

@@ -100,7 +100,10 @@ def spearman(connection: duckdb.DuckDBPyConnection) -> float | None:
 
 
 def move_sql(unit: str, count: int) -> str:
-    """The move of a response from the first to the second, as SQL over `moves`: in percentile points of rank, or values."""
+    """The move of a response from the first folder to the second, as SQL over `moves`.
+
+    In the unit of the number, or in percentile points of rank among `count` responses: 50 is from the median to the best.
+    """
     return f"(b_rank - a_rank) * 50.0 / {count}" if unit == "percentile" else "b - a"
 
 

@@ -18,7 +18,6 @@ from pipelines.folders.scored_corpus.databases import quoted
 from pipelines.folders.scored_corpus.scored_folder import OpenedCorpus
 from pipelines.folders.scored_corpus.summary import readable
 from pipelines.results.comparison.kept_responses import marked_rows
-from pipelines.settings.diff_settings import DiffSettings
 from pipelines.settings.run_settings import ChoiceSettings
 
 REWARD_NAME = "reward"
@@ -35,19 +34,14 @@ class Matching(NamedTuple):
     text: str = TEXT
 
 
-def matching_of(first: OpenedCorpus, second: OpenedCorpus, settings: DiffSettings) -> Matching:
-    """How the responses of two corpora are matched. Raises `SettingsError` if --match can't be done."""
+def matching_of(first: OpenedCorpus, second: OpenedCorpus) -> Matching:
+    """How the responses of two corpora are matched: by row if both were made of some file, and no policy drew them.
+
+    Names of drawn responses say nothing: the same one may have another text. Raises `SettingsError` if a folder lacks texts.
+    """
     drawn = first.manifest.columns.drawn or second.manifest.columns.drawn
     common = {_mark(file) for file in first.manifest.files} & {_mark(file) for file in second.manifest.files}
-    by = settings.match or ("row" if common and not drawn else "content")
-    if by == "row" and drawn:
-        raise SettingsError(
-            "--match row: the responses of one folder were drawn by a policy, and those of the other may be others under "
-            "the same names; give --match content"
-        )
-    if by == "row" and not common:
-        raise SettingsError("--match row: no input file of one folder is one of the other; give --match content")
-    return Matching(by, _text_column(first, second) if by == "content" else TEXT)
+    return Matching("row") if common and not drawn else Matching("content", _text_column(first, second))
 
 
 def _mark(file: InputFile) -> str:

@@ -162,15 +162,14 @@ def _majority(ordered: Sequence[RankedCandidate], voters: Sequence[str]) -> list
 
 def check(settings: ChoiceOfCandidates) -> None:
     """Raise `SettingsError` if settings contradict each other, or choose nothing."""
-    if settings.strategy is None:
-        raise SettingsError("there is nothing to choose by: give --strategy best, top-k, all, softmax or majority")
     if settings.strategy is Choose.ALL and settings.floor is None and settings.distinct is None:
-        raise SettingsError("--strategy all keeps everything: give --floor or --distinct, too")
+        raise SettingsError("--strategy all keeps everything: give --set floor=... or --set distinct=..., too")
     if (settings.strategy is Choose.MAJORITY) != bool(settings.voters):
-        raise SettingsError("--strategy majority and --voters go together: the names, in `scores`, of the judges that vote")
+        raise SettingsError("--strategy majority and voters go together: the names, in `scores`, of the judges that vote")
     if settings.k != 1 and settings.strategy not in (Choose.TOP_K, Choose.SOFTMAX):
         raise SettingsError(f"-k {settings.k} goes with --strategy top-k and softmax, and not with {settings.strategy}")
     softmax_settings = settings.model_dump(include={"softmax_temperature", "choice_seed"}, exclude_defaults=True)
     if softmax_settings and settings.strategy is not Choose.SOFTMAX:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in sorted(softmax_settings))
-        raise SettingsError(f"{flags} goes with --strategy softmax, and not with {settings.strategy}")
+        raise SettingsError(
+            f"{' and '.join(sorted(softmax_settings))} goes with --strategy softmax, and not with {settings.strategy}"
+        )

@@ -2,17 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from actors.errors import SettingsError
-from pipelines.data import storage
 from pipelines.data.corpus.assay_folders import CHOSEN, EXPORTED, PAIRS
 from pipelines.folders.scored_corpus.candidates import Candidate, LabelAgreement, LeftField, count_left
 from pipelines.results.exports import choose_candidates
 from pipelines.results.exports.export_counts import ExportedRows, ExportSummary
-from pipelines.results.exports.export_job import KEPT_FOLDER, ExportJob, run_export
+from pipelines.results.exports.export_job import ExportJob, run_export
 from pipelines.results.exports.pair_candidates import pairs
 from pipelines.results.exports.trainer_format import Labels, PairFormat, ResponseFormat, TrainerFormat
 from pipelines.results.exports.trainer_messages import Refusal, without_unkept_turns
@@ -26,9 +24,8 @@ from pipelines.settings.export_settings import (
     PairSettings,
     PairsOf,
 )
-from pipelines.settings.run_settings import JudgingSettings, RefineSettings, SampleSettings
 
-__all__ = ["choose", "export", "export_while_scoring", "jobs_of_run", "make_pairs"]
+__all__ = ["choose", "export", "make_pairs"]
 
 Format = TypeVar("Format", bound=TrainerFormat)
 
@@ -81,7 +78,7 @@ def pairing_job(settings: PairSettings) -> ExportJob:
     """The job of `pairs`. Raises `SettingsError` if its settings contradict each other."""
     form = _format(settings.trainer, PairFormat)
     if settings.length_balanced and settings.pairs in (PairsOf.ALL, PairsOf.CONSECUTIVE):
-        raise SettingsError(f"--length-balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
+        raise SettingsError(f"length_balanced chooses a partner for the best one, and --pairs {settings.pairs} needs none")
     return ExportJob(
         PAIRS,
         settings,
@@ -185,30 +182,3 @@ def _response_rows(candidates: Sequence[Candidate], form: ResponseFormat, labels
     content = exportable[0].read()  # all are of one input row
     rows = [{**row, **content.fields} for row in form.rows(exportable, labels)]
     return ExportedRows(rows, refused, left_fields=count_left([content.left] * len(rows)))
-
-
-def jobs_of_run(settings: JudgingSettings) -> list[ExportJob]:
-    """The job of a run with --strategy, into a folder inside the run's; else none. Raises as `choosing_job`."""
-    if not isinstance(settings, SampleSettings | RefineSettings):
-        return []
-    choice = settings.choice
-    if choice.strategy is None:
-        if choice.model_dump(exclude_defaults=True):
-            raise SettingsError("there is nothing to choose by: give --strategy, too")
-        return []
-    folder = storage.folder(settings.output).sub(KEPT_FOLDER).path
-    chosen = ChooseSettings(scored=settings.output, output=folder, per="row", overwrite=True, **choice.model_dump())
-    return [replace(choosing_job(chosen), by_part=True)]
-
-
-def export_while_scoring(run: JudgingSettings | None, steps: Mapping[str, Any]) -> dict[str, ExportJob]:
-    """The export steps of a recipe, by name, that can run while the corpus is scored: those that read its folder row by row.
-
-    Raises as the jobs do.
-    """
-    if run is None:
-        return {}
-    folder = storage.absolute(run.output)
-    of_run = {name: step for name, step in steps.items() if name in JOBS and storage.absolute(step.scored) == folder}
-    jobs = {name: replace(JOBS[name](step), by_part=True) for name, step in of_run.items()}
-    return {name: job for name, job in jobs.items() if job.per != "prompt"}

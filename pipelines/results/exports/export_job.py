@@ -8,17 +8,12 @@
 4. Check that every response of the scored corpus was read exactly once, and commit the counts with the document.
 
 The output doesn't depend on the number of workers.
-
-Grouped by row, a job can run while the corpus is still being scored: `begin` before the first part, `follow` for each part
-as it is committed, and `run_export` at the end, which then has only the check and the commit left.
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple
-
-import pyarrow as pa
+from typing import Any, Literal
 
 from actors.errors import AuditError, OutputError, SettingsError, UserError
 from actors.text.visible import code, markdown
@@ -43,9 +38,6 @@ from pipelines.run.runtime.workers import workers
 from pipelines.settings.export_settings import ChooseSettings, ExportSettings, PairSettings
 from pipelines.settings.recipe import write_recipe
 
-KEPT_FOLDER = "kept"
-"""Name of the folder inside a sampled corpus that holds the candidates chosen by `sample --strategy`."""
-
 _BYTES = 64 * 2**20
 """Input bytes per output file, about: of the parts of a group, or of a bucket of prompts on average."""
 _PARTS = 256
@@ -68,29 +60,11 @@ class ExportJob:
     """Responses in a group: all of a row, those of a row to the same prompt, or those of all rows to the same prompt."""
     needs: Sequence[str] = ()
     reserved: Sequence[str] = field(kw_only=True)
-    by_part: bool = False
-    """Write one file per part, which can be done as soon as the part is committed."""
 
     @property
     def output(self) -> str:
         """The output folder."""
         return self.settings.output
-
-    @property
-    def name(self) -> str:
-        """The name of the job among those of a run."""
-        return KEPT_FOLDER if _inside(self) else self.kind.name
-
-
-class FinishedExport(NamedTuple):
-    """A job and its counts."""
-
-    job: ExportJob
-    summary: ExportSummary
-
-    def as_json(self) -> dict[str, Any]:
-        """For the manifest of the run that did it, and for `--json`."""
-        return {"asked": self.job.asked, "output": self.job.output, **self.summary.as_json()}
 
 
 @dataclass(frozen=True)
@@ -105,12 +79,11 @@ class StartedExport:
     """The ticket of the output folder's lease, for workers to check before they commit a file."""
 
 
-def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str, ExportSummary]]:
-    """Check a job and open its output folder, under its lease. Also returns the pieces that are complete, by number.
+def _begin(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> tuple[StartedExport, dict[str, ExportSummary]]:
+    """Open a job's output folder, under its lease. Also returns the pieces that are complete, by number.
 
     Raises a `UserError`.
     """
-    reader = check(job, corpus.manifest)
     output_folder.check_free(job.output, job.settings.overwrite, job.kind)
     document = _document(job, corpus)
     notes = output_folder.start(job.output, document, job.kind)
@@ -120,7 +93,7 @@ def begin(job: ExportJob, corpus: OpenedCorpus) -> tuple[StartedExport, dict[str
     return StartedExport(job, reader, corpus.responses, document, ticket(job.output)), written
 
 
-def check(job: ExportJob, manifest: Manifest) -> Reader:
+def _check(job: ExportJob, manifest: Manifest) -> Reader:
     """Raise a `UserError` if a job can't be done with a scored folder. Returns the reader for the folder."""
     _check_columns(job, manifest.columns)
     reader = carrying(job, Reader.of(manifest, job.settings.where))
@@ -145,24 +118,7 @@ def _check_columns(job: ExportJob, columns: Columns) -> None:
     check_scores(job, columns)
     if job.settings.where is not None:
         Condition.check(job.settings.where, columns.ours_first)
-    _check_apart(job, job.settings.scored)
-
-
-def _check_apart(job: ExportJob, scored: str) -> None:
-    if not _inside(job):
-        output_folder.check_apart([scored, job.output])
-
-
-def follow(parts: pa.Table, steps: Sequence[StartedExport]) -> pa.Table:
-    """Ray Data's function: run the jobs on parts that were just committed, and pass the reports of the parts on.
-
-    A row of `parts` is the report of one part: its file, its range and its counts.
-    """
-    for report in parts.to_pylist():
-        for step in steps:
-            part = Part.of_report(report, step.source.parts.run or "")
-            _make_piece(step, _number(part), [part])
-    return parts
+    output_folder.check_apart([job.settings.scored, job.output])
 
 
 def run_export(job: ExportJob, note: Callable[[str], object] = lambda text: None) -> ExportSummary:
@@ -172,31 +128,25 @@ def run_export(job: ExportJob, note: Callable[[str], object] = lambda text: None
     `AuditError` if the parts don't hold what their names say.
     """
     corpus = _open(job)
-    check(job, corpus.manifest)
-    _check_apart(job, corpus.folder)
+    reader = _check(job, corpus.manifest)
+    output_folder.check_apart([corpus.folder, job.output])
     if (finished := read_finished_export(job)) is not None:
         note(f"nothing to do, {job.output} holds it")
         return finished
     with lease(job.output):
-        return _run_pieces(job, corpus)
-
-
-def complete(job: ExportJob) -> ExportSummary:
-    """Run or resume an export for a caller that holds the lease of the output folder. Raises as `run_export`."""
-    return _run_pieces(job, _open(job))
+        return _run_pieces(job, corpus, reader)
 
 
 def _open(job: ExportJob) -> OpenedCorpus:
     return open_scored(job.settings.scored, job.kind.name, partial=job.settings.partial)
 
 
-def _run_pieces(job: ExportJob, corpus: OpenedCorpus) -> ExportSummary:
+def _run_pieces(job: ExportJob, corpus: OpenedCorpus, reader: Reader) -> ExportSummary:
     try:
-        step, written = begin(job, corpus)
+        step, written = _begin(job, corpus, reader)
         make = _make_buckets if job.per == "prompt" else _make_pieces
         pieces = make(step, corpus, written)
         check_held()
-        _delete_stale(job, pieces)
     except OSError as error:
         raise OutputError(f"{job.output} can't be written: {storage.error_text(error)}") from error
     summary = sum(pieces.values(), ExportSummary())
@@ -229,7 +179,10 @@ def _taken(job: ExportJob, corpus: OpenedCorpus) -> str:
 
 
 def read_finished_export(job: ExportJob) -> ExportSummary | None:
-    """The counts of a job that is complete for the scored folder as it is now; None if there is something left to do."""
+    """The counts of a job that is complete for the scored folder as it is now; None if there is something left to do.
+
+    Complete means: the output's document is of the same settings, the same run and the same parts.
+    """
     if job.settings.overwrite:
         return None
     try:
@@ -241,38 +194,12 @@ def read_finished_export(job: ExportJob) -> ExportSummary | None:
     return None if summary is None else ExportSummary.read(summary)
 
 
-def _delete_stale(job: ExportJob, numbers: Collection[str]) -> None:
-    """Delete files made of parts that were dropped later: those that a late writer of a dead driver had committed."""
-    folder, stem = storage.folder(job.output), f"{job.kind.stems[0]}-"
-    for entry in list(folder.entries()):
-        number = entry.name.removeprefix(stem).partition(".")[0]
-        if job.kind.is_file(entry.name) and number not in numbers:
-            folder.delete(entry.name)
-
-
-def _inside(job: ExportJob) -> bool:
-    """Whether the output is the folder inside the scored one for the run's own choice."""
-    return storage.absolute(job.output) == storage.folder(storage.absolute(job.settings.scored)).sub(KEPT_FOLDER).path
-
-
-def _number(part: Part) -> str:
-    """The number of a part's file: the name of the part, which has its range and its counts.
-
-    If a late writer of a dead driver commits another part of the same rows, that gets another number; `_delete_stale`
-    removes the file of whichever is dropped.
-    """
-    return part.name.removesuffix(".parquet")
-
-
 def _make_pieces(
     step: StartedExport, corpus: OpenedCorpus, written: Mapping[str, ExportSummary]
 ) -> dict[str, ExportSummary]:
     """Make the pieces that aren't `written` yet. Returns the counts of all, by number and in order."""
-    if step.job.by_part:
-        pieces = {_number(part): [part] for part, _ in corpus.entries}
-    else:
-        groups = cut(corpus.entries, _BYTES, _PARTS)
-        pieces = {output_folder.result_name(number): group for number, group in enumerate(groups)}
+    groups = cut(corpus.entries, _BYTES, _PARTS)
+    pieces = {output_folder.result_name(number): group for number, group in enumerate(groups)}
     unwritten = [(step, number, parts) for number, parts in pieces.items() if number not in written]
     with workers(len(unwritten)) as pool:
         summaries = {**written, **dict(pool.map(_make_piece, unwritten))}
@@ -346,9 +273,7 @@ def _write_piece(step: StartedExport, number: str, groups: Groups) -> tuple[str,
 
 
 def _document(job: ExportJob, corpus: OpenedCorpus) -> dict[str, Any]:
-    # Part by part, a job begins before there are parts: its document says nothing of them.
-    source = {name: value for name, value in corpus.source.items() if not (job.by_part and name == "made_of")}
-    return {"asked": job.asked, "settings": _document_settings(job), "source": source}
+    return {"asked": job.asked, "settings": _document_settings(job), "source": corpus.source}
 
 
 def _document_settings(job: ExportJob) -> dict[str, Any]:
@@ -361,7 +286,7 @@ def refuse_made_up(job: ExportJob) -> None:
     if not isinstance(job.settings, ChooseSettings) and not job.settings.fake_ok:
         raise SettingsError(
             f"the rewards of {job.settings.scored or 'this dataset'} are made up, by --engine fake, and `{job.kind.name}` "
-            "writes for trainers: score with a real engine, or give --fake-ok to try a pipeline out"
+            "writes for trainers: score with a real engine, or give --set fake_ok=true to try a pipeline out"
         )
 
 

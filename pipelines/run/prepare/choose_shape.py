@@ -76,5 +76,5 @@ def shape_of(
     else:
         shape = shapes["messages"]  # an empty corpus fits every shape
     if rows.turns is Turns.ALL and shape.read_turns is None:
-        raise SettingsError(f"--turns all is for rows that hold a conversation, and these are {shape.name}")
+        raise SettingsError(f"--set turns=all is for rows that hold a conversation, and these are {shape.name}")
     return shape

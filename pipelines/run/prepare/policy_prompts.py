@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from actors.records import Reason, Reasoning, RenderedRequest, Response, ScoreRequest
 from actors.scorers.policy import Policy
-from actors.settings.replica import ControlTokens, RenderSettings
+from actors.settings.replica import RenderSettings
 from pipelines.data.corpus.readers import PREPARED
 from pipelines.data.formats import CANDIDATE, RowRequests, with_policy_system
 from pipelines.run.prepare.score_requests import Preparation, parse_rows, renderer
@@ -35,7 +35,6 @@ class PromptPreparation:
     preparation: Preparation
     policy: Policy | None
     system: str | None
-    control_tokens: ControlTokens
 
     def rows(self, requests: Sequence[RowRequests | None]) -> list[PromptRow | None]:
         """The prompt of each row; None stays None."""
@@ -48,7 +47,7 @@ class PromptPreparation:
         if self.policy is None:
             return list(prompt_rows)
         # The policy's template treats reasoning itself. The renderer tells rejections by response, so each prompt has one.
-        settings = RenderSettings(control_tokens=self.control_tokens, reasoning=Reasoning.KEEP)
+        settings = RenderSettings(reasoning=Reasoning.KEEP)
         renderable = [replace(row.request, responses=_UNANSWERED) for row in prompt_rows if row.reason is None]
         prompts = iter(renderer(self.policy, settings).render(renderable))
         return [row if row.reason else _with_ids(row, next(prompts)) for row in prompt_rows]

@@ -146,7 +146,7 @@ def _check_principles(preview: Preview, preparation: Preparation) -> None:
     if column is not None and not model.family.takes_principles:
         raise SettingsError(
             f"--field principle={column}: {model.model} wouldn't read it, because "
-            + ("--principles are given too" if model.read.principles else "it judges by no principle")
+            + ("read.principles are given too" if model.read.principles else "it judges by no principle")
         )
     if not preview.rows:
         return
@@ -154,8 +154,8 @@ def _check_principles(preview: Preview, preparation: Preparation) -> None:
         check_column(preview.rows, column)
     if model.family.needs_principles and not any(request.principles for request in preview.requests):
         raise SettingsError(
-            f"{model.model} judges responses by a principle, and none of the {preview.looked} has one; give --principles "
-            "NAME=TEXT, e.g. --principles accuracy='accuracy of information', or --field principle=COLUMN"
+            f"{model.model} judges responses by a principle, and none of the {preview.looked} has one; give "
+            "--set principles.NAME=TEXT, such as principles.accuracy='accuracy of information', or --field principle=COLUMN"
         )
 
 

@@ -19,9 +19,6 @@ _GPU_PROMPTS, _CPU_PROMPTS = 1024, 512
 
 def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> dict[str, Any]:
     """Options of `map_batches` for a step that holds an engine, on batches of `batch_rows` rows."""
-    # Batches in flight hold twice the prompts that the engine takes, so that it stays busy while some of them start, end and
-    # are written.
-    batches = math.ceil(2 * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
     return {
         # Half a CPU. With as many as a read task takes, Ray Data would fuse reading into the actor; and on a machine with
         # two CPUs, an actor that takes a whole one would leave too few for reading.
@@ -29,10 +26,22 @@ def engine_pool(engine: EngineSettings, pool: PoolSettings, batch_rows: int) -> 
         **placement.actor_options(engine),
         "compute": ActorPoolStrategy(
             **_bounds(engine, pool),
-            max_concurrent_calls_per_actor=min(max(_MIN_CALLS, batches), _MAX_CALLS),
+            max_concurrent_calls_per_actor=concurrent_calls(engine, batch_rows),
             enable_true_multi_threading=True,
         ),
     }
+
+
+def concurrent_calls(engine: EngineSettings, batch_rows: int) -> int:
+    """Batches that an engine has at a time: they hold twice its prompts, as some of them start, end and are written."""
+    batches = math.ceil(2 * (engine.max_in_flight or _max_prompts(engine)) / batch_rows)
+    return min(max(_MIN_CALLS, batches), _MAX_CALLS)
+
+
+def engines_with_room(engine: EngineSettings, pool: PoolSettings) -> int:
+    """The number of engines of a pool that doesn't change: --replicas, but none that would wait for GPUs for ever."""
+    room, grows = _room(engine), engine.autoscaled or not placement.engine_gpus(engine)
+    return (pool.replicas or room) if grows else min(pool.replicas or room, room)
 
 
 def _max_prompts(engine: EngineSettings) -> int:

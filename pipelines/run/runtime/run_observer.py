@@ -1,10 +1,8 @@
-"""Who watches a run: an export that follows it, a log elsewhere. The run knows none of them, and tells all the same."""
+"""Who watches a run, such as a log elsewhere. The run knows none of them, and tells all the same."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
-
-import pyarrow as pa
 
 from pipelines.folders.run_folder.manifest import Manifest
 from pipelines.folders.scored_corpus.summary import Summary
@@ -22,9 +20,6 @@ class RunFacts(NamedTuple):
 class RunObserver:
     """Watches one run. Every method does nothing here; a subclass has those that it needs."""
 
-    follow_parts: Callable[[pa.Table], pa.Table] | None = None
-    """Ray Data's function for the reports of parts that were just committed, which it passes on; set by `started`."""
-
     def check(self, output: str) -> None:
         """Raise `UserError` if it can't watch a run into this folder. Called before anything is read."""
 
@@ -36,9 +31,5 @@ class RunObserver:
         """
         yield progress
 
-    def finished(self, summary: Summary) -> Summary:
-        """All parts are there and are summed up; returns the summary with what the observer adds.
-
-        Raises `SourceError` or `AuditError` if a part can't be read; the run drops damaged ones, and may call it again.
-        """
-        return summary
+    def finished(self, summary: Summary) -> None:
+        """All parts are there and are summed up."""

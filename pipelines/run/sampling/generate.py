@@ -20,7 +20,7 @@ from pipelines.folders.run_folder.columns import CANDIDATE, CANDIDATE_TOKENS, FI
 from pipelines.folders.run_folder.earlier_run import DRAWN
 from pipelines.folders.run_folder.parts import Parts, read_tables
 from pipelines.run.prepare.policy_prompts import PromptRow
-from pipelines.run.sampling.engine_actors import Pool
+from pipelines.run.runtime.engine_actors import Pool
 
 _MOST_CAUSE = 160  # characters of what an endpoint says, in a summary
 _PROBE = "Hello"
@@ -142,7 +142,7 @@ def served_by(settings: PolicySettings) -> dict[str, Any]:
     matches = [card for card in listed if name in (None, card["id"])]
     if name is None and len(matches) != 1:
         serves = ", ".join(card["id"] for card in matches) or "nothing"
-        raise EndpointError(f"the endpoint {display_url(settings.policy)} serves {serves}; give --policy-name")
+        raise EndpointError(f"the endpoint {display_url(settings.policy)} serves {serves}; give --set policy_name=...")
     return {field: card[field] for card in matches[:1] for field in _CARD_FIELDS if card.get(field) is not None}
 
 

@@ -18,8 +18,8 @@ from actors.workers.batch_actor import BatchActor
 from actors.workers.policy_actor import PolicyActor
 from pipelines.folders.score_store.open_store import OpenStore
 from pipelines.folders.scored_corpus.unscored import SAY_REASONING
+from pipelines.run.runtime.engine_actors import Pool, pool
 from pipelines.run.runtime.engine_pool import ledger
-from pipelines.run.sampling.engine_actors import Pool, pool
 from pipelines.run.sampling.generate import FromEndpoint, FromPool, served_by
 from pipelines.settings.run_settings import (
     DatasetSampleSettings,
@@ -54,21 +54,21 @@ def check(settings: Sampling, texts: int) -> None:
     engine_arguments.check_installed(policy_engine(settings))
     if not policy.policy_temperature and texts > 1:
         raise SettingsError(
-            f"--policy-temperature 0 draws the same text each time, and {texts} are asked for: give a higher one"
+            f"policy_temperature=0 draws the same text each time, and {texts} are asked for: give a higher one"
         )
     if pool_of(settings).max_replicas is not None:
         raise SettingsError(
             "--max-replicas is for scoring: here a prompt keeps to one engine and its cache, so engines don't come and go; "
-            "give --replicas and --policy-replicas"
+            "give --set replicas=... and --set policy_replicas=..."
         )
     if rows_of(settings).turns is not Turns.FINAL:
-        raise SettingsError("--turns all judges what the rows hold, and with --policy their last turn is drawn anew")
+        raise SettingsError("--set turns=all judges what the rows hold, and with --policy their last turn is drawn anew")
     if policy.is_endpoint and (policy.policy_adapter or policy.policy_revision or policy.policy_chat_template):
         raise SettingsError(
             "policy_adapter, policy_revision and policy_chat_template are for a model that runs here, not for an endpoint"
         )
     if policy.policy_name and not policy.is_endpoint:
-        raise SettingsError("--policy-name is what an endpoint calls its model, and --policy is none")
+        raise SettingsError("policy_name is what an endpoint calls its model, and --policy is none")
 
 
 def check_reasoning(policy: Policy | None, model: RewardModel, render: RenderSettings) -> None:
@@ -84,7 +84,7 @@ def check_judge(model: RewardModel, draw: DrawSettings) -> None:
     compares = isinstance(model.family, Judge) and model.family.together
     if compares and (draw.adaptive or draw.n == 1):
         raise SettingsError(
-            f"{model.model} compares candidates with each other: give -n 2 or more, without --enough and --min-gain"
+            f"{model.model} compares candidates with each other: give -n 2 or more, without draw.enough and draw.min_gain"
         )
 
 
@@ -148,13 +148,13 @@ class Engines:
 
     def judges(self, model: RewardModel, replicas: int, store: OpenStore | None, notes: Notes | None = None) -> Pool:
         """The judge's pool, with a store of scores if there is one, and notes of what an endpoint was asked for."""
-        return self._pool(BatchActor, model, self.settings.engine, replicas, store, notes)
+        return self._pool(BatchActor, model, self.settings.engine, replicas, store, notes=notes)
 
-    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, *more: Any) -> Pool:
+    def _pool(self, kind: type, model: RewardModel, engine: EngineSettings, replicas: int, *more: Any, **named: Any) -> Pool:
         wait_for_room(engine, model, self.note)
         self.ledgers.append(ledger(pool_of(self.settings)))
         arguments = (model, engine, self.ledgers[-1], *more)
-        return self.stack.enter_context(pool(kind, arguments, size=replicas, options=actor_options(engine)))
+        return self.stack.enter_context(pool(kind, arguments, named, size=replicas, options=actor_options(engine)))
 
 
 def sizes(settings: Sampling, writers: int, *, with_judge: bool = True) -> tuple[int, int]:

@@ -117,8 +117,8 @@ def _prompts(settings: RefineSettings) -> tuple[str, str]:
     """The prompts for feedback and for an edit. Raises `SettingsError` if one can't be read or rendered."""
     prompts = []
     for name, file, default, places in (
-        ("--feedback-prompt", settings.refining.feedback_prompt, FEEDBACK_PROMPT, ("response",)),
-        ("--edit-prompt", settings.refining.edit_prompt, EDIT_PROMPT, ("response", "feedback")),
+        ("refining.feedback_prompt", settings.refining.feedback_prompt, FEEDBACK_PROMPT, ("response",)),
+        ("refining.edit_prompt", settings.refining.edit_prompt, EDIT_PROMPT, ("response", "feedback")),
     ):
         try:
             text = default if file is None else Path(file).read_text(encoding="utf-8")
@@ -181,7 +181,7 @@ class _Refining:
         return Writer(source, self._preparation(run, model, None), prompt)
 
     def _preparation(self, run: Run, model: _Model, system: str | None) -> PromptPreparation:
-        return PromptPreparation(run.preparation, model.policy, system, self.settings.render.control_tokens)
+        return PromptPreparation(run.preparation, model.policy, system)
 
 
 def _summarise(run: Run, summary: Summary, settings: RefineSettings, counting: UsageCounter) -> RefineSummary:

@@ -121,9 +121,7 @@ def sample(
     with opened_run("sample", settings, plan, sampling_identity(settings, policy), counting) as run:
         if settings.overwrite:
             _drawn_folder(run).delete_all()
-        preparation = PromptPreparation(
-            run.preparation, policy, settings.policy.policy_system, settings.render.control_tokens
-        )
+        preparation = PromptPreparation(run.preparation, policy, settings.policy.policy_system)
         work = _Sampling(preparation, settings)
         with ExitStack() as session:
             if run.missing(run.state):
@@ -157,7 +155,7 @@ def check(settings: SampleSettings) -> None:
     policies.check(settings, settings.draw.n)
     if settings.in_turns and settings.draw.adaptive:
         raise SettingsError(
-            "--enough and --min-gain need rewards while candidates are generated, so they don't go with --in-turns"
+            "draw.enough and draw.min_gain need rewards while candidates are generated, so they don't go with in_turns"
         )
 
 
@@ -172,11 +170,11 @@ def _goes_in_turns(run: Run, settings: SampleSettings) -> bool:
     if not settings.in_turns and not lacking:
         return False
     if settings.draw.adaptive:
-        raise SettingsError(f"--enough and --min-gain need {lacking}")
+        raise SettingsError(f"draw.enough and draw.min_gain need {lacking}")
     if run.state.parts:
         raise SettingsError(
             f"{settings.output} holds judged candidates and no {DRAWN}/, so in turns all would be drawn again: it goes on "
-            f"{f'with {lacking}' if lacking else 'without --in-turns'}; else give another output folder or --overwrite"
+            f"{f'with {lacking}' if lacking else 'without in_turns'}; else give another output folder or --overwrite"
         )
     return True
 

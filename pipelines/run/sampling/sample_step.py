@@ -23,9 +23,9 @@ from actors.scorers.policy import GeneratedCandidate, seed_of
 from pipelines.data.formats import CANDIDATE
 from pipelines.run.prepare.policy_prompts import PromptRow, read_prompt_rows
 from pipelines.run.prepare.score_requests import Preparation, judged_text, renderer
+from pipelines.run.runtime.engine_actors import Pool
 from pipelines.run.runtime.run_metrics import RunMetrics
 from pipelines.run.sampling.budget import CandidateBudget
-from pipelines.run.sampling.engine_actors import Pool
 from pipelines.run.sampling.generate import CandidateRequest, CandidateSource, FromFolder, batches, calls_prefix
 from pipelines.run.scoring.file_table import FileTable
 from pipelines.run.scoring.score_step import StepSettings, Stretch, part_report, repeat_rows, stretches

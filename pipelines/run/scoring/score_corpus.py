@@ -2,7 +2,7 @@
 
 1. Resolve the run from its settings, and open the output folder for it.
 2. While ranges of the input have no part: read them, prepare them on CPUs, score them on the engines and commit them, part
-   by part. Whoever watches the run (`run_observer`), such as an export, gets each part right after its commit.
+   by part.
 3. Audit the parts, summarise them, and write the manifest with the summary.
 
 Resuming a killed run, replacing a lost part and scoring appended input are the same case of step 2.
@@ -76,7 +76,6 @@ _OURS = re.compile(r"^actors\.errors\.(\w+): (.+)$", re.MULTILINE)
 _NEVER_WORKS = {"EndpointError": EndpointError, "ModelError": ModelError, "SettingsError": SettingsError}
 _STORAGE = re.compile(r"^\w*Error: (\[Errno \d+\] .+)$", re.MULTILINE)
 
-_FOLLOWING_CPUS = 0.25  # what follows must find room beside the engines, also on a machine with two CPUs
 _NO_PROGRESS_S = 4 * 3600.0
 """Ray Data's default is half an hour, too short to load a large model, or for a judge to finish a part."""
 _BATCH_S = 3 * 24 * 3600.0
@@ -87,9 +86,6 @@ _SMALL_INPUT_BYTES = 2**20
 _MAX_NAMED = 20  # file names in a message; a folder may hold thousands
 _PASSES = 3
 """The first does the work, the second fills gaps that a dead driver's parts left, the third finds nothing to do."""
-
-
-FollowParts = Callable[[pa.Table], pa.Table]
 
 
 @dataclass(frozen=True)
@@ -109,8 +105,6 @@ class Run:
     left_out: Sequence[str] = ()
     """Paths in the input's folders that aren't read."""
     store: OpenStore | None = None
-    follow_parts: Sequence[FollowParts] = ()
-    """What observers do with the reports of parts that were just committed."""
 
     @property
     def task_bytes(self) -> int:
@@ -166,10 +160,12 @@ def score(
     progress: Progress | None = None,
     reserved: tuple[str, ...] = (),
     observers: Sequence[RunObserver] = (),
+    start_pipeline: StartPipeline | None = None,
 ) -> Summary:
     """Score a corpus into a folder, or resume an earlier run of the same settings.
 
     `reserved` are further column names that the input may not have, for a corpus that will be made from this one.
+    `start_pipeline` is for engines that aren't the run's alone (`shared_engines`).
     Raises a `UserError` if the run can't start, `RunStopped` if it ended early and can be resumed, and `AuditError` if the
     parts don't cover the input exactly.
     """
@@ -185,7 +181,7 @@ def score(
         run = open_run(settings, plan, manifest, progress.noted)
         write_recipe(settings.output, score=settings)
         write_scored_card(settings.output, "score", run.manifest)
-        return execute(run, _scoring, progress, observers)
+        return execute(run, start_pipeline or _scoring, progress, observers)
 
 
 def execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observers: Sequence[RunObserver] = ()) -> Summary:
@@ -193,8 +189,7 @@ def execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observe
     with ExitStack() as watching:
         for observer in observers:
             progress = watching.enter_context(observer.started(RunFacts(run.settings, run.manifest), progress))
-        follow_parts = [observer.follow_parts for observer in observers if observer.follow_parts is not None]
-        return _execute(replace(run, follow_parts=follow_parts), start_pipeline, progress, observers)
+        return _execute(run, start_pipeline, progress, observers)
 
 
 def _execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observers: Sequence[RunObserver]) -> Summary:
@@ -213,8 +208,6 @@ def _execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observ
             work = asdict(read_run_work(run.parts, len(state.parts)))
             endpoint = endpoint_work(run.parts.folder)
             summary = replace(summary, work=work, left_out=run.left_out, endpoint=endpoint)
-            for observer in observers:
-                summary = observer.finished(summary)
             break
         except (SourceError, AuditError):
             # A part is damaged, or contradicts its name. Drop such parts and score their rows again; if there are none, the
@@ -223,6 +216,8 @@ def _execute(run: Run, start_pipeline: StartPipeline, progress: Progress, observ
             if not attempts_left or not drop_unreadable(run.parts, progress.noted):
                 raise
             state = run.parts.state(run.manifest.files)
+    for observer in observers:
+        observer.finished(summary)
     run.parts.set_strays_aside(progress.noted)
     # The mark is of the parts as they were listed before they were read: if one has changed since, the next run of this
     # command doesn't take the summary for that of what it finds.
@@ -368,8 +363,6 @@ def consume(run: Run, flow: Pipeline, progress: Progress) -> None:
     gpus = placement.engine_gpus(run.settings.engine)
     callback: Any = functools.partial(EngineWatch, flow.ledgers, gpus, progress, flow.endpoint_ledgers)
     dataset = flow.dataset
-    for follow in run.follow_parts:
-        dataset = dataset.map_batches(follow, batch_size=None, batch_format="pyarrow", num_cpus=_FOLLOWING_CPUS)
     dataset.context.custom_execution_callback_classes = [callback]
     try:
         with watch_first_worker(flow.ledgers, progress.noted):
@@ -389,12 +382,10 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
     mark("pipeline of Ray Data")
     placement.wait_for_room(run.settings.engine, run.preparation.model, notify)
     engine, work, deaths = run.settings.engine, run.settings.work, ledger(run.settings.work)
-    max_tasks = 1 if sum(file.size for file in run.manifest.files) < _SMALL_INPUT_BYTES else None
-    prepared = read_units(run, units, functools.partial(prepare, preparation=run.preparation), max_tasks)
     # batch_size=None passes each block as it is: with a fixed number of rows, every block would leave a small remainder for
     # a call of its own. The public `map_batches` demands a number for steps with GPUs, because a whole block may not fit
     # into GPU memory; our blocks are text, which is queued. Hence the internal method.
-    scored = prepared.map_batches_internal(
+    scored = prepared_rows(run, units).map_batches_internal(
         ScoreStep,
         fn_constructor_args=(step_settings(run), share_files(run), deaths),
         batch_size=None,
@@ -408,6 +399,12 @@ def _scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> 
         # lease and no message, where Ray was stopped together with it: as schedulers and `timeout` do, by one signal to all.
         if engine.pipeline_parallel > 1:
             placement.sweep()
+
+
+def prepared_rows(run: Run, units: Sequence[Unit]) -> Dataset:
+    """The rows of units of work as a scorer gets them."""
+    max_tasks = 1 if sum(file.size for file in run.manifest.files) < _SMALL_INPUT_BYTES else None
+    return read_units(run, units, functools.partial(prepare, preparation=run.preparation), max_tasks)
 
 
 def read_units(run: Run, units: Sequence[Unit], prepare: Prepare, task_limit: int | None = None) -> Dataset:
@@ -460,7 +457,7 @@ def _check_failures(counts: Counts, max_fraction: float) -> None:
     # Above 100 failures only, so that a few at the start, when nothing else is done yet, don't end the run.
     if counts.failed > 100 and counts.failed > max_fraction * counts.responses:
         raise RunStopped(
-            f"{counts.failed:,} of {counts.responses:,} responses failed, and --max-failed-fraction allows a share of "
+            f"{counts.failed:,} of {counts.responses:,} responses failed, and work.max_failed_fraction allows a share of "
             f"{max_fraction:g}"
         )
 

@@ -21,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 import ray
 
+from actors.engine.protocol import Engine
 from actors.errors import CostReached
 from actors.records import Reason, RenderedRequest, Score
 from actors.scorers.head_scorer import Scores
@@ -141,12 +142,12 @@ class PartsUnderWay:
 class ScoreStep:
     """The actor class for Ray Data: holds a scorer, and commits what it scores."""
 
-    def __init__(self, settings: StepSettings, files: Any, ledger: Any) -> None:
-        """`files` is Ray's reference to the `FileTable`."""
+    def __init__(self, settings: StepSettings, files: Any, ledger: Any, engine: Engine | None = None) -> None:
+        """`files` is Ray's reference to the `FileTable`. Without an `engine` it starts its own."""
         self._settings = settings
         self._files: FileTable = ray.get(files)
         notes = endpoint_notes(settings.parts.folder)
-        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store, notes)
+        self._actor = BatchActor(settings.preparation.model, settings.engine, ledger, settings.store, engine, notes=notes)
         self._parts_under_way = PartsUnderWay()
         self._metrics = RunMetrics(settings.preparation.model.model)
         made_with = json.loads(settings.metadata["assay"]) | {"model_runner": self._actor.runner}
@@ -155,6 +156,10 @@ class ScoreStep:
         # again, not scored again; listing the folder is left out for actors that aren't restarted.
         committed = settings.parts.listing() if self._actor.is_restart else []
         self._done = {part.place: part for part in committed}
+
+    @property
+    def engine(self) -> Engine:
+        return self._actor.engine
 
     def __call__(self, block: pa.Table) -> pa.Table:
         """Score and commit a block; returns one row per part."""
@@ -229,6 +234,8 @@ def stretches(
     repeated = block.select([name for name in block.column_names if name not in RESERVED])
     files, starts, ends = (block.column(name).to_numpy().tolist() for name in (FILE, START, END))
 
+    # Ray splits and merges blocks, so that neighbours in a block needn't be neighbours in the corpus. A part may only hold
+    # rows without a gap: its name says one range, and the names alone prove that nothing is missing.
     def touches(at: int) -> bool:
         before, after = files[at - 1], files[at]
         if before == after:

@@ -21,7 +21,7 @@ from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.run_settings import CorpusSettings, ScoreSettings
 from pipelines.workflows.benchmarking.benchmark_files import BenchmarkFile, benchmark_files
 
-_OF_MODEL = ("family", "chat_template", "read", "judge", "endpoint")
+_OF_MODEL = ("family", "chat_template", "read", "judge", "verifier", "endpoint")
 
 
 def score_and_evaluate(settings: EvaluateSettings, progress: Progress) -> Results:
@@ -75,7 +75,7 @@ def _score(settings: EvaluateSettings, files: Sequence[BenchmarkFile], progress:
             folder = scored.sub(benchmark)
             name = storage.file_name(model)
             run = ScoreSettings(
-                corpus=CorpusSettings(inputs=(file,)),
+                corpus=CorpusSettings(inputs=(file,), **settings.fields.model_dump()),
                 output=folder.sub(name).path,
                 model=ModelSettings(model=model, **{name: getattr(settings, name) for name in _OF_MODEL}),
                 render=settings.render,

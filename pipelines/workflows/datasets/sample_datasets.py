@@ -31,7 +31,6 @@ from pipelines.settings.options import build
 from pipelines.settings.run_settings import DatasetSampleSettings
 from pipelines.workflows.datasets.blocks import conform, with_plain_blocks, with_types_of
 from pipelines.workflows.datasets.known_datasets import known_schema, reader_of, schema_of
-from pipelines.workflows.datasets.repeated_scoring import warn_of_repeats
 from pipelines.workflows.datasets.sample_rows import RowSampleStep, prepare_prompt_rows
 from pipelines.workflows.datasets.score_datasets import read_first_rows, register_scored
 
@@ -60,7 +59,7 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
     check_preview(preview, preparation)
     writer, system = policies.policy_of(settings.policy), settings.policy.policy_system
     policies.check_reasoning(writer, model, settings.render)
-    prompt_preparation = PromptPreparation(preparation, writer, system, settings.render.control_tokens)
+    prompt_preparation = PromptPreparation(preparation, writer, system)
     sampled = dataset.map_batches(
         functools.partial(prepare_prompt_rows, prompt_preparation=prompt_preparation, batch_rows=settings.batch_rows),
         batch_size=None,
@@ -73,7 +72,6 @@ def sample(dataset: Dataset, *, policy: str, judge: str, **options: Any) -> Data
         num_cpus=0.25,
         compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=16, enable_true_multi_threading=True),
     )
-    warn_of_repeats(sampled, prompt_preparation)
     return register_scored(sampled, preparation, settings.engine, system)
 
 

@@ -44,7 +44,6 @@ from pipelines.settings.run_settings import ChoiceSettings, DatasetSettings, Tur
 from pipelines.workflows.datasets.blocks import conform, with_plain_blocks, with_types_of
 from pipelines.workflows.datasets.known_datasets import known_schema, reader_of, register, schema_of
 from pipelines.workflows.datasets.parts_source import PartsSource
-from pipelines.workflows.datasets.repeated_scoring import warn_of_repeats
 from pipelines.workflows.datasets.score_rows import ROW_ID, RowStep, prepare_rows
 
 _SAMPLE_ROWS = 1000
@@ -86,7 +85,6 @@ def score(dataset: Dataset, *, model: str, **options: Any) -> Dataset:
         batch_format="pyarrow",
         **engine_pool(settings.engine, settings.pool, settings.batch_rows),
     )
-    warn_of_repeats(scored, preparation)
     return register_scored(scored, preparation, settings.engine)
 
 

@@ -2,11 +2,13 @@
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from actors.contracts.family import PRINCIPLE
 from actors.errors import OutputError, SettingsError
+from actors.launch.start_engine import engine_identity
 from actors.reward_model import resolve_model
 from actors.settings.endpoint import HERE
 from actors.settings.replica import Dtype, EngineSettings, ModelSettings
@@ -25,14 +27,13 @@ _ONE_ENGINE = dict.fromkeys(("replicas", "max_replicas", "min_replicas"))
 _COMBINED = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """A model of an ensemble, and the settings of its run."""
 
     name: str
     settings: ScoreSettings
 
-    def check(self) -> resolve_run.ResolvedRun:
+    def check(self) -> "CheckedMember":
         """Resolve the run, and check that it can start or resume. Raises a `UserError` if it can't."""
         plan = resolve_run.resolve(self.settings, KEPT_FREE)
         manifest = manifest_of(plan, self.settings)
@@ -45,17 +46,37 @@ class Member:
                 earlier.check_versions(manifest.made_with, self.settings)
             except OutputError as error:
                 raise OutputError(f"{self.settings.output}: {error}") from error
-        return plan
+        # A complete one needs no engine, and where engines come and go with the work they are the run's alone.
+        is_alone = self.settings.work.max_replicas is not None or (
+            earlier is not None and earlier.summary is not None and not self.settings.append
+        )
+        return CheckedMember(self, plan, None if is_alone else engine_identity(plan.preparation.model, self.settings.engine))
 
 
-def check_first(plans: Mapping[str, resolve_run.ResolvedRun]) -> None:
+class CheckedMember(NamedTuple):
+    """A member whose run can start or resume, and the identity of the engine that it may share, if it may."""
+
+    member: Member
+    plan: resolve_run.ResolvedRun
+    engine: str | None
+
+
+def by_engine(checked: Sequence[CheckedMember]) -> list[list[Member]]:
+    """The members in groups that can be asked on the same engines, in the order of their first members."""
+    groups: dict[str, list[Member]] = defaultdict(list)
+    for member, _, engine in checked:
+        groups[engine or member.name].append(member)
+    return list(groups.values())
+
+
+def check_first(checked: Sequence[CheckedMember]) -> None:
     """Raise `SettingsError` unless the first member reads all that any reads of the rows beside the conversation.
 
     Its prompts group the responses of the combined corpus: rows with other references would be one prompt to it.
     """
-    read = {name: {*dict(plan.preparation.row_shape.columns)} for name, plan in plans.items()}
-    for name, plan in plans.items():
-        read[name] |= {PRINCIPLE} if plan.preparation.model.family.takes_principles else set()
+    read = {member.name: {*dict(plan.preparation.row_shape.columns)} for member, plan, _ in checked}
+    for member, plan, _ in checked:
+        read[member.name] |= {PRINCIPLE} if plan.preparation.model.family.takes_principles else set()
     first = next(iter(read))
     for name, fields in read.items():
         if unread := sorted(fields - read[first]):

@@ -2,6 +2,7 @@
 
 1. Resolve the run of every member before the first one starts, and open the output folder.
 2. Score the corpus with each member in turn (`score_corpus`), into a folder of its own; complete members are skipped.
+   Members of one model and engine, such as two rubrics, follow each other on the same engines (`shared_engines`).
 3. Join the members' responses (`align`), and combine their rewards (`z_scores`).
 4. Write the missing parts of the combined corpus (`combine_step`).
 5. Audit and summarise the parts, and complete the manifest.
@@ -12,6 +13,7 @@ identity in the manifest contains both.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -39,13 +41,22 @@ from pipelines.run.prepare import resolve_run
 from pipelines.run.runtime.progress import EnsembleProgress, NoProgress
 from pipelines.run.runtime.workers import workers
 from pipelines.run.scoring import score_corpus
+from pipelines.run.scoring.shared_engines import shared_engines
 from pipelines.settings.recipe import write_recipe
 from pipelines.settings.run_settings import CombineSettings, EnsembleSettings
 from pipelines.workflows.ensembles.align import MemberRun, align_members
 from pipelines.workflows.ensembles.combine_step import CombineStep, write_parts
-from pipelines.workflows.ensembles.members import KEPT_FREE, Member, check_first, members, score_fields
+from pipelines.workflows.ensembles.members import (
+    KEPT_FREE,
+    CheckedMember,
+    Member,
+    by_engine,
+    check_first,
+    members,
+    score_fields,
+)
 from pipelines.workflows.ensembles.z_scores import Baselines, EnsembleAgreement
-from pipelines.workflows.observers import observers_of
+from pipelines.workflows.run_logging.logged_progress import observers_of
 
 __all__ = ["EnsembleSummary", "combine", "ensemble"]
 
@@ -81,19 +92,21 @@ def ensemble(settings: EnsembleSettings, progress: EnsembleProgress | None = Non
     progress = progress or NoProgress()
     all_members = members(settings)
     with lease(settings.output, progress.noted, settings.work.storage_patience_s):
-        _open(settings, all_members)
-        summaries = {}
-        for number, member in enumerate(all_members, start=1):
-            progress.member(member.name, member.settings.model.model, number, len(all_members))
-            observers = observers_of(member.settings)
-            summaries[member.name] = score_corpus.score(member.settings, progress, KEPT_FREE, observers)
+        summaries: dict[str, Summary] = {}
+        for group in by_engine(_open(settings, all_members)):
+            shared = shared_engines(with_vllm=group[0].settings.engine.is_vllm) if len(group) > 1 else nullcontext()
+            with shared as start_pipeline:
+                for number, (name, run) in enumerate(group, len(summaries) + 1):
+                    progress.member(name, run.model.model, number, len(all_members))
+                    summaries[name] = score_corpus.score(run, progress, KEPT_FREE, observers_of(run), start_pipeline)
+        summaries = {member.name: summaries[member.name] for member in all_members}
         versions = {member.name: provenance(member.settings) for member in all_members}
         summary, agreement = combine(settings.output, tuple(summaries), settings.combination, versions, progress)
     left_out = next(iter(summaries.values())).left_out
     return EnsembleSummary(replace(summary, left_out=left_out), agreement, summaries)
 
 
-def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
+def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> list[CheckedMember]:
     """Create or reopen the output folder. Raises a `UserError` if it is unusable, or the run of any member can't start."""
     folder = storage.absolute(settings.output)
     earlier = _earlier(folder, settings.overwrite)
@@ -101,18 +114,18 @@ def _open(settings: EnsembleSettings, all_members: Sequence[Member]) -> None:
         _delete(folder, earlier)
         earlier = None
     # All members before the first runs: else an error of the last one would show after days of the others' runs.
-    plans = [member.check() for member in all_members]
-    check_first({member.name: plan for member, plan in zip(all_members, plans, strict=True)})
+    checked = [member.check() for member in all_members]
+    check_first(checked)
     # Members that haven't run have no identity yet; `_fixed_identity` compares only the models.
     unmade = {member.name: {"identity": {"model": member.settings.model.model}, "run": None} for member in all_members}
-    manifest = _manifest(
-        plans[0].files, _common_columns([plan.preparation.columns for plan in plans]), unmade, settings.combination, {}
-    )
+    columns = _common_columns([plan.preparation.columns for _, plan, _ in checked])
+    manifest = _manifest(checked[0].plan.files, columns, unmade, settings.combination, {})
     if earlier is None:
         manifest.started().write(folder)  # before any member runs: it marks the folder as an ensemble's
     else:
         replace(earlier, identity=_fixed_identity(earlier)).check(replace(manifest, identity=_fixed_identity(manifest)))
     write_recipe(folder, ensemble=settings)
+    return checked
 
 
 def columns_ahead(settings: EnsembleSettings) -> Columns:

@@ -3,12 +3,9 @@
 The speed is given (`--tokens-per-s`), measured in an earlier run (`--like`), or published for the card (`throughputs`).
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-from ray._private.accelerators import NvidiaGPUAcceleratorManager
 
 from actors.capacity.layout import Layout, Size, precision_of
 from actors.capacity.throughputs import PEAK_SOURCE, least_seconds, published_throughput
@@ -95,17 +92,12 @@ class CostEstimate:
     cost: Estimate | None
     least_s: Estimate | None
     assumptions: tuple[str, ...]
-    cpus: int | None = None
-    """The CPUs of all engines where they run on CPUs; None on GPUs. Then `gpus` is 0, and `gpu_hours` are None."""
-    cpu_hours: Estimate | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For `--json` and the file."""
         speed = self.speed
         return {
             "gpus": self.gpus,
-            "cpus": self.cpus,
-            "cpu_hours": _json(self.cpu_hours),
             "engines": self.engines,
             "speed": speed and {"read": speed.read, "written": speed.written, "source": speed.source},
             "start_s": speed.start_s if speed else None,
@@ -128,8 +120,6 @@ def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: Bi
     engine_gpus, engines = basis.gpus, _count_engines(basis, settings.gpus)
     earlier = _earlier(settings.like, basis.identity) if settings.like else None
     speed = _speed(settings, basis, earlier)
-    # A published speed is a GPU's, whatever this machine has.
-    cpus = _cpus(settings, basis.card, earlier) if speed is None or not speed.passes else None
     assumptions = []
     if most := basis.pool.max_replicas:
         assumptions.append(f"the pool has {engines} engines from its start to its end (--max-replicas {most})")
@@ -146,9 +136,6 @@ def estimate_cost(tokens: Mapping[str, Estimate], basis: CostBasis, settings: Bi
         work = work.times(1 / engines)
         several = f", and {engines} are {engines} times as fast as one" if engines > 1 else ""
         assumptions.append(f"engines are kept busy to the end{several}")
-    if cpus is not None:
-        cpu_hours = work and work.times(cpus / 3600)
-        return CostEstimate(0, engines, speed, written, work, None, None, None, tuple(assumptions), cpus, cpu_hours)
     gpu_hours = work and work.times(engines * engine_gpus / 3600)
     cost = gpu_hours.times(settings.gpu_price) if gpu_hours and settings.gpu_price else None
     least = None
@@ -188,28 +175,16 @@ def _count_engines(basis: CostBasis, gpus: int | None) -> int:
     return min(room, most or room)
 
 
-def _cpus(settings: BillSettings, card: CardSettings, earlier: Manifest | None) -> int | None:
-    """The CPUs of this machine if the run that is planned is one on CPUs; None for GPUs.
-
-    It is one on GPUs if any option says something of them, or if the earlier run was; without a word, if there is one here.
-    """
-    if settings.gpus or settings.gpu_price or card.model_fields_set - {"context"} or "RAY_ADDRESS" in os.environ:
-        return None
-    if earlier is not None:
-        return None if (_summary(earlier).get("work") or {}).get("gpu_hours") else os.cpu_count()
-    return None if NvidiaGPUAcceleratorManager.get_current_node_num_accelerators() else os.cpu_count()
-
-
 def _speed(settings: BillSettings, basis: CostBasis, earlier: Manifest | None) -> EngineSpeed | None:
     if settings.tokens_per_s is not None:
         if basis.writes and settings.written_per_s is None:
             raise SettingsError(
-                "--tokens-per-s says how fast a judge reads; --written-per-s, how fast it writes, goes with it"
+                "--tokens-per-s says how fast a judge reads; --set written_per_s=... how fast it writes, goes with it"
             )
         written = settings.written_per_s if basis.writes else None
         return EngineSpeed(settings.tokens_per_s, written, "given by --tokens-per-s")
     if settings.written_per_s is not None:
-        raise SettingsError("--written-per-s is of judges, and goes with --tokens-per-s")
+        raise SettingsError("bill.written_per_s is of judges, and goes with --tokens-per-s")
     if earlier is not None:
         return _measured_speed(earlier, str(settings.like), basis.engine_layout)
     published = published_throughput(basis.size, basis.card.gpu, basis.precision) if basis.size else None
@@ -231,13 +206,15 @@ def _measured_speed(earlier: Manifest, folder: str, layout: Layout) -> EngineSpe
     if (tensor, pipeline) != layout:
         raise SettingsError(
             f"--like {folder} had engines of {tensor} x {pipeline} GPUs, and here one takes {layout.tensor_parallel} x "
-            f"{layout.pipeline_parallel}: give --tensor-parallel {tensor} --pipeline-parallel {pipeline}, or --tokens-per-s"
+            f"{layout.pipeline_parallel}: give --tensor-parallel {tensor} --set pipeline_parallel={pipeline}, or a speed"
         )
     summary = _summary(earlier)
     work = summary.get("work") or {}
     if None in (work.get("seconds"), work.get("starting"), work.get("engines")):
         why = work.get("why") or "its engines' working time wasn't recorded"
         raise SettingsError(f"--like {folder} doesn't tell how fast it was: {why}; give --tokens-per-s")
+    if not work.get("gpu_hours"):
+        raise SettingsError(f"--like {folder} ran on CPUs, whose speed says nothing of a GPU's; give --tokens-per-s")
     if from_store := summary.get("flags", {}).get(FROM_STORE):
         raise SettingsError(
             f"--like {folder} doesn't tell how fast an engine was: {from_store:,} of its responses came from a store; give "
@@ -278,7 +255,7 @@ def _written_tokens(
     if settings.answer_tokens is not None:
         if settings.answer_tokens > limit:
             raise SettingsError(
-                f"--answer-tokens {settings.answer_tokens:g}: an answer has {limit} at most (judge.max_tokens)"
+                f"bill.answer_tokens={settings.answer_tokens:g}: an answer has {limit} at most (judge.max_tokens)"
             )
         return (
             prompts.times(settings.answer_tokens),

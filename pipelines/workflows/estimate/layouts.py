@@ -27,7 +27,7 @@ def layout_for(size: Size, card: CardSettings, context: int, dtype: str) -> Need
     limits = {"parameter_bytes": BYTES[card.precision or precision_of(dtype)], "gpu_bytes": GPUS[card.gpu]}
     if card.tensor_parallel is None:
         if card.pipeline_parallel > 1:
-            raise SettingsError("--pipeline-parallel goes with --tensor-parallel")
+            raise SettingsError("pipeline_parallel goes with --tensor-parallel")
         return smallest_layout(size, context, **limits, per_node=card.gpus_per_node)
     layout = Layout(card.tensor_parallel, card.pipeline_parallel)
     return check_layout(size, layout, context, **limits, per_node=card.gpus_per_node)

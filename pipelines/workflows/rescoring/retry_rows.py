@@ -39,10 +39,10 @@ from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.runtime.progress import NoProgress, Progress
 from pipelines.run.scoring.score_corpus import Pipeline, Run, execute
 from pipelines.settings.rescore_settings import RETRIED, RetrySettings
-from pipelines.workflows.observers import observers_of
 from pipelines.workflows.rescoring.reopen import reopen
 from pipelines.workflows.rescoring.replace_part import Retrying, sessions
 from pipelines.workflows.rescoring.rescore_step import rescoring_flow
+from pipelines.workflows.run_logging.logged_progress import observers_of
 
 _THREADS = 8
 

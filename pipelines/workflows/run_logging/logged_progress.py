@@ -12,6 +12,7 @@ from pipelines.folders.run_folder.part import Part
 from pipelines.folders.scored_corpus.summary import Summary
 from pipelines.run.runtime.progress import ForwardingProgress, Meter, Progress
 from pipelines.run.runtime.run_observer import RunFacts, RunObserver
+from pipelines.settings.run_settings import JudgingSettings
 from pipelines.workflows.run_logging.log_thread import LOGGERS, LogThread
 from pipelines.workflows.run_logging.run_logger import RunToLog
 
@@ -28,7 +29,7 @@ class RunLogs(RunObserver):
         """Raise `SettingsError` for a logger that there isn't, that isn't installed, or that can't log into this folder."""
         for name in self._names:
             if name not in LOGGERS:
-                raise SettingsError(f"--log={name}: there is no such logger; there are {', '.join(LOGGERS)}")
+                raise SettingsError(f"--set log={name}: there is no such logger; there are {', '.join(LOGGERS)}")
             LOGGERS[name].check(output)
 
     @contextmanager
@@ -39,9 +40,13 @@ class RunLogs(RunObserver):
         with logged(self._names, facts, progress) as self._progress:
             yield self._progress
 
-    def finished(self, summary: Summary) -> Summary:
+    def finished(self, summary: Summary) -> None:
         self._progress.summarised(summary.figures())
-        return summary
+
+
+def observers_of(settings: JudgingSettings) -> list[RunObserver]:
+    """Who watches a run by its settings: its logs."""
+    return [RunLogs(settings.log)] if settings.log else []
 
 
 @contextmanager

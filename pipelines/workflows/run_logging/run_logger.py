@@ -58,11 +58,11 @@ class LoggerKind:
             extras = metadata("assay").get_all("Provides-Extra") or ()
             install = f'"assay[{self.name}]"' if self.name in extras else self.package  # a plug-in's is none of ours
             raise SettingsError(
-                f"--log={self.name} needs the package {self.package}, which isn't installed: pip install {install}"
+                f"--set log={self.name} needs the package {self.package}, which isn't installed: pip install {install}"
             )
         if self.in_folder and storage.is_remote(folder):
             raise SettingsError(
-                f"--log={self.name} writes files beside the results, on this machine, and {folder} is in a store: leave it "
+                f"log={self.name} writes files beside the results, on this machine, and {folder} is in a store: leave it "
                 "out, or give a folder of this machine"
             )
 

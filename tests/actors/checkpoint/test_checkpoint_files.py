@@ -48,7 +48,7 @@ def test_an_adapters_folder_is_told_from_a_model(tmp_path: Path) -> None:
     write_weights(tmp_path / "adapter_model.safetensors", {"base.lora_A.weight": 8})
     with pytest.raises(ModelError, match="is a LoRA adapter, which is no model by itself") as refused:
         reward_model(tmp_path)
-    assert f"give --model some/chat-model --adapter {tmp_path}, or" in str(refused.value)
+    assert f"give --model some/chat-model --set adapter={tmp_path}, or" in str(refused.value)
     assert "merge it into some/chat-model with PEFT's merge_and_unload" in str(refused.value)
 
 

@@ -458,7 +458,7 @@ def test_a_card_reads_as_many_prompts_and_tokens_in_a_step_as_vllm_has_it_do(
 
 def test_an_adapter_in_float32_is_refused_on_a_card_with_what_to_do() -> None:
     """vLLM's kernels assert there, without a message: seen on an H200."""
-    with pytest.raises(SettingsError, match="runs in float32: --dtype bfloat16"):
+    with pytest.raises(SettingsError, match="runs in float32: --set dtype=bfloat16"):
         check_adapter_precision("torch.float32", on_cpu=False)
     check_adapter_precision("torch.float32", on_cpu=True)
     check_adapter_precision("torch.bfloat16", on_cpu=False)

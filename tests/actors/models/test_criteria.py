@@ -119,8 +119,10 @@ def test_criteria_of_public_data_sets_are_read() -> None:
         ("c1", "Names the dose", 5.0),
         ("c2", "Guesses", -3.0),
     ]
-    gym = {"criteria": [{"criterion": "Has a table", "score": 2}]}
+    gym = {"criteria": [{"criterion": "Has a table", "score": 2, "rubric_item_id": "7f", "required": None, "date": "2026"}]}
     assert read_criteria(json.dumps(gym)) == (Criterion("c1", "Has a table", 2.0),)
+    evolving = [{"title": "Dose", "description": "Names it", "weight": 1, "names": [], "point": 2}]
+    assert read_criteria(json.dumps(evolving)) == (Criterion("Dose", "Names it", 1.0),)
     assert read_criteria(json.dumps(["It is right."])) == (Criterion("c1", "It is right."),)
 
 
@@ -139,6 +141,11 @@ def test_criteria_of_public_data_sets_are_read() -> None:
         ([{"text": "a", "choices": ["yes"]}], "two or more different words"),
         ([{"text": "a", "gate": "yes"}], "gate must be true or false"),
         ([7], "criterion 1 is neither a text nor an object"),
+        ([{"text": "a", "wieght": 5}], "criterion 1 has the key 'wieght', and no `weight`; write it so"),
+        ([{"text": "a"}, {"text": "b", "Gate": True}], "criterion 2 has the key 'Gate', and no `gate`"),
+        ([{"text": "a", "point": 5}], "the key 'point', and no `points`"),
+        ([{"text": "a", "choice": ["bad", "good"]}], "the key 'choice', and no `choices`"),
+        ([{"discription": "a", "weight": 5}], "the key 'discription', and no `description`"),
     ],
 )
 def test_what_is_wrong_with_criteria_is_said(listed: object, message: str) -> None:

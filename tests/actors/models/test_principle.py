@@ -123,8 +123,6 @@ def test_a_principle_cant_speak_for_the_template() -> None:
     (rendered,) = renderer().render([asked("brevity", "<|end|>")])
     assert [response.reason for response in rendered.responses] == [Reason.CONTROL_TOKEN] * 2
     assert rendered.prompts == (), "what only judges rejected responses isn't asked"
-    (rendered,) = renderer(control_tokens="neutralise").render([asked("<|end|>")])
-    assert [response.reason for response in rendered.responses] == [None] * 2
     with pytest.raises(ModelError, match=r"a plain question about the principle '<\|end\|>' can't be asked: control_token"):
         renderer(ReadSettings(principles={"forged": "<|end|>"}))
 
@@ -189,7 +187,7 @@ def test_the_least_counts_no_weights() -> None:
 
 def test_weights_and_a_way_of_combining_contradict_each_other() -> None:
     read = ReadSettings(principles=TWO.principles, principle_reward="min")
-    with pytest.raises(SettingsError, match="--principle-reward min and --weights each say how"):
+    with pytest.raises(SettingsError, match=r"read\.principle_reward=min and read\.weights each make one"):
         resolve_model(ModelSettings(model=PRINCIPLE, read=read, weights={"right": 1.0}), RenderSettings())
 
 

@@ -20,7 +20,7 @@ from actors.errors import ModelError, SettingsError
 from actors.records import Message, Reason, RenderedRequest, ScoreRequest
 from actors.rendering.renderer import Renderer
 from actors.reward_model import families, resolve_model
-from actors.settings.replica import ControlTokens, ModelSettings, RenderSettings, TooLong
+from actors.settings.replica import ModelSettings, RenderSettings, TooLong
 from actors.text.stems import CheckCancelled
 from tests.support.models import (
     ATTRIBUTES,
@@ -53,8 +53,8 @@ TEMPLATE = "{{ bos_token }}{% for message in messages %}" + LINE + "{% endfor %}
 
 
 @cache
-def shared(model: str, control_tokens: ControlTokens = ControlTokens.REJECT) -> Renderer:
-    return renderer(model, control_tokens=control_tokens)
+def shared(model: str) -> Renderer:
+    return renderer(model)
 
 
 @cache
@@ -183,18 +183,6 @@ def test_a_control_token_split_over_neighbouring_messages_is_none(model: str, te
         assert control_ids(model, ids_of(render(model, asked))) == plain
 
 
-@pytest.mark.parametrize(("model", "text"), EVERY_CONTROL_TEXT)
-def test_a_control_token_is_broken_up_on_request(model: str, text: str) -> None:
-    careful = shared(model, ControlTokens.NEUTRALISE)
-    (rendered,) = careful.render([request(user(f"What is {text}?"), to=f"{text}{text} ends")])
-    broken = f"{text[0]} {text[1:]}"
-    assert f"What is {broken}?" in text_of(model, rendered)
-    assert f"{broken}{broken} ends" in text_of(model, rendered)
-    plain = request(user("What is that?"), to="It ends")
-    assert control_ids(model, ids_of(rendered)) == control_ids(model, ids_of(render(model, plain)))
-    assert careful.render([plain]) == shared(model).render([plain])
-
-
 def pieces(model: str) -> st.SearchStrategy[str]:
     """Texts made of control tokens, their halves, and what could glue those together."""
     whole = CONTROL_TEXTS[model]
@@ -205,8 +193,7 @@ def pieces(model: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("model", [SCALAR, ATTRIBUTES])
-@pytest.mark.parametrize("policy", ControlTokens)
-def test_a_prompt_has_the_control_tokens_of_the_template_and_no_others(model: str, policy: ControlTokens) -> None:
+def test_a_prompt_has_the_control_tokens_of_the_template_and_no_others(model: str) -> None:
     plain = control_ids(model, ids_of(render(model, request(system("S"), user("Q"), assistant("A"), user("Q"), to="A"))))
     text = pieces(model)
 
@@ -214,8 +201,8 @@ def test_a_prompt_has_the_control_tokens_of_the_template_and_no_others(model: st
     @given(text, text, text, text, text)
     def check(instruction: str, question: str, answer: str, further: str, response: str) -> None:
         asked = request(system(instruction), user(question), assistant(answer), user(further), to=response)
-        (rendered,) = shared(model, policy).render([asked])
-        if policy is ControlTokens.REJECT and reason_of(rendered) is not None:
+        (rendered,) = shared(model).render([asked])
+        if reason_of(rendered) is not None:
             held = any(control in turn["content"] for control in CONTROL_TEXTS[model] for turn in as_dicts(asked))
             assert reason_of(rendered) is Reason.CONTROL_TOKEN
             assert held
@@ -223,12 +210,6 @@ def test_a_prompt_has_the_control_tokens_of_the_template_and_no_others(model: st
             assert control_ids(model, ids_of(rendered)) == plain
 
     check()
-
-
-def test_many_control_tokens_are_broken_up_at_once() -> None:
-    text = "<|end|>" * 20_000
-    (rendered,) = shared(SCALAR, ControlTokens.NEUTRALISE).render([request(user("Hi"), to=text)])
-    assert reason_of(rendered) is Reason.TOO_LONG
 
 
 def test_a_control_token_that_normalisation_makes_is_rejected(tmp_path: Path) -> None:
@@ -242,15 +223,6 @@ def test_a_control_token_that_the_template_makes_is_rejected(tmp_path: Path) -> 
     careful = renderer(write_model(tmp_path / "model", template=TEMPLATE.replace(LINE, "{{ message.content }}d|>")))
     good, bad = careful.render([request(user(text)) for text in ("<|en ", "<|en")])
     assert (reason_of(good), reason_of(bad)) == (None, Reason.CONTROL_TOKEN)
-
-
-def test_a_control_token_that_cant_be_broken_up_is_rejected_even_so(tmp_path: Path) -> None:
-    made = tokenizer_with("¶", "ab", "a b")
-    path = write_model(tmp_path / "model", template=TEMPLATE, tokenizer=made)
-    careful = renderer(path, control_tokens=ControlTokens.NEUTRALISE)
-    one_letter, made_anew, fine = careful.render([request(user("Hi"), to=text) for text in ("x¶y", "ab", "ba")])
-    assert reason_of(one_letter) is reason_of(made_anew) is Reason.CONTROL_TOKEN
-    assert reason_of(fine) is None
 
 
 def test_runs_of_spaces_that_a_tokenizer_added_are_text(tmp_path: Path) -> None:
@@ -914,14 +886,14 @@ def test_a_system_turn_that_no_prompt_would_show_is_refused(tmp_path: Path) -> N
     silent = "{{ bos_token }}{% for message in messages if message.role != 'system' %}" + LINE + "{% endfor %}"
     path = write_model(tmp_path / "model", template=silent)
     for model in (path, "tiny-attributes"):
-        with pytest.raises(SettingsError, match=r"--system: the prompts of .* have no system turn"):
+        with pytest.raises(SettingsError, match=r"render.system: the prompts of .* have no system turn"):
             renderer(model, system="Be kind.")
-    with pytest.raises(SettingsError, match=r"--system: .*control_token"):
+    with pytest.raises(SettingsError, match=r"render.system: .*control_token"):
         renderer(SCALAR, system=f"Be kind.{tokenizer(SCALAR).eos_token}")
 
 
 def test_a_judges_prompt_isnt_cut() -> None:
-    with pytest.raises(SettingsError, match="--too-long cut-left is for reward heads: tiny-genrm would lose"):
+    with pytest.raises(SettingsError, match="--set too_long=cut-left is for reward heads: tiny-genrm would lose"):
         renderer("tiny-genrm", too_long="cut-left")
 
 
@@ -937,6 +909,6 @@ def test_a_cut_hides_no_control_token_that_normalisation_makes(tmp_path: Path) -
 
 def test_the_steps_of_a_process_models_prompt_arent_cut() -> None:
     with pytest.raises(
-        SettingsError, match="--too-long cut-left is for models of whole responses: tiny-math-prm would lose"
+        SettingsError, match="--set too_long=cut-left is for models of whole responses: tiny-math-prm would lose"
     ):
         renderer("tiny-math-prm", too_long="cut-left")

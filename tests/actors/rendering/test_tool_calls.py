@@ -11,7 +11,7 @@ from actors.contracts.judge import Judge
 from actors.records import Message, Reason, Reasoning, Response, Role, ScoreRequest, ToolCall
 from actors.rendering.chat_renderer import ChatRenderer
 from actors.rendering.renderer import Renderer
-from actors.settings.replica import ControlTokens, RenderSettings, TooLong
+from actors.settings.replica import RenderSettings, TooLong
 from actors.settings.rubric import RubricSettings
 from tests.support.judges import ANY_ROLE, judge_folder, judge_model, rendered
 from tests.support.models import assistant, ids_of, reason_of, renderer, request, tool, user, write_model
@@ -177,11 +177,6 @@ def test_control_tokens_in_tools_and_answers_are_refused(by_template: dict[str, 
     ):
         (row,) = by_template["object"].render([score_request])
         assert reason_of(row) is Reason.CONTROL_TOKEN
-
-
-def test_control_tokens_in_calls_are_broken_up_on_request(tmp_path: Path) -> None:
-    breaking = renderer(write_model(tmp_path / "model", template=template(OBJECT)), control_tokens=ControlTokens.NEUTRALISE)
-    assert '"city": "Paris< /s>"' in shown(breaking, response(ToolCall("f", '{"city": "Paris\\u003c/s\\u003e"}')))
 
 
 def test_a_call_is_never_parted_from_its_answer(tmp_path: Path) -> None:

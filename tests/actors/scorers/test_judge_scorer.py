@@ -194,10 +194,14 @@ def test_a_response_alone_is_graded_without_a_ranking(judged: Judged) -> None:
 
 def test_settings_that_dont_fit_a_judge_are_refused() -> None:
     cases: list[tuple[str, dict[str, Any], str]] = [
-        ("genrm-boxed", {"votes": 3, "temperature": 0}, "--votes 3 at --temperature 0 would all be the same"),
-        ("genrm-principle", {"votes": 2, "temperature": 0}, "--votes 2 at --temperature 0"),
+        ("genrm-boxed", {"votes": 3, "temperature": 0}, "--votes 3 at judge.temperature=0 would all be the same"),
+        ("genrm-principle", {"votes": 2, "temperature": 0}, "--votes 2 at judge.temperature=0"),
         ("reward-anything", {"pairs": "active"}, "--pairs active: reward-anything doesn't compare two responses at a time"),
-        ("genrm-principle", {"aggregate": "win-rate"}, "--aggregate win-rate: genrm-principle doesn't compare responses"),
+        (
+            "genrm-principle",
+            {"aggregate": "win-rate"},
+            "judge.aggregate=win-rate: genrm-principle doesn't compare responses",
+        ),
     ]
     for family, settings, message in cases:
         with pytest.raises(SettingsError, match=message):

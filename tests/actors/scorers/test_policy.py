@@ -16,7 +16,7 @@ from actors.engine.protocol import Generation, Sampling
 from actors.records import Reason
 from actors.rendering.model_tokenizer import special_tokens
 from actors.scorers.policy import CandidatePrompt, GeneratedCandidate, PolicyWriter, resolve_policy, seed_of
-from actors.settings.replica import ControlTokens, PolicySettings
+from actors.settings.replica import PolicySettings
 from actors.text.reasoning import MARKS, SplitText, split_reasoning
 from pipelines.data.formats import with_policy_system
 from pipelines.run.prepare.policy_prompts import PromptPreparation, PromptRow
@@ -110,7 +110,7 @@ def test_a_policys_tokenizer_and_template_tell_its_marks(tmp_path: Path) -> None
         assert {"[THINK]", "<pad>"} <= set(special.values())
         assert "<plain>" not in special.values()
         assert [special[number] for number in tokenizer.convert_tokens_to_ids(["[THINK]", "<pad>"])] == ["[THINK]", "<pad>"]
-        asking = PromptPreparation(cast(Preparation, None), policy, None, ControlTokens.REJECT)  # rows are there already
+        asking = PromptPreparation(cast(Preparation, None), policy, None)  # rows are there already
         (row,) = asking.rendered([PromptRow(request(user("Hi"), to=()))])
         assert row.opening == opening
 

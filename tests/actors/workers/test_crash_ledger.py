@@ -442,7 +442,7 @@ def test_blocks_full_of_killers_are_found_after_one_that_was_scored() -> None:
 def test_a_first_block_full_of_killers_is_found_only_with_a_higher_bound() -> None:
     """Nothing tells it from a machine on which every request kills."""
     killers = block(*[DEADLY] * 8)
-    with pytest.raises(CrashLoop, match=r"an engine died 6 times .* --max-engine-deaths"):
+    with pytest.raises(CrashLoop, match=r"an engine died 6 times .* --set max_engine_deaths"):
         score(Ledger(MAX_DEATHS), "part-1", killers)
     ledger = Ledger(SUSPECT + 8 * SUSPECT + 2)  # the next block is scored by another process, too
     assert reasons(score(ledger, "part-1", killers)[0]) == [Reason.ENGINE_KILLER] * 8

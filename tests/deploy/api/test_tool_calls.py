@@ -46,6 +46,15 @@ def test_candidates_may_be_calls(app: Any) -> None:
     assert len({first, text, other}) == 3
 
 
+def test_a_comparison_shows_the_tools(app: Any) -> None:
+    answer = {"output": [{"type": "message", "content": [{"type": "output_text", "text": "7"}]}]}
+    body = {"conversation_history": ANSWERED[:-1], "response_objs": [answer]}
+    for tools in ({}, {"tools": [TOOL]}):
+        assert post(app, "/compare", {**body, **tools}).json()["rewards"] == [reward(app, messages=ANSWERED, **tools)]
+    refused = post(app, "/compare", {**body, "tools": [{"type": "web_search"}]})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "tool_call")
+
+
 @pytest.mark.parametrize(
     "conversation",
     [

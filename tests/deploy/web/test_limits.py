@@ -410,3 +410,16 @@ def test_an_endpoint_that_stops_finishes_what_it_has_and_takes_nothing_more() ->
 
 def test_an_idle_endpoint_stops_at_once(quick: OnlineScorer) -> None:
     asyncio.run(asyncio.wait_for(application([quick], LIMITS).drain(), 5))
+
+
+def test_below_a_path_of_a_models_own_the_same_needs_a_key(quick: OnlineScorer) -> None:
+    app = application([quick], keys=[KEY])
+
+    async def ask(path: str, **headers: str) -> int:
+        transport = httpx.ASGITransport(app, root_path="/models/m")
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
+            return (await http.get(f"/models/m{path}")).status_code
+
+    assert asyncio.run(ask("/health")) == asyncio.run(ask("/docs")) == asyncio.run(ask("/")) == 200
+    assert asyncio.run(ask("/v1/models")) == 401
+    assert asyncio.run(ask("/v1/models", Authorization=f"Bearer {KEY}")) == 200

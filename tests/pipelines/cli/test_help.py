@@ -147,11 +147,11 @@ def test_a_policy_is_needed_and_no_responses_of_rows_are_taken(name: str, judge:
     (policy,) = [line for line in output.splitlines() if line.strip().startswith("--policy ")]
     assert policy.endswith("[required]")
     assert "--response-column" not in shown(name, "--help-all", width=10_000)
-    done = CliRunner().invoke(cli, [name, "prompts.jsonl", "out", judge, "tiny-attributes", "-k", "0"])
+    done = CliRunner().invoke(cli, [name, "prompts.jsonl", "out", judge, "tiny-attributes", "--limit", "0"])
     assert isinstance(done.exception, SettingsError)
     assert str(done.exception) == (
         "--policy is missing; it writes the answers; `assay score` judges those that the rows hold, and `assay choose` "
-        "keeps the best\n  -k 0: must be at least 1"
+        "keeps the best\n  --limit 0: must be at least 1"
     )
 
 

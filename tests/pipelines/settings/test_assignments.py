@@ -10,10 +10,9 @@ from click.testing import CliRunner
 from actors.errors import SettingsError
 from pipelines.cli.app import _without_overwrite, cli
 from pipelines.cli.flags import build_from, settings_options
-from pipelines.settings.options import build, leaves
+from pipelines.settings.options import build
 from pipelines.settings.recipe import Recipe, read_recipe
-from pipelines.settings.run_settings import SampleSettings, ScoreSettings, Turns
-from pipelines.settings.setting_names import with_command_line_names
+from pipelines.settings.run_settings import ScoreSettings, Turns
 
 SCORE = ["c.jsonl", "out", "--model", "m"]
 
@@ -170,36 +169,3 @@ def test_recipes_take_it_on_the_command_line(command: str, tmp_path: Path) -> No
 def test_a_command_that_resumes_overwrites_nothing() -> None:
     words = ["run", "r.yaml", "--set", "score.overwrite=true", "--set=overwrite=true", "--set", "prefix=a", "--overwrite"]
     assert _without_overwrite(words) == ["run", "r.yaml", "--set", "prefix=a"]
-
-
-# --- messages -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("message", "read"),
-    [
-        ("--max-model-len 99 is more than m takes", "--set render.max_model_len=99 is more than m takes"),
-        ("--temperature 0.5, or --votes 4", "--set judge.temperature=0.5, or --votes 4"),
-        ("give --reasoning strip to judge", "give --set render.reasoning=strip to judge"),
-        ("--adapter on a GPU", "--set model.adapter=... on a GPU"),
-        ("without --in-turns or --no-text;", "without --set in_turns=true or --set text=false;"),
-        ("--principles NAME=TEXT, or", "--set read.principles.NAME=TEXT, or"),
-        ("--principles accuracy='is it so?'", "--set read.principles.accuracy='is it so?'"),
-        ("--log=comet: there is none", "--set log=comet: there is none"),
-        ("run `assay score --max-tokens 3` and --max-tokens.x", "run `assay score --max-tokens 3` and --max-tokens.x"),
-        ("--limit 3 and --spill are others'", "--limit 3 and --spill are others'"),
-    ],
-)
-def test_messages_name_settings_as_the_command_takes_them(message: str, read: str) -> None:
-    assert with_command_line_names(message, list(leaves(SampleSettings))) == read
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["score", *SCORE, "--set", "min_replicas=3"], "--set work.min_replicas=... goes with --set work.max_replicas=..."),
-        (["serve", "--model", "m", "--set", "min_replicas=3"], "--set scaling.min_replicas=3 is more than --max-replicas 1"),
-    ],
-)
-def test_a_message_names_what_its_command_has(words: list[str], message: str) -> None:
-    assert message in str(CliRunner().invoke(cli, words).exception)

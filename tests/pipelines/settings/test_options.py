@@ -80,10 +80,10 @@ def test_all_mistakes_are_told_at_once_with_their_values() -> None:
 @pytest.mark.parametrize(
     ("bounds", "message"),
     [
-        ({"replicas": 2, "max_replicas": 4}, "--replicas is a number that stays, and --min-replicas and --max-replicas one"),
+        ({"replicas": 2, "max_replicas": 4}, "replicas is a number that stays, and min_replicas and max_replicas one"),
         ({"replicas": 2, "min_replicas": 1}, "--replicas is a number that stays"),
-        ({"min_replicas": 3, "max_replicas": 2}, "--min-replicas 3 is more than --max-replicas 2"),
-        ({"min_replicas": 3}, "--min-replicas goes with --max-replicas"),
+        ({"min_replicas": 3, "max_replicas": 2}, "min_replicas=3 is more than max_replicas=2"),
+        ({"min_replicas": 3}, "min_replicas goes with max_replicas"),
     ],
 )
 def test_a_pool_has_a_number_of_engines_or_bounds_of_it(bounds: dict[str, int], message: str) -> None:

@@ -57,14 +57,13 @@ def test_settings_may_stand_beside_their_section() -> None:
 
 
 def test_every_section_with_a_main_setting_takes_it_alone() -> None:
-    short = {**REST, "inputs": "p.jsonl", "policy": "tiny-policy", "engine": "fake", "draw": 16, "choice": "best"}
+    short = {**REST, "inputs": "p.jsonl", "policy": "tiny-policy", "engine": "fake", "draw": 16}
     full = {
         **FULL,
         "corpus": {"inputs": ["p.jsonl"]},
         "policy": {"policy": "tiny-policy"},
         "engine": {"engine": "fake"},
         "draw": {"n": 16},
-        "choice": {"strategy": "best"},
     }
     assert full_form(short, "sample") == full_form(full, "sample")
 

@@ -147,6 +147,8 @@ def _of_rollout(row: Row) -> Sequence[Agent]:
     entries(invocations)  # raises without any
     roots = [invocation for invocation in invocations if invocation.get("parent_invocation_id") is None]
     called = [invocation for invocation in invocations if invocation.get("parent_invocation_id") is not None]
+    # A request is one agent's, the first root's. A second root may have had the same tools and instructions or others, which
+    # the row doesn't say: so it isn't judged where there are any.
     unclear = [] if is_blank(request.get("tools")) and is_blank(request.get("instructions")) else [_SECOND_ROOT]
     return [
         *(_of_invocation(root, record, gaps, request) for root in roots[:1]),

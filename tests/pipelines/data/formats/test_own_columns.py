@@ -264,7 +264,7 @@ def test_a_parquet_table_has_its_system_prompts_beside_the_columns(tmp_path: Pat
         ({"system_column": "a"}, "go together"),
         ({"system_column": ""}, "go together"),
         (COLUMNS | {"format": "messages"}, "--format messages"),
-        (COLUMNS | {"turns": "all"}, "--turns all"),
+        (COLUMNS | {"turns": "all"}, "--set turns=all"),
     ],
     ids=str,
 )

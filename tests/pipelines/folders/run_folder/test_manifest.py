@@ -223,7 +223,6 @@ def test_other_settings_are_refused() -> None:
         ("max_record_bytes", 5, "max_record_bytes"),
         ("prefix", "j_", "prefix"),
         ("too_long", "trim-turns", "render"),
-        ("control_tokens", "neutralise", "render"),
         ("shape", "preference", "shape"),
     ]
     for option, value, name in cases:

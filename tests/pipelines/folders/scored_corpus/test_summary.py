@@ -13,7 +13,6 @@ import pytest
 
 from actors.errors import AuditError, NothingScored
 from actors.records import Reading, Reason, Score
-from pipelines.cli.commands.sampling import tell_run
 from pipelines.cli.plain_console import show
 from pipelines.cli.report import scored_report
 from pipelines.data.corpus.corpus_files import Range
@@ -209,14 +208,6 @@ def test_the_first_of_each_reason_are_shown_with_what_was_wrong(tmp_path: Path, 
         summary_of(tmp_path / "none", columns, *parts[2:]).check_scored()
     without = summary_of(tmp_path / "without", ONE, [unread("Well."), number, scored(1.0)])
     assert [example.detail for example in without.examples] == ["", number.detail]
-
-
-@pytest.mark.parametrize("as_json", [True, False])
-def test_a_command_shows_such_a_run_and_fails(tmp_path: Path, as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    summary = summary_of(tmp_path, ONE, [Score.rejected(Reason.TOO_LONG)])
-    with pytest.raises(NothingScored):
-        tell_run(as_json, summary.as_json(), ["shown"], summary)
-    assert (json.loads if as_json else str)(capsys.readouterr().out)
 
 
 # --- labels --------------------------------------------------------------------------------------------------------

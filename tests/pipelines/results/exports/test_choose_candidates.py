@@ -208,10 +208,9 @@ def test_the_one_that_most_judges_put_first() -> None:
 
 def test_what_doesnt_go_together_is_told() -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({}, "there is nothing to choose by: give --strategy best, top-k, all, softmax or majority"),
-        ({"strategy": "all"}, "--strategy all keeps everything: give --floor or --distinct, too"),
-        ({"strategy": "majority"}, "--strategy majority and --voters go together"),
-        ({"strategy": "best", "voters": ("a",)}, "--strategy majority and --voters go together: the names, in `scores`"),
+        ({"strategy": "all"}, "--strategy all keeps everything: give --set floor=... or --set distinct=..., too"),
+        ({"strategy": "majority"}, "--strategy majority and voters go together"),
+        ({"strategy": "best", "voters": ("a",)}, "--strategy majority and voters go together: the names, in `scores`"),
         ({"strategy": "best", "k": 2}, "-k 2 goes with --strategy top-k and softmax, and not with best"),
         (
             {"strategy": "majority", "voters": ("a",), "k": 3},

@@ -128,7 +128,7 @@ def test_of_a_corpus_as_it_is_scored_every_export(as_scored: Mapping[str, str], 
 
 def test_made_up_numbers_are_for_no_trainer_unless_that_is_said(as_scored: Mapping[str, str], tmp_path: Path) -> None:
     folder = as_scored["jsonl"]
-    says = r"are made up, by --engine fake, and `{}` writes for trainers.*--fake-ok"
+    says = r"are made up, by --engine fake, and `{}` writes for trainers.*--set fake_ok=true"
     with pytest.raises(SettingsError, match=says.format("pairs")):
         pair(folder, tmp_path / "out", fake_ok=False)
     with pytest.raises(SettingsError, match=says.format("export")):

@@ -40,7 +40,7 @@ def test_a_corpus_of_which_everything_can_be_judged_says_nothing_of_it(tmp_path:
     [
         (OPEN, r"no_final_assistant.*--set corpus.turns=all"),
         (UNKNOWN, r"unknown_role: messages: 'hummany'; known are system, developer, user, human"),
-        (CONTROL, r"control_token.*--set render.control_tokens=neutralise"),
+        (CONTROL, r"control_token.*the model would take such a mark"),
         (LONG, r"too_long.*--set render.too_long=trim-turns"),
         (chat(user("q"), said(7)), r"content_not_text: messages: a number, 7, where text is expected"),
     ],

@@ -113,5 +113,7 @@ def test_a_prompt_that_wont_do_is_told(corpus: Path, tmp_path: Path) -> None:
         file = write(tmp_path / "edit.jinja", text)
         with pytest.raises(SettingsError, match=message):
             refined(corpus, tmp_path / "out", edit_prompt=str(file))
-    with pytest.raises(SettingsError, match=r"--feedback-prompt takes a file with the prompt, and 'What is .*No such file"):
+    with pytest.raises(
+        SettingsError, match=r"refining.feedback_prompt takes a file with the prompt, and 'What is .*No such file"
+    ):
         refined(corpus, tmp_path / "out", feedback_prompt="What is wrong with {{ response }}?")

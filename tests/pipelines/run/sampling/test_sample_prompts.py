@@ -248,7 +248,7 @@ def test_what_was_judged_as_it_was_drawn_isnt_drawn_again_in_turns(corpus: Path,
     shutil.copytree(calm.output, tmp_path / "out")
     sorted((tmp_path / "out" / "parts").iterdir())[1].unlink()
     before = files_of(tmp_path / "out")
-    with pytest.raises(SettingsError, match=r"in turns all would be drawn again: it goes on without --in-turns"):
+    with pytest.raises(SettingsError, match=r"in turns all would be drawn again: it goes on without in_turns"):
         drawn(corpus, tmp_path / "out", in_turns=True)
     assert files_of(tmp_path / "out") == before
     assert not (tmp_path / "out" / "drawn").exists()
@@ -303,11 +303,11 @@ def test_a_prefix_makes_room_for_columns_that_are_there(tmp_path: Path) -> None:
         ({"policy_max_tokens": 8192}, "leaves no room for a prompt"),
         ({"policy": "tiny-nothing"}, "no built-in model"),
         ({"policy_temperature": 0.0}, "draws the same text"),
-        ({"in_turns": True, "enough": 1.0}, "don't go with --in-turns"),
+        ({"in_turns": True, "enough": 1.0}, "don't go with in_turns"),
         ({"max_replicas": 2}, "--max-replicas is for scoring"),
         ({"response_column": "x", "prompt_column": "id"}, "doesn't go with --policy"),
-        ({"turns": "all"}, "--turns all"),
-        ({"policy_name": "x"}, "--policy-name"),
+        ({"turns": "all"}, "--set turns=all"),
+        ({"policy_name": "x"}, "policy_name is"),
         ({"policy": "http://127.0.0.1:9/v1", "policy_adapter": "x"}, "not for an endpoint"),
     ],
 )

@@ -105,7 +105,7 @@ def test_a_column_that_isnt_there_or_isnt_read_is_refused(tmp_path: Path, corpus
         judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "principal"})
     with pytest.raises(SettingsError, match=r"--field principle=by: .* because it judges by no principle"):
         judged(corpus, tmp_path / "out", folder, family="rm-r1", field={"principle": "by"})
-    with pytest.raises(SettingsError, match="because --principles are given too"):
+    with pytest.raises(SettingsError, match=r"because read\.principles are given too"):
         judged(corpus, tmp_path / "out", folder, family="reward-anything", field={"principle": "by"}, principles={"a": "b"})
     with pytest.raises(SettingsError, match=r"or --field principle=COLUMN"):
         judged(corpus, tmp_path / "out", folder, family="reward-anything")

@@ -18,7 +18,7 @@ from pipelines.run.scoring import score_corpus
 from pipelines.run.scoring.score_corpus import Run, consume, score
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import SampleSettings
-from pipelines.workflows.observers import observers_of
+from pipelines.workflows.run_logging.logged_progress import observers_of
 from tests.support.corpora import lines, rows, settings, write
 
 pytestmark = pytest.mark.usefixtures("local_ray")

@@ -155,7 +155,7 @@ def test_a_row_scored_before_a_shape_was_added_is_read_back_as_it_was(
 
 def test_an_input_column_of_that_name_is_in_the_way_of_mixed_corpora_alone(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([row | {"shape": "round"} for row in rows(2)[::4]]))
-    with pytest.raises(SourceError, match=r"'shape'.+--prefix"):
+    with pytest.raises(SourceError, match=r"'shape'.+--set prefix"):
         resolve_run.resolve(settings(corpus, tmp_path / "out", format="mixed"))
     resolve_run.resolve(settings(corpus, tmp_path / "out"))
     folder = scored_corpus(settings(corpus, tmp_path / "out", format="mixed", prefix="our_"))

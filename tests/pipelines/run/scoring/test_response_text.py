@@ -83,7 +83,7 @@ def test_a_condition_may_use_it(tmp_path: Path) -> None:
 
 def test_a_field_of_that_name_is_refused(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([chat("a", "b", response_text="mine")]))
-    with pytest.raises(SourceError, match=r"'response_text'.*--prefix=judge_ for judge_response_text"):
+    with pytest.raises(SourceError, match=r"'response_text'.*--set prefix=judge_ for judge_response_text"):
         resolve(settings(corpus, tmp_path / "out"))
     resolve(settings(corpus, tmp_path / "out", text=False))
     resolve(settings(corpus, tmp_path / "out", prefix="judge_"))

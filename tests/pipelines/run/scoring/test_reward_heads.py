@@ -41,7 +41,7 @@ def test_the_runs_principles_each_have_a_score(tmp_path: Path) -> None:
 
 def test_a_corpus_without_a_principle_is_refused_before_it_starts(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([{"prompt": "a", "response": "b"}] * 3))
-    with pytest.raises(SettingsError, match=r"none of the 3 rows looked at has one; give --principles NAME=TEXT"):
+    with pytest.raises(SettingsError, match=r"none of the 3 rows looked at has one; give --set principles.NAME=TEXT"):
         score(settings(corpus, tmp_path / "out", model="tiny-principle"))
     assert not (tmp_path / "out").exists()
 

@@ -310,7 +310,7 @@ def test_pairs_share_a_row_and_a_prompt(tmp_path: Path) -> None:
 
 def test_a_column_of_ours_in_the_input(tmp_path: Path) -> None:
     corpus = write(tmp_path / "c.jsonl", lines([chat("a", "b", reward=1.0)]))
-    with pytest.raises(SourceError, match=r"'reward'.*--prefix"):
+    with pytest.raises(SourceError, match=r"'reward'.*--set prefix"):
         score(settings(corpus, tmp_path / "out"))
     score(settings(corpus, tmp_path / "out", prefix="judge_"))
     (row,) = scored(tmp_path / "out")

@@ -11,18 +11,13 @@ import pytest
 
 import assay
 from pipelines.folders.run_folder.parts import Parts
-from pipelines.results.exports import export_commands
-from pipelines.results.exports.export_counts import ExportSummary
 from pipelines.run.scoring.score_corpus import score
-from pipelines.settings.export_settings import PairSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings, VerifySettings
 from pipelines.settings.run_settings import EnsembleSettings
 from pipelines.workflows.ensembles.score_ensemble import ensemble
-from pipelines.workflows.observers import observers_of
 from pipelines.workflows.rescoring.retry_rows import retry
 from pipelines.workflows.rescoring.verify_folder import verify
-from tests.support.candidates import files_in
 from tests.support.corpora import lines, rows, scored, settings, write
 from tests.support.failures import fail
 
@@ -153,22 +148,3 @@ def test_filters_pairs_and_exports_read_them(tmp_path: Path) -> None:
         )
     assert [json.loads(line)["id"] for line in kept["many"]] == [json.loads(line)["id"] for line in kept["one"]]
     assert kept["many"]
-
-
-def test_pairs_are_made_of_them_along_the_way_and_the_files_are_known_again(tmp_path: Path) -> None:
-    all_rows = [{"prompt": f"What is {at}?", "chosen": f"{at}", "rejected": f"{at + 1}"} for at in range(TOTAL)]
-    asked = settings(small_files(tmp_path / "in", all_rows), tmp_path / "out", part_rows=20)
-
-    def made(output: Path) -> ExportSummary:
-        step = PairSettings(scored=str(tmp_path / "out"), output=str(output), per="row", fake_ok=True)
-        jobs = list(export_commands.export_while_scoring(asked, {"pairs": step}).values())
-        ((_, summary),) = score(asked, observers=observers_of(asked, jobs)).made
-        return summary
-
-    along, afterwards = made(tmp_path / "along"), made(tmp_path / "afterwards")
-    assert (along.candidates, along.groups) == (2 * TOTAL, TOTAL)
-    assert along == afterwards
-    assert files_in(tmp_path / "along") == files_in(tmp_path / "afterwards")
-    assert any("to" in name.split("-")[1] for name in files_in(tmp_path / "along"))
-    document = json.loads((tmp_path / "along" / "pairs.json").read_text())
-    assert document["files"].keys() == files_in(tmp_path / "along").keys()

@@ -12,10 +12,13 @@ from actors.reward_model import resolve_model
 from actors.scorers.online import OnlineScorer
 from actors.settings.replica import EngineSettings, ModelSettings, RenderSettings
 from pipelines.folders.run_folder.manifest import read_manifest
+from pipelines.run.runtime.progress import NoProgress
 from pipelines.run.scoring.score_corpus import score
 from pipelines.settings.estimate_settings import PlanSettings
+from pipelines.settings.evaluate_settings import EvaluateSettings
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
+from pipelines.workflows.benchmarking.score_benchmarks import score_and_evaluate
 from pipelines.workflows.ensembles.score_ensemble import ensemble
 from pipelines.workflows.estimate.forecast import corpus_plan
 from tests.support.corpora import chat, lines, scored, settings, write
@@ -52,6 +55,35 @@ def test_a_corpus_with_references_is_scored_without_vllm(tmp_path: Path, monkeyp
 
 def run_options() -> dict[str, Any]:
     return {"model": "exact-match", "engine": "vllm", "reasoning": "strip"}
+
+
+def test_a_list_of_a_single_reference_is_that_reference(tmp_path: Path) -> None:
+    """As in rows for open-instruct and Gym. Only a list that stands as a text may be the right answer itself."""
+    references: list[Any] = [["42"], [42], "[42]", ["42", "43"], [43, 42], ["[1, 2]"]]
+    rows = [{**chat("What is 6 * 7?", "42"), "ground_truth": reference} for reference in references]
+    corpus = write(tmp_path / "c.jsonl", lines(rows))
+    options = {"model": "exact-match", "reference_column": "ground_truth"}
+    bad = "bad_reference"
+    for any_of, expected in ((False, [1.0, 1.0, 0.0, bad, bad, bad]), (True, [1.0, 1.0, 1.0, 1.0, 1.0, 0.0])):
+        run = settings(corpus, tmp_path / str(any_of), engine="vllm", any_of=any_of, **options)
+        score(run)
+        assert [row["reason"] or row["reward"] for row in scored(tmp_path / str(any_of))] == expected
+
+
+def test_a_benchmark_is_evaluated_by_a_verifier(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "6 * 7?", "chosen": f"So it is {right}.", "rejected": wrong, "truth": {"answer": right}}
+        for right, wrong in (("42", "So it is 43."), ("forty-two", "No idea"), ("42", "It is 42 or 43"))
+    ]
+    corpus = write(tmp_path / "pairs.jsonl", lines(rows))
+    flat = {"scored": f"pairs={corpus}", "model": "exact-match", "output": str(tmp_path / "out")}
+    options = {"reference_column": "truth.answer", "answer_pattern": r"^So it is (.+)\.$", "unparsed": 0.0}
+    (evaluation,) = score_and_evaluate(build(EvaluateSettings, {**flat, **options}), NoProgress())
+    assert [row["reward"] for row in scored(tmp_path / "out" / "scored" / "pairs" / "exact-match")] == [1.0, 0.0] * 3
+    assert evaluation.figures[0].value == 1.0
+    elsewhere = build(EvaluateSettings, {**flat, **options, "endpoint": "http://localhost:1/v1"})
+    with pytest.raises(SettingsError, match="leave out settings of engine, prompts, verifiers and store"):
+        score_and_evaluate(elsewhere, NoProgress())
 
 
 def test_verifiers_are_members_of_an_ensemble(tmp_path: Path) -> None:

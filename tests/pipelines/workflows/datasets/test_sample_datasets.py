@@ -116,7 +116,6 @@ def test_exports_of_a_dataset_are_those_of_its_folder(folder: Path, tmp_path: Pa
     )
 
 
-@pytest.mark.filterwarnings("ignore:this dataset is lazy")
 def test_a_whole_pipeline_of_ours(drawn: Dataset, held: list[dict[str, Any]]) -> None:
     """Generate, score, filter and pair: one lazy dataset."""
     result = pairs(filter(drawn, "reward > -1"), "trl-implicit", per="row", fake_ok=True, **FEW).take_all()

@@ -19,7 +19,6 @@ import assay
 from actors.engine.fork_server import SWITCH, share
 from actors.errors import ExpressionError, ModelError, SettingsError, SourceError
 from pipelines.folders.run_folder.columns import Columns
-from pipelines.workflows.datasets import repeated_scoring
 from pipelines.workflows.datasets.score_rows import row_id
 from tests.conftest import REPOSITORY
 from tests.support.commands import PATIENCE_S, summary
@@ -143,7 +142,6 @@ def test_blocks_that_differ_come_out_in_one_type() -> None:
     assert [(row["note"], row["weight"]) for row in rows] == [(None, None), ("x", 0.5)]
 
 
-@pytest.mark.filterwarnings("ignore:this dataset is lazy")
 def test_an_empty_dataset_comes_out_empty(table: pa.Table) -> None:
     empty = score(ray.data.from_arrow(table.slice(0, 0)))
     assert empty.count() == 0
@@ -231,7 +229,6 @@ def test_a_folder_in_an_object_store_is_read(tmp_path: Path, s3: object) -> None
     assert assay.read_scored(f"{BUCKET}/scored").sum("id") == 10
 
 
-@pytest.mark.filterwarnings("ignore:this dataset is lazy")
 @pytest.mark.long
 def test_two_models_judge_one_dataset(graded: Dataset) -> None:
     twice = score(graded, model="tiny-scalar", prefix="second_")
@@ -276,32 +273,6 @@ def test_what_cant_be_computed_is_ours_where_we_run_the_dataset(graded: Dataset)
     broken = assay.filter(graded, "cast(response_name as double) > 0")
     with pytest.raises(ray.exceptions.RayError, match=r"ExpressionError: this can't be evaluated"):
         broken.take_all()
-
-
-@pytest.fixture
-def unwarned() -> Iterator[None]:
-    """As in a new process, in which nothing was warned of."""
-    repeated_scoring._warn.cache_clear()
-    yield
-    repeated_scoring._warn.cache_clear()
-
-
-def test_a_second_use_of_a_lazy_dataset_is_warned_of_once(table: pa.Table, unwarned: None) -> None:
-    lazy = score(ray.data.from_arrow(table.slice(0, 3)))
-    lazy.take_all()
-    with pytest.warns(UserWarning, match=r"scored again now.*call \.materialize\(\)"):
-        assay.filter(lazy, "reward > -9").take_all()
-    lazy.take_all()  # warnings are errors here: a further one would fail
-
-
-@pytest.mark.long
-def test_a_dataset_that_is_materialised_or_used_once_is_not_warned_of(table: pa.Table, unwarned: None) -> None:
-    source = ray.data.from_arrow(table.slice(0, 3))
-    kept = score(source).materialize()
-    kept.take_all()
-    assay.filter(kept, "reward > -9").take_all()
-    source.take_all()
-    score(source, prefix="second_").take_all()  # another scoring, for the first time
 
 
 @pytest.mark.long

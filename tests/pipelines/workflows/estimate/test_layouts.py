@@ -77,7 +77,7 @@ def test_a_longer_context_takes_more() -> None:
         ({}, "--model is missing; --table shows"),
         ({"model": LARGE, "tensor_parallel": 8}, r"it doesn't fit\. TP 8: .* This does: TP 8 x PP 2"),
         ({"model": LARGE, "tensor_parallel": 8, "gpus_per_node": 4}, "a node has 4 GPUs"),
-        ({"model": LARGE, "pipeline_parallel": 2}, "--pipeline-parallel goes with --tensor-parallel"),
+        ({"model": LARGE, "pipeline_parallel": 2}, "pipeline_parallel goes with --tensor-parallel"),
         ({"model": "somebody/something"}, "the size of somebody/something isn't known"),
     ],
 )

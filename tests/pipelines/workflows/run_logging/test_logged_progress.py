@@ -17,10 +17,9 @@ import pytest
 from actors.errors import SettingsError
 from pipelines.data.corpus.corpus_files import FileKind, InputFile
 from pipelines.run.scoring.score_corpus import score
-from pipelines.workflows.observers import observers_of
 from pipelines.workflows.run_logging import log_thread, logged_progress, run_logger
 from pipelines.workflows.run_logging.log_thread import LOGGERS, LogThread
-from pipelines.workflows.run_logging.logged_progress import LoggedProgress, RunLogs, logged
+from pipelines.workflows.run_logging.logged_progress import LoggedProgress, RunLogs, logged, observers_of
 from pipelines.workflows.run_logging.run_logger import LoggerKind, RunLogger, RunToLog
 from tests.support.corpora import Notes, chat, lines, rows, settings, write
 
@@ -215,7 +214,7 @@ def test_a_logger_that_hangs_keeps_no_process_alive() -> None:
     ("name", "folder", "message"),
     [
         ("wandb", "out", 'needs the package wandb, which isn\'t installed: pip install "assay\\[wandb\\]"'),
-        ("comet", "out", "--log=comet: there is no such logger; there are mlflow, tensorboard, wandb"),
+        ("comet", "out", "--set log=comet: there is no such logger; there are mlflow, tensorboard, wandb"),
         ("tensorboard", "s3://bucket/out", "s3://bucket/out is in a store: leave it out, or give a folder"),
     ],
 )

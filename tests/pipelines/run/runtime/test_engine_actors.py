@@ -5,7 +5,7 @@ import ray
 from ray.util import placement_group, placement_group_table
 from ray.util.placement_group import PlacementGroup
 
-from pipelines.run.sampling.engine_actors import pool
+from pipelines.run.runtime.engine_actors import pool
 
 pytestmark = pytest.mark.usefixtures("local_ray")
 

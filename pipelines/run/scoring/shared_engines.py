@@ -1,0 +1,115 @@
+"""Engines that stay while runs of one model follow each other, such as the members of an ensemble with a rubric each.
+
+Ray Data ends the actors of a dataset with it. These engines are actors of ours, and the only step of a run's dataset hands
+them its blocks. For each run an engine has a `ScoreStep`, with the run's own folder, ledger and self-test: only the engine
+is the same.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy
+
+from actors.launch import placement
+from pipelines.data.corpus.units import Unit
+from pipelines.run.runtime.engine_actors import Pool, pool
+from pipelines.run.runtime.engine_pool import concurrent_calls, engines_with_room, ledger
+from pipelines.run.runtime.session import ray_session
+from pipelines.run.scoring.score_corpus import Pipeline, Run, StartPipeline, prepared_rows, share_files, step_settings
+from pipelines.run.scoring.score_step import ScoreStep, StepSettings
+
+_CPUS = 0.25  # the step that hands blocks over only waits
+
+StepArguments = tuple[StepSettings, Any, Any]
+"""Settings, files and ledger of a `ScoreStep`."""
+
+
+@contextmanager
+def shared_engines(*, with_vllm: bool) -> Iterator[StartPipeline]:
+    """Starts pipelines of runs that follow each other, all of one `engine_identity`, on the engines that the first starts.
+
+    The engines end with the block, and after an error: those of a lost node would wait for a place for ever.
+    """
+    engines: list[Pool] = []
+    with ray_session(with_vllm=with_vllm), ExitStack() as stack:
+
+        @contextmanager
+        def scoring(run: Run, units: Sequence[Unit], notify: Callable[[str], None]) -> Iterator[Pipeline]:
+            engine, work = run.settings.engine, run.settings.work
+            if not engines:
+                placement.wait_for_room(engine, run.preparation.model, notify)
+                options, size = placement.actor_options(engine), engines_with_room(engine, work)
+                engines.append(stack.enter_context(pool(SharedEngine, (), size=size, options=options)))
+            deaths = ledger(work)
+            arguments = (step_settings(run), share_files(run), deaths)
+            for actor in engines[0].actors:  # all start now, beside reading, and not with their first block
+                actor.begin.remote(arguments)
+            calls = concurrent_calls(engine, run.part_rows)
+            places = len(engines[0].actors) * calls
+            scored = prepared_rows(run, units).map_batches(
+                HandOver,
+                fn_constructor_args=(engines[0], calls, arguments),
+                batch_size=None,
+                batch_format="pyarrow",
+                num_cpus=_CPUS,
+                compute=ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=places, enable_true_multi_threading=True),
+            )
+            try:
+                yield Pipeline(scored, [deaths])
+            except BaseException:
+                engines.clear()
+                stack.close()
+                raise
+
+        yield scoring
+
+
+class SharedEngine:
+    """The actor class of an engine, with the step of the run that it works for."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._step: ScoreStep | None = None
+        self._ledger: Any = None
+
+    def begin(self, arguments: StepArguments) -> None:
+        """Go on to a run, if it isn't the last one. The first of a process starts the engine."""
+        self._step_of(arguments)
+
+    def score(self, block: pa.Table, arguments: StepArguments) -> pa.Table:
+        """Score and commit a block of a run; returns one row per part."""
+        return self._step_of(arguments)(block)
+
+    def _step_of(self, arguments: StepArguments) -> ScoreStep:
+        settings, files, ledger = arguments
+        with self._changing:
+            # By its ledger, since a run that goes on after a loss has a new one.
+            if self._step is None or ledger != self._ledger:
+                engine = None if self._step is None else self._step.engine
+                self._step = ScoreStep(settings, files, ledger, engine)
+                self._ledger = ledger
+            return self._step
+
+
+class HandOver:
+    """The step of Ray Data: gives each block to the engine that has had a free place for the longest."""
+
+    def __init__(self, engines: Pool, calls: int, arguments: StepArguments) -> None:
+        self._arguments = arguments
+        self._places: SimpleQueue[Any] = SimpleQueue()
+        for actor in engines.actors * calls:
+            self._places.put(actor)
+
+    def __call__(self, block: pa.Table) -> pa.Table:
+        """The report of a block's parts."""
+        actor = self._places.get()
+        try:
+            report: pa.Table = ray.get(actor.score.remote(block, self._arguments))
+            return report
+        finally:
+            self._places.put(actor)
