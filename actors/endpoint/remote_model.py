@@ -14,6 +14,8 @@ from actors.endpoint.http import listed_models
 from actors.errors import EndpointError
 from actors.settings.endpoint import ModelEndpointSettings
 
+CHAT_RENDERER = 3
+"""Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
 _LISTED = ("id", "root", "parent", "max_model_len")
 """Fields of a model's card that tell what it is."""
 
@@ -69,5 +71,6 @@ class RemoteModel:
             "served_at": self.url,
             "listed": {name: self.card[name] for name in _LISTED if self.card.get(name) is not None},
             **dict.fromkeys(("weights", "template", "tokenizer", "config", "dtype", "max_model_len")),
+            "chat_renderer": CHAT_RENDERER,
             "engine": "chat completions",
         }

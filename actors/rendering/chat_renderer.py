@@ -23,8 +23,6 @@ from actors.text.delimiters import Delimiters
 from actors.text.stems import CheckCancelled
 from actors.text.tool_calls import call_texts
 
-CHAT_RENDERER = 3
-"""Version in a run's identity: it goes up when a request becomes other messages than before, or other answers are read."""
 _ROLES = frozenset({Role.SYSTEM, Role.USER, Role.ASSISTANT})
 _CALLS = "a judge behind an endpoint is asked by plain messages, but for a rubric's"
 _END = "\n"

@@ -12,7 +12,7 @@ from pipelines.settings.estimate_settings import PlanSettings
 from pipelines.settings.options import build
 from pipelines.settings.rescore_settings import RetrySettings
 from pipelines.settings.run_settings import EnsembleSettings
-from pipelines.workflows.ensembles.score_ensemble import score_ensemble
+from pipelines.workflows.ensembles.score_ensemble import ensemble
 from pipelines.workflows.estimate.forecast import corpus_plan
 from pipelines.workflows.rescoring.retry_rows import retry
 from tests.support.chat_endpoints import RUBRIC, BatchApi, Judge, grade
@@ -112,7 +112,7 @@ def test_members_of_an_ensemble_may_be_anywhere(tmp_path: Path) -> None:
     with listening(Judge().app) as address:
         remote = {"model": "judge", "endpoint": f"{address}/v1", "family": "rubric", "judge": {"rubric": RUBRIC}}
         flat = {"inputs": str(corpus), "output": str(tmp_path / "out"), "models": [{"model": MODEL}, remote]}
-        score_ensemble(build(EnsembleSettings, {**flat, "engine": "fake", "combine": "mean"}))
+        ensemble(build(EnsembleSettings, {**flat, "engine": "fake", "combine": "mean"}))
     assert rewards(tmp_path / "out" / "models" / "judge") == grades(10)
 
 
