@@ -40,6 +40,7 @@ NOT_RECORDED: dict[str, str] = {
 
 JUDGE = {"model": "tiny-genrm"}
 EXACT = {"model": "exact-match", "reference_column": "s"}
+STOPPING = {"votes": 8, "stop": True, "stop_at": 2.5}
 SEVERAL = {"prompt_column": "q", "response_column": "rs"}
 RUBRICS = ["Response 1: so\nResponse 2: so", "\n".join(f"{grade}: so" for grade in range(1, 6))]
 """Rubrics for the two kinds of rating."""
@@ -57,6 +58,9 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "rating": ({"model": "tiny-r3", **SEVERAL, "field": {"principle": "rubric"}}, "pointwise"),
     "diverging_lambda": ({"model": "tiny-mean-variance"}, 2.0),
     "votes": (JUDGE, 4),
+    "stop": ({**JUDGE, "votes": 8}, True),
+    "stop_error": ({**JUDGE, "votes": 8, "stop": True}, 0.1),
+    "stop_at": ({"model": "tiny-r3", "rating": "pointwise", "principles": {"a": RUBRICS[1]}, **STOPPING}, 3.5),
     "temperature": (JUDGE, 0.5),
     "top_p": (JUDGE, 0.5),
     "max_tokens": (JUDGE, 77),
