@@ -16,9 +16,11 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureC
 from ray.serve.handle import DeploymentHandle
 
 from actors.engine.engine_arguments import check_installed
+from actors.errors import SettingsError
 from actors.launch.placement import actor_options, check_memory
 from actors.reward_model import RewardModel, resolve_model
 from actors.scorers.online import WithScoreMemory
+from actors.settings.endpoint import HERE
 from actors.workers.serve_actor import ServeActor
 from deploy.ray_serve import autoscaling
 from deploy.ray_serve.ingress import ModelReplica, Router
@@ -44,6 +46,8 @@ def app(settings: EndpointSettings) -> serve.Application:
 def resolve_models(settings: EndpointSettings) -> list[RewardModel]:
     """All models, in their order. Needs no Ray. Raises a `UserError` for one that can't be served, or whose engine can't."""
     for served in settings.models:
+        if served.endpoint != HERE:
+            raise SettingsError(f"{served.model}: an endpoint serves models that run here, and no other endpoint's")
         check_installed(served.engine)
     return [
         resolve_model(served, served.render, tensor_parallel=served.engine.tensor_parallel) for served in settings.models

@@ -18,8 +18,8 @@ from actors.engine.protocol import Generation, Sampling
 from actors.errors import AssayError, EngineDead, EngineError
 from actors.launch.start_engine import start_engine
 from actors.records import Prompt, Reason, RenderedRequest, ScoreRequest
+from actors.rendering.choose_renderer import renderer_of
 from actors.rendering.renderer import Renderer
-from actors.rendering.verifier_renderer import renderer_of
 from actors.reward_model import RewardModel
 from actors.scorers.choose_scorer import scorer_of
 from actors.scorers.fair_turns import FairTurns

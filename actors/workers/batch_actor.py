@@ -3,8 +3,10 @@
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from actors.endpoint.account import Notes
 from actors.engine.protocol import Engine
 from actors.launch.start_engine import Report, start_engine
 from actors.records import Reason, RenderedRequest, Score, Status
@@ -33,9 +35,15 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         ledger: Any,
         remember: WithScoreCache | None = None,
         engine: Engine | None = None,
+        *,
+        notes: Notes | None = None,
     ) -> None:
-        """`engine` is one of this process that is started already, for another model of the same `engine_identity`."""
-        super().__init__(ledger, lambda report: _start_tested(model, settings, report, engine))
+        """`engine` is one of this process that is started already, for another model of the same `engine_identity`.
+
+        `notes` is where an engine behind an address keeps what it was asked for.
+        """
+        start = partial(start_engine, model, settings, notes=notes, warn=ledger.warn.remote)
+        super().__init__(ledger, lambda report: _tested(model, settings, report, engine or start(report=report)))
         is_fake = settings.engine == "fake"
         # Texts are kept for whoever asks for them later, also where this run doesn't.
         self._scorer = scorer_of(model if remember is None else model.tracing, self.engine, rehearsal=is_fake)
@@ -102,8 +110,7 @@ class BatchActor(EngineProcess[RenderedRequest, Scores]):
         )
 
 
-def _start_tested(model: RewardModel, settings: EngineSettings, report: Report, engine: Engine | None) -> Engine:
-    engine = engine or start_engine(model, settings, report=report)
+def _tested(model: RewardModel, settings: EngineSettings, report: Report, engine: Engine) -> Engine:
     if settings.engine != "fake":  # whose numbers are made up
         self_test(model, engine, report=report)
     return engine

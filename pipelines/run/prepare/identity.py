@@ -39,6 +39,8 @@ def manifest_of(plan: ResolvedRun, settings: JudgingSettings, more: Mapping[str,
         "limit": settings.corpus.limit,
         "max_record_bytes": settings.corpus.max_record_bytes,
         "prefix": settings.prefix,
+        # What an endpoint says of its own prompts and revision holds, and not what would be done here.
+        **({} if model.remote is None else model.remote.identity),
         **more,
     }
     return Manifest(identity, plan.files, plan.preparation.columns, provenance(settings))

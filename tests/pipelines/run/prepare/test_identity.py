@@ -77,7 +77,6 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "answer_pattern": (EXACT, "(b)"),
     "reference_pattern": (EXACT, "(c)"),
     "any_of": (EXACT, True),
-    "strip": (EXACT, False),
     "choices": ({**EXACT, "model": "multiple-choice"}, "AB"),
     "answer_regex": ({"model": "regex", "answer_regex": "a"}, "b"),
     "prefix": ({}, "j_"),
