@@ -3,7 +3,6 @@
 import importlib
 import pkgutil
 import sys
-from pathlib import Path
 
 import bench
 
@@ -13,7 +12,6 @@ def main() -> None:
     names = [module.name for module in pkgutil.iter_modules(bench.__path__) if not module.name.startswith("_")]
     if len(sys.argv) < 2 or sys.argv[1] not in names:
         sys.exit(f"usage: python -m bench NAME, where NAME is one of: {', '.join(names)}")
-    sys.path.append(str(Path(__file__).parents[1] / "client"))  # a distribution of its own
     importlib.import_module(f"bench.{sys.argv[1]}").main(sys.argv[2:])
 
 

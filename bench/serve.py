@@ -1,10 +1,9 @@
 """The endpoint beside vLLM's own server: prompts per second on `/pooling`, and the latency of a request.
 
-Three cases, each on both servers with the same engine settings: a random model of 28 million weights, with 100 requests
-of 1,000 tokens, where the engine's work dominates; tiny-attributes, with 2,000 requests of 50 tokens, where the work
-around the engine does; and the same 2,000 prompts, 16 to a request. Three rounds each, alternating between the servers,
-which both run all the time. 64 clients send at a time. And without vLLM's server, 1,024 calls at once for a reward
-each: by httpx, a request each, and by our client, which gathers them.
+Three cases, each on both servers with the same engine settings: a random model of 28 million weights, with 100 requests of
+1,000 tokens, where the engine's work dominates; tiny-attributes, with 2,000 requests of 50 tokens, where the work around the
+engine does; and the same 2,000 prompts, 16 to a request. Three rounds each, alternating between the servers, which both run
+all the time. 64 clients send at a time.
 """
 
 import asyncio
@@ -23,16 +22,13 @@ from random import Random
 from typing import Any, NamedTuple
 
 import aiohttp
-import httpx
 
 from actors.checkpoint.checkpoint_files import BUILT_IN
-from assay_client import Client
 from tests.support.endpoints import free_port, serving, wait
 
 CLIENTS = 64
 ROUNDS = 3
 WARM_UP = 16
-CALLS = 1024
 ENGINE = {"max_num_seqs": 128, "max_num_batched_tokens": 2048}
 
 
@@ -57,7 +53,7 @@ class Round(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`serve`, or `serve 28M`, `serve tiny`, `serve tiny-together` or `serve client` for one of the cases."""
+    """`serve`, or `serve 28M`, `serve tiny` or `serve tiny-together` for one of the cases."""
     with tempfile.TemporaryDirectory() as folder:
         cases = [
             Case("28M", write_model(Path(folder) / "28M"), 100, 1000),
@@ -67,47 +63,6 @@ def main(arguments: Sequence[str]) -> None:
         for case in cases:
             if not arguments or case.name in arguments:
                 measure([case], Path(folder), ENGINE)
-        if not arguments or "client" in arguments:
-            with serving("--model", "tiny-attributes", log=Path(folder) / "client.log", RAY_worker_niceness="0") as (
-                address,
-                _,
-            ):
-                _compare_clients(address)
-
-
-def _compare_clients(address: str) -> None:
-    """Calls a second by both clients, in turns, of prompts that differ between rounds."""
-    rates: dict[str, list[float]] = {"httpx": [], "client": []}
-    for number in range(ROUNDS + 1):  # the first warms up
-        for name, rewards in (("httpx", _rewards_by_httpx), ("client", _rewards_by_client)):
-            texts = [f"{Random(f'{name} {number} {call}').random()} is a number." for call in range(CALLS)]
-            start = time.perf_counter()
-            asyncio.run(
-                rewards(
-                    address, [{"messages": [{"role": "user", "content": text}], "responses": ["Yes."]} for text in texts]
-                )
-            )
-            rates[name].append(CALLS / (time.perf_counter() - start))
-    ratios = sorted(client / httpx_ for httpx_, client in zip(*(each[1:] for each in rates.values()), strict=True))
-    for name, values in rates.items():
-        print(f"{CALLS} calls by {name}, a second: {sorted(round(value) for value in values[1:])}")
-    print(f"client/httpx: {ratios[0]:.2f} {statistics.median(ratios):.2f} {ratios[-1]:.2f} (min, median, max)")
-
-
-async def _rewards_by_httpx(address: str, conversations: Sequence[Mapping[str, Any]]) -> None:
-    async with httpx.AsyncClient(timeout=600, limits=httpx.Limits(max_connections=CLIENTS)) as client:
-
-        async def ask(conversation: Mapping[str, Any]) -> None:
-            answer = await client.post(f"{address}/v1/rewards", json={"conversations": [conversation]})
-            assert answer.raise_for_status().json()["data"][0]["responses"][0]["reward"] is not None
-
-        await asyncio.gather(*map(ask, conversations))
-
-
-async def _rewards_by_client(address: str, conversations: Sequence[Mapping[str, Any]]) -> None:
-    async with Client(address) as client:
-        rewards = await asyncio.gather(*(client.rewards_async([each]) for each in conversations))
-    assert all(reward.value is not None for (reward,) in rewards)
 
 
 def measure(cases: Sequence[Case], folder: Path, engine: Mapping[str, object], dtype: str = "float32") -> None:
