@@ -86,7 +86,7 @@ def build(
 def _memory(served: ServedModelSettings, model: RewardModel) -> WithScoreMemory | None:
     """The score store of a model, if it has one. Raises as `open_store`."""
     store = open_score_store(served.store, model, served.engine)
-    return store and store.online
+    return None if store is None else store.online
 
 
 def _model(served: ServedModelSettings, number: int, limits: LimitSettings, replica: type = ModelReplica) -> Any:

@@ -135,6 +135,8 @@ FOREIGN = {
     "--data.apply_chat_template": "OpenRLHF's",
     "--data.input_template": "OpenRLHF's",
     "--reward.remote_url": "OpenRLHF's",
+    "--rm-type": "slime's",
+    "--rm-url": "slime's",
     "--apply-chat-template": "slime's",
     "--group-rm": "slime's",
     "--label-key": "slime's",

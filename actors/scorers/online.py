@@ -272,9 +272,8 @@ def _are_short(prompts: Sequence[Rendered | ScoreRequest]) -> bool:
             total += len(prompt.prompt) if isinstance(prompt.prompt, str) else len(prompt.prompt) // _IDS_PER_CHARACTER
         else:
             count = len(prompt.responses) * max(1, len(prompt.principles))
-            shown = sum(map(size_of, (*prompt.context, *prompt.responses))) + sum(
-                map(len, (*prompt.fields.values(), *prompt.tools))
-            )
+            shown = sum(map(size_of, prompt.context)) + sum(map(size_of, prompt.responses))
+            shown += sum(map(len, (*prompt.fields.values(), *prompt.tools)))
             total += count * count * (shown + _TURN * len(prompt.context))
         if total > _SHORT:
             return False

@@ -81,8 +81,8 @@ def scorer(
     """A built-in model, on the fake engine unless told otherwise, with a score store if one is given."""
     how, engine = RenderSettings(**render), engine or EngineSettings(engine="fake")
     model = resolve_model(ModelSettings(model=name, judge=judge, read=read), how)
-    opened = open_score_store(store and str(store), model, engine)
-    return OnlineScorer(model, how, engine, opened and opened.online)
+    opened = open_score_store(None if store is None else str(store), model, engine)
+    return OnlineScorer(model, how, engine, None if opened is None else opened.online)
 
 
 def application(

@@ -13,6 +13,7 @@ from actors.launch.start_engine import Report
 from actors.records import RenderedRequest
 from actors.scorers.head_scorer import ScoreRequests, Scores
 from pipelines.data.storage import Folder
+from pipelines.data.storage.patience import SHORT_S
 from pipelines.folders.score_store.stored_scores import StoredUnits
 
 _TICK_S = 1.0
@@ -54,7 +55,7 @@ class OnlineStoredScores(StoredUnits):
     def close(self) -> None:
         """Write what isn't written yet; waits for a store that doesn't answer for some seconds."""
         self._closed.set()
-        self._thread.join()
+        self._thread.join(SHORT_S)  # it may be reading many segments
         self._write_if_due(is_idle=True)
 
     def _keep_up(self) -> None:

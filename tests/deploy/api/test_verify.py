@@ -78,7 +78,7 @@ def test_a_rollout_has_the_reward_of_our_own_format_and_its_parts_add_up(head: A
 def test_the_last_turn_of_a_trajectory_is_judged_after_its_tools(scorers: dict[str, OnlineScorer]) -> None:
     call = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}
     steps = [call, {"type": "function_call_output", "call_id": "c", "output": "7"}, *answered("7")["output"]]
-    recording = Recording(scorers[HEAD])
+    recording: Any = Recording(scorers[HEAD])
     body = verified(application([recording]), "", response={"output": steps})
     (asked,) = recording.asked
     assert [turn.role for turn in asked.context] == ["user", "assistant", "tool"]

@@ -22,7 +22,7 @@ async def lengths(members: Sequence[Member]) -> list[Score]:
 
 async def join(cohorts: Cohorts, slot: int | None, member: Any, judge: Any = lengths, **more: Any) -> float | None:
     score = await cohorts.join(seat(slot, **more), member, judge)
-    return score and score.reward
+    return None if score is None else score.reward
 
 
 async def settled() -> None:
