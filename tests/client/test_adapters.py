@@ -276,9 +276,14 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     masked = verify(QUESTION, said(""))
     assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:empty_content")
     assert masked["instance_config"] == {"mask_sample": True}
-    call = {"type": "function_call", "call_id": "1", "name": "add", "arguments": '{"a": 3, "b": 4}'}
+    function = {"name": "add", "arguments": '{"a": 3, "b": 4}'}
+    call = {"type": "function_call", "call_id": "1", **function}
     called = verify(QUESTION, call, {"type": "function_call_output", "call_id": "1", "output": "7"}, said("7"))
-    assert called["reward"] != pytest.approx(seven) or called["mask_sample"]
+    in_chat = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+    turns = [*QUESTION, in_chat, {"role": "tool", "tool_call_id": "1", "content": "7"}, ANSWERED[-1]]
+    (expected,) = default_client().rewards([{"messages": turns}])
+    assert (called["reward"], called["mask_sample"]) == (expected.value or 0.0, expected.value is None)
+    assert called["failure_kind"] == (expected.reason and f"assay:{expected.reason}")
 
 
 def load_verifiers(monkeypatch: pytest.MonkeyPatch) -> Any:
