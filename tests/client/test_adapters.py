@@ -132,10 +132,11 @@ def test_verl_gets_a_number_or_an_exception(seven: float) -> None:
     extra = {"num_turns": 2, "rollout_reward_scores": {}, "raw_prompt": QUESTION}
     assert ask_verl("7", extra) == pytest.approx(seven)
     assert ask_verl("7", {"question": "What is 3 + 4?"}, prompt_key="question") == pytest.approx(seven)
-    for answer, info, reason in [
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("", extra, "empty_content"), ("7", extra | {"num_turns": 4}, "several_turns"), ("7", {}, "no_messages"),
         ("7", {"raw_prompt": None}, "no_messages"),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for answer, info, reason in cases:
         with pytest.raises(NoReward, match=reason):
             ask_verl(answer, info)
 
@@ -297,13 +298,14 @@ def load_verifiers(monkeypatch: pytest.MonkeyPatch) -> Any:
         package = ModuleType(f"verifiers{name}")
         package.__path__ = [str(Path(folder, *name.split(".")))]
         monkeypatch.setitem(sys.modules, package.__name__, package)
-    for name, members in {
+    stubs: dict[str, dict[str, Any]] = {
         "configs.harness": {"SkillSource": str},
         "configs.judge": {"Judges": list, "check_judges": lambda judges: None, "resolve_judges": None},
         "state": {"StateT": TypeVar("StateT", default=object)},
         "utils.artifacts": {"MAX_ARTIFACT_BYTES": 1, "Artifact": str},
         "utils.loaders": {"load_judge": None, "load_plugged_fn": None},
-    }.items():
+    }
+    for name, members in stubs.items():
         module = ModuleType(f"verifiers.v1.{name}")
         module.__dict__.update(members)
         monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -314,7 +316,7 @@ def test_verifiers_gets_a_number_or_its_error(seven: float, monkeypatch: pytest.
     task, types, decorators = load_verifiers(monkeypatch)
     adapter = load(monkeypatch, "verifiers")
 
-    class Sums(task.Task):  # type: ignore[misc]
+    class Sums(task.Task):  # type: ignore[name-defined]
         @decorators.reward
         async def assay(self, trace: Any) -> float:
             number: float = await adapter.reward(self.data, trace)
