@@ -100,10 +100,10 @@ class JudgeSettings(Settings):
     """judges: number of judgements per question; of two responses, half are in swapped order. Several judgements in one
     order are sampled, at temperature 0.6 and top-p 0.95 unless the model card gives others"""
     stop: bool = Field(default=False, json_schema_extra=OPTION)
-    """judges: end a question's votes when those that are left can't change its verdict, or would with probability
-    `judge.stop_error` at most; the verdict is which of two responses is better, or the side of `judge.stop_at`"""
+    """judges: end a question's votes as soon as they settle its verdict"""
     stop_error: float = Field(default=0.01, gt=0, lt=0.5)
-    """judges with `stop`: the highest probability that all votes would have come to another verdict"""
+    """judges with `stop`: the highest probability that all votes would have come to another verdict, which is the better of
+    two responses, or the side of `stop_at`"""
     stop_at: float | None = None
     """judges with `stop`, of one response: the reward at which your filter cuts; default: 0.5, for judges that answer yes
     or no"""

@@ -33,6 +33,9 @@ NOT_RECORDED: dict[str, str] = {
     **dict.fromkeys(("max_in_flight", "autoscaled", "placement_timeout_s", "in_turns"), SPEED),
     **dict.fromkeys(("policy_replicas", "policy_tensor_parallel", "policy_pipeline_parallel"), SPEED),
     **dict.fromkeys(("policy_max_in_flight", "endpoint_patience_s", "storage_patience_s"), SPEED),
+    **dict.fromkeys(("requests_per_minute", "tokens_per_minute", "patience_s", "batch", "batch_poll_s"), SPEED),
+    **dict.fromkeys(("max_cost", "input_price", "output_price"), "what the numbers may cost"),
+    "endpoint": "its address is in the identity, as `served_at`; it takes an endpoint",
     "text": BESIDE,
     "log": "where the run is shown while it works",
     **dict.fromkeys(("revision", "policy_revision"), "the commit that it stands for is in the identity; it takes a hub"),
@@ -40,6 +43,7 @@ NOT_RECORDED: dict[str, str] = {
 
 JUDGE = {"model": "tiny-genrm"}
 EXACT = {"model": "exact-match", "reference_column": "s"}
+STOPPING = {"votes": 8, "stop": True, "stop_at": 2.5}
 SEVERAL = {"prompt_column": "q", "response_column": "rs"}
 RUBRICS = ["Response 1: so\nResponse 2: so", "\n".join(f"{grade}: so" for grade in range(1, 6))]
 """Rubrics for the two kinds of rating."""
@@ -57,6 +61,9 @@ RECORDED: dict[str, tuple[dict[str, Any], Any]] = {
     "rating": ({"model": "tiny-r3", **SEVERAL, "field": {"principle": "rubric"}}, "pointwise"),
     "diverging_lambda": ({"model": "tiny-mean-variance"}, 2.0),
     "votes": (JUDGE, 4),
+    "stop": ({**JUDGE, "votes": 8}, True),
+    "stop_error": ({**JUDGE, "votes": 8, "stop": True}, 0.1),
+    "stop_at": ({"model": "tiny-r3", "rating": "pointwise", "principles": {"a": RUBRICS[1]}, **STOPPING}, 3.5),
     "temperature": (JUDGE, 0.5),
     "top_p": (JUDGE, 0.5),
     "max_tokens": (JUDGE, 77),

@@ -51,7 +51,7 @@ def test_a_judge_behind_an_address_is_a_scorer_like_any_other(tmp_path: Path) ->
         expected = [None if number == 3 else reward for number, reward in enumerate(grades(40))]
         assert rewards(output) == expected
         assert summary.reasons == {"endpoint_refused": 1}
-        assert summary.examples[0].detail.startswith("answers 400: ")
+        assert any(example.detail.startswith("answers 400: ") for example in summary.examples)
         asked = 39 + 1  # and the probes, one of them before the last try of what was refused
         assert summary.endpoint["requests"] >= asked + 2
         assert summary.endpoint["fingerprints"] == ["fp_1"]
