@@ -7,7 +7,7 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from assay_client import Client
 from tests.support.endpoints import serving
 
 CALLS = 1024
-ROUNDS = 5
+ROUNDS = 3
 WARM_UP = 64
 
-Ask = Callable[[str, Sequence[dict[str, Any]]], Awaitable[list[float | None]]]
+Ask = Callable[[str, Sequence[dict[str, Any]]], Coroutine[Any, Any, list[float | None]]]
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ class AssayReward:
             raise TypeError("the prompts are texts, whose roles nobody knows: use TRL's conversational format")
         turns = [{"messages": [*prompt, *answer]} for prompt, answer in zip(prompts, completions, strict=True)]
         references = [{"reference": text} for text in columns[self._reference]] if self._reference else [{}] * len(turns)
-        fields = [{"fields": {name: columns[name][at] for name in self._fields}} for at in range(len(turns))]
+        fields = [{"fields": {name: columns[name][row] for name in self._fields}} for row in range(len(turns))]
         return [{**each, **by, **read} for each, by, read in zip(turns, references, fields, strict=True)]
 
 

@@ -132,10 +132,11 @@ def test_verl_gets_a_number_or_an_exception(seven: float) -> None:
     extra = {"num_turns": 2, "rollout_reward_scores": {}, "raw_prompt": QUESTION}
     assert ask_verl("7", extra) == pytest.approx(seven)
     assert ask_verl("7", {"question": "What is 3 + 4?"}, prompt_key="question") == pytest.approx(seven)
-    for answer, info, reason in [
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("", extra, "empty_content"), ("7", extra | {"num_turns": 4}, "several_turns"), ("7", {}, "no_messages"),
         ("7", {"raw_prompt": None}, "no_messages"),
-    ]:  # fmt: skip
+    ]  # fmt: skip
+    for answer, info, reason in cases:
         with pytest.raises(NoReward, match=reason):
             ask_verl(answer, info)
 
@@ -276,9 +277,14 @@ def test_gym_gets_a_number_or_a_mask(seven: float, monkeypatch: pytest.MonkeyPat
     masked = verify(QUESTION, said(""))
     assert (masked["mask_sample"], masked["failure_kind"]) == (True, "assay:empty_content")
     assert masked["instance_config"] == {"mask_sample": True}
-    call = {"type": "function_call", "call_id": "1", "name": "add", "arguments": '{"a": 3, "b": 4}'}
+    function = {"name": "add", "arguments": '{"a": 3, "b": 4}'}
+    call = {"type": "function_call", "call_id": "1", **function}
     called = verify(QUESTION, call, {"type": "function_call_output", "call_id": "1", "output": "7"}, said("7"))
-    assert called["reward"] != pytest.approx(seven) or called["mask_sample"]
+    in_chat = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+    turns = [*QUESTION, in_chat, {"role": "tool", "tool_call_id": "1", "content": "7"}, ANSWERED[-1]]
+    (expected,) = default_client().rewards([{"messages": turns}])
+    assert (called["reward"], called["mask_sample"]) == (expected.value or 0.0, expected.value is None)
+    assert called["failure_kind"] == (expected.reason and f"assay:{expected.reason}")
 
 
 def load_verifiers(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -292,13 +298,14 @@ def load_verifiers(monkeypatch: pytest.MonkeyPatch) -> Any:
         package = ModuleType(f"verifiers{name}")
         package.__path__ = [str(Path(folder, *name.split(".")))]
         monkeypatch.setitem(sys.modules, package.__name__, package)
-    for name, members in {
+    stubs: dict[str, dict[str, Any]] = {
         "configs.harness": {"SkillSource": str},
         "configs.judge": {"Judges": list, "check_judges": lambda judges: None, "resolve_judges": None},
         "state": {"StateT": TypeVar("StateT", default=object)},
         "utils.artifacts": {"MAX_ARTIFACT_BYTES": 1, "Artifact": str},
         "utils.loaders": {"load_judge": None, "load_plugged_fn": None},
-    }.items():
+    }
+    for name, members in stubs.items():
         module = ModuleType(f"verifiers.v1.{name}")
         module.__dict__.update(members)
         monkeypatch.setitem(sys.modules, module.__name__, module)
@@ -309,7 +316,7 @@ def test_verifiers_gets_a_number_or_its_error(seven: float, monkeypatch: pytest.
     task, types, decorators = load_verifiers(monkeypatch)
     adapter = load(monkeypatch, "verifiers")
 
-    class Sums(task.Task):  # type: ignore[misc]
+    class Sums(task.Task):  # type: ignore[name-defined]
         @decorators.reward
         async def assay(self, trace: Any) -> float:
             number: float = await adapter.reward(self.data, trace)

@@ -70,7 +70,7 @@ def numbered(count: int) -> list[dict[str, Any]]:
     return [{"messages": [*QUESTION, {"role": "assistant", "content": f"It is {number}."}]} for number in range(count)]
 
 
-def one(rewards: list[Reward]) -> Reward:
+def only(rewards: list[Reward]) -> Reward:
     (reward,) = rewards
     return reward
 
@@ -99,7 +99,7 @@ def test_rewards_are_the_endpoints_in_order_and_a_missing_one_says_why(well: str
 )  # fmt: skip
 def test_what_fails_once_is_asked_again(fault: Any, failing: Callable[..., Any], seven: float) -> None:
     with failing(fault) as (app, address), Client(address) as client:
-        assert one(client.rewards([SEVEN])).value == pytest.approx(seven)
+        assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
     assert len(app.bodies) == 2
 
 
@@ -118,12 +118,12 @@ def test_what_keeps_failing_is_none_with_a_reason(fault: Any, reason: str, faili
 
 def test_nobody_listens() -> None:
     with Client("http://127.0.0.1:9", retries=0) as client:
-        assert one(client.rewards([SEVEN])).reason == "unreachable"
+        assert only(client.rewards([SEVEN])).reason == "unreachable"
 
 
 def test_who_is_asked_to_come_again_comes_beyond_the_retries(failing: Callable[..., Any], seven: float) -> None:
     with failing(*[BUSY] * 4) as (app, address), Client(address, retries=0) as client:
-        assert one(client.rewards([SEVEN])).value == pytest.approx(seven)
+        assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
     assert len(app.bodies) == 5
 
 
@@ -139,7 +139,7 @@ def test_pauses_are_what_the_endpoint_asks_for_and_differ_between_clients() -> N
 
 def test_a_call_ends_at_its_deadline_and_frees_the_endpoint(failing: Callable[..., Any]) -> None:
     with failing("hang", "hang") as (app, address), Client(address) as client:
-        late = one(client.rewards([SEVEN], timeout=0.3))
+        late = only(client.rewards([SEVEN], timeout=0.3))
         assert (late.value, late.reason) == (None, "deadline")
         wait(app.hung_up.is_set)
     assert 0 < float(app.headers[0][b"x-timeout-seconds"]) <= 0.3
@@ -148,17 +148,17 @@ def test_a_call_ends_at_its_deadline_and_frees_the_endpoint(failing: Callable[..
 def test_concurrent_calls_share_requests_of_which_few_are_under_way(failing: Callable[..., Any], well: str) -> None:
     conversations = numbered(60)
     with Client(well, wait_ms=0) as client:
-        expected = [one(client.rewards([conversation])).value for conversation in conversations]
+        expected = [only(client.rewards([conversation])).value for conversation in conversations]
     assert len({*expected}) > 30
 
     async def ask_all(client: Client) -> list[float | None]:
         answers = await asyncio.gather(*(client.rewards_async([conversation]) for conversation in conversations))
-        return [one(answer).value for answer in answers]
+        return [only(answer).value for answer in answers]
 
     with failing() as (app, address), Client(address, batch=8, max_in_flight=2, wait_ms=50) as client:
         assert asyncio.run(ask_all(client)) == pytest.approx(expected)
         with ThreadPoolExecutor(60) as threads:
-            answers = threads.map(lambda conversation: one(client.rewards([conversation])).value, conversations)
+            answers = threads.map(lambda conversation: only(client.rewards([conversation])).value, conversations)
             assert [*answers] == pytest.approx(expected)
     assert app.most_at_once == 2
     assert max(len(body["conversations"]) for body in app.bodies) == 8
@@ -183,11 +183,11 @@ def test_a_wrong_key_is_no_conversations_fault(
             assert {reward.reason for reward in client.rewards([SEVEN] * 8)} == {"invalid_api_key"}
         assert len(app.bodies) == 1
         with Client(address, key=KEY) as client:
-            assert one(client.rewards([SEVEN])).value == pytest.approx(seven)
+            assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
         monkeypatch.setenv("ASSAY_API_KEY", KEY)
         with Client(address) as client:
             assert KEY.encode() not in pickle.dumps(client)
-            assert one(client.rewards([SEVEN])).value == pytest.approx(seven)
+            assert only(client.rewards([SEVEN])).value == pytest.approx(seven)
 
 
 def test_who_is_cancelled_takes_the_conversation_back(failing: Callable[..., Any]) -> None:
@@ -204,7 +204,7 @@ def test_who_is_cancelled_takes_the_conversation_back(failing: Callable[..., Any
         return await kept
 
     with failing("hang") as (app, address), Client(address, max_in_flight=1, wait_ms=0) as client:
-        assert one(asyncio.run(ask(client, app))).value is not None
+        assert only(asyncio.run(ask(client, app))).value is not None
     assert [body["conversations"] for body in app.bodies] == [[first], [third]]
 
 
@@ -216,7 +216,7 @@ def test_a_closed_client_says_so(failing: Callable[..., Any]) -> None:
         client.close()
         client.close()
         assert {reward.reason for reward in held.result()} == {"closed"}
-        assert one(client.rewards([SEVEN])).reason == "closed"
+        assert only(client.rewards([SEVEN])).reason == "closed"
 
 
 def test_what_isnt_json_is_the_callers_mistake(well: str) -> None:
@@ -231,7 +231,7 @@ def test_what_isnt_json_is_the_callers_mistake(well: str) -> None:
 
 
 def _ask(client: Client) -> float:
-    return one(client.rewards([SEVEN])).require()
+    return only(client.rewards([SEVEN])).require()
 
 
 def test_it_works_in_a_process_that_was_forked_after_use(well: str, seven: float) -> None:

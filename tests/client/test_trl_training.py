@@ -49,7 +49,7 @@ class Recorded(AssayReward):
 
 
 def test_a_step_of_grpo_goes_by_the_endpoints_rewards(policy: Path, address: str, tmp_path: Path) -> None:
-    from datasets import Dataset
+    from datasets import Dataset  # type: ignore[import-untyped]
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
