@@ -91,16 +91,16 @@ def test_three_models_and_several_responses_to_a_row(tmp_path: Path) -> None:
     draw = random.Random(1)
     rows = [
         {"prompt": f"What is {n} + 1?", "responses": [f"It is {draw.randrange(9**9)}." for _ in range(1 + n % 3)], "id": n}
-        for n in range(1500)
+        for n in range(2400)
     ]
     corpus = write(tmp_path / "c.jsonl", lines([*rows[:700], "no object", *rows[700:], *rows]))
-    how = {"models": (SMALL, MIDDLE, LARGE), "sample": 700, "error": 0.1, "miss": 0.1, "limit": 1501}
+    how = {"models": (SMALL, MIDDLE, LARGE), "sample": 1200, "error": 0.1, "miss": 0.1, "limit": 2401}
     result = run(corpus, tmp_path / "out", **how)
     assert run(corpus, tmp_path / "out", **how) == result
     kept, wrong, wanted, lost = compare(tmp_path / "out", large_alone(corpus, tmp_path / "large"), WHERE)
     assert max(wrong / kept, lost / wanted) <= 0.1
     small, middle, large = (stage["rows"] for stage in result.cascade["stages"])
-    assert small == 1501
+    assert small == 2401
     assert 0 < middle < small
     assert 0 < large < small
     responses = scored(tmp_path / "out")
