@@ -82,6 +82,7 @@ NOT_RUN = {
     "serve": "needs a cluster; tests/deploy/test_serve_deploy.py deploys such a file",
     "make": "is how tests are run; that the targets are there is checked here",
     "export": "the shell's",
+    "eval": "the shell's; tests/deploy/ray_serve/test_haproxy.py runs the command in it",
     ".": "the shell's",
     "pip": "tests/packaging installs the wheel; docs/contributing/releasing.md says who tries it with nothing installed",
     "cat": "shows a file",
@@ -134,6 +135,10 @@ FOREIGN = {
     "--data.apply_chat_template": "OpenRLHF's",
     "--data.input_template": "OpenRLHF's",
     "--reward.remote_url": "OpenRLHF's",
+    "--apply-chat-template": "slime's",
+    "--group-rm": "slime's",
+    "--label-key": "slime's",
+    "--rollout-skip-special-tokens": "slime's",
 }
 """Options in the text that aren't ours."""
 

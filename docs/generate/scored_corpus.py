@@ -164,6 +164,7 @@ SUMMARY: Mapping[str, str] = {
     "examples": "of each reason three responses that have it, with what was wrong, or the ends of what a judge wrote; under "
     "`scored` what a judge wrote of some that have a reward",
     "work": "how long it took, and on how many engines",
+    "endpoint": "of a model behind an address: requests, tokens, cost by the prices, `system_fingerprint`s seen",
     "left_out": "files in the input's folders that weren't read",
     "sampling": "of `sample`: prompts, candidates drawn and possible, their tokens, mean rewards of all and of each "
     "prompt's best, tokens read by policy and judge, and what an endpoint refused",

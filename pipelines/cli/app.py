@@ -202,7 +202,7 @@ def explain(model: str, family: str | None, as_json: bool) -> None:
 @cli.command()
 @argument("model", CheckSettings)
 @click.option("--timing", is_flag=True, help="print when each step of the start began, in seconds, in all processes")
-@settings_options(CheckSettings, "model")
+@settings_options(CheckSettings, "model", endpoint=(), max_cost=())
 @json_option
 def check(timing: bool, as_json: bool, **options: Any) -> None:
     """Start an engine with MODEL and run the self-test that every replica runs before its first row.

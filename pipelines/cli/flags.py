@@ -58,12 +58,15 @@ def settings_options(
 ) -> Callable[[Function], Function]:
     """A decorator that adds a click option for each setting that is one, and `--set` for the others; but those of `but`.
 
-    `only` names the settings that are options of this command. `also` replaces the flags of a setting: `n=("-n",)`.
+    `only` names the settings that are options of this command. `also` replaces the flags of a setting: `n=("-n",)`; with
+    none it is set by `--set`.
     """
 
+    def has_no_flag(name: str) -> bool:
+        return also.get(name) == () or (only is not None and name not in only)
+
     def decorate(function: Function) -> Function:
-        settable = [leaf for leaf in leaves(settings) if leaf.name not in but]
-        settable = [leaf if only is None or leaf.name in only else leaf.without_option() for leaf in settable]
+        settable = [leaf._replace(is_flagless=has_no_flag(leaf.name)) for leaf in leaves(settings) if leaf.name not in but]
         if not all(leaf.is_option for leaf in settable):
             function = click.option("--set", ASSIGNED, cls=AssignedSettings, settings=settable)(function)
         for leaf in reversed(settable):  # decorators apply from the last to the first: --help keeps the order

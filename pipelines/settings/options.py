@@ -6,7 +6,6 @@
 
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from copy import copy
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,18 +28,15 @@ class Leaf(NamedTuple):
     sections: tuple[str, ...]
     settings: type[Settings]
     field: FieldInfo
+    is_flagless: bool = False
+    """Whether a command has no option for it that others have."""
 
     @property
     def is_option(self) -> bool:
         """Whether it is an option of the command line; all others are set by their path."""
         extra = self.field.json_schema_extra
-        return self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
-
-    def without_option(self) -> "Leaf":
-        """The setting for a command that has no option for it."""
-        field = copy(self.field)
-        field.json_schema_extra = None
-        return self._replace(field=field)
+        is_option = self.field.is_required() or (isinstance(extra, dict) and bool(extra.get("option")))
+        return is_option and not self.is_flagless
 
     @property
     def path(self) -> str:

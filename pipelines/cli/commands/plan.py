@@ -20,7 +20,7 @@ _RECIPES = (".yaml", ".yml")
 @argument("inputs", "input files, glob patterns and folders; or a recipe", nargs=-1)
 @click.option("--table", "as_table", is_flag=True, help="print the layouts of all published models as a Markdown table")
 @option("--model", help="reward model: a folder, a hub id, or one of the built-in tiny-* models")
-@settings_options(PlanSettings, "inputs", "model")
+@settings_options(PlanSettings, "inputs", "model", endpoint=(), max_cost=())
 @json_option
 def plan(inputs: tuple[str, ...], as_table: bool, as_json: bool, **options: Any) -> None:
     """Estimate what scoring the corpus INPUTS takes: tokens, rejected rows, time, GPUs and cost. Needs no GPU.

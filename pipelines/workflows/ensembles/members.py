@@ -10,7 +10,8 @@ from actors.contracts.family import PRINCIPLE
 from actors.errors import OutputError, SettingsError
 from actors.launch.start_engine import engine_identity
 from actors.reward_model import resolve_model
-from actors.settings.replica import Dtype, ModelSettings
+from actors.settings.endpoint import HERE
+from actors.settings.replica import Dtype, EngineSettings, ModelSettings
 from pipelines.data import storage
 from pipelines.folders.run_folder.columns import SUSPECT
 from pipelines.folders.run_folder.earlier_run import earlier_run
@@ -21,6 +22,8 @@ from pipelines.settings.run_settings import CorpusSettings, MemberSettings, Memb
 
 KEPT_FREE = (SUSPECT,)
 """Columns that a member's run reserves, as only the combined corpus has them."""
+_ONE_ENGINE = dict.fromkeys(("replicas", "max_replicas", "min_replicas"))
+"""Of an endpoint, whatever the engines of the other members are."""
 _COMBINED = ("mean", "min", "spread", "z_mean", "z_min", "z_spread", "disagreement", "z_disagreement")
 
 
@@ -111,15 +114,15 @@ def members(settings: MembersSettings, reserved: tuple[str, ...] = KEPT_FREE) ->
 
 def _score_settings(settings: MembersSettings, name: str, member: MemberSettings, *, text: bool) -> ScoreSettings:
     model = ModelSettings(**{field: getattr(member, field) for field in ModelSettings.model_fields})
-    if model.dtype is Dtype.AUTO:
+    if model.dtype is Dtype.AUTO and model.endpoint == HERE:
         model = model.model_copy(update={"dtype": settings.dtype})
     return ScoreSettings(
         corpus=_corpus_of(settings, model),
         output=folder_of(settings.output, name),
         model=model,
         render=settings.render,
-        engine=member.engine or settings.engine,
-        work=settings.work,
+        engine=member.engine or (settings.engine if model.endpoint == HERE else EngineSettings()),
+        work=settings.work if model.endpoint == HERE else settings.work.model_copy(update=_ONE_ENGINE),
         prefix=settings.prefix,
         text=text,
         store=settings.store,

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
+from actors.endpoint.faults import EndpointFault, FaultKind
 from actors.engine.protocol import Generation
-from pipelines.run.sampling.endpoint_faults import EndpointFault, FaultKind
 
 STOP, LENGTH = "stop", "length"
 _REASONS = {

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from actors.errors import AssayError, EndpointError, EngineError
-from pipelines.run.sampling.endpoint_faults import EndpointFault, FaultKind
+from actors.endpoint.faults import EndpointFault, FaultKind
+from actors.errors import AssayError, EndpointError, RunStopped
 
 T = TypeVar("T")
 
@@ -42,8 +42,18 @@ _LEAST_PROBE_S = 60.0
 class CircuitBreaker:
     """Whether an endpoint takes requests, as those before tell. They have numbers, in the order in which they are sent."""
 
-    def __init__(self, endpoint: str, probe: Callable[[], Awaitable[object]], patience_s: float) -> None:
-        """`endpoint` is its name in messages. `probe` sends a short request; it raises `EndpointFault`."""
+    def __init__(
+        self,
+        endpoint: str,
+        probe: Callable[[], Awaitable[object]],
+        patience_s: float,
+        setting: str = "--endpoint-patience-s",
+    ) -> None:
+        """`endpoint` is its name in messages, `setting` that of the patience.
+
+        `probe` sends a short request; it raises `EndpointFault`.
+        """
+        self._setting = setting
         self.endpoint = endpoint
         self.patience_s = patience_s
         self.newest = 0
@@ -82,7 +92,7 @@ class CircuitBreaker:
     async def wait_until_closed(self, since: int = 0) -> None:
         """Wait until requests may be sent, and one that is newer than the number `since` was answered.
 
-        Raises `EngineError` if nothing is answered for `patience_s`, `EndpointError` if the settings can't work at all.
+        Raises `RunStopped` if nothing is answered for `patience_s`, `EndpointError` if the settings can't work at all.
         """
         if self._is_closed(since):
             return
@@ -94,8 +104,8 @@ class CircuitBreaker:
 
     def give_up(self, fault: EndpointFault) -> None:
         """End all requests with this fault of the endpoint."""
-        text = f"{fault.text}; no answer for {self.patience_s:g} s (--endpoint-patience-s)"
-        self._error = EngineError(f"the endpoint {self.endpoint} {text}")
+        text = f"{fault.text}; no answer for {self.patience_s:g} s ({self._setting})"
+        self._error = RunStopped(f"the endpoint {self.endpoint} {text}")
 
     def _is_closed(self, since: int) -> bool:
         return self._error is None and self._answered > max(since, self._opened)
@@ -155,7 +165,7 @@ class EndpointClient:
     async def ask(self, send: Callable[[], Awaitable[T]]) -> T:
         """The result of `send`, which raises `EndpointFault`, and is called again after each failure.
 
-        Raises the `EndpointFault` of a request that fails for good while others are answered; `EngineError` if the endpoint
+        Raises the `EndpointFault` of a request that fails for good while others are answered; `RunStopped` if the endpoint
         answers nothing for `patience_s`, and `EndpointError` if the settings can't work at all.
         """
         failures = _Failures()

@@ -7,11 +7,10 @@ without choices, and something else than JSON a string.
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from actors.errors import EndpointError, RunStopped
-from pipelines.run.sampling.endpoint_faults import (
+from actors.endpoint.faults import (
     KEY,
     EndpointFault,
     FaultKind,
@@ -21,6 +20,7 @@ from pipelines.run.sampling.endpoint_faults import (
     fault_of_status,
     in_a_line,
 )
+from actors.errors import EndpointError, RunStopped
 
 T = TypeVar("T")
 
@@ -41,13 +41,17 @@ def http_client(url: str | None, timeout_s: float) -> Any:
 
 async def send(client: Any, route: Route, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
     """Send a request once; what `read` makes of its answer. Raises `EndpointFault`."""
+    return read_body(await answered(client.post(route.path, cast_to=str, body=body), route), route, read)
+
+
+async def answered(request: Awaitable[T], route: Route) -> T:
+    """What a request of OpenAI's client returns. Raises `EndpointFault` for what it raises."""
     import openai
 
     try:
-        text = await client.post(route.path, cast_to=str, body=body)
+        return await request
     except (openai.APIError, ValueError) as error:
         raise fault_of(error, route) from error
-    return read_body(text, route, read)
 
 
 def listed_models(url: str, route: Route) -> list[Mapping[str, Any]] | None:
@@ -85,12 +89,24 @@ def read_body(text: str, route: Route, read: Callable[[Any], T]) -> T:
     """
     try:
         body = json.loads(text)
+    except _NOT_OURS as error:
+        raise _garbled(text, route) from error
+    return read_answer(body, route, read, text)
+
+
+def read_answer(body: Any, route: Route, read: Callable[[Any], T], text: str | None = None) -> T:
+    """The same of a body that is parsed already; `text` is what was parsed, for messages."""
+    try:
         if isinstance(body, dict) and body.get("error"):
             raise _fault_in(body["error"], route)
         return read(body)
     except _NOT_OURS as error:
-        beginning = in_a_line(text) or "nothing"
-        raise EndpointFault(FaultKind.GARBLED, f"answered with something other than {route.answer}: {beginning}") from error
+        raise _garbled(json.dumps(body) if text is None else text, route) from error
+
+
+def _garbled(text: str, route: Route) -> EndpointFault:
+    beginning = in_a_line(text) or "nothing"
+    return EndpointFault(FaultKind.GARBLED, f"answered with something other than {route.answer}: {beginning}")
 
 
 def _fault_in(error: Any, route: Route) -> EndpointFault:

@@ -50,6 +50,8 @@ class EndpointFault(Exception):
     kind: FaultKind
     text: str
     retry_after_s: float = 0.0
+    is_free: bool = False
+    """Whether nobody pays for it: it was answered by a status, or never got there. Else a text may have been written."""
 
     @property
     def reason(self) -> Reason:
@@ -70,6 +72,7 @@ class Route(NamedTuple):
 
 
 CHAT = Route("/chat/completions", "a chat completion", "--policy-name")
+JUDGING = CHAT._replace(option="--model")
 REWARDS = Route("/rewards", "rewards", "--model")
 MODELS = Route("/models", "a list of models", "--policy-name")
 
@@ -104,11 +107,13 @@ def fault_of_status(status: int, message: str, headers: Mapping[str, str], route
         text += f"; the address should end where {route.path} follows (/v1), and {route.option} be a model that is there"
     wait = _retry_after_s(headers)
     if status in _UNUSABLE:
-        return EndpointFault(FaultKind.UNUSABLE, text, wait)
-    if _CLIENT_ERROR <= status < _SERVER_ERROR and status not in _BUSY:
-        return EndpointFault(FaultKind.REFUSED, text, wait)
-    # A 5xx with Retry-After is BUSY as well: by that a server says that it is overloaded.
-    return EndpointFault(FaultKind.FAILED if status >= _SERVER_ERROR and not wait else FaultKind.BUSY, text, wait)
+        kind = FaultKind.UNUSABLE
+    elif _CLIENT_ERROR <= status < _SERVER_ERROR and status not in _BUSY:
+        kind = FaultKind.REFUSED
+    else:
+        # A 5xx with Retry-After is BUSY as well: by that a server says that it is overloaded.
+        kind = FaultKind.FAILED if status >= _SERVER_ERROR and not wait else FaultKind.BUSY
+    return EndpointFault(kind, text, wait, is_free=True)
 
 
 def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
@@ -123,9 +128,9 @@ def _unconnected(error: Exception, kind: FaultKind, text: str) -> EndpointFault:
     unknown = any(isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME for cause in causes)
     untrusted = any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes)
     if unknown or untrusted or types & {"UnsupportedProtocol", "InvalidURL", "LocalProtocolError"}:
-        return EndpointFault(FaultKind.UNUSABLE, text)
+        return EndpointFault(FaultKind.UNUSABLE, text, is_free=True)
     if types & {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
-        return EndpointFault(FaultKind.BUSY, text)
+        return EndpointFault(FaultKind.BUSY, text, is_free=True)
     # The connection was made and then broke: this request may be the reason.
     return EndpointFault(FaultKind.FAILED if kind is FaultKind.BUSY else kind, text)
 

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from actors.errors import EndpointError, EngineError
-from pipelines.run.sampling.endpoint_client import OPENS_AT, CircuitBreaker, EndpointClient, wait_s
-from pipelines.run.sampling.endpoint_faults import EndpointFault, FaultKind
+from actors.endpoint.client import OPENS_AT, CircuitBreaker, EndpointClient, wait_s
+from actors.endpoint.faults import EndpointFault, FaultKind
+from actors.errors import EndpointError, RunStopped
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ def test_an_endpoint_that_fails_a_third_once_or_twice_is_never_given_up(times: i
 def test_a_dead_endpoint_is_probed_and_given_up_however_many_wait(waiting: int) -> None:
     endpoint = Endpoint(lambda *_: DEAD)
     errors, seconds = outcomes(endpoint.answer, waiting, at_a_time=512)
-    assert {type(error) for error in errors} == {EngineError}
+    assert {type(error) for error in errors} == {RunStopped}
     assert str(errors[0]) == (
         "the endpoint http://there/v1 can't be reached: connection refused; no answer for 300 s (--endpoint-patience-s)"
     )
@@ -140,7 +140,7 @@ def test_an_endpoint_that_hangs_is_given_up_after_two_probes(hangs: int, patienc
 
     ((outcome,), seconds) = outcomes(answer, 1, patience_s=patience_s)
     assert seconds == pytest.approx(min(hangs, 2) * limit_s, abs=1.0)
-    assert outcome == 0 if hangs == 1 else isinstance(outcome, EngineError)
+    assert outcome == 0 if hangs == 1 else isinstance(outcome, RunStopped)
 
 
 def test_an_endpoint_that_dies_in_between_costs_what_was_under_way() -> None:
@@ -167,7 +167,7 @@ def test_one_that_fails_everything_for_good_ends_everybody_with_the_cause(fault:
     answers, seconds = outcomes(endpoint.answer, 3000)
     errors = [answer for answer in answers if isinstance(answer, Exception)]
     assert {(type(error), str(error)) for error in errors} == {
-        (EngineError, f"the endpoint http://there/v1 {fault.text}; no answer for 300 s (--endpoint-patience-s)")
+        (RunStopped, f"the endpoint http://there/v1 {fault.text}; no answer for 300 s (--endpoint-patience-s)")
     }
     assert len(endpoint.sent) < 64 * 25 + 64 * 5
     assert seconds < 20 + PATIENCE_S + 30
@@ -178,7 +178,7 @@ def test_one_request_that_waits_is_given_up_as_early_as_many(retry_after_s: floa
     fault = EndpointFault(FaultKind.BUSY, "answers 503: down", retry_after_s)
     endpoint = Endpoint(lambda request, before, now: fault if now >= 0.5 else None)
     ((error,), seconds) = outcomes(endpoint.answer, 1)
-    assert isinstance(error, EngineError)
+    assert isinstance(error, RunStopped)
     assert seconds < 1.2 * PATIENCE_S + retry_after_s
 
 
@@ -382,7 +382,7 @@ def test_an_endpoint_that_takes_nothing_but_probes_blames_no_request() -> None:
     """As one whose tokens of a day are used up: the next day it takes all of them."""
     endpoint = Endpoint(lambda request, *_: None if request == PROBE else BUSY)
     errors, seconds = outcomes(endpoint.answer, 20)
-    assert {(type(error), "429" in str(error)) for error in errors} == {(EngineError, True)}
+    assert {(type(error), "429" in str(error)) for error in errors} == {(RunStopped, True)}
     assert seconds < 2 * PATIENCE_S
 
 
