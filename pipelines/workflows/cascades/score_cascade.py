@@ -303,8 +303,8 @@ def _calibrate(
     if kept < allowed.fewest:
         why = f"{kept:,} responses of the slice are kept, and {allowed.fewest:,} show the bound at the least"
     band = calibrate(rewards, wanted, rows.cuts(stage), allowed)
-    edges = (edge if math.isfinite(edge) else None for edge in band)
-    return band, StageFigures(name, reached, drawn, kept, *edges, why)
+    low, high = (edge if math.isfinite(edge) else None for edge in band)
+    return band, StageFigures(name, reached, drawn, kept, low, high, why)
 
 
 def _most(rows: StageRows, stage: int) -> int:
