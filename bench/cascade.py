@@ -15,7 +15,7 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 
-from pipelines.results.filtering.cuts import Mask, Numbers, precision_cut, recall_cut
+from pipelines.results.filtering.cuts import Mask, precision_cut, recall_cut
 from pipelines.settings.run_settings import BoundSettings
 from pipelines.workflows.cascades.bands import Allowed, calibrate
 
@@ -81,7 +81,7 @@ def label_once(slope: float, seed: int, rows: int = ROWS) -> tuple[float | None,
     is_true: Mask = draw.random(rows) < 1 / (1 + np.exp(-slope * rewards))
     places = ((np.arange(LABELS) + draw.random(LABELS)) * (rows / LABELS)).astype(int)
     drawn = np.argsort(rewards)[places]
-    cuts: Numbers = np.quantile(rewards, _CUTS)
+    cuts = np.quantile(rewards, _CUTS)
     precise = precision_cut(rewards[drawn], is_true[drawn], cuts.tolist(), 0.9, 0.05)
     complete = recall_cut(rewards[drawn], is_true[drawn], cuts.tolist(), 0.9, 0.05)
     precision = None if precise is None else float(is_true[rewards >= precise].mean())
@@ -125,5 +125,5 @@ def compare(cascade: Path, large: Path, where: str) -> tuple[int, int, int, int]
             (select "row", response_name, coalesce({where}, false) as wanted from '{large}/parts/*.parquet')
             using ("row", response_name)
     """
-    (counts,) = duckdb.sql(query).fetchall()
+    (counts,) = duckdb.connect().execute(query).fetchall()
     return counts

@@ -324,7 +324,8 @@ class BoundSettings(Settings):
     confidence: Share = Field(default=0.95, json_schema_extra=OPTION)
     """probability with which both shares are at most that"""
     sample: Annotated[int, Field(ge=1)] | None = None
-    """number of responses in a random slice that a model is calibrated by; default: by the bounds"""
+    """number of responses in a random slice that a model is calibrated by, at most a quarter of what reaches it; default: by
+    the bounds"""
     sample_seed: int = 0
     """random seed of the slices"""
     plan_only: bool = False

@@ -11,7 +11,7 @@ from pipelines.results.filtering.filter_corpus import keep
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import CascadeSettings, EnsembleSettings, FilterSettings
 from pipelines.workflows.cascades.score_cascade import cascade
-from pipelines.workflows.ensembles import score_ensemble
+from pipelines.workflows.ensembles import combined_corpus
 from pipelines.workflows.ensembles.score_ensemble import ensemble
 from tests.support.commands import assay, kill, parts_of, running, sets, stamps, summary, wait_until
 from tests.support.corpora import chat, lines, rows, scored, write
@@ -114,11 +114,11 @@ PROMPTS, ANSWERS = 30, 6
 
 ENSEMBLE = """
 import json, sys
-from pipelines.workflows.ensembles import score_ensemble
+from pipelines.workflows.ensembles import combined_corpus, score_ensemble
 from pipelines.settings.options import build
 from pipelines.settings.run_settings import EnsembleSettings
 if "max_in_flight" in (settings := json.loads(sys.argv[1])):
-    score_ensemble._GROUP_RESPONSES = score_ensemble._WAVE = 1
+    combined_corpus._GROUP_RESPONSES = combined_corpus._WAVE = 1
 score_ensemble.ensemble(build(EnsembleSettings, settings))
 """
 """Where it is killed, parts are combined one by one: there must be something left to do."""
@@ -152,7 +152,7 @@ def test_a_killed_ensemble_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         kept |= {path: path.stat().st_ino for path in paths}
 
     for name in ("_GROUP_RESPONSES", "_WAVE"):
-        monkeypatch.setattr(score_ensemble, name, 1)
+        monkeypatch.setattr(combined_corpus, name, 1)
     ensemble(build(EnsembleSettings, json.loads(text)))
     assert scored(output) == expected
     assert json.loads((output / "manifest.json").read_text())["summary"] is not None

@@ -15,8 +15,8 @@ def cascade_lines(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"{figures['confidence']:g}, over slices drawn at random",
     )
     for stage in stages:
-        edges = [f"drops below {stage['low']:.6g}"] * (stage["low"] is not None)
-        edges += [f"keeps from {stage['high']:.6g} on"] * (stage["high"] is not None)
+        edges = [] if stage["low"] is None else [f"drops below {stage['low']:.6g}"]
+        edges += [] if stage["high"] is None else [f"keeps from {stage['high']:.6g} on"]
         done = f"scored {stage['rows']:,} rows, and {' and '.join(edges) or 'settles nothing'}"
         if stage["sample"]:
             done += f", by a slice of {stage['sample']:,} responses, of which {stage['wanted']:,} are to be kept"

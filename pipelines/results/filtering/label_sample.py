@@ -86,8 +86,8 @@ def _rows(corpus: OpenedCorpus, chosen: list[tuple[int, int]]) -> Any:
     names = [columns.prefix + column for column in (ROW_COLUMN, RESPONSE)]
     reads = [column for column in columns.schema.names if column in {*maker.reads, *names}]
     places: dict[int, list[int]] = {}
-    for part, place in chosen:
-        places.setdefault(part, []).append(place)
+    for number, place in chosen:
+        places.setdefault(number, []).append(place)
     for number, (part, _) in enumerate(corpus.entries):
         if number in places:
             table = pa.concat_tables(corpus.responses.tables(part, reads)).take(places[number])

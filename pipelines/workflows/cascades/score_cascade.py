@@ -265,7 +265,7 @@ def _settle(run: _Scoring, rows: StageRows, bound: BoundSettings) -> CascadeFigu
             query = f"from open{stage} select row_id where row_id not in (select row_id from ids{last})"
             if files := rows.write(stage + 1, run.stages[stage + 1].name, "open", query):
                 rows.load(stage + 1, run.score(stage + 1, files))
-    checked = (allowed.sample if bound.sample is None else bound.sample) // 2
+    checked = (bound.sample or allowed.sample) // 2
     unseen = f"row_id not in (select row_id from ids{last}) and {rows.can_go_on}"
     rows.draw("checked", 0, min(checked, _most(rows, 0)), f"{bound.sample_seed} check", unseen)
     query = f"select row_id from open{last - 1} union select row_id from checked"
@@ -289,7 +289,7 @@ def _calibrate(
 ) -> tuple[Band, StageFigures]:
     """The band of a model, by a random slice of what reached it; everything is open where that is too small."""
     last, name, reached = run.last, run.stages[stage].name, rows.count(f"s{stage}", "distinct row_id")
-    size = min(allowed.sample, _most(rows, stage)) if bound.sample is None else bound.sample
+    size = min(bound.sample or allowed.sample, _most(rows, stage))
     rows.draw(f"slice{stage}", stage, size, str(bound.sample_seed), rows.can_go_on)
     drawn = rows.count(f"slice{stage}")
     if drawn < allowed.fewest:
@@ -303,8 +303,8 @@ def _calibrate(
     if kept < allowed.fewest:
         why = f"{kept:,} responses of the slice are kept, and {allowed.fewest:,} show the bound at the least"
     band = calibrate(rewards, wanted, rows.cuts(stage), allowed)
-    edges = (edge if math.isfinite(edge) else None for edge in band)
-    return band, StageFigures(name, reached, drawn, kept, *edges, why)
+    low, high = (edge if math.isfinite(edge) else None for edge in band)
+    return band, StageFigures(name, reached, drawn, kept, low, high, why)
 
 
 def _most(rows: StageRows, stage: int) -> int:

@@ -179,4 +179,4 @@ def combine(
 
     made = Made("ensemble", _AGREEMENT, COMBINED, compute)
     summary, agreement = combine_runs(folder, runs[0], manifest, made, progress)
-    return summary, EnsembleAgreement.of_json(agreement)
+    return summary, EnsembleAgreement.of_json(dict(agreement))

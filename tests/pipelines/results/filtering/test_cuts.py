@@ -39,8 +39,8 @@ def test_rewards_that_say_nothing_have_no_precise_cut() -> None:
 
 def test_too_few_true_labels_show_no_recall() -> None:
     labels = np.arange(400) < 28  # 0.9 ** 28 > 0.05: not even with none of them lost
-    assert recall_cut(np.arange(400.0), labels, [0.0, 200.0], 0.9, RISK) is None
-    assert recall_cut(np.arange(400.0), np.arange(400) < 29, [0.0, 200.0], 0.9, RISK) == 0.0
+    assert recall_cut(np.arange(400, dtype=np.float64), labels, [0.0, 200.0], 0.9, RISK) is None
+    assert recall_cut(np.arange(400, dtype=np.float64), np.arange(400) < 29, [0.0, 200.0], 0.9, RISK) == 0.0
 
 
 def test_a_cut_below_one_that_fails_is_never_tried() -> None:

@@ -1,13 +1,16 @@
 """Bands on made-up scores: errors stay below their bounds for judges that agree, are noisy, and say the contrary."""
 
 import math
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from bench.cascade import BOUND, SMALL_JUDGES, cascade_once
+from pipelines.folders.scored_corpus.cascade_lines import cascade_lines
 from pipelines.settings.run_settings import BoundSettings
 from pipelines.workflows.cascades.bands import Allowed, Band, calibrate
+from pipelines.workflows.cascades.score_cascade import CascadeFigures, StageFigures
 
 CUTS = np.linspace(0, 1, 101)
 
@@ -52,3 +55,12 @@ def test_too_few_kept_ones_and_rewards_that_are_missing_leave_all_open() -> None
     assert calibrate(rewards, np.arange(4000) >= 4000 - allowed.fewest + 1, CUTS, allowed) == Band()
     unscored = np.full(4000, np.nan)
     assert calibrate(unscored, rewards >= 0.5, np.zeros(0), allowed) == Band()
+
+
+def test_a_cascade_that_settles_nothing_is_described() -> None:
+    small = StageFigures("small", 200, why="a slice of 50 responses is too small")
+    figures = CascadeFigures("reward >= 0", 0.05, 0.0, 0.95, 200, [small, StageFigures("large", 200)])
+    described = dict(cascade_lines(asdict(figures)))
+    assert described["small"] == "scored 200 rows, and settles nothing (a slice of 50 responses is too small)"
+    assert described["large"] == "scored 200 of 200 rows (100.0%), slices included"
+    assert "none is lost" in described["Bound"]

@@ -27,7 +27,8 @@ from tests.support.local_ray import run_here
 
 LARGE = {"model": "tiny-attributes", "name": "large", "weights": {"helpfulness": 1.0, "coherence": 1.0}}
 SMALL = {"model": "tiny-attributes", "name": "small", "weights": {"helpfulness": 1.0, "coherence": 0.9}}
-MIDDLE = {"model": "tiny-attributes", "name": "middle", "weights": {"helpfulness": 1.0, "coherence": 0.95}}
+MIDDLE = {"model": "tiny-attributes", "name": "middle", "weights": {"helpfulness": 1.0, "coherence": 0.8}}
+ROUGH = {"model": "tiny-attributes", "name": "rough", "weights": {"helpfulness": 1.0, "coherence": 0.4}}
 FAR = {"model": "tiny-scalar", "name": "far"}
 WHERE = "reward >= 0"
 
@@ -91,24 +92,24 @@ def test_three_models_and_several_responses_to_a_row(tmp_path: Path) -> None:
     draw = random.Random(1)
     rows = [
         {"prompt": f"What is {n} + 1?", "responses": [f"It is {draw.randrange(9**9)}." for _ in range(1 + n % 3)], "id": n}
-        for n in range(1500)
+        for n in range(2400)
     ]
     corpus = write(tmp_path / "c.jsonl", lines([*rows[:700], "no object", *rows[700:], *rows]))
-    how = {"models": (SMALL, MIDDLE, LARGE), "sample": 700, "error": 0.1, "miss": 0.1, "limit": 1501}
+    how = {"models": (ROUGH, MIDDLE, LARGE), "sample": 1200, "error": 0.1, "miss": 0.1, "limit": 2401}
     result = run(corpus, tmp_path / "out", **how)
     assert run(corpus, tmp_path / "out", **how) == result
     kept, wrong, wanted, lost = compare(tmp_path / "out", large_alone(corpus, tmp_path / "large"), WHERE)
     assert max(wrong / kept, lost / wanted) <= 0.1
-    small, middle, large = (stage["rows"] for stage in result.cascade["stages"])
-    assert small == 1501
-    assert 0 < middle < small
-    assert 0 < large < small
+    rough, middle, large = (stage["rows"] for stage in result.cascade["stages"])
+    assert rough == 2401
+    assert 0 < middle < rough
+    assert 0 < large < rough
     responses = scored(tmp_path / "out")
-    assert {row["stage"] for row in responses} == {"small", "middle", "large"}
+    assert {row["stage"] for row in responses} == {"rough", "middle", "large"}
     stages = {row["row"]: row["stage"] for row in responses}
     assert all(stages[row["row"]] == row["stage"] for row in responses), "a row goes on whole"
     (broken,) = (row for row in responses if row["reason"] == "not_an_object")
-    assert (broken["stage"], broken["kept"]) == ("small", False)
+    assert (broken["stage"], broken["kept"]) == ("rough", False)
 
 
 @pytest.mark.usefixtures("local_ray")
@@ -120,7 +121,7 @@ def test_where_the_bound_cant_be_shown_the_large_judge_sees_all(
     result = run(corpus, tmp_path / "out", models=models)
     first, large = result.cascade["stages"]
     assert why in first["why"]
-    assert large["rows"] >= 0.97 * count  # by chance a judge that has nothing to say may settle its extremes
+    assert large["rows"] >= 0.9 * count  # by chance a judge that has nothing to say may settle its extremes
     if why:
         assert (first["low"], first["high"], large["rows"], result.cascade["check"]) == (None, None, count, None)
         assert compare(tmp_path / "out", large_alone(corpus, tmp_path / "large"), WHERE)[1::2] == (0, 0)

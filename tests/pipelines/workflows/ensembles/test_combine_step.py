@@ -21,7 +21,7 @@ from pipelines.folders.run_folder.parts import Parts
 from pipelines.results.filtering.filter_corpus import keep
 from pipelines.run.runtime.progress import NoProgress
 from pipelines.settings.run_settings import Combine, CombineSettings, FilterSettings
-from pipelines.workflows.ensembles import score_ensemble
+from pipelines.workflows.ensembles import combined_corpus, score_ensemble
 from pipelines.workflows.ensembles.score_ensemble import combine
 from pipelines.workflows.ensembles.z_scores import responses_needed
 from tests.support import corpora
@@ -288,8 +288,8 @@ def test_a_combination_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path
     for name in ("calm", "stopped"):
         members(tmp_path / name, rows, AB)
     calm = combined(tmp_path / "calm", AB)
-    monkeypatch.setattr(score_ensemble, "_GROUP_RESPONSES", 40)
-    monkeypatch.setattr(score_ensemble, "_WAVE", 2)
+    monkeypatch.setattr(combined_corpus, "_GROUP_RESPONSES", 40)
+    monkeypatch.setattr(combined_corpus, "_WAVE", 2)
     with pytest.raises(KeyboardInterrupt):
         combine(str(tmp_path / "stopped"), AB, CombineSettings(), {}, StoppedAfter(2))
     before = written(tmp_path / "stopped")
